@@ -1,4 +1,4 @@
-"""Arguments that a training script gives to `session`, and the check that they can be used."""
+"""Arguments of a training script to `session`, and their validation."""
 
 from __future__ import annotations
 
@@ -25,12 +25,18 @@ from autoscaler.training.state.several import each_of
 from autoscaler.training.state.training_state import Scheduler
 from autoscaler.training.steps.learning_rate import rule_named
 
-# Returns the loss of a batch, of a model that is called with it.
+# Calls a model with a batch and returns the loss.
 Rehearsal = Callable[[nn.Module, Any], torch.Tensor]
 
-_ACROSS: Final = ("nccl", "gloo")
-_OF_SCHEDULERS: Final = ("step", "state_dict", "load_state_dict")
-_WHOLE_NUMBERS: Final = ("batch_size", "num_workers", "prefetch_factor", "logical_ranks", "seed")
+_TRANSPORTS: Final = ("nccl", "gloo")
+_SCHEDULER_METHODS: Final = ("step", "state_dict", "load_state_dict")
+_INTEGER_ARGUMENTS: Final = (
+    "batch_size",
+    "num_workers",
+    "prefetch_factor",
+    "logical_ranks",
+    "seed",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +72,20 @@ class Script:
 
     @property
     def optimizers(self) -> tuple[torch.optim.Optimizer, ...]:
-        """All optimizers that are given."""
+        """All optimizers of the script."""
         return each_of(self.optimizer)
 
     @property
     def schedulers(self) -> tuple[Scheduler, ...]:
-        """All schedulers that are given."""
+        """All schedulers of the script."""
         return each_of(self.scheduler)
 
 
 def require_usable(script: Script) -> None:
-    """Check what `session` was given.
+    """Check all arguments of `session`.
 
     Raises:
-        TypeError, ValueError: the first argument that can't be used, by name, with the way out.
+        TypeError, ValueError: an argument can't be used; the message names it and a remedy.
     """
     _require_kinds(script)
     _require_optimizers(script.optimizers)
@@ -87,8 +93,8 @@ def require_usable(script: Script) -> None:
     _require_model(script.model, script.optimizers)
     devices = {parameter.device for parameter in script.model.parameters()}
     require_own_device(devices, os.environ.get("LOCAL_RANK"), torch.cuda.device_count())
-    if script.across not in _ACROSS:
-        raise ValueError(f"across={script.across!r} is not known: use {' or '.join(_ACROSS)}")
+    if script.across not in _TRANSPORTS:
+        raise ValueError(f"across={script.across!r} is not known: use {' or '.join(_TRANSPORTS)}")
     if script.scaler is not None and not isinstance(script.scaler, GradScaler):
         raise TypeError(f"scaler: {type(script.scaler).__name__} is not a torch.amp.GradScaler")
     if script.lr_rule is not None:
@@ -101,19 +107,19 @@ def require_usable(script: Script) -> None:
 def require_own_device(
     devices: Iterable[torch.device], local_rank: str | None, visible: int
 ) -> None:
-    """Check that a model lies on the one device of its rank.
+    """Check that a model is on the one device of its rank.
 
     Args:
-        devices: those of the model's parameters.
-        local_rank: the rank among those of its instance, where there is one.
-        visible: the number of GPUs that this process sees; the only one is its own.
+        devices: devices of the model's parameters.
+        local_rank: the rank within its instance; None outside of a multi-rank start.
+        visible: number of GPUs that this process sees; a single one is the rank's own.
 
     Raises:
-        ValueError: it lies elsewhere.
+        ValueError: the model is on another device or on several.
     """
     device, *others = sorted(devices, key=str)
     if others:
-        names = ", ".join(str(found) for found in (device, *others))
+        names = ", ".join(str(used_device) for used_device in (device, *others))
         raise ValueError(
             f"model: its parameters lie on several devices ({names}); each rank trains on one: "
             "move all of them with model.to(device) before session"
@@ -133,14 +139,15 @@ def require_own_device(
 
 
 def require_phases_fit(script: Script, may_grow: bool, parts: int) -> None:
-    """Check that a batch can have several steps, each of some optimizers.
+    """Check that a batch may have several steps, each by some of the optimizers.
 
     Args:
-        may_grow: the batch may grow beyond that of the script.
-        parts: in how many parts the batch is given out on a rank.
+        script: the session's arguments.
+        may_grow: whether the batch size may grow beyond the script's.
+        parts: number of micro-steps of a batch on a rank.
 
     Raises:
-        ValueError: it can't; the message says why, and what to change.
+        ValueError: it may not; the message gives the reason and a remedy.
     """
     reasons = {
         "the batch may grow, and the noise scale of several losses is not one number: leave "
@@ -162,17 +169,17 @@ def require_phases_fit(script: Script, may_grow: bool, parts: int) -> None:
 def least_share(model: nn.Module) -> int:
     """Return the fewest examples that a rank may pass through `model` at once in training.
 
-    BatchNorm has no variance over one value, and raises an error.
+    It is 2 with BatchNorm, which raises an error for a single value, and 1 otherwise.
     """
     has_batch_norm = any(isinstance(module, _BatchNorm) for module in model.modules())
     return 2 if has_batch_norm else 1
 
 
 def length_of(dataset: Dataset[Any]) -> int:
-    """Return how many examples `dataset` has.
+    """Return the number of examples of `dataset`.
 
     Raises:
-        TypeError: it can't be taken example by example; the message says what can be.
+        TypeError: the dataset has no length or indexing; the message gives an alternative.
     """
     if hasattr(dataset, "load_state_dict") and isinstance(dataset, (DataLoader, IterableDataset)):
         raise TypeError(
@@ -183,7 +190,7 @@ def length_of(dataset: Dataset[Any]) -> int:
     if isinstance(dataset, DataLoader):
         raise TypeError(
             "dataset: give the dataset of the DataLoader, and its arguments to session, which "
-            "deals its examples to ranks that come and go"
+            "distributes its examples over a changing number of ranks"
         )
     if not hasattr(dataset, "__getitem__") and not hasattr(dataset, "__iter__"):
         raise TypeError(
@@ -196,7 +203,7 @@ def length_of(dataset: Dataset[Any]) -> int:
             return len(dataset)  # type: ignore[arg-type]
     raise TypeError(
         "dataset: needs len() and indexing; an iterable dataset has no order in which each "
-        "example could be taken once while ranks come and go: use a ShardedDataset "
+        "example could be taken once while ranks join and leave: use a ShardedDataset "
         "(autoscaler.training.data.shards)"
     )
 
@@ -211,7 +218,7 @@ def _require_kinds(script: Script) -> None:
             f"rehearsal: {type(script.rehearsal).__name__} is not a function of a model and a "
             "batch that returns the loss"
         )
-    for name in _WHOLE_NUMBERS:
+    for name in _INTEGER_ARGUMENTS:
         value = getattr(script, name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
             raise TypeError(f"{name}={value!r} must be a whole number, of type int")
@@ -236,9 +243,10 @@ def _require_schedulers(
     schedulers: Sequence[object], optimizers: Sequence[torch.optim.Optimizer]
 ) -> None:
     for scheduler in schedulers:
-        if not all(hasattr(scheduler, name) for name in _OF_SCHEDULERS):
+        if not all(hasattr(scheduler, name) for name in _SCHEDULER_METHODS):
             raise TypeError(
-                f"scheduler: {type(scheduler).__name__} has not all of {', '.join(_OF_SCHEDULERS)}"
+                f"scheduler: {type(scheduler).__name__} has not all of "
+                f"{', '.join(_SCHEDULER_METHODS)}"
             )
         if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
             raise TypeError(
@@ -269,10 +277,10 @@ def _require_model(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]
             raise ValueError(
                 f"{name}: none of its parameters requires a gradient, so it would move nothing"
             )
-        strange = [parameter for parameter in moved if id(parameter) not in trained]
-        if strange:
+        foreign = [parameter for parameter in moved if id(parameter) not in trained]
+        if foreign:
             raise ValueError(
-                f"{name}: {len(strange)} of its parameters are not the model's, so their "
+                f"{name}: {len(foreign)} of its parameters are not the model's, so their "
                 "gradients would not be summed over the ranks: put all that is trained into one "
                 "module"
             )
@@ -282,14 +290,14 @@ def _require_model(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]
 def _require_own_parameters(
     name: str, moved: Iterable[nn.Parameter], owners: dict[int, str]
 ) -> None:
-    """Check that no earlier optimizer moves a parameter, too; note in `owners` who moves it."""
-    shared = Counter(owners[id(each)] for each in moved if id(each) in owners)
+    """Check that no earlier optimizer moves these parameters; set `name` as owner."""
+    shared = Counter(owners[id(parameter)] for parameter in moved if id(parameter) in owners)
     for owner, count in shared.items():
         raise ValueError(
             f"{name}: {count} of its parameters are also {owner}'s, and would be moved twice: "
             "give each parameter to one optimizer"
         )
-    owners |= {id(each): name for each in moved}
+    owners |= {id(parameter): name for parameter in moved}
 
 
 def _parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[nn.Parameter]:

@@ -1,4 +1,4 @@
-"""The data path of a session, made from what its script has given."""
+"""Construction of a session's data path from the script's arguments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def order_of(script: Script, first_keyed_pass: Callable[[], int] = lambda: 0) ->
     """Return the order of examples that a script has chosen; see `orders.Shuffled`.
 
     Raises:
-        TypeError, ValueError: its own order gives no indices of the dataset.
+        TypeError, ValueError: the script's own order returns no indices of the dataset.
     """
     if isinstance(script.dataset, ShardedDataset):
         lengths, streams = script.dataset.lengths.tolist(), script.dataset.streams
@@ -38,7 +38,7 @@ def sampler_of(
 ) -> ElasticSampler:
     """Return the sampler of a script's dataset in `order`.
 
-    A pass that is shorter than a batch is logged if `warns`.
+    `warns`: whether to log a warning if a pass is shorter than a batch.
     """
     if warns:
         _warn_of_short_pass(order.examples, bounds.initial)
@@ -47,10 +47,10 @@ def sampler_of(
 
 
 def seeds_batches(script: Script) -> bool:
-    """Return whether random numbers are drawn by the logical rank that a batch is for.
+    """Return whether each batch is loaded with the random seed of its logical rank.
 
-    A shard is read on from batch to batch, so what it yields belongs to no single one. Without
-    workers, too, batches are seeded where they are made: a new DataLoader draws numbers before.
+    A shard's examples are read continuously, so its random numbers belong to no single batch. Even
+    without workers, batches are seeded when loaded: a new DataLoader draws random numbers before.
     """
     return script.logical_ranks is not None and not isinstance(script.dataset, ShardedDataset)
 

@@ -1,4 +1,4 @@
-"""Decisions on the batch of a round: their log, and those that are repeated from another run's."""
+"""Batch decisions of a round: their log entries, and replay from another run's log."""
 
 from __future__ import annotations
 
@@ -19,32 +19,31 @@ from autoscaler.training.state.batch_log import (
 from autoscaler.training.state.training_state import Counters
 from autoscaler.training.watch import present_watch
 
-# Noise scales that differ by less are taken for the same.
+# Noise scales that differ by at most this fraction count as equal.
 _SAME_NOISE: Final = 0.01
 
 
 def repeated(agreement: Agreement, batches: BatchScript | None, step: int) -> Agreement:
-    """Return what holds in a round that begins after `step` steps.
+    """Return the agreement of a round that begins after `step` steps, with any replayed batch.
 
-    It is what was agreed on, or has the batch of the log that is repeated. The round then ends
-    where the log has another batch.
+    With a replayed log, the batch is the log's, and the round ends before the log's next change.
     """
     if batches is None:
         return agreement
-    held, left = batches.at(step), batches.steps_left(step)
+    replayed, steps_left = batches.at(step), batches.steps_left(step)
     return replace(
         agreement,
-        batch_total=held.batch,
-        gradient_square=held.gradient_square,
-        gradient_variance=held.gradient_variance,
-        steps=agreement.steps if left is None else min(agreement.steps, left),
+        batch_total=replayed.batch,
+        gradient_square=replayed.gradient_square,
+        gradient_variance=replayed.gradient_variance,
+        steps=agreement.steps if steps_left is None else min(agreement.steps, steps_left),
     )
 
 
 def decision_of(
     agreement: Agreement, step: int, initial: int, learning_rate: float
 ) -> BatchDecision:
-    """Return what the log of batches says of a round that begins after `step` steps."""
+    """Return the batch log's entry for a round that begins after `step` steps."""
     has_gain = agreement.batch_total > initial
     return BatchDecision(
         step=step,
@@ -59,9 +58,9 @@ def decision_of(
 
 
 def gain_inputs(counters: Counters, noise: NoiseScale | None) -> tuple[float, float]:
-    """Return the gradient square and variance to propose; small changes do not count.
+    """Return the squared gradient norm and variance to propose; small changes do not count.
 
-    Each change is an entry of the log of batches, and the gain depends on their ratio alone.
+    Each change adds an entry to the batch log, and the gain depends on their ratio alone.
     """
     known = counters.gradient_square, counters.gradient_variance
     if noise is None:
@@ -72,7 +71,7 @@ def gain_inputs(counters: Counters, noise: NoiseScale | None) -> tuple[float, fl
 
 
 def batches_to_repeat(path: str | None, bounds: BatchBounds) -> BatchScript | None:
-    """Return the batches that this run repeats from the log at `path`, or that the job names.
+    """Return the log to replay: at `path`, or else in CASTOR_BATCH_LOG; None without either.
 
     Raises:
         ValueError: the log can't be used.
@@ -82,9 +81,9 @@ def batches_to_repeat(path: str | None, bounds: BatchBounds) -> BatchScript | No
 
 
 def batch_log_file(setup: TrainingSetup | None, bounds: BatchBounds) -> Path | None:
-    """Return the file among the job's outputs that gets the log of its batches.
+    """Return the path of the batch log among the job's outputs; None if there is none.
 
-    Trials have no outputs, and where the batch is fixed there is nothing to repeat.
+    Trials have no outputs, and a fixed batch needs no log.
     """
     is_job = setup is not None and JOB_VARIABLE in os.environ and present_watch() is None
     return Path.cwd() / BATCH_LOG_FILE if is_job and bounds.may_grow else None

@@ -1,4 +1,4 @@
-"""How a session ends: training is over, the replica has to leave, or the script ends inside it."""
+"""End of a session: training is complete, the replica leaves, or the script fails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from autoscaler.training.watch import Watch
 
 
 class Departure:
-    """The end of one session on one rank: last state, last report, and the news to the agent."""
+    """End of one session on one rank: last state, last report, and the message to the agent."""
 
     def __init__(self, parts: Parts, schedule: CheckpointSchedule, watch: Watch | None) -> None:
         self._parts = parts
@@ -26,14 +26,14 @@ class Departure:
 
     @property
     def is_forked(self) -> bool:
-        """This process was forked from the one that has opened the session."""
+        """Whether this process was forked from the process that opened the session."""
         return os.getpid() != self._process
 
     def require_own_process(self) -> None:
-        """Check that this process has opened the session.
+        """Check that this process opened the session.
 
         Raises:
-            RuntimeError: it was forked from the one that has.
+            RuntimeError: it was forked from the process that did.
         """
         if self.is_forked:
             raise RuntimeError(
@@ -43,19 +43,19 @@ class Departure:
 
     @property
     def has_last_word(self) -> bool:
-        """Whether this rank reports how the job ended: it decides, or has met no other."""
+        """Whether this rank reports how the job ended: it decides, or no round has begun."""
         replica = self._parts.replica
         return replica.decides or not replica.has_begun
 
     def finish(self, is_complete: bool, stop_reason: str | None = None) -> None:
-        """Save the state, report whether training `is_complete`, and leave.
-
-        A forked process that comes to the end of the session does nothing.
-
-        `stop_reason` is why the script has stopped it before.
+        """Save the state, report the end of the job, and leave. Do nothing in a forked process.
 
         Only the deciding replica reports the end of the job, after it has saved the state. The
         others report the end of their part.
+
+        Args:
+            is_complete: whether training has reached its total.
+            stop_reason: why the script stopped training early; None if it did not.
 
         Raises:
             CheckpointError: under Castor, the state can't be saved: the job is not complete.
@@ -85,6 +85,8 @@ class Departure:
     def leave(self, everyone_leaves: bool) -> None:
         """End this process at a step boundary; the job continues elsewhere, or later.
 
+        `everyone_leaves`: whether all replicas leave, so that the state must be saved.
+
         Raises:
             SystemExit: always, at the end.
         """
@@ -101,15 +103,18 @@ class Departure:
     def abandon(self, error: BaseException, device_limit: int | None = None) -> None:
         """Leave after `error`, which the script raised or exits by.
 
-        The last report is sent before, and the `device_limit`, if memory ran out: the examples
-        that a device takes at once in the next start. The other ranks of the instance are not
-        awaited, as they may not come. The exception is training that diverged: all ranks end at
-        the same step, and the deciding one saves the last finite weights.
+        A last report is sent. Other ranks of the instance are not awaited, as they may never get
+        here. Training that diverged is the exception: all ranks end at the same step, and the
+        deciding replica saves the last finite weights.
+
+        Args:
+            error: the error that ends the script.
+            device_limit: if memory ran out, the most examples per device for the next start.
         """
         if self._has_departed or self.is_forked:
             return
         if device_limit is not None or isinstance(error, DeviceMemoryError):
-            # At first: the end of another rank may end this one.
+            # Report first: the end of another rank may end this one.
             self._report_shortage(device_limit)
         self._parts.loader.close()
         all_end_here = isinstance(error, DivergedError) and self._has_too_many_skipped
@@ -119,11 +124,11 @@ class Departure:
         self._report_last()
         if isinstance(error, DivergedError):
             self._report_divergence()
-        with suppress(RuntimeError):  # the error that the script raised is the one to show
+        with suppress(RuntimeError):  # keep the script's error as the visible one
             self._depart(awaits_ranks=all_end_here)
 
     def close_at_exit(self) -> None:
-        """Send the last report where the interpreter ends before the session is left."""
+        """Send the last report if the interpreter exits before the session is left."""
         if self.is_forked:
             return
         self._report_last()
@@ -132,17 +137,17 @@ class Departure:
 
     @property
     def _has_too_many_skipped(self) -> bool:
-        """Whether too many steps in a row were skipped, which all ranks of the job count alike."""
+        """Whether too many steps in a row were skipped, equal on all ranks of the job."""
         return self._parts.state.counters.skipped_in_a_row >= MOST_SKIPPED_IN_A_ROW
 
     def _report_last(self) -> None:
-        """Send a report; one that can't be made must not hide why the script ends."""
+        """Send a report; ignore a failure, which would hide why the script ends."""
         if self._parts.reporter is not None:
             with suppress(RuntimeError):
                 self._parts.reporter.report(is_due=True)
 
     def _report_shortage(self, device_limit: int | None) -> None:
-        """Tell the agent that memory ran out; a rank that does not lead has no channel for it."""
+        """Report to the agent that memory ran out, by its socket on ranks without a channel."""
         path = os.environ.get(SOCKET_VARIABLE)
         if self._parts.channel is not None:
             self._parts.channel.out_of_memory(device_limit)
@@ -154,7 +159,7 @@ class Departure:
             self._parts.channel.diverged()
 
     def _depart(self, awaits_ranks: bool = True) -> None:
-        """Close the channel and leave the job; `awaits_ranks`: with the instance's other ranks."""
+        """Close the channel and leave the job; `awaits_ranks`: after the instance's others."""
         self._has_departed = True
         parts = self._parts
         if parts.channel is not None:

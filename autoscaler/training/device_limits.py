@@ -1,4 +1,4 @@
-"""How many examples the devices of this instance take at once, as the job finds out."""
+"""Limits on examples per device, halved when a device runs out of memory."""
 
 from __future__ import annotations
 
@@ -11,34 +11,35 @@ from autoscaler.training.members.rounds import Agreement, Row
 
 
 class DeviceLimits:
-    """The bounds of the job's batch on this instance's kind of device.
+    """Bounds of the job's batch on this instance's kind of device.
 
-    No rank takes fewer than `least_share` examples at once.
+    `own` holds the present bounds on this kind. No rank takes fewer than `least_share` examples at
+    once.
     """
 
     def __init__(self, bounds: BatchBounds, device_kind: str, least_share: int) -> None:
-        self._of_job = bounds
+        self._job_bounds = bounds
         self._kind = device_kind
         self._least_share = least_share
         self.own = bounds.on(device_kind)
 
     @property
     def reported(self) -> BatchBounds:
-        """The bounds of the job's batch on all kinds of device, as far as they are known here."""
-        return self._of_job.limited(self._kind, self.own.device_maximum)
+        """Bounds of the job's batch on all kinds of device, as far as known here."""
+        return self._job_bounds.limited(self._kind, self.own.device_maximum)
 
     def agreed(self, agreement: Agreement) -> BatchBounds:
         """Return the bounds on the devices of all members of a round."""
         return replace(self.own, device_maximum=int(agreement.device_maximum))
 
     def learn(self, examples: int) -> int:
-        """Let no device of this kind take so many examples at once again: memory ran out.
+        """Halve the limit for this kind of device, as memory ran out with `examples` at once.
 
         Returns:
-            How many it takes from now on, at most.
+            The new limit in examples per device.
 
         Raises:
-            DeviceMemoryError: they are too few to be halved.
+            DeviceMemoryError: the examples are too few to be halved.
         """
         half = examples // 2
         if half < self._least_share:
@@ -52,11 +53,11 @@ class DeviceLimits:
         return half
 
     def hear(self, rows: Sequence[Row], kind_number: float) -> None:
-        """Take over what other instances of this kind have learnt."""
+        """Adopt lower limits that other instances of this kind have found."""
         for row in rows:
             if row.kind == kind_number:
                 self._lower(row.device_maximum)
 
-    def _lower(self, most: float) -> None:
-        if most < self.own.device_maximum:
-            self.own = replace(self.own, device_maximum=int(most))
+    def _lower(self, limit: float) -> None:
+        if limit < self.own.device_maximum:
+            self.own = replace(self.own, device_maximum=int(limit))

@@ -1,4 +1,4 @@
-"""What identifies a replica's training: its seed, dataset, model, code and settings."""
+"""Fingerprint of a replica's training: its seed, dataset, model, code and settings."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ _LARGEST_EXACT: Final = 2**53
 def fingerprint_of(
     script: Script, order: Order, bucket_sizes: str = "", batches: str = ""
 ) -> Fingerprint:
-    """Return the fingerprint of what a script has given to `session`, and of its order.
+    """Return the fingerprint of a script's arguments to `session` and of its example order.
 
-    `bucket_sizes` are those of the buckets in which gradients are summed, `batches` a hash of the
-    log of batches that is repeated.
+    `bucket_sizes` describes the gradient buckets; `batches` is the digest of a replayed batch log.
     """
     named = list(script.model.named_parameters())
-    shapes = [(name, tuple(each.shape), each.requires_grad) for name, each in named]
+    shapes = [(name, tuple(parameter.shape), parameter.requires_grad) for name, parameter in named]
     numbers = {id(parameter): number for number, (_, parameter) in enumerate(named)}
     settings = (
         script.batch_size,
@@ -46,17 +45,19 @@ def fingerprint_of(
         order.key,
         batches,
     )
-    own = own_modules()
-    files = {own[name] for name in _modules_of(script) if name in own}
-    slots = slots_of(own)
+    modules = own_modules()
+    files = {modules[name] for name in _modules_of(script) if name in modules}
+    slots = slots_of(modules)
     return Fingerprint(
-        seed=float(script.seed) if script.seed < _LARGEST_EXACT else _number(str(script.seed)),
+        seed=float(script.seed)
+        if script.seed < _LARGEST_EXACT
+        else _hash_number(str(script.seed)),
         examples=float(length_of(script.dataset)),
         parameters=float(sum(parameter.numel() for _, parameter in named)),
-        shapes=_number(repr(shapes)),
-        code=_number(*sorted(content_of(file) for file in files)),
-        settings=_number(repr(settings)),
-        buckets=_number(bucket_sizes),
+        shapes=_hash_number(repr(shapes)),
+        code=_hash_number(*sorted(content_of(file) for file in files)),
+        settings=_hash_number(repr(settings)),
+        buckets=_hash_number(bucket_sizes),
         castor=_version_number(_castor_version()),
         torch=_version_number(torch.__version__),
         modules=tuple(number for number, _ in slots),
@@ -67,7 +68,7 @@ def fingerprint_of(
 def _description(
     optimizer: torch.optim.Optimizer, numbers: Mapping[int, int]
 ) -> tuple[str, list[list[int | None]]]:
-    """Return an optimizer's kind, and the numbers of its groups' parameters in the model."""
+    """Return an optimizer's class name, and its groups as the parameters' numbers in the model."""
     groups = [
         [numbers.get(id(parameter)) for parameter in group["params"]]
         for group in optimizer.param_groups
@@ -76,25 +77,31 @@ def _description(
 
 
 def _modules_of(script: Script) -> set[str]:
-    """Return the names of the modules that define what the script has given to `session`."""
-    kinds: list[object] = [*script.model.modules(), script.dataset, script.collate_fn]
+    """Return the names of the modules that define a script's arguments to `session`."""
+    instances: list[object] = [*script.model.modules(), script.dataset, script.collate_fn]
     functions = (script.collate_fn, script.order, script.worker_init_fn, script.rehearsal)
-    of_kinds = {getattr(inspect.getmodule(type(each)), "__name__", "") for each in kinds}
-    return {"__main__"} | of_kinds | {getattr(each, "__module__", "") for each in functions}
+    class_modules = {
+        getattr(inspect.getmodule(type(value)), "__name__", "") for value in instances
+    }
+    return (
+        {"__main__"}
+        | class_modules
+        | {getattr(function, "__module__", "") for function in functions}
+    )
 
 
 def _castor_version() -> str:
     try:
         return metadata.version("castor-autoscaler")
-    except metadata.PackageNotFoundError:  # used from its sources
+    except metadata.PackageNotFoundError:  # imported from a source tree
         return "0"
 
 
 def _version_number(version: str) -> float:
-    """Return the number of a release; builds of one for other devices have the same number."""
+    """Return the number of a release, equal for its builds for different devices."""
     release = version.partition("+")[0]
     return version_number(release, digest(release))
 
 
-def _number(*texts: str) -> float:
+def _hash_number(*texts: str) -> float:
     return float(digest(*texts))

@@ -1,7 +1,7 @@
-"""torchrun for the ranks of one instance, with its meeting point on the loopback interface only.
+"""torchrun for the ranks of one instance, with a rendezvous on the loopback interface only.
 
-What `torchrun --standalone` opens for its ranks listens on every interface and asks nobody who
-they are. The ranks of an instance need it among themselves only.
+The store of `torchrun --standalone` listens on every interface without authentication. The ranks
+of an instance need it only among themselves.
 
 ``python -m autoscaler.training.launch RANKS COMMAND...`` runs the command once for each rank.
 """
@@ -32,51 +32,51 @@ RANK_PREFIX = "[rank ${local_rank}] "
 
 
 class LoopbackRendezvous(RendezvousHandler):
-    """The meeting of the one node that there is, with a store that only its ranks can reach."""
+    """Rendezvous of a single node, with a store that only its ranks can reach."""
 
     def __init__(self, parameters: RendezvousParameters) -> None:
         self._run_id = parameters.run_id
         self._store, self._port = bound_store(_ADDRESS)
 
     def get_backend(self) -> str:
-        """The name under which it is known."""
+        """Return the backend's registered name."""
         return _BACKEND
 
     @property
     def use_agent_store(self) -> bool:
-        """The ranks use the store too."""
+        """Whether the ranks use the same store; always true."""
         return True
 
     def next_rendezvous(self) -> RendezvousInfo:
-        """All are there at once."""
+        """Return the rendezvous of this single node, at once."""
         store = PrefixStore(self._run_id, self._store)
         return RendezvousInfo(store, 0, 1, RendezvousStoreInfo(_ADDRESS, self._port))
 
     def is_closed(self) -> bool:
-        """It never is."""
+        """Return False: the rendezvous is never closed."""
         return False
 
     def set_closed(self) -> None:
-        """There is nobody to tell."""
+        """Do nothing, as there are no other nodes."""
 
     def num_nodes_waiting(self) -> int:
-        """Nobody else will come."""
+        """Return 0: no other node joins."""
         return 0
 
     def get_run_id(self) -> str:
-        """The name of this run."""
+        """Return the id of this run."""
         return self._run_id
 
     def shutdown(self) -> bool:
-        """It ends with its process."""
+        """Return True: the rendezvous ends with its process."""
         return True
 
 
 def main() -> None:
-    """Run the command of the command line on all ranks.
+    """Run the command given on the command line once per rank.
 
-    Where there are several ranks, each line that they print begins with its rank. The directory
-    of torchrun's own files is in the job's home, and is removed at the end.
+    With several ranks, each line of output begins with its rank. The directory of torchrun's own
+    files is in the job's home, and is removed at the end.
     """
     ranks, *command = sys.argv[1:]
     rendezvous_handler_registry.register(_BACKEND, LoopbackRendezvous)
@@ -85,9 +85,9 @@ def main() -> None:
     if not is_one:
         os.environ["TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"] = RANK_PREFIX
     home = os.environ.get("HOME", "")
-    place = home if os.access(home, os.W_OK | os.X_OK) else None
+    parent = home if os.access(home, os.W_OK | os.X_OK) else None
     with TemporaryDirectory(
-        prefix=".castor-ranks-", dir=place, ignore_cleanup_errors=True
+        prefix=".castor-ranks-", dir=parent, ignore_cleanup_errors=True
     ) as logs:
         options = (
             f"--rdzv-backend={_BACKEND}",
@@ -99,8 +99,8 @@ def main() -> None:
         )
         try:
             run.main([*options, *command])
-        except SignalException as told:  # to be told to end is no error to show a traceback of
-            raise SystemExit(128 + told.sigval) from None
+        except SignalException as signal:  # a requested end needs no traceback
+            raise SystemExit(128 + signal.sigval) from None
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Puts the parts of a session together, for where it runs: under Castor, torchrun, or alone."""
+"""Construction of a session's parts, for a run under Castor, under torchrun, or of one process."""
 
 from __future__ import annotations
 
@@ -51,18 +51,19 @@ from autoscaler.training.steps.stepper import Stepper, StepSettings
 from autoscaler.training.watch import Watch, present_watch
 
 _CHECKPOINT_SECONDS_ALONE = 300.0
-_KEPT_ALONE = 2
-_ENGINES = {"http": Engine.QUORUM, "roster": Engine.ROSTER}  # by the scheme of their lighthouses
-# The ranks of all instances come to their rails at once, after an exchange.
+_CHECKPOINTS_KEPT_ALONE = 2
+_ENGINES = {"http": Engine.QUORUM, "roster": Engine.ROSTER}  # by the URL scheme of the lighthouse
+# All ranks form their rails at the same time, after an exchange.
 _RAIL_SECONDS = 5.0
 
 
 @dataclass(slots=True)
 class Parts:
-    """The parts of one session. `channel` and `reporter` are there under Castor, on a leader.
+    """Parts of one session.
 
-    `batch_log_file` gets the log of batches at each checkpoint.
-    `may_join`: there can be other instances.
+    `channel` and `reporter` are set only on an instance's leader under Castor. `batch_log_file` is
+    the file that the batch log is written to at each checkpoint. `may_join`: whether there can be
+    other instances.
     """
 
     state: TrainingState
@@ -81,13 +82,13 @@ class Parts:
     batch_log_file: Path | None = None
 
     def wait_for_checkpoint(self) -> None:
-        """Return when no checkpoint is being written any more."""
+        """Wait until no checkpoint is being written."""
         if self.checkpoints is not None:
             self.checkpoints.wait()
 
 
 def open_parts(script: Script, clock: Clock) -> Parts:
-    """Find out where we run, restore what was saved, and be ready to join.
+    """Build the parts of a session and restore the newest checkpoint, without joining others.
 
     Raises:
         TypeError, ValueError: an argument of the script can't be used.
@@ -122,7 +123,7 @@ def open_parts(script: Script, clock: Clock) -> Parts:
     peers = None
     if setup is not None and channel is not None and checkpoints is not None:
         peers = _peers(setup, state, _form_gradients(script, setup), clock)
-    rail = Rail(instance, peers.sums if peers else _sums_beside(script, setup, clock))
+    rail = Rail(instance, peers.sums if peers else _follower_sums(script, setup, clock))
     crew = Crew(peers, state, instance, rail)
     reducer = _reducer(script, rail, clock)
     stepper = _stepper(script, bounds, sampler.examples, state, crew, reducer)
@@ -154,10 +155,10 @@ def open_parts(script: Script, clock: Clock) -> Parts:
     return parts
 
 
-def _sums_beside(script: Script, setup: TrainingSetup | None, clock: Clock) -> Sums | None:
-    """Return the sums over instances of a rank that does not lead, if there can be others.
+def _follower_sums(script: Script, setup: TrainingSetup | None, clock: Clock) -> Sums | None:
+    """Return the sums over instances of a rank that is no leader; None without other instances.
 
-    Its leader hears of lost members, and ends the worlds of all.
+    The leader detects lost members and ends the worlds of all ranks.
     """
     if setup is None or setup.lighthouse is None:
         return None
@@ -199,10 +200,10 @@ def _stepper(
 
 
 def _bounds(script: Script, spec: BatchSpec, pass_examples: int) -> BatchBounds:
-    """The job file's word on batches, the script's where it has none.
+    """Return the batch bounds of the job file; the script's batch size replaces missing values.
 
     Raises:
-        ValueError: they contradict each other.
+        ValueError: the script's batch size exceeds the job file's maximum.
     """
     initial = spec.initial or script.batch_size
     maximum = spec.maximum or initial
@@ -211,15 +212,17 @@ def _bounds(script: Script, spec: BatchSpec, pass_examples: int) -> BatchBounds:
             f"batch_size={initial} is more than the job file's batch.max {maximum}: raise "
             "batch.max, or set batch.initial"
         )
-    # No step takes more than what a pass has.
+    # A step takes at most the examples of one pass.
     maximum = max(initial, min(maximum, pass_examples))
-    # What the script runs at on one device fits into its memory; more is the user's word.
+    # The script's own batch size fits into a device's memory; the job file may allow more.
     device_maximum = spec.device_maximum or initial
     kind_maxima = spec.kind_maxima
     if script.logical_ranks is not None:
-        most = math.ceil(initial / script.logical_ranks)
-        device_maximum = min(device_maximum, most)
-        kind_maxima = tuple((kind, min(own, most)) for kind, own in kind_maxima)
+        logical_maximum = math.ceil(initial / script.logical_ranks)
+        device_maximum = min(device_maximum, logical_maximum)
+        kind_maxima = tuple(
+            (kind, min(kind_maximum, logical_maximum)) for kind, kind_maximum in kind_maxima
+        )
     return BatchBounds(initial, maximum, device_maximum, spec.adaptive, kind_maxima)
 
 
@@ -235,7 +238,7 @@ def _checkpoints(
             _claim(setup, directory, depot)
         return Checkpoints(directory, setup.checkpoints_kept, clock, depot)
     if script.checkpoint_directory is not None:
-        return Checkpoints(Path(script.checkpoint_directory), _KEPT_ALONE, clock)
+        return Checkpoints(Path(script.checkpoint_directory), _CHECKPOINTS_KEPT_ALONE, clock)
     return None
 
 
@@ -244,10 +247,10 @@ def _checkpoint_interval(setup: TrainingSetup | None) -> float:
 
 
 def _claim(setup: TrainingSetup, directory: Path, depot: Depot | None) -> None:
-    """Check that the job begins with no checkpoints but those that it may have.
+    """Check that the checkpoints at the job's location are its own, and record the ownership.
 
     Raises:
-        CheckpointError: those that are there are another job's.
+        CheckpointError: the checkpoints are another job's.
     """
     if setup.checkpoint_owner is None:
         return
@@ -258,39 +261,41 @@ def _claim(setup: TrainingSetup, directory: Path, depot: Depot | None) -> None:
 
 
 def _depot(setup: TrainingSetup, watch: Watch | None, meter: Meter | None) -> Depot | None:
-    """Where checkpoints are kept beyond the disk, if the job has such a place.
+    """Return the job's remote checkpoint store; None if the job has none.
 
-    Ranks that follow have no `meter`: what is saved or fetched, their leader does.
+    `meter` is None on ranks that are no leader, as only leaders transfer checkpoints.
 
     Raises:
-        CheckpointError: it can't be reached from here.
+        CheckpointError: the store's grant can't be opened.
     """
     if setup.depot is None or setup.grant_file is None:
         return None
-    place = setup.depot if watch is None else f"{setup.depot}/{watch.name}"
+    location = setup.depot if watch is None else f"{setup.depot}/{watch.name}"
     try:
-        return Depot(open_grant(Path(setup.grant_file), place, meter=meter))
+        return Depot(open_grant(Path(setup.grant_file), location, meter=meter))
     except ProviderError as error:
         raise CheckpointError(str(error)) from error
 
 
 def _restore(state: TrainingState, checkpoints: Checkpoints, instance: Instance) -> None:
-    """Start from the newest whole checkpoint, if there is one; the leader says which."""
-    found = None
+    """Restore the newest whole checkpoint, which the leader chooses; do nothing without one."""
+    newest = None
     if instance.is_leader:
         checkpoints.remove_abandoned()
-        found = checkpoints.newest()
-    found = instance.value_from_leader(found)
-    if found is not None:
-        state.restore(checkpoints, found)
-        state.counters.skipped_in_a_row = 0  # a resumed job gets all its tries
+        newest = checkpoints.newest()
+    newest = instance.value_from_leader(newest)
+    if newest is not None:
+        state.restore(checkpoints, newest)
+        state.counters.skipped_in_a_row = (
+            0  # a resumed job may skip the full number of steps again
+        )
 
 
 def _engine(setup: TrainingSetup | None) -> Engine:
-    """Return what the job's lighthouse speaks.
+    """Return the engine of the job's lighthouse, by its URL scheme.
 
     Raises:
-        ValueError: this version knows no such lighthouse.
+        ValueError: this version does not know the scheme.
     """
     if setup is None or setup.lighthouse is None:
         return Engine.QUORUM
@@ -321,7 +326,7 @@ def _peers(
     if _engine(setup) is Engine.ROSTER:
         return RosterQuorum(settings, clock, state)
     try:
-        # torchft is there on x86-64 Linux only, and a script that runs alone does not need it.
+        # torchft exists for x86-64 Linux only; a script without Castor does not need it.
         from autoscaler.training.members.quorum import Quorum
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
@@ -333,7 +338,7 @@ def _peers(
 
 
 def _form_gradients(script: Script, setup: TrainingSetup) -> FormGradients:
-    """Return how gradients cross instances."""
+    """Return the constructor of gradient sums over instances."""
     device = next(script.model.parameters()).device
     timeout = timedelta(seconds=setup.collective_timeout_seconds)
     return gradients_of(device, script.across, timeout)
@@ -342,15 +347,17 @@ def _form_gradients(script: Script, setup: TrainingSetup) -> FormGradients:
 def _fingerprint_of_instance(
     script: Script, order: Order, instance: Instance, bucket_sizes: str, batches: str
 ) -> Fingerprint:
-    """Return the fingerprint of this rank, which must be that of all ranks of the instance.
+    """Return this rank's fingerprint, after checking that all ranks of the instance have it.
 
     Raises:
-        MismatchError: it is not.
+        MismatchError: the ranks' fingerprints differ.
     """
-    own = fingerprint_of(script, order, bucket_sizes, batches)
-    for rank, other in enumerate(instance.values(own)):
-        require_equal(own, other, f"rank {instance.rank}", f"rank {rank} of its instance")
-    return own
+    fingerprint = fingerprint_of(script, order, bucket_sizes, batches)
+    for rank, other_fingerprint in enumerate(instance.values(fingerprint)):
+        require_equal(
+            fingerprint, other_fingerprint, f"rank {instance.rank}", f"rank {rank} of its instance"
+        )
+    return fingerprint
 
 
 def _replica_settings(
@@ -361,13 +368,15 @@ def _replica_settings(
     batches: BatchScript | None,
 ) -> ReplicaSettings:
     kind = setup.device_kind if setup else "own"
-    # A roster is told who leaves; torchft's lighthouse has to miss the heartbeats.
-    is_told = _engine(setup) is Engine.ROSTER
+    # A roster receives leave messages; torchft's lighthouse only notices missing heartbeats.
+    learns_of_leaves = _engine(setup) is Engine.ROSTER
     return ReplicaSettings(
         bounds=bounds,
         device_kind=kind,
         kind_number=float(zlib.crc32(kind.encode())),
-        farewell_seconds=setup.heartbeat_timeout_seconds if setup and not is_told else 0.0,
+        farewell_seconds=setup.heartbeat_timeout_seconds
+        if setup and not learns_of_leaves
+        else 0.0,
         warm_up_steps=WARM_UP_STEPS if has_adam(script.optimizers) else 0,
         least_share=least_share(script.model),
         fingerprint=fingerprint,

@@ -1,4 +1,4 @@
-"""The steps to come on this rank: their examples, its share, and where the next one begins."""
+"""Plan of the next steps on one rank: the examples, this rank's share, and the next position."""
 
 from __future__ import annotations
 
@@ -15,10 +15,14 @@ from autoscaler.training.steps.streams import Stream, Use, seed_of
 
 @dataclass(frozen=True, slots=True)
 class PlannedStep:
-    """One step as this rank takes it; each micro-step of `own` has a stream of random numbers.
+    """One step as this rank takes it.
 
-    `examples` are those of all ranks; `samples`: gradient squares are taken; `next_place` is the
-    pass and the position at which the step after it begins.
+    Attributes:
+        examples: examples of all ranks in the step.
+        own: this rank's share, by micro-step.
+        streams: stream of random numbers of each micro-step of `own`.
+        samples: whether the step takes gradient squares.
+        next_place: pass and position at which the following step begins.
     """
 
     examples: int
@@ -29,7 +33,7 @@ class PlannedStep:
 
 
 class Plan:
-    """The steps of one rank, as the counters and what was agreed on determine them.
+    """Steps of one rank, as determined by the counters and the round's agreement.
 
     With a `batch_seed` the indices of micro-steps are `SeededIndices`.
     """
@@ -49,44 +53,44 @@ class Plan:
         self._replica = replica
 
     def next_step(self) -> PlannedStep:
-        """Return the step that the counters stand before."""
+        """Return the step after the committed ones."""
         counters = self._state.counters
-        # A checkpoint may stand beyond the end of a dataset that has become shorter since.
+        # A dataset that has become shorter may end before the checkpoint's position.
         place = self._sampler.place_after(counters.pass_index, counters.position, taken=0)
-        return self._step(counters.step, place)
+        return self._planned_step(counters.step, place)
 
     def expected(self, after: Indices) -> Iterator[Indices]:
-        """Yield the micro-steps that follow `after`, one of the next step, if nothing changes."""
+        """Yield, without end, the micro-steps expected after `after`, one of the next step."""
         number, step = self._state.counters.step, self.next_step()
         parts = step.own.micro_steps
         yield from parts[parts.index(after) + 1 :] if after in parts else parts
         while True:
-            number, step = number + 1, self._step(number + 1, step.next_place)
+            number, step = number + 1, self._planned_step(number + 1, step.next_place)
             yield from step.own.micro_steps
 
-    def _step(self, number: int, place: tuple[int, int]) -> PlannedStep:
+    def _planned_step(self, number: int, place: tuple[int, int]) -> PlannedStep:
         replica, agreement = self._replica, self._replica.agreement
         indices = self._sampler.take(*place, agreement.batch_total)
         samples = replica.samples_step(number, len(indices))
-        shares, least = self._logical_ranks or agreement.ranks, replica.least_share
-        # A lone rank splits a step in which it takes gradient squares.
+        shares, least_share = self._logical_ranks or agreement.ranks, replica.least_share
+        # A single rank splits a step in which it takes gradient squares.
         least_parts = 2 if samples and agreement.ranks == shares == 1 else 1
         speeds = () if self._logical_ranks else agreement.speeds
         micro_steps = max(replica.batch_over(shares).accumulation + 1, least_parts)
-        own, places = dealt(
-            indices, shares, replica.rank, agreement.ranks, micro_steps, least, speeds
+        share, places = dealt(
+            indices, shares, replica.rank, agreement.ranks, micro_steps, least_share, speeds
         )
         streams = tuple(Stream(*place) for place in places)
-        own = self._seeded(number, own, streams)
+        share = self._with_seeds(number, share, streams)
         next_place = self._sampler.place_after(*place, len(indices))
-        return PlannedStep(len(indices), own, streams, samples, next_place)
+        return PlannedStep(len(indices), share, streams, samples, next_place)
 
-    def _seeded(self, step: int, own: Share, streams: tuple[Stream, ...]) -> Share:
+    def _with_seeds(self, step: int, share: Share, streams: tuple[Stream, ...]) -> Share:
         seed = self._batch_seed
         if seed is None:
-            return own
+            return share
         micro_steps = tuple(
             SeededIndices.of(indices, seed_of(seed, step, stream, Use.BATCH))
-            for indices, stream in zip(own.micro_steps, streams, strict=True)
+            for indices, stream in zip(share.micro_steps, streams, strict=True)
         )
-        return replace(own, micro_steps=micro_steps)
+        return replace(share, micro_steps=micro_steps)

@@ -1,4 +1,4 @@
-"""What a training process does to itself before it trains."""
+"""Settings of a training process before it trains: warnings and CPU affinity."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 
 def silence_what_is_intended() -> None:
-    """Keep a job's log free of warnings about what is done here on purpose."""
+    """Suppress warnings about intended behaviour in the job's log."""
     for message in (
         ".*torch.distributed is disabled, unavailable or uninitialized",
         ".*given buffer is not writable",
@@ -21,7 +21,7 @@ def silence_what_is_intended() -> None:
 
 
 def pin_to_own_core(local_rank: int) -> None:
-    """Keep this rank on the core that is its device, where devices are cores."""
+    """Pin this rank to its CPU core if the instance's devices are cores."""
     devices = os.environ.get("CASTOR_DEVICES", "")
     cores = [int(core) for core in devices.split(",") if core.strip()]
     if local_rank < len(cores):

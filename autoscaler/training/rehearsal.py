@@ -1,7 +1,7 @@
-"""What a replica does before it joins others, so that these need not wait for it.
+"""Warm-up of a replica before it joins others, so that they need not wait for it.
 
 The first batch starts the workers and opens files; the first step compiles, loads kernels and
-takes memory. Members wait for a joiner from the moment at which it asks to be one.
+allocates memory. Members wait for a joining replica as soon as it asks to join.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from autoscaler.training.steps.step import require_loss
 
 
 def rehearsed(script: Script, parts: Parts) -> Parts:
-    """Return the parts of a session after a rehearsal, if there can be other instances."""
+    """Return `parts` after a rehearsal, which is run only if other instances may exist."""
     if parts.may_join:
         rehearse(script, parts)
     return parts
 
 
 def rehearse(script: Script, parts: Parts) -> None:
-    """Fetch a batch and, where the script says how, make a step with it that counts for nothing.
+    """Fetch a batch, and run the script's rehearsal step on it, which has no effect on training.
 
-    All ranks of an instance call it. Weights, buffers and the state of the optimizer stay.
+    All ranks of an instance must call this. Weights, buffers and optimizer state stay unchanged.
 
     Raises:
-        TypeError, ValueError: the script's function returns no loss, or one that leaves a
-            parameter of a static graph out.
+        TypeError, ValueError: the script's function returns no loss, or a loss that does not use
+            all trained parameters of a static graph.
     """
     batch = parts.loader.fetch_first(_first_share(parts))
     if script.rehearsal is None:
@@ -49,10 +49,12 @@ def rehearse(script: Script, parts: Parts) -> None:
 
 
 def _require_all_used(parts: Parts) -> None:
-    """Check a rehearsal of a static graph: DDP could not begin another pass after it otherwise.
+    """Check that a rehearsal of a static graph used all trained parameters.
+
+    DDP can't begin another pass otherwise.
 
     Raises:
-        ValueError: its pass has not used all trained parameters.
+        ValueError: the pass left a trained parameter out.
     """
     try:
         parts.reducer.require_synchronised()
@@ -61,11 +63,11 @@ def _require_all_used(parts: Parts) -> None:
 
 
 def _first_share(parts: Parts) -> Indices:
-    """The examples that this rank would take first if its instance were alone."""
+    """Return the examples this rank would take first if its instance trained alone."""
     crew, counters, replica = parts.crew, parts.state.counters, parts.replica
     place = parts.sampler.place_after(counters.pass_index, counters.position, taken=0)
     indices = parts.sampler.take(*place, counters.batch_total)
-    ranks, most = crew.local_ranks, replica.bounds.device_maximum
-    micro_steps = split_batch(counters.batch_total, ranks, most).accumulation + 1
-    own, _ = dealt(indices, ranks, crew.local_rank, ranks, micro_steps, replica.least_share)
-    return own.micro_steps[0]
+    ranks, device_maximum = crew.local_ranks, replica.bounds.device_maximum
+    micro_steps = split_batch(counters.batch_total, ranks, device_maximum).accumulation + 1
+    share, _ = dealt(indices, ranks, crew.local_rank, ranks, micro_steps, replica.least_share)
+    return share.micro_steps[0]

@@ -1,4 +1,4 @@
-"""One rank of a job from round to round: what it tells, what it decides, what it learns."""
+"""Replica of a job, seen from one rank: its rows, batch proposals and measurements by round."""
 
 from __future__ import annotations
 
@@ -32,18 +32,24 @@ from autoscaler.training.stopping import Stop
 
 _REDECIDE_SECONDS = 2.0
 _LONGEST_ROUND_SECONDS = 2 * ROUND_SECONDS
-# What the step times of one more round count for, beside those before.
+# Weight of a new round's step time in the moving average.
 _NEW_SHARE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSettings:
-    """What does not change while this rank trains. `kind_number` tells device kinds apart.
+    """Settings of one rank that stay constant while it trains.
 
-    A replica that leaves takes part for `farewell_seconds` more, which the others need to go on
-    without it at once. In the job's first `warm_up_steps` no gradient squares are taken. No rank
-    takes fewer than `least_share` examples at once. `fingerprint` must equal the peers'. `batches`
-    are those of another run's log, which this run repeats.
+    Attributes:
+        bounds: bounds of the job's batch size.
+        device_kind: name of this instance's kind of device.
+        kind_number: number that identifies the kind in rows.
+        farewell_seconds: seconds for which a leaving replica goes on training, so that the others
+            can continue without it at once.
+        warm_up_steps: first steps of the job, which take no gradient squares.
+        least_share: fewest examples that a rank takes at once.
+        fingerprint: fingerprint that must equal the peers'.
+        batches: batch log of another run that this run replays; None for no replay.
     """
 
     bounds: BatchBounds
@@ -59,9 +65,19 @@ class ReplicaSettings:
 class Replica:
     """This rank's part in the rounds of the job.
 
-    `leaves` and `wants_checkpoint` are told in the next exchange; `throughput` is the controller's
-    fit, if any has come; `limits` are what devices take at once. `observations`, `pauses`,
-    `training_seconds` and `steps`, committed ones since this start, are for the reports.
+    Attributes:
+        stop: the early stop of training.
+        limits: examples that devices take at once.
+        leaves: whether the next exchange announces that this replica leaves.
+        wants_checkpoint: whether the next exchange requests a checkpoint.
+        throughput: the controller's fitted throughput model; None before the first.
+        sees_lighthouse: reports whether the lighthouse can be reached.
+        sees_change: reports whether the lighthouse hears others than the members.
+        observations: step times since the last report.
+        pauses: pauses at membership changes since the last report.
+        training_seconds: seconds of training since this start.
+        steps: committed steps since this start.
+        decides: whether this rank is the leader of the deciding replica.
     """
 
     def __init__(
@@ -80,14 +96,14 @@ class Replica:
         self._reducer = reducer
         self._clock = clock
         self._round: Round | None = None
-        self._age = 0
+        self._rounds_joined = 0
         self._proposed_seconds = 0.0
-        self._proposed_for = (0, 0)
-        self._timed: tuple[float, float, int] = (0.0, 0.0, 0)
-        self._spent: tuple[float, float] = (0.0, 0.0)
+        self._proposed_members = (0, 0)
+        self._step_times: tuple[float, float, int] = (0.0, 0.0, 0)
+        self._spent_seconds: tuple[float, float] = (0.0, 0.0)
         self._step_seconds: dict[tuple[int, int], float] = {}
-        self._has_looked = False
-        self._trouble_seconds: float | None = None
+        self._has_probed = False
+        self._failed_step_seconds: float | None = None
         self._speed = Speed()
         self._evaluates = False
         self.stop = Stop(crew)
@@ -105,24 +121,24 @@ class Replica:
 
     @property
     def has_begun(self) -> bool:
-        """There has been a round."""
+        """Whether a round has begun."""
         return self._round is not None
 
     @property
     def agreement(self) -> Agreement:
-        """What holds in the present round."""
+        """Agreement of the present round."""
         assert self._round is not None, "no round has begun"
         return self._round.agreement
 
     @property
     def batch(self) -> Batch:
-        """How the present batch is spread over the ranks."""
+        """Split of the present batch over the ranks."""
         return self.batch_over(self.agreement.ranks)
 
     def batch_over(self, shares: int) -> Batch:
-        """Return how the present batch is spread over so many shares, each of one device.
+        """Return the split of the present batch over `shares` shares, each of one device.
 
-        Where shares are unequal it is that of the device with the most examples.
+        If shares are unequal, the split is that of the device with the most examples.
         """
         agreement, total = self.agreement, self.agreement.batch_total
         device_maximum = self.limits.agreed(agreement).device_maximum
@@ -133,38 +149,38 @@ class Replica:
 
     @property
     def rank(self) -> int:
-        """Our place among all ranks of the round."""
+        """Index of this rank among all ranks of the round."""
         return self.agreement.first_rank + self._crew.local_rank
 
     @property
     def noise(self) -> NoiseScale | None:
-        """The noise scale as known here."""
+        """Gradient noise scale as estimated so far; None before the first estimate."""
         return self._state.counters.noise.noise_scale(self.limits.own.initial)
 
     @property
     def bounds(self) -> BatchBounds:
-        """The bounds of the batch."""
+        """Bounds of the job's batch size."""
         return self._settings.bounds
 
     @property
     def least_share(self) -> int:
-        """The fewest examples that a rank takes at once."""
+        """Fewest examples that a rank takes at once."""
         return self._settings.least_share
 
     def share_buffers(self) -> None:
-        """Set the model's buffers to the deciding replica's, on all replicas."""
+        """Set the model's buffers on all replicas to those of the deciding replica."""
         agreement = self.agreement
         if agreement.replicas > 1:
             self._crew.share_buffers(is_source=agreement.decides)
 
     def begin_round(self) -> Agreement:
-        """Agree with all other ranks on the next steps. Blocks; a joiner is healed here."""
+        """Agree with all other ranks on the next steps. Blocks; a joiner receives the state."""
         asked_seconds = self._clock.monotonic()
         last = self._round
         squares = self._stepper.take_squares()
         gathers, self._evaluates = self._evaluates, False
-        stops = self.stop.asking_rank()
-        exchange = self._crew.exchange(lambda: self._row(squares, stops), gathers)
+        stopping_rank = self.stop.asking_rank()
+        exchange = self._crew.exchange(lambda: self._row(squares, stopping_rank), gathers)
         self._crew.require_equal_to_decider(self._settings.fingerprint, exchange)
         index = exchange.membership.index
         agreement = agree(exchange.rows, index, self._settings.farewell_seconds)
@@ -187,7 +203,7 @@ class Replica:
             and agreement.batch_total == last.agreement.batch_total,
             started_seconds=self._clock.monotonic() if gathers else asked_seconds,
         )
-        self._age += 1
+        self._rounds_joined += 1
         self._reducer.take_waited_seconds()
         self._reducer.take_sampling_seconds()
         self._round.waited_seconds = self._clock.monotonic() - self._round.started_seconds
@@ -204,20 +220,21 @@ class Replica:
     def ends_round(self) -> bool:
         """Whether the present round ends with the last step.
 
-        A replica has asked for that, or the script evaluates on all ranks. The round in which a
-        replica leaves lasts: the lighthouse must come to miss that replica.
+        It does if a replica requests it or the script evaluates on all ranks. A round in which a
+        replica leaves never ends early: the lighthouse must notice the missing heartbeats.
         """
-        is_asked = self._stepper.ends_round or self._evaluates or self._stops_alone
-        return is_asked and not self.agreement.someone_leaves
+        is_requested = self._stepper.ends_round or self._evaluates or self._stops_alone
+        return is_requested and not self.agreement.someone_leaves
 
     @property
     def _stops_alone(self) -> bool:
         return self.stop.is_asked and self.agreement.ranks == 1
 
     def begin_evaluation(self) -> None:
-        """Let the ranks take their time until the next round: the script evaluates.
+        """Stop the round's step clock until the next round, as the script evaluates.
 
-        All ranks call it after the same step. What follows does not count as time of steps.
+        All ranks must call this after the same step. The time until the next round counts as no
+        step's.
         """
         assert self._round is not None
         self._evaluates = True
@@ -226,16 +243,16 @@ class Replica:
 
     @property
     def is_round_overdue(self) -> bool:
-        """The present round lasts longer than its steps were thought to."""
+        """Whether the present round lasts `_LONGEST_ROUND_SECONDS` or longer."""
         assert self._round is not None
         lasted_seconds = self._clock.monotonic() - self._round.started_seconds
         return lasted_seconds >= _LONGEST_ROUND_SECONDS
 
     def samples_step(self, step: int, step_examples: int) -> bool:
-        """Return whether step `step` of the job takes squares, if no round comes before it.
+        """Return whether step `step` of the job takes gradient squares, in the present round.
 
-        Steps cut short by the end of a pass do not, nor do steps of a job whose batch is fixed:
-        nothing depends on its noise scale.
+        Steps that the end of a pass cuts short take none. Nor do steps of a job with a fixed
+        batch, which does not depend on the noise scale.
         """
         agreement = self.agreement
         if not self.limits.own.may_grow or self._settings.batches is not None:
@@ -248,13 +265,13 @@ class Replica:
     def count_step(
         self, committed: bool, step_examples: int, micro_steps: int, began_seconds: float
     ) -> None:
-        """Take note of a step in `micro_steps` that began at `began_seconds` of the clock."""
+        """Record a step of `micro_steps` micro-steps, begun at `began_seconds` of the clock."""
         assert self._round is not None
         seconds = self._clock.monotonic() - began_seconds
         self.steps += committed
         if not committed:
             self._round.clean = False
-            self._trouble_seconds = began_seconds
+            self._failed_step_seconds = began_seconds
         elif step_examples != self._round.agreement.batch_total:
             self._round.cut_steps += 1
             self._round.cut_seconds += seconds
@@ -265,7 +282,7 @@ class Replica:
             self._round.steps += 1
 
     def end_round(self) -> None:
-        """Keep the round's times; the next exchange tells them."""
+        """Compute the round's step times, which the next exchange sends."""
         assert self._round is not None
         round_ = self._round
         round_.waited_seconds += self._reducer.take_waited_seconds()
@@ -274,26 +291,26 @@ class Replica:
         elapsed_seconds = ended_seconds - round_.started_seconds
         self.training_seconds += elapsed_seconds
         sampling_seconds = self._reducer.take_sampling_seconds()
-        if self._trouble_seconds is not None:
+        if self._failed_step_seconds is not None:
             return
-        made = round_.steps + round_.cut_steps + round_.split_steps
+        step_count = round_.steps + round_.cut_steps + round_.split_steps
         if round_.steps > 0:
             others_seconds = round_.cut_seconds + round_.split_seconds
             if round_.split_steps == 0:
                 others_seconds += sampling_seconds
             step_seconds = max(elapsed_seconds - others_seconds, 0.0) / round_.steps
-            self._timed = (
+            self._step_times = (
                 step_seconds,
-                min(round_.waited_seconds / made, step_seconds),
+                min(round_.waited_seconds / step_count, step_seconds),
                 round_.steps if round_.clean else 0,
             )
             if round_.clean:
-                self._speed.count(self._own_examples(round_.agreement), self._timed)
-        step_seconds = self._timed[0]
+                self._speed.count(self._own_examples(round_.agreement), self._step_times)
+        step_seconds = self._step_times[0]
         sampled_seconds = samples_seconds(
             round_, self._stepper.sampled_steps, sampling_seconds, step_seconds
         )
-        self._spent = (made * step_seconds, sampled_seconds)
+        self._spent_seconds = (step_count * step_seconds, sampled_seconds)
 
     def _own_examples(self, agreement: Agreement) -> int:
         total, ranks, speeds = agreement.batch_total, agreement.ranks, agreement.speeds
@@ -301,15 +318,15 @@ class Replica:
 
     def _row(self, squares: GradientSquares, stops: int) -> Row:
         counters = self._state.counters
-        step_seconds, sync_seconds, timed_steps = self._timed
-        trained_seconds, sampled_seconds = self._spent
+        step_seconds, sync_seconds, timed_steps = self._step_times
+        trained_seconds, sampled_seconds = self._spent_seconds
         noise = self.noise
         gradient_square, gradient_variance = gain_inputs(counters, noise)
         batch_total, reason = self._proposed_batch(noise)
         return Row(
             ranks=self._crew.local_ranks,
             kind=self._settings.kind_number,
-            age=self._age,
+            age=self._rounds_joined,
             leaves=self.leaves,
             sees_lighthouse=self.sees_lighthouse(),
             sees_change=self.sees_change(),
@@ -339,10 +356,10 @@ class Replica:
         )
 
     def _proposed_batch(self, noise: NoiseScale | None) -> tuple[int, BatchReason]:
-        """Return the batch that this replica would train at, and why.
+        """Return the batch size that this replica proposes, and the reason.
 
-        It is looked for anew every few seconds and after each change of membership, once a round
-        with the new members has shown how many devices they have.
+        The proposal is recomputed every `_REDECIDE_SECONDS` and after each change of membership,
+        once a round with the new members has shown their number of devices.
         """
         current = within(self.limits.own, self._state.counters.batch_total)
         if self._round is None:
@@ -352,11 +369,11 @@ class Replica:
         members = (agreement.replicas, agreement.ranks)
         now_seconds = self._clock.monotonic()
         is_recent = now_seconds - self._proposed_seconds < _REDECIDE_SECONDS
-        if members == self._proposed_for and is_recent:
+        if members == self._proposed_members and is_recent:
             return current, BatchReason.KEPT
-        self._proposed_for, self._proposed_seconds = members, now_seconds
-        if not self._has_looked and self.throughput is not None and self._step_seconds:
-            self._has_looked = True
+        self._proposed_members, self._proposed_seconds = members, now_seconds
+        if not self._has_probed and self.throughput is not None and self._step_seconds:
+            self._has_probed = True
             wanted = batch_to_look_at(bounds, agreement.ranks, self._step_seconds)
             if wanted is not None:
                 return wanted, BatchReason.MEASUREMENT
@@ -366,7 +383,7 @@ class Replica:
         return best, BatchReason.GOODPUT if best != current else BatchReason.KEPT
 
     def _learn(self, exchange: Exchange, last: Round | None, asked_seconds: float) -> None:
-        """Take in what the rows tell of the round that has ended."""
+        """Update statistics from the rows, which describe the round that has ended."""
         counters, squares = self._state.counters, combined_squares(exchange.rows)
         self.limits.hear(exchange.rows, self._settings.kind_number)
         counters.noise.update(squares)
@@ -375,14 +392,14 @@ class Replica:
             max(row.sampled_seconds for row in exchange.rows),
             squares.samples,
         )
-        trouble_seconds, self._trouble_seconds = self._trouble_seconds, None
-        self._timed, self._spent = (*self._timed[:2], 0), (0.0, 0.0)
+        trouble_seconds, self._failed_step_seconds = self._failed_step_seconds, None
+        self._step_times, self._spent_seconds = (*self._step_times[:2], 0), (0.0, 0.0)
         if last is None or not self.decides:
             return
         if exchange.membership.changed:
             self._step_seconds.clear()
-            since = asked_seconds if trouble_seconds is None else trouble_seconds
-            seconds = self._clock.monotonic() - since
+            since_seconds = asked_seconds if trouble_seconds is None else trouble_seconds
+            seconds = self._clock.monotonic() - since_seconds
             self.pauses.append(pause_of(last.agreement, len(exchange.rows), seconds))
             return
         split = split_batch(
@@ -396,5 +413,7 @@ class Replica:
         if observed is not None:
             self.observations.append(observed)
             key = split.device, split.accumulation
-            known = self._step_seconds.get(key, observed.step_seconds)
-            self._step_seconds[key] = known + _NEW_SHARE * (observed.step_seconds - known)
+            previous_seconds = self._step_seconds.get(key, observed.step_seconds)
+            self._step_seconds[key] = previous_seconds + _NEW_SHARE * (
+                observed.step_seconds - previous_seconds
+            )

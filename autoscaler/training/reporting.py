@@ -1,4 +1,4 @@
-"""What the deciding replica tells of the job while it trains."""
+"""Training reports of the deciding replica to its node agent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _GOODPUT_WINDOW_SECONDS = 10.0
 
 
 class Reporter:
-    """Sends a report about once a second, from the replica that decides, over its channel."""
+    """Sender of a training report about once a second, from the deciding replica."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Reporter:
         self.engine = Engine.QUORUM
 
     def report(self, is_due: bool = False) -> None:
-        """Tell how things stand, if the last time is long enough ago or `is_due`."""
+        """Send a report if the last one is long enough ago or `is_due`."""
         if not self._replica.has_begun:
             return
         self._measure()
@@ -94,7 +94,10 @@ class Reporter:
             self._window.popleft()
 
     def _goodput(self) -> float | None:
-        """Useful examples a second of training, while membership and batch were as they are."""
+        """Return useful examples per second of training, at unchanged membership and batch.
+
+        None until these have been unchanged for `_REPORT_SECONDS`.
+        """
         (since_seconds, before, _), (now_seconds, after, _) = self._window[0], self._window[-1]
         if now_seconds - since_seconds < _REPORT_SECONDS:
             return None

@@ -1,4 +1,4 @@
-"""When a session saves a checkpoint, and the saving of a job's last state."""
+"""Schedule of a session's checkpoints, and saving of the last state."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from autoscaler.training.opening import Parts
 
 _log = logging.getLogger(__name__)
 
-_SAVE_AGAIN_SECONDS = 1.0
+_SAVE_RETRY_SECONDS = 1.0
 
 
 class CheckpointSchedule:
-    """Checkpoints of one session, at the interval that the controller asks for."""
+    """Checkpoints of one session, at the interval that the controller sets."""
 
     def __init__(self, parts: Parts, clock: Clock) -> None:
         self._parts = parts
@@ -28,7 +28,9 @@ class CheckpointSchedule:
         return self._clock.monotonic() - self._saved_seconds >= self._interval_seconds
 
     def save(self, at_once: bool) -> None:
-        """Save the state, if it is kept anywhere: in the background, or `at_once`.
+        """Save a checkpoint if there is a place for it: in the background, or `at_once`.
+
+        Also writes the batch log to the job's outputs.
 
         Raises:
             DivergedError: a weight is not finite.
@@ -47,13 +49,14 @@ class CheckpointSchedule:
             partial.write_text(self._parts.state.batches.text)
             partial.rename(path)
         except OSError as error:
-            _log.warning("no log of batches in %s: %s", path, error.strerror)
+            _log.warning("the batch log is not written to %s: %s", path, error.strerror)
 
     def save_last(self, is_ours: bool) -> None:
-        """Save the state that training ends with, if that `is_ours` to do.
+        """Save the state at the end of training if `is_ours`; otherwise wait for a running save.
 
         Raises:
-            CheckpointError: under Castor, which can start the job again, if it fails for long.
+            CheckpointError: saving has failed for `patience_seconds`. Raised under Castor only,
+                which can start the job again.
             DivergedError: a weight is not finite.
         """
         parts, since_seconds = self._parts, self._clock.monotonic()
@@ -69,15 +72,15 @@ class CheckpointSchedule:
                 raise CheckpointError(
                     f"the job's last state is not saved: {parts.checkpoints.status.error}"
                 )
-            self._clock.sleep(_SAVE_AGAIN_SECONDS)
+            self._clock.sleep(_SAVE_RETRY_SECONDS)
             self.save(at_once=True)
 
     def save_last_finite(self, is_ours: bool) -> None:
-        """Save the state of a training that has diverged, if that `is_ours` to do.
+        """Save the state of a diverged training if `is_ours`, in one attempt.
 
-        Skipped steps move no weight. A checkpoint that is as new as the last step that moved one
-        has the same weights, and no other is saved. There is one attempt, which the timeouts of
-        the storage bound. A state that is not finite is logged and not saved.
+        Skipped steps move no weight. If the newest checkpoint is as new as the last step that
+        moved one, it has the same weights, and nothing is saved. A state that is not finite is
+        logged and not saved.
         """
         checkpoints, counters = self._parts.checkpoints, self._parts.state.counters
         if not is_ours or checkpoints is None:
@@ -92,7 +95,13 @@ class CheckpointSchedule:
 
     @property
     def _interval_seconds(self) -> float:
-        """The controller's present wish, or else that of this start."""
+        """Seconds between checkpoints: the controller's directive, or else the setup's value."""
         channel = self._parts.channel
-        wish = channel.directive.checkpoint_interval_seconds if channel is not None else None
-        return self._parts.checkpoint_interval_seconds if wish is None else wish
+        directed_seconds = (
+            channel.directive.checkpoint_interval_seconds if channel is not None else None
+        )
+        return (
+            self._parts.checkpoint_interval_seconds
+            if directed_seconds is None
+            else directed_seconds
+        )

@@ -1,4 +1,4 @@
-"""What a training script imports.
+"""Interface of the training library for training scripts.
 
 At most five lines differ from a plain PyTorch loop, and the script runs unchanged without Castor::
 
@@ -40,7 +40,7 @@ from autoscaler.training.watch import Watch, present_watch
 
 __all__ = ["ShardedDataset", "Step", "session"]
 
-_CLOSE_TO_THE_END = 1e-6
+_ROUNDING_EXAMPLES = 1e-6
 
 
 def session(
@@ -72,45 +72,51 @@ def session(
     static_graph: bool = False,
     rehearsal: Rehearsal | None = None,
 ) -> AbstractContextManager[TrainingSession]:
-    """Train `model` elastically under Castor, or plainly without.
+    """Open a training session: elastic under Castor, plain otherwise.
 
     Args:
-        model: on the device it is to train on; `job.model` is to be called in its place.
-        optimizer: over the model's parameters, with the learning rate meant for `batch_size`; or a
-            list of several, each over some of them, which each step moves together.
-        dataset: with `len()` and indexing, or a `ShardedDataset`.
-        batch_size: examples in a step, over all devices. The job's file may allow more: then
-            the batch grows while that buys progress.
-        lr_rule: how the learning rate follows the batch: adascale (the default for SGD), sqrt (for
-            Adam and its family), linear, legw, none (for every other optimizer).
-        scheduler: stepped by the session, once for every `batch_size` useful examples; or a list.
-        scaler: for half precision; the session scales and updates, `job.step` takes the bare loss.
+        model: the model, on its training device; call `job.model` in its place.
+        optimizer: optimizer over the model's parameters, with the learning rate for `batch_size`;
+            or a list of optimizers with disjoint parameters, which each step moves together.
+        dataset: dataset with `len()` and indexing, or a `ShardedDataset`.
+        batch_size: examples per step, over all devices. The job file may allow more; the batch
+            then grows while that speeds up progress.
+        lr_rule: scaling rule of the learning rate with the batch size: adascale (default for SGD),
+            sqrt (default for Adam and its family), linear, legw, or none (default for every other
+            optimizer).
+        scheduler: learning-rate scheduler, or a list. The session steps it once per `batch_size`
+            useful examples.
+        scaler: gradient scaler for half precision. The session scales and updates; pass the
+            unscaled loss to `job.step`.
         collate_fn, num_workers, pin_memory, prefetch_factor, worker_init_fn: as in
             `torch.utils.data.DataLoader`. Workers live as long as the session.
-        max_grad_norm: clip the norm of the step's gradient.
-        warmup_epochs: for legw, at `batch_size`.
-        shuffle: take each pass's examples in a random order, given by `seed`.
-        order: in place of it, a function from a pass's number to its indices, equal on all ranks.
-        logical_ranks: split each batch into so many shares, each with random numbers of its own,
-            whatever the number of ranks: a run at a fixed batch is then the same at any size.
-        drop_last: leave out the last examples of a pass where they do not fill `batch_size`.
-        seed: of the order of examples.
-        state: a dict of the script's own, such as ``{"best": 0.0, "ema": ema}``. It is saved with
-            each checkpoint as it stands, and set here when training goes on from one. Values are
-            numbers, texts, tensors, lists and dicts of these, or objects with a `state_dict`.
-        checkpoint_directory: where to keep checkpoints when Castor does not say where.
-        across: how gradients on GPUs cross instances: nccl, or gloo by way of the hosts' memory.
-        bf16_gradients: sum gradients in bfloat16: half of the traffic, and less exact.
-        batch_log: path of a log of batches to be repeated; by default that of CASTOR_BATCH_LOG.
-        static_graph: each step uses all parameters that require a gradient: none is searched.
-        rehearsal: function of model and batch that returns a loss; called before joining others.
+        max_grad_norm: maximum norm that a step's gradient is clipped to; None for no clipping.
+        warmup_epochs: warm-up of legw in epochs, at `batch_size`.
+        shuffle: whether each pass takes the examples in a random order, given by `seed`.
+        order: function from a pass's number, from 0, to its dataset indices, equal on all ranks.
+            It replaces `shuffle`.
+        logical_ranks: number of shares of each batch, each with its own random numbers, on any
+            number of ranks. A run at a fixed batch size is then the same at any size.
+        drop_last: whether to leave out the last examples of a pass if they do not fill
+        `batch_size`.
+        seed: seed of the order of examples.
+        state: dict of the script's own state, such as ``{"best": 0.0, "ema": ema}``. Each
+            checkpoint holds it, and resuming sets its values. Values are numbers, strings,
+            tensors, lists and dicts of these, or objects with a `state_dict`.
+        checkpoint_directory: directory of checkpoints if Castor sets none.
+        across: transport of GPU gradients between instances: nccl, or gloo through host memory.
+        bf16_gradients: whether to sum gradients in bfloat16: half of the traffic, and less exact.
+        batch_log: path of a batch log to replay; default: the path in CASTOR_BATCH_LOG.
+        static_graph: whether each step uses all parameters that require a gradient, so that no
+            search for unused parameters is needed.
+        rehearsal: function of model and batch that returns a loss, called before joining others.
 
     Raises:
         TypeError, ValueError: an argument can't be used; the message names it.
         CheckpointError: there are checkpoints, but none can be used; or, at the end, the job's
             last state can't be saved.
         DivergedError: 20 steps in a row had a loss or gradient that was not finite, or a weight is
-            not.
+            not finite.
     """
     script = Script(
         model=model,
@@ -140,11 +146,11 @@ def session(
         static_graph=static_graph,
         rehearsal=rehearsal,
     )
-    return _opened(script)
+    return _open_session(script)
 
 
 @contextmanager
-def _opened(script: Script) -> Iterator[TrainingSession]:
+def _open_session(script: Script) -> Iterator[TrainingSession]:
     watch, clock = present_watch(), SystemClock()
     job = TrainingSession(script, rehearsed(script, open_parts(script, clock)), clock, watch)
     if watch is not None:
@@ -158,7 +164,7 @@ def _opened(script: Script) -> Iterator[TrainingSession]:
         if explained is not error:
             raise explained from error
         raise
-    except GeneratorExit:  # the script has dropped the session without leaving it
+    except GeneratorExit:  # the script discarded the session without leaving it
         job.departure.close_at_exit()
         raise
     else:
@@ -168,7 +174,7 @@ def _opened(script: Script) -> Iterator[TrainingSession]:
 
 
 class TrainingSession:
-    """One run of a script's training loop, on one rank."""
+    """Session of a script's training loop, on one rank."""
 
     def __init__(
         self, script: Script, parts: Parts, clock: Clock, watch: Watch | None = None
@@ -188,32 +194,32 @@ class TrainingSession:
 
     @property
     def progress_examples(self) -> float:
-        """Useful examples so far: each worth one example at the initial batch size."""
+        """Useful examples so far; each is worth one example at the initial batch size."""
         return self._parts.state.counters.progress_examples
 
     @property
     def epoch(self) -> int:
-        """Whole epochs' worth of useful examples so far."""
-        return int((self.progress_examples + _CLOSE_TO_THE_END) // self._examples)
+        """Number of whole epochs of useful examples so far."""
+        return int((self.progress_examples + _ROUNDING_EXAMPLES) // self._examples)
 
     @property
     def batch_size(self) -> int:
-        """Examples in a step now, over all devices."""
+        """Examples per step at present, over all devices."""
         return self._parts.state.counters.batch_total
 
     @property
     def decides(self) -> bool:
-        """This rank speaks for the job: the one to print or to save, where only one should."""
+        """Whether this rank is the one that prints or saves if only one rank should."""
         return self._parts.replica.decides
 
     @property
     def has_last_word(self) -> bool:
-        """This rank is the one to say how the job ended: it decides, or has met no other."""
+        """Whether this rank reports how the job ended: it decides, or no round has begun."""
         return self.departure.has_last_word
 
     def epochs(self, count: int) -> Iterator[int]:
-        """The numbers of the epochs that are left of `count`; iterate `batches()` in each."""
-        self._plan(count)
+        """Yield the numbers of the remaining epochs of `count`; iterate `batches()` in each."""
+        self._set_total(count)
         self._rounds.open()
         end = self._end_of_training()
         while not self._is_over(end):
@@ -222,14 +228,18 @@ class TrainingSession:
                 self._rounds.open()
 
     def batches(self, epochs: int | None = None) -> Iterator[Any]:
-        """Batches to compute a loss on and pass it to `step`, once each.
+        """Yield batches; compute a loss on each and pass it to `step`, once.
 
-        Until `epochs` epochs' worth of progress is made or, inside `epochs()`, to the end of the
-        present epoch. An epoch is as many useful examples as the dataset has examples: at larger
-        batches each example is worth less, and more of them are taken.
+        The loop ends after `epochs` epochs' worth of progress or, inside `epochs()`, at the end of
+        the present epoch. An epoch is as many useful examples as the dataset has examples. At a
+        larger batch size each example is worth less, so an epoch takes more examples.
+
+        Raises:
+            RuntimeError: no number of epochs was given, or `step` was not called for a batch.
+            ValueError: `epochs` is less than 1.
         """
         if epochs is not None:
-            self._plan(epochs)
+            self._set_total(epochs)
         end = self._end_of_training()
         if epochs is None:
             end = min(end, (self.epoch + 1.0) * self._examples)
@@ -239,7 +249,7 @@ class TrainingSession:
             self._rounds.close(ends_epoch=epochs is None and self._is_past(end))
             if self._is_past(end):
                 return
-            self._rounds.open()  # who was behind may be past the end when it has caught up
+            self._rounds.open()  # after catching up, this replica may be past the end
 
     def step(
         self,
@@ -249,16 +259,17 @@ class TrainingSession:
         optimizer: torch.optim.Optimizer | None = None,
         last: bool | None = None,
     ) -> Step:
-        """Learn from the batch that was given last, and return the facts to log.
+        """Learn from the last batch, and return the step's facts for logging.
 
         Args:
             loss: the mean over the batch.
-            weight: what the mean is over, such as the number of tokens that are not padding. The
-                gradient is then that of the mean over all of the step, on all ranks; without, each
+            weight: total that the mean is over, such as the number of unpadded tokens. The
+                gradient is then that of the mean over the whole step, on all ranks. Without, each
                 example counts the same.
-            optimizer: the only one to step by this loss; others step by other losses of the batch.
-            last: no other loss of this batch follows. By default that is so once each of the
-                optimizers has made a step by it.
+            optimizer: the only optimizer to step by this loss; others step by other losses of the
+            batch.
+            last: whether no other loss of this batch follows. By default true once each optimizer
+                has made a step by the batch.
 
         Raises:
             RuntimeError: no batch was given since the last call; the loss is not computed from
@@ -273,33 +284,34 @@ class TrainingSession:
         return self.steps.take(loss, weight, optimizer, last)
 
     def mean(self, value: torch.Tensor | float | None, weight: float | None = None) -> float:
-        """Return the mean of the ranks' values. All ranks must call it, after the same step.
+        """Return the weighted mean of the ranks' values.
 
-        It reads `value`, which waits for the device, and waits for all ranks.
+        All ranks must call this after the same step. The call waits for the device and for all
+        ranks.
 
         Args:
-            value: this rank's, such as `step.loss`. None counts for nothing.
-            weight: what this rank's value is the mean over, such as the examples that it has
-                evaluated; without, this rank's part of the last step.
+            value: this rank's value, such as `step.loss`. None counts for nothing.
+            weight: total that this rank's value is the mean over, such as its evaluated examples;
+                default: this rank's part of the last step.
 
         Returns:
-            The mean; NaN where all weights are 0, or an instance was lost meanwhile.
+            The mean; NaN if all weights are 0, or an instance was lost meanwhile.
         """
         return self.steps.mean(value, weight)
 
     def every(self, *, steps: int | None = None, examples: float | None = None) -> bool:
         """Return whether the last step has reached the next multiple of `steps` or `examples`.
 
-        It is true on all ranks after the same step, for what they do together, such as an
-        evaluation. All ranks must ask, right after `step`. After a true answer the ranks wait for
-        each other while they are alive, and what they do does not count as time of steps.
+        The result is the same on all ranks, so that they can evaluate together. All ranks must
+        call this right after `step`. After True, ranks that are alive wait for each other, and the
+        time until the next step does not count as step time.
 
         Args:
             steps: committed steps of the job.
             examples: useful examples, as `progress_examples` counts them.
 
         Raises:
-            ValueError: not one of both is given, above 0.
+            ValueError: not exactly one of both is given, or it is not above 0.
         """
         is_due = self.steps.has_passed(steps, examples)
         if is_due:
@@ -307,9 +319,9 @@ class TrainingSession:
         return is_due
 
     def stop(self, reason: str) -> None:
-        """End training early, on all ranks after the same step; any rank may ask.
+        """Request an early end of training, on all ranks after the same step; any rank may do so.
 
-        The loops over `batches` and `epochs` end with the next step. The job is finished, and
+        The loops over `batches` and `epochs` end with the next step. The job is then finished and
         `reason` is shown with it, in up to 200 bytes.
 
         Raises:
@@ -318,13 +330,13 @@ class TrainingSession:
         self._parts.replica.stop.ask(reason)
 
     def report(self, **metrics: float) -> None:
-        """Numbers to be shown with the job, such as an accuracy."""
+        """Report numbers to show with the job, such as an accuracy."""
         reporter = self._parts.reporter
         if reporter is not None:
             reporter.metrics.update({name: float(value) for name, value in metrics.items()})
 
     def finish(self) -> None:
-        """End the session well; see `Departure.finish`. Called by `session`."""
+        """End the session after the script's block; see `Departure.finish`."""
         self.departure.finish(self._is_complete, self._parts.replica.stop.reason)
         self.model = self._parts.reducer.model
 
@@ -332,7 +344,7 @@ class TrainingSession:
     def _is_complete(self) -> bool:
         return self._total is not None and self._is_past(self._total)
 
-    def _plan(self, epochs: int) -> None:
+    def _set_total(self, epochs: int) -> None:
         if epochs < 1:
             raise ValueError(f"epochs={epochs} must be at least 1")
         self._total = self._parts.total_examples or float(epochs * self._examples)
@@ -347,7 +359,7 @@ class TrainingSession:
         return self._total
 
     def _is_past(self, end: float) -> bool:
-        return self.progress_examples >= end - _CLOSE_TO_THE_END
+        return self.progress_examples >= end - _ROUNDING_EXAMPLES
 
     def _is_over(self, end: float) -> bool:
         return self._is_past(end) or self._parts.replica.stop.is_agreed

@@ -1,4 +1,4 @@
-"""The rounds of a session: what its ranks agree on at the start of each is done by its end."""
+"""Rounds of a session: the agreed checkpoint or leave is carried out at each round's end."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from autoscaler.training.session_steps import Steps
 
 
 class SessionRounds:
-    """One session's rounds, on one rank.
+    """Rounds of one session, on one rank.
 
-    `is_watched`: the session is part of something else, which saves where all replicas leave.
+    `is_watched`: whether an enclosing task owns the session and saves when all replicas leave.
     """
 
     def __init__(
@@ -31,15 +31,15 @@ class SessionRounds:
         self._schedule = schedule
         self._departure = departure
         self._is_watched = is_watched
-        self._owed: Agreement | None = None
+        self._deferred: Agreement | None = None
         self._is_open = False
         parts.crew.is_interrupted = self._is_interrupted
 
     def open(self) -> None:
-        """Begin a round, unless one is open."""
-        owed, self._owed = self._owed, None
-        if owed is not None:
-            self._carry_out(owed)
+        """Begin a round unless one is open, after deferred actions of the last one."""
+        deferred, self._deferred = self._deferred, None
+        if deferred is not None:
+            self._carry_out(deferred)
         if not self._is_open:
             self._parts.replica.begin_round()
             self._is_open = True
@@ -52,7 +52,7 @@ class SessionRounds:
                 return
 
     def close(self, ends_epoch: bool) -> None:
-        """Do what is done between rounds: times, checkpoint, report, and what the agent says."""
+        """End the round: record times, save or leave as agreed, report, and read the directive."""
         parts = self._parts
         agreement = parts.replica.agreement
         if ends_epoch:
@@ -64,7 +64,7 @@ class SessionRounds:
         if parts.reporter is not None:
             parts.reporter.report()
         if ends_epoch:
-            self._owe(agreement)
+            self._defer(agreement)
         else:
             self._carry_out(agreement)
         if parts.channel is not None:
@@ -74,25 +74,25 @@ class SessionRounds:
         parts.replica.wants_checkpoint = self._schedule.is_due
 
     def _is_interrupted(self) -> bool:
-        """Whether the present round should end: to leave, stop, save, or as it lasts long."""
+        """Return whether the round should end: to leave, stop or save, or as it is overdue."""
         channel, replica = self._parts.channel, self._parts.replica
         leaves = channel is not None and channel.directive.drain
         saves = replica.decides and self._schedule.is_due
         return leaves or saves or replica.stop.is_heard or replica.is_round_overdue
 
-    def _owe(self, agreement: Agreement) -> None:
-        """Carry out after the code that follows the epoch what was agreed on for its end.
+    def _defer(self, agreement: Agreement) -> None:
+        """Defer the agreed actions until after the script's code that follows the epoch.
 
-        What that code changes, such as a best metric, is then in the checkpoint. Where all
-        replicas leave, the state is saved before it, too, in case that there is no time left.
+        Changes that this code makes, such as a best metric, are then in the checkpoint. If all
+        replicas leave, the state is also saved now, in case that no time is left later.
         """
-        self._owed = agreement
+        self._deferred = agreement
         leaves = agreement.everyone_leaves and self._parts.replica.decides
         if leaves and not self._is_watched:
             self._schedule.save(at_once=False)
 
     def _carry_out(self, agreement: Agreement) -> None:
-        """Save or leave, as was agreed on for the end of a round."""
+        """Save or leave, as agreed for the end of a round."""
         if agreement.saves_checkpoint and self._parts.replica.decides:
             self._schedule.save(at_once=False)
         if agreement.we_leave:

@@ -1,4 +1,4 @@
-"""The steps of a session, micro-step by micro-step: batches out, losses in."""
+"""Steps of a session, micro-step by micro-step: batches for the script, and its losses."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from autoscaler.training.steps.weights import StepWeights
 
 _log = logging.getLogger(__name__)
 
-_ROUNDING = 1e-6
+_ROUNDING_EXAMPLES = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """How far training has come: committed steps, and useful examples."""
+class _Progress:
+    """Training progress: committed steps, and useful examples."""
 
     step: int
     examples: float
@@ -39,7 +39,10 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Awaited:
-    """A micro-step that was given out: its share of the step, and how many examples it has."""
+    """Micro-step whose loss is awaited.
+
+    `share` is its fraction of the step; `examples` is its number of examples.
+    """
 
     share: float
     is_last: bool
@@ -47,7 +50,11 @@ class _Awaited:
 
 
 class Steps:
-    """One rank's steps. `committed`: the last one was, on all ranks of the instance alike."""
+    """Steps of one rank.
+
+    `committed`: whether the last step was committed, the same on all ranks of the instance.
+    `limit`: examples per device for the next start, if memory ran out; otherwise None.
+    """
 
     def __init__(self, script: Script, parts: Parts, clock: Clock) -> None:
         self._script = script
@@ -64,8 +71,8 @@ class Steps:
         self._weights = StepWeights(1, 1.0)
         self._losses: list[tuple[Tensor, float]] = []
         self._began_seconds = 0.0
-        self._passed: tuple[_Place, _Place] | None = None
-        self._at_once = 0
+        self._last_interval: tuple[_Progress, _Progress] | None = None
+        self._examples_at_once = 0
         self.committed = False
         self.limit: int | None = None
         parts.loader.expect(self._plan.expected)
@@ -79,10 +86,10 @@ class Steps:
         return sums[0] / sums[1] if sums is not None and sums[1] > 0 else math.nan
 
     def batches(self) -> Iterator[Any]:
-        """Yield the batches of one step; `take` is called for each before the next is asked for.
+        """Yield the batches of one step; call `take` for each before the next one.
 
         Raises:
-            RuntimeError: it was not.
+            RuntimeError: `take` was not called.
         """
         parts = self._parts
         self._began_seconds = self._clock.monotonic()
@@ -96,11 +103,14 @@ class Steps:
         shares = zip(step.own.micro_steps, step.own.weights, strict=True)
         for number, (indices, share) in enumerate(shares):
             parts.reducer.synchronises = number == last
-            self._awaited, self._passed = _Awaited(share, number == last, len(indices)), None
-            self._at_once = len(indices)
-            self._begin_stream(step.streams[number], Use.BATCH)
+            self._awaited, self._last_interval = (
+                _Awaited(share, number == last, len(indices)),
+                None,
+            )
+            self._examples_at_once = len(indices)
+            self._seed_stream(step.streams[number], Use.BATCH)
             batch = parts.loader.fetch(indices)
-            self._begin_stream(step.streams[number], Use.PASSES)
+            self._seed_stream(step.streams[number], Use.PASSES)
             parts.reducer.begin_micro_step(len(indices), parts.replica.least_share)
             yield batch
             if self._has_to_step:
@@ -115,9 +125,9 @@ class Steps:
         optimizer: torch.optim.Optimizer | None = None,
         last: bool | None = None,
     ) -> Step:
-        """Learn from the batch that was given last; `loss` is its mean loss.
+        """Learn from the last batch; `loss` is its mean loss.
 
-        With `optimizer` it is a phase of the batch; see `Phases.chosen` for `last`.
+        With `optimizer` the call is one phase of the batch; see `Phases.chosen` for `last`.
 
         Raises:
             RuntimeError: no batch was given since the last call; or the loss is not computed from
@@ -127,7 +137,7 @@ class Steps:
             DeviceMemoryError: memory ran out with examples that can't be split.
         """
         if self._phases.are_lost and self._step is not None:
-            return self._without_end(self._step, is_last=True)
+            return self._unfinished_step(self._step, is_last=True)
         if self._awaited is None or self._step is None:
             raise RuntimeError("job.step(loss) goes with a batch of job.batches(), once each")
         phase = self._phases.chosen(optimizer, last)
@@ -144,8 +154,12 @@ class Steps:
         elif factor > 0:
             self._losses.append((loss.detach(), factor))
         is_end = awaited.is_last or self._is_lost
-        step = self._end(self._step) if is_end else self._without_end(self._step, is_last=False)
-        self._at_once = 0
+        step = (
+            self._end_step(self._step)
+            if is_end
+            else self._unfinished_step(self._step, is_last=False)
+        )
+        self._examples_at_once = 0
         return step
 
     @property
@@ -164,11 +178,11 @@ class Steps:
     def _take_phase(
         self, step: PlannedStep, phase: Phase, loss: Tensor, weight: float | Tensor | None
     ) -> Step:
-        """Make one phase of a step, which is also the last one of all that it ends.
+        """Make one phase of a step; a phase has a single micro-step.
 
         Raises:
             TypeError, ValueError: `loss` or `weight` can't be used, or the batch can have no
-                phases.
+            phases.
             torch.OutOfMemoryError: memory ran out. The batch can't be taken in smaller parts.
         """
         parts, awaited = self._parts, self._awaited
@@ -183,23 +197,23 @@ class Steps:
         expect_backward(parts.reducer.model, loss)
         parts.stepper.backward(loss, factor, is_last=True)
         self._losses = [(loss.detach(), factor)] if factor > 0 else []
-        ended = self._end(step, phase)
+        ended = self._end_step(step, phase)
         self._phases.end(phase, self.committed)
         if ended.is_last:
-            self._awaited, self._at_once = None, 0
+            self._awaited, self._examples_at_once = None, 0
         return ended
 
     def explained(self, error: BaseException) -> BaseException:
-        """Return the error to end the script with in place of `error`, or that itself.
+        """Return the error to end the script with: `error`, or a more precise one.
 
-        Where memory ran out between a batch and the end of its `job.step`, in a way that no step
-        makes good, this kind of device gets a `limit`. Examples that can't be split are told by a
-        `DeviceMemoryError`.
+        If memory ran out between a batch and the end of its `job.step`, beyond what a step can
+        recover, this sets a `limit` for this kind of device. If the examples can't be split, it
+        returns a `DeviceMemoryError`.
         """
         replica = self._parts.replica
-        if not self._at_once or not isinstance(error, torch.OutOfMemoryError):
+        if not self._examples_at_once or not isinstance(error, torch.OutOfMemoryError):
             return error
-        examples = replica.least_share if self._parts.reducer.fits_none else self._at_once
+        examples = replica.least_share if self._parts.reducer.fits_none else self._examples_at_once
         try:
             self.limit = replica.limits.learn(examples)
         except DeviceMemoryError as shortage:
@@ -227,45 +241,45 @@ class Steps:
         """Return whether the last step has reached the next multiple of `steps` or `examples`.
 
         Raises:
-            ValueError: not one of them is given, above 0.
+            ValueError: not exactly one of both is given, or it is not above 0.
         """
-        given = [period for period in (steps, examples) if period is not None]
-        if len(given) != 1 or not given[0] > 0:
+        periods = [period for period in (steps, examples) if period is not None]
+        if len(periods) != 1 or not periods[0] > 0:
             raise ValueError("job.every(): give either steps=... or examples=..., above 0")
-        if self._passed is None:
+        if self._last_interval is None:
             return False
         before, after = (
-            place.step if examples is None else place.examples + _ROUNDING
-            for place in self._passed
+            progress.step if examples is None else progress.examples + _ROUNDING_EXAMPLES
+            for progress in self._last_interval
         )
-        return after // given[0] > before // given[0]
+        return after // periods[0] > before // periods[0]
 
-    def _begin_stream(self, stream: Stream, use: Use) -> None:
+    def _seed_stream(self, stream: Stream, use: Use) -> None:
         script, step = self._script, self._parts.state.counters.step
         begin_stream(script.seed, step, stream, use, script.logical_ranks is not None)
 
     @property
-    def _place(self) -> _Place:
+    def _progress(self) -> _Progress:
         counters = self._parts.state.counters
-        return _Place(counters.step, counters.progress_examples)
+        return _Progress(counters.step, counters.progress_examples)
 
-    def _end(self, step: PlannedStep, phase: Phase | None = None) -> Step:
+    def _end_step(self, step: PlannedStep, phase: Phase | None = None) -> Step:
         parts = self._parts
-        before = self._place
+        before = self._progress
         outcome = parts.stepper.end(step.examples, step.next_place, self._weights.unit, phase)
         self.committed = outcome.committed
         if outcome.shortage is not None:
             self._learn_limit(outcome.shortage)
-        is_over = phase is None or phase.ends_batch or not outcome.committed
-        if is_over:
-            self._passed = before, self._place
+        ends_batch = phase is None or phase.ends_batch or not outcome.committed
+        if ends_batch:
+            self._last_interval = before, self._progress
             parts.replica.count_step(
                 outcome.committed, step.examples, len(step.own.micro_steps), self._began_seconds
             )
         return Step(
             number=parts.state.counters.step,
-            is_last=is_over,
-            committed=outcome.committed and is_over,
+            is_last=ends_batch,
+            committed=outcome.committed and ends_batch,
             skipped=outcome.skipped,
             loss=_weighted_mean(self._losses),
             gradient_norm=outcome.gradient_norm,
@@ -275,24 +289,24 @@ class Steps:
         )
 
     def _learn_limit(self, shortage: Shortage) -> None:
-        """Take fewer examples at once, where memory ran out in this instance.
+        """Take fewer examples at once, as memory ran out in this instance.
 
         Raises:
-            DeviceMemoryError: they can't be split.
+            DeviceMemoryError: the examples can't be split.
         """
         examples = shortage.examples
         if examples:
-            most = self._parts.replica.limits.learn(examples)
+            limit = self._parts.replica.limits.learn(examples)
             if self._parts.crew.is_leader:
                 _log.warning(
                     "out of memory with %d examples at once on a device: the step is taken again, "
                     "with at most %d at once from now on",
                     examples,
-                    most,
+                    limit,
                 )
 
-    def _without_end(self, step: PlannedStep, is_last: bool) -> Step:
-        """Return what is known of a step before its last batch, or of a phase after a lost one."""
+    def _unfinished_step(self, step: PlannedStep, is_last: bool) -> Step:
+        """Return the facts of a step before its last batch, or of a phase after a lost one."""
         parts = self._parts
         return Step(
             number=parts.state.counters.step,
@@ -308,7 +322,7 @@ class Steps:
 
 
 def _weighted_mean(values: list[tuple[Tensor, float]]) -> Tensor | None:
-    """Return the mean of scalars by their weights, without reading them; None if there is none."""
+    """Return the weighted mean of scalars without a device synchronisation; None for no values."""
     if len(values) < 2:
         return values[0][0] if values else None
     total = sum(weight for _, weight in values)

@@ -1,4 +1,4 @@
-"""Early stops that all ranks of a job agree on, whichever of them asks for one."""
+"""Early stop that any rank may request and all ranks of the job agree on."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Final
 from autoscaler.training.members.crew import Crew
 from autoscaler.training.members.rounds import Agreement
 
-_MOST_BYTES: Final = 200
+_MAX_REASON_BYTES: Final = 200
 
 
 class Stop:
-    """One rank's part in an early stop; `reason` is that of the rank that asked first.
+    """Early stop of training, seen from one rank.
 
-    All ranks of an instance make it together.
+    All ranks of an instance must construct it together. `reason` is the reason of the first rank
+    that requested the stop, None before agreement.
     """
 
     def __init__(self, crew: Crew) -> None:
@@ -25,22 +26,23 @@ class Stop:
 
     @property
     def is_asked(self) -> bool:
-        """This rank has asked for a stop."""
+        """Whether this rank has requested a stop."""
         return self._own_reason is not None
 
     @property
     def is_heard(self) -> bool:
-        """A rank of this instance has asked for a stop."""
+        """Whether a rank of this instance has requested a stop."""
         return self._flag.is_raised
 
     def ask(self, reason: object) -> None:
-        """Ask for a stop; only the first reason counts.
+        """Request a stop; only the first reason counts.
 
-        No step sends numbers of all ranks to the one that leads, so a flag tells it. It hears of
-        the stop before it commits the next step, whose gradients it has from this rank.
+        A shared flag signals the request to the instance's leader, as steps send it no other
+        numbers. The leader reads the flag before it commits the next step, which needs this rank's
+        gradients.
 
         Raises:
-            TypeError: the reason is no text.
+            TypeError: the reason is not a string.
         """
         if not isinstance(reason, str):
             raise TypeError(
@@ -52,27 +54,34 @@ class Stop:
             self._flag.raise_up()
 
     def asking_rank(self) -> int:
-        """Return the first rank of this instance that asks, counted from 1; 0 if none does.
+        """Return the first rank of this instance that requests a stop, from 1; 0 if none does.
 
-        All ranks of the instance call it together.
+        All ranks of the instance must call this together.
         """
-        asks = [0.0] * self._crew.local_ranks
-        asks[self._crew.local_rank] = float(self.is_asked)
-        asking = [rank for rank, asked in enumerate(self._crew.sum_in_instance(asks)) if asked]
-        return asking[0] + 1 if asking else 0
+        requests = [0.0] * self._crew.local_ranks
+        requests[self._crew.local_rank] = float(self.is_asked)
+        requesting = [
+            rank
+            for rank, requested in enumerate(self._crew.sum_in_instance(requests))
+            if requested
+        ]
+        return requesting[0] + 1 if requesting else 0
 
     def settle(self, agreement: Agreement, index: int) -> None:
-        """Take in what the rows of a round say; `index` is our replica's."""
+        """Apply a round's agreement on stopping, and exchange the reason.
+
+        `index` is this replica's index among the replicas.
+        """
         if agreement.stopper is None:
             return
         self.is_agreed = True
         replica, rank = agreement.stopper
         is_ours = (index, self._crew.local_rank + 1) == (replica, rank)
-        own = (self._own_reason or "").encode() if is_ours else b""
+        own_bytes = (self._own_reason or "").encode() if is_ours else b""
         codes = self._crew.sum(
-            [float(code) for code in own[:_MOST_BYTES].ljust(_MOST_BYTES, b"\0")]
+            [float(code) for code in own_bytes[:_MAX_REASON_BYTES].ljust(_MAX_REASON_BYTES, b"\0")]
         )
-        if codes is None:  # the rank that asked is lost meanwhile
+        if codes is None:  # the requesting rank was lost meanwhile
             self.reason = self._own_reason
         else:
             text = bytes(int(code) for code in codes).rstrip(b"\0")

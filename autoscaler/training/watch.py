@@ -1,8 +1,8 @@
-"""A training session that is part of something else, such as a trial, whose end others tell.
+"""Training session inside another task, such as a trial, which reports the session's end itself.
 
-It ends without a word to the agent. And no state of it is kept in which an epoch's last batch has
-been learnt from, but what follows in the loop over `epochs()` is still to be done: what is told
-there of the epoch would be missing where the job goes on from that state.
+The session ends without a message to the agent. No checkpoint is kept between an epoch's last
+step and the code that follows it in the loop over `epochs()`. A job resumed from that state would
+lack the results that this code reports.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Protocol
 
 
 class WatchedSession(Protocol):
-    """What others ask of a session; `TrainingSession` is one."""
+    """Interface of a session for its enclosing task; implemented by `TrainingSession`."""
 
     @property
     def has_last_word(self) -> bool:
-        """This rank is the one to say how it ended."""
+        """Whether this rank reports how the session ended."""
         ...
 
 
 class Watch:
-    """The session that was opened, once one is. Its checkpoints go to a directory called `name`.
+    """The session of an enclosing task, once opened. Its checkpoints are in a directory `name`.
 
-    `on_epochs` is told how many epochs there are, once it is known.
+    `on_epochs` is called with the number of epochs once it is known.
     """
 
     def __init__(self, name: str) -> None:
@@ -33,30 +33,30 @@ class Watch:
         self.on_epochs: Callable[[int], None] = lambda count: None
 
     def see(self, session: WatchedSession) -> None:
-        """Take note of a session.
+        """Register the opened session.
 
         Raises:
-            RuntimeError: there was one before.
+            RuntimeError: a session is registered already.
         """
         if self.session is not None:
-            raise RuntimeError("an objective has one session: train what else it needs without")
+            raise RuntimeError("an objective has one session: train other models without session")
         self.session = session
 
 
-_present: Watch | None = None
+_current_watch: Watch | None = None
 
 
 @contextmanager
 def watched(name: str) -> Iterator[Watch]:
-    """Watch for a session that is opened inside, by any thread of this process."""
-    global _present
-    _present = watch = Watch(name)
+    """Watch for a session that any thread of this process opens within the context."""
+    global _current_watch
+    _current_watch = watch = Watch(name)
     try:
         yield watch
     finally:
-        _present = None
+        _current_watch = None
 
 
 def present_watch() -> Watch | None:
-    """The watch that a session which is opened now is under."""
-    return _present
+    """Return the watch for a session opened now; None outside of `watched`."""
+    return _current_watch

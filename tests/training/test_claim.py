@@ -57,7 +57,7 @@ def test_a_job_takes_over_what_it_names_and_the_other_is_refused_afterwards(
 
 def test_checkpoints_that_nobody_owns_are_taken_over_on_request_alone(directory: Path) -> None:
     (directory / name_of(10)).mkdir(parents=True)
-    with pytest.raises(CheckpointError, match=r"nothing says whose.*adopt: digits"):
+    with pytest.raises(CheckpointError, match=r"without a record of .*adopt: digits"):
         claim(directory, OURS, None)
     assert not (directory / RECORD).exists()
     claim(directory, OURS, "digits")
