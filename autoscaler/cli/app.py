@@ -1,4 +1,4 @@
-"""The command line: `castor`. Each command imports its room when it is called."""
+"""Entry point of the command line `castor`. A command imports its dependencies when called."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from autoscaler.domain.text import printable_lines
 
 app = typer.Typer(
     name="castor",
-    help="Grows and shrinks pools of instances under running PyTorch jobs, by marginal goodput "
-    "per dollar.",
+    help="Run PyTorch jobs on cloud instances. Castor resizes each running job by the goodput "
+    "that one more dollar buys.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    epilog="Exit status: 0 done, 1 refused, 2 usage, 3 no controller answers, 4 the job has "
-    "failed. The controller is found by CASTOR_URL and CASTOR_TOKEN, or in CASTOR_STATE "
-    "(~/.castor).",
+    epilog="Exit status: 0 done, 1 refused, 2 wrong usage, 3 no controller answers, 4 the job "
+    "failed. The environment variables CASTOR_URL and CASTOR_TOKEN name the controller. Without "
+    "them, its address is read from the directory CASTOR_STATE (default: ~/.castor).",
 )
 
 REFUSED, NO_CONTROLLER = 1, 3
 
 
-def _print_version(is_asked: bool) -> None:
-    if is_asked:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         from importlib.metadata import version as version_of
 
         print(f"castor {version_of('castor-autoscaler')}")
@@ -56,31 +56,34 @@ def options(
         ),
     ] = False,
 ) -> None:
-    """Take the options of `castor` itself."""
+    """Accept the options of `castor` itself."""
 
 
 def main() -> None:
-    """Run a command; what is refused is one line on standard error and an exit status."""
+    """Run a command. A `CastorError` becomes a line on standard error and an exit status."""
     try:
         app()
     except Unavailable as error:
-        _say(error, NO_CONTROLLER)
+        _exit_with_error(error, NO_CONTROLLER)
     except CastorError as error:
-        _say(error, REFUSED)
+        _exit_with_error(error, REFUSED)
 
 
-def _say(error: CastorError, status: int) -> None:
+def _exit_with_error(error: CastorError, status: int) -> None:
     print(f"castor: {printable_lines(str(error))}", file=sys.stderr)
     raise SystemExit(status)
 
 
 @app.command()
 def submit(
-    file: Annotated[Path, typer.Argument(help="A job file; see docs/job-file.md.")],
+    file: Annotated[Path, typer.Argument(help="Job file; see docs/job-file.md.")],
     wait: Annotated[bool, typer.Option(help="Return when the job has ended.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Run a job: pack its working directory, upload it, and let the controller buy for it."""
+    """Submit a job from a job file.
+
+    Its working directory is packed and uploaded. The controller then launches instances for it.
+    """
     from autoscaler.cli.submission import hand_in
     from autoscaler.cli.tables import counted
     from autoscaler.cli.waiting import print_end, wait_for_end
@@ -110,12 +113,19 @@ def submit(
 
 @app.command()
 def status(
-    job: Annotated[str | None, typer.Argument(help="One job, in detail.", metavar="JOB")] = None,
-    watch: Annotated[bool, typer.Option(help="Keep showing; leave with Ctrl-C.")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="Ended jobs too.")] = False,
+    job: Annotated[
+        str | None,
+        typer.Argument(
+            help="Name or id of a job to show in detail; default: list all jobs.", metavar="JOB"
+        ),
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option(help="Refresh the view every second until Ctrl-C.")
+    ] = False,
+    everything: Annotated[bool, typer.Option("--all", help="List ended jobs, too.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show jobs: instances, goodput, noise scale, batch, progress, cost and the last decision."""
+    """Show jobs: size, goodput, progress, cost and last decision."""
     from autoscaler.cli.live import overview, show
     from autoscaler.cli.waiting import details_of
     from autoscaler.clock import SystemClock
@@ -136,17 +146,19 @@ def status(
 @app.command()
 def logs(
     job: JobName,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Until the job ends.")] = False,
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Print new lines until the job ends.")
+    ] = False,
     tail: Annotated[
-        int | None, typer.Option(min=0, help="Only so many last lines of each instance.")
+        int | None, typer.Option(min=0, help="Print only the last TAIL lines of each instance.")
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print an object of JSON for each line.")
+        bool, typer.Option("--json", help="Print one JSON object for each line.")
     ] = False,
 ) -> None:
-    """Print what the instances of a job wrote, ended instances too.
+    """Print the logs of all instances of a job, ended ones included.
 
-    A line begins with the time at which the controller received it and with its instance.
+    Each line starts with the time at which the controller received it, and with its instance.
     """
     from autoscaler.cli.logs import print_logs
     from autoscaler.clock import SystemClock
@@ -159,21 +171,26 @@ def logs(
 def fetch(
     job: JobName,
     to: Annotated[
-        Path | None, typer.Option("--to", help="Where to; a folder named JOB by default.")
+        Path | None, typer.Option("--to", help="Target directory; default: a folder named JOB.")
     ] = None,
-    only_list: Annotated[bool, typer.Option("--list", help="Fetch nothing, list it.")] = False,
-    checkpoint: Annotated[bool, typer.Option(help="The newest checkpoint, too.")] = False,
-    every_instance: Annotated[
-        bool, typer.Option("--by-instance", help="Each instance's files, in a folder of its own.")
+    only_list: Annotated[
+        bool, typer.Option("--list", help="List the files; download nothing.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace files that differ.")] = False,
+    checkpoint: Annotated[bool, typer.Option(help="Fetch the newest checkpoint, too.")] = False,
+    every_instance: Annotated[
+        bool,
+        typer.Option("--by-instance", help="Fetch the files of each instance to its own folder."),
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace local files whose contents differ.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Fetch the files that a job's script wrote; its instances may be long gone.
+    """Fetch the output files of a job, running or ended.
 
-    They are kept at each checkpoint and at the end; see docs/outputs.md. Each is checked against
-    its SHA-256. Files that are in the folder already with other contents are never replaced
-    without --force.
+    Outputs are uploaded at each checkpoint and at the end of the script; see docs/outputs.md.
+    Each file is verified by its SHA-256. A local file with other contents is replaced only with
+    --force.
     """
     from autoscaler.cli.fetching import Choice
     from autoscaler.cli.results import print_fetched, print_listing
@@ -189,14 +206,16 @@ def fetch(
 @app.command()
 def why(
     job: JobName,
-    number: Annotated[int, typer.Option("-n", help="How many of the last decisions.")] = 20,
+    number: Annotated[
+        int, typer.Option("-n", help="Number of decisions to print, the latest.")
+    ] = 20,
     as_json: Json = False,
 ) -> None:
-    """Print what was decided for a job, and the numbers it was decided by.
+    """Print the decisions made for a job, with their reasons.
 
-    A line at the end says that the script runs without a session. An alarm at the end says that
-    measured step times contradict the model behind these numbers. `castor status JOB --json` has
-    these as `is_sessionless` and `alarm`.
+    A remark at the end warns that the script uses no session. An alarm warns that measured step
+    times contradict the model behind the decisions. `castor status JOB --json` reports both, as
+    `is_sessionless` and `alarm`.
     """
     from autoscaler.cli.tables import print_decisions, print_remarks
     from autoscaler.clock import SystemClock
@@ -221,7 +240,7 @@ def set_job(
     ],
     as_json: Json = False,
 ) -> None:
-    """Change a running job's objective, its priority or its bounds on instances."""
+    """Change objective, priority or instance bounds of a job."""
     from autoscaler.cli.changes import parse_changes
     from autoscaler.clock import SystemClock
     from autoscaler.spec.objective_text import describe_objective
@@ -247,10 +266,12 @@ def set_job(
 @app.command()
 def stop(
     job: JobName,
-    wait: Annotated[bool, typer.Option(help="Return when all is given back.")] = False,
+    wait: Annotated[
+        bool, typer.Option(help="Return when the job's instances are released.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """End a job: it saves a checkpoint, and gives back all that it holds."""
+    """Stop a job: save a checkpoint and release its instances."""
     from autoscaler.cli.waiting import checkpoint_of, wait_for_end
     from autoscaler.clock import SystemClock
     from autoscaler.wire.connection import connect
@@ -263,14 +284,14 @@ def stop(
     if as_json:
         print_json(JobView, view)
     else:
-        later = f"castor status {view.id} shows its end; --wait awaits it"
-        words = checkpoint_of(client, view) if wait else later
+        hint = f"castor status {view.id} shows its progress; add --wait to wait for its end"
+        words = checkpoint_of(client, view) if wait else hint
         print(f"{view.id} {view.phase}; {words}")
 
 
 @app.command()
 def costs(as_json: Json = False) -> None:
-    """Print what was spent, by job, offer and day, to the cent that was billed."""
+    """Print the dollars spent, by job, by offer and by day."""
     from autoscaler.cli.live import print_whole
     from autoscaler.cli.tables import costs_table
     from autoscaler.wire.connection import connect
@@ -287,11 +308,11 @@ def costs(as_json: Json = False) -> None:
 def offers(
     file: Annotated[
         Path | None,
-        typer.Option("--offers", help="A file of offers, instead of what the controller sees."),
+        typer.Option("--offers", help="Offers file to print, instead of the controller's offers."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Print what can be bought, and how old each price is and where it is from."""
+    """Print all offers, with the age and source of each price."""
     from autoscaler.cli.live import print_whole
     from autoscaler.cli.offers import offers_in, offers_table
     from autoscaler.clock import SystemClock
@@ -323,9 +344,9 @@ app.add_typer(study, name="study")
 
 @app.command(hidden=True)
 def node(
-    user_data: Annotated[Path, typer.Option(help="What the instance was launched with.")],
+    user_data: Annotated[Path, typer.Option(help="File of the user data of the instance.")],
 ) -> None:
-    """Run the agent of an instance. Instances start it themselves."""
+    """Run the agent of an instance. Each instance starts its own agent."""
     import os
 
     from autoscaler.cli.own_log import log_to_stderr
@@ -341,14 +362,14 @@ def node(
 @app.command()
 def demo(
     text: Annotated[
-        Path | None, typer.Option(help="A text for the character model to learn.")
+        Path | None, typer.Option(help="Text file to train the character model on.")
     ] = None,
     devices: Annotated[
-        int | None, typer.Option(help="Cores to use; at most 4 by default.")
+        int | None, typer.Option(help="Number of cores to use; default: all, at most 4.")
     ] = None,
-    keep: Annotated[bool, typer.Option(help="Keep the state directory, to look around.")] = False,
+    keep: Annotated[bool, typer.Option(help="Keep the state directory for inspection.")] = False,
 ) -> None:
-    """Watch two real jobs share a small cloud of local processes. Takes about three minutes."""
+    """Run a three-minute demo: two jobs share this machine's cores."""
     from autoscaler.cli.demo import run_demo
 
     raise SystemExit(run_demo(text=text, devices=devices, keep=keep))

@@ -1,4 +1,4 @@
-"""Shows a run to whoever watches: a live view in a terminal, plain lines elsewhere."""
+"""Progress display of a demo: a live view in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ _DECISIONS_SHOWN = 8
 
 
 class Audience:
-    """Those who watch the jobs of one controller."""
+    """Progress display of the jobs of one controller.
+
+    Attributes:
+        decisions: all decisions displayed so far, in order of time.
+    """
 
     def __init__(self, client: Client, console: Console, clock: Clock) -> None:
         self._client = client
@@ -31,7 +35,7 @@ class Audience:
 
     @contextmanager
     def watching(self) -> Iterator[Audience]:
-        """Show the live view while this lasts, if this is a terminal."""
+        """Show the live view until the block ends, if the console is a terminal."""
         if not self._console.is_terminal:
             yield self
             return
@@ -40,16 +44,16 @@ class Audience:
         self._live = None
 
     def say(self, line: str) -> None:
-        """Tell what happens next."""
+        """Set the title of the live view, or print it as a line outside a terminal."""
         self._title = line
         if self._live is None:
             self._print(line)
 
     def refresh(self) -> None:
-        """Show how things stand now. While no controller answers, what was shown stays."""
+        """Update the display. It stays as it is while no controller answers."""
         try:
             jobs = tuple(reversed(self._client.jobs()))
-            fresh = [
+            new_decisions = [
                 decision
                 for job in jobs
                 for decision in reversed(self._client.decisions(job.id, 50))
@@ -58,13 +62,13 @@ class Audience:
             fleet = self._client.fleet()
         except Unavailable:
             return
-        self.decisions.extend(sorted(fresh, key=lambda decision: decision.at_seconds))
+        self.decisions.extend(sorted(new_decisions, key=lambda decision: decision.at_seconds))
         if self._live is not None:
             shown = self.decisions[-_DECISIONS_SHOWN:]
             view = panels(jobs, shown, fleet, self._clock.now(), self._title)
             self._live.update(view, refresh=True)
             return
-        for decision in fresh:
+        for decision in new_decisions:
             self._print(decision.reason)
 
     def _print(self, line: str) -> None:

@@ -1,4 +1,4 @@
-"""Whose bills the ledger is compared with: how each is had, and how its cloud speaks of it."""
+"""Cloud accounts whose bills `castor reconcile` compares with the ledger, and their wording."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from autoscaler.extras import from_extras
 
 
 class Bill(Protocol):
-    """The bill of an account, as its cloud tells it."""
+    """Bill of a cloud account."""
 
     @property
     def asked_usd(self) -> Decimal:
-        """What asking has cost so far."""
+        """US dollars that the queries for this bill have cost so far."""
         ...
 
     def costs(self, deployment: str, first: date, last: date) -> tuple[AccountCost, ...]:
-        """What these days (UTC), the last one included, cost of a deployment.
+        """Return the costs of a deployment from `first` to `last` (UTC days, inclusive).
 
         Raises:
-            ProviderError: its cloud does not tell.
+            ProviderError: the cloud refuses the query or does not answer.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class BillWords:
-    """What one cloud calls things, and where to look if its bill is another one than the ledger.
+    """Wording of messages about the bill of one cloud.
 
     Attributes:
-        cloud: who calls figures estimates.
-        tag: what a deployment is known by.
-        extras: what is billed beside instances, and in the ledger, too.
-        nothing: what may be done if the bill has nothing of the deployment.
-        less: what else may make it less than the ledger.
-        asked: what asking has cost.
+        cloud: name of the company that bills.
+        tag: tag of a deployment's resources, with a `{deployment}` field.
+        extras: resources beside instances that the bill and the ledger contain.
+        nothing: remedies for a bill without any cost of the deployment.
+        less: causes of a bill that is below the ledger.
+        asked: sentence on the cost of the query, with a `{usd}` field.
     """
 
     cloud: str
@@ -53,7 +53,13 @@ class BillWords:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Whose bill it is; `has` says of an offer whether it is bought there."""
+    """Cloud account with a bill.
+
+    Attributes:
+        words: wording of messages about the bill.
+        has: function that returns whether an offer is billed to this account.
+        open_bill: function that returns the bill.
+    """
 
     words: BillWords
     has: Callable[[str], bool]
@@ -65,26 +71,27 @@ _AWS: Final = BillWords(
     tag="castor:deployment={deployment}",
     extras="volumes and addresses",
     nothing="activate castor:deployment and castor:controller-of as cost allocation tags "
-    "(Billing, Cost allocation tags; they show after a day, and can be backfilled), or name "
-    "another deployment or AWS_PROFILE.",
-    less="days before the tag was activated, and spot that EC2 took back in its first hour, which "
-    "is free.",
-    asked="To ask Cost Explorer cost {usd}.",
+    "(Billing, Cost allocation tags; they appear after a day, and can be backfilled), or name "
+    "another deployment, or set another AWS_PROFILE.",
+    less="days before the tag was activated, and spot instances that EC2 reclaimed in their first "
+    "hour, which is free.",
+    asked="The query to Cost Explorer cost {usd}.",
 )
 _GCP: Final = BillWords(
     cloud="Google",
     tag="castor-deployment={deployment}",
     extras="disks and addresses",
-    nothing="lines come a day late, and none before the export was enabled; or name another "
-    "deployment, or the table of the billing account that pays for its project.",
-    less="days before the export was enabled, lines that are still to come, and discounts for "
+    nothing="billing lines are exported up to a day late, and only since the export was enabled; "
+    "wait a day, or name another deployment, or the table of the billing account that pays for "
+    "its project.",
+    less="days before the export was enabled, lines that are not exported yet, and discounts for "
     "sustained or committed use.",
-    asked="To ask BigQuery cost {usd}, or nothing within the month's first TiB.",
+    asked="The query to BigQuery cost {usd}; a month's first TiB of queries is free.",
 )
 
 
 def aws_account() -> Account:
-    """That of the credentials at hand.
+    """Return the AWS account of the default credentials.
 
     Raises:
         SpecError: the extra aws is not installed.
@@ -95,15 +102,15 @@ def aws_account() -> Account:
 
 
 def gcp_account(table: str, payer: str | None, clock: Clock) -> Account:
-    """The one whose bill is exported to a table, for the credentials at hand.
+    """Return the Google Cloud account whose bill is exported to a BigQuery table.
 
     Args:
         table: ``PROJECT.DATASET.TABLE``.
-        payer: the project that pays for asking; the table's unless given.
-        clock: the time.
+        payer: project that pays for the query; None: the project of the table.
+        clock: source of the current time.
 
     Raises:
-        SpecError: the extra gcp is not installed, or one of these is none.
+        SpecError: the extra gcp is not installed, or `table` or `payer` is malformed.
     """
     with from_extras("gcp", "--table", ", or leave it out to compare with AWS"):
         from providers.gcp.cost_report import is_of_gcp, open_report, parse_payer, parse_table

@@ -1,4 +1,4 @@
-"""Changes of a running job, as `castor set` is given them."""
+"""Parser of the arguments of `castor set`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,15 @@ _FALSE, _TRUE = ("false", "no", "off", "0"), ("true", "yes", "on", "1")
 
 
 def parse_changes(words: Sequence[str], bounds: InstanceBounds, now_seconds: float) -> Change:
-    """The change that words such as `objective=cheapest` and `max=4` describe.
+    """Parse words such as `objective=cheapest` and `max=4` into a change of a job.
+
+    Args:
+        words: arguments of the form `key=value`.
+        bounds: current instance bounds; a word replaces one of them.
+        now_seconds: current time, from which relative deadlines count.
 
     Raises:
-        SpecError: a word can't be understood; the message names it.
+        SpecError: a word can't be parsed; the message names it.
     """
     objective: Objective | None = None
     priority: float | None = None
@@ -32,61 +37,63 @@ def parse_changes(words: Sequence[str], bounds: InstanceBounds, now_seconds: flo
         if key == "objective":
             objective = parse_objective_text(value, now_seconds)
         elif key == "priority":
-            priority = _priority(value)
-        elif key in _BOUNDS:
-            changed = _BOUNDS[key](changed, value)
+            priority = _parse_priority(value)
+        elif key in _BOUND_SETTERS:
+            changed = _BOUND_SETTERS[key](changed, value)
         else:
-            raise SpecError(f"unknown key {key!r}: {_suggestion(key)}", "set")
+            raise SpecError(f"unknown key {key!r}: {_key_hint(key)}", "set")
     if changed.minimum > changed.maximum:
         raise SpecError(f"min={changed.minimum} is above max={changed.maximum}", "set")
     return Change(objective, changed if changed != bounds else None, priority)
 
 
-def _suggestion(key: str) -> str:
-    known = ["objective", "priority", *_BOUNDS]
+def _key_hint(key: str) -> str:
+    known = ["objective", "priority", *_BOUND_SETTERS]
     close = get_close_matches(key, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
+    return f"did you mean {close[0]!r}?" if close else f"valid keys are {', '.join(known)}"
 
 
-def _priority(value: str) -> float:
+def _parse_priority(value: str) -> float:
     try:
         return parse_priority(value)
     except ValueError as error:
         raise SpecError(str(error), "set priority") from error
 
 
-def _count(name: str, value: str) -> int:
+def _parse_count(name: str, value: str) -> int:
     if not value.isdigit() or int(value) < 1:
-        raise SpecError(f"{value!r} must be a whole number from 1", f"set {name}")
+        raise SpecError(f"{value!r} must be a whole number, at least 1", f"set {name}")
     return int(value)
 
 
-def _minimum(bounds: InstanceBounds, value: str) -> InstanceBounds:
-    return replace(bounds, minimum=_count("min", value))
+def _with_minimum(bounds: InstanceBounds, value: str) -> InstanceBounds:
+    return replace(bounds, minimum=_parse_count("min", value))
 
 
-def _maximum(bounds: InstanceBounds, value: str) -> InstanceBounds:
-    return replace(bounds, maximum=_count("max", value))
+def _with_maximum(bounds: InstanceBounds, value: str) -> InstanceBounds:
+    return replace(bounds, maximum=_parse_count("max", value))
 
 
-def _offers(bounds: InstanceBounds, value: str) -> InstanceBounds:
+def _with_offers(bounds: InstanceBounds, value: str) -> InstanceBounds:
     if value in ("", "any"):
         return replace(bounds, offers=None)
     names = tuple(name.strip() for name in value.split(",") if name.strip())
     if not names:
-        raise SpecError(f"{value!r} names no offer: name some, or say any", "set offers")
+        raise SpecError(
+            f"{value!r} names no offer: list offers, as a,b, or write any", "set offers"
+        )
     return replace(bounds, offers=names)
 
 
-def _spot(bounds: InstanceBounds, value: str) -> InstanceBounds:
+def _with_spot(bounds: InstanceBounds, value: str) -> InstanceBounds:
     if value.lower() not in (*_TRUE, *_FALSE):
         raise SpecError(f"{value!r} must be true or false", "set spot")
     return replace(bounds, spot=value.lower() in _TRUE)
 
 
-_BOUNDS: Mapping[str, Callable[[InstanceBounds, str], InstanceBounds]] = {
-    "min": _minimum,
-    "max": _maximum,
-    "offers": _offers,
-    "spot": _spot,
+_BOUND_SETTERS: Mapping[str, Callable[[InstanceBounds, str], InstanceBounds]] = {
+    "min": _with_minimum,
+    "max": _with_maximum,
+    "offers": _with_offers,
+    "spot": _with_spot,
 }

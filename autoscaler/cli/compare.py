@@ -1,4 +1,4 @@
-"""The words of `castor compare`; what it does is in `comparison`, imported when it is called."""
+"""Options of `castor compare`. The command imports `comparison` when called."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from typer import Option
 from autoscaler.cli.simulate_options import SimulateOptions, takes_scenario
 
 Policies = Annotated[
-    str, Option(help="Who plan, as marginal,pollux,sia; the first is the measure.")
+    str, Option(help="Policies, as marginal,pollux,sia; the first is the baseline of ratios.")
 ]
-Seeds = Annotated[int, Option(help="How many runs of each, at seeds from --seed on.")]
-Workers = Annotated[int, Option(help="In how many processes at a time.")]
-Plot = Annotated[Path | None, Option(help="Draw the figures there: FILE.png or FILE.svg.")]
-JsonFile = Annotated[Path | None, Option("--json", help="Write all figures and totals there.")]
+Seeds = Annotated[int, Option(help="Runs of each policy, with seeds --seed, --seed + 1, ...")]
+Workers = Annotated[int, Option(help="Number of runs in parallel, a process each.")]
+Plot = Annotated[Path | None, Option(help="Draw the figures to FILE.png or FILE.svg.")]
+JsonFile = Annotated[
+    Path | None, Option("--json", help="Write all figures and totals to this file.")
+]
 
 
-# Seeds differ by what is measured, so measurements have errors here.
+# Runs differ by measurement errors, which the seed draws, so errors are not 0 by default here.
 @takes_scenario(but=("policy",), step_error=0.05, noise_error=0.1)
 def compare(
     options: SimulateOptions,
@@ -28,17 +30,20 @@ def compare(
     plot: Plot = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Run a workload under several policies, and tell means with 95 % confidence intervals."""
+    """Simulate a workload under several policies.
+
+    Prints the mean of each figure with its 95 % confidence interval.
+    """
     from autoscaler.cli import comparison
 
     names = tuple(name.strip() for name in policies.split(",") if name.strip())
-    over = comparison.CompareOptions(names, seeds, workers)
+    compare_options = comparison.CompareOptions(names, seeds, workers)
     if plot is not None:
         from autoscaler.cli.pictures.canvas import require_plots
         from autoscaler.cli.pictures.comparison import draw_comparison
 
         require_plots(plot)
-    standings = comparison.run_comparison(options, over)
+    standings = comparison.run_comparison(options, compare_options)
     if plot is not None:
         draw_comparison(standings, options.title, seeds, plot)
     if json_file is not None:

@@ -1,4 +1,4 @@
-"""`castor compare`: one workload under several policies, at several seeds."""
+"""Runs and table of `castor compare`: one workload, several policies, several seeds."""
 
 from __future__ import annotations
 
@@ -36,17 +36,20 @@ _COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class CompareOptions:
-    """Policies, the first of which is the measure, and how many seeds in how many processes."""
+    """Policies to compare, seeds for each, and parallel processes.
+
+    Ratios are relative to the first policy.
+    """
 
     policies: Sequence[str]
     seeds: int = 5
     workers: int = 1
 
     def check(self) -> None:
-        """Make sure that there is something to compare.
+        """Check that policies are unique and that both numbers are positive.
 
         Raises:
-            SpecError: there is not; it names the option.
+            SpecError: an option is wrong; the message names it.
         """
         if not self.policies or len(set(self.policies)) < len(self.policies):
             raise SpecError("name each policy once, as marginal,pollux", "--policies")
@@ -56,11 +59,11 @@ class CompareOptions:
 
 
 def run_comparison(options: SimulateOptions, over: CompareOptions) -> tuple[Standing, ...]:
-    """Run every policy at every seed, with a bar of the runs.
+    """Simulate every policy with every seed, and show a progress bar.
 
     Raises:
-        SpecError: what is to be simulated is wrong; the message names file and field.
-        CastorError: a run did not end; the message names policy and seed.
+        SpecError: an input of the simulation is wrong; the message names file and field.
+        CastorError: a run failed; the message names policy and seed.
     """
     over.check()
     cases = [
@@ -75,29 +78,28 @@ def run_comparison(options: SimulateOptions, over: CompareOptions) -> tuple[Stan
 
 
 def write_comparison(standings: Sequence[Standing], path: Path) -> None:
-    """Keep all figures and all totals as JSON.
+    """Write all figures and all totals to a JSON file.
 
     Raises:
         SpecError: the file can't be written.
     """
-    write_json({"policies": [asdict(each) for each in standings]}, path)
+    write_json({"policies": [asdict(standing) for standing in standings]}, path)
 
 
 class ComparisonTable:
-    """Mean and 95 % confidence interval of each figure, and how many times the first policy's.
+    """Table of each figure's mean, 95 % confidence interval and ratio to the first policy.
 
-    A row a policy or, where that is too wide, a row a figure and as many policies as there is
-    room for.
+    A row is a policy. If that is too wide, a row is a figure and policies are columns.
     """
 
     def __init__(self, standings: Sequence[Standing]) -> None:
         self._standings = standings
         self._shown = [
-            name for name in _COLUMNS if any(_is_told(each, name) for each in standings)
+            name for name in _COLUMNS if any(_is_shown(standing, name) for standing in standings)
         ]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The widest that fits."""
+        """Yield the widest layout that fits the console."""
         table = self._by_policy()
         if fits(table, console, options):
             yield table
@@ -107,33 +109,33 @@ class ComparisonTable:
                 self._by_figure(range(start, min(start + count, len(self._standings))))
                 for start in range(0, len(self._standings), count)
             ]
-            if all(fits(each, console, options) for each in tables):
+            if all(fits(table, console, options) for table in tables):
                 break
-        for place, each in enumerate(tables):
-            if place:
+        for index, table in enumerate(tables):
+            if index:
                 yield Text()
-            yield each
+            yield table
 
     def _by_policy(self) -> Table:
         headings = [_COLUMNS[name] for name in self._shown]
         table = words_table("policy", *headings, right=headings)
-        for place, each in enumerate(self._standings):
-            table.add_row(each.policy, *(self._cell(place, name) for name in self._shown))
+        for index, standing in enumerate(self._standings):
+            table.add_row(standing.policy, *(self._cell(index, name) for name in self._shown))
         return table
 
-    def _by_figure(self, places: range) -> Table:
-        policies = [self._standings[place].policy for place in places]
+    def _by_figure(self, indices: range) -> Table:
+        policies = [self._standings[index].policy for index in indices]
         table = words_table("", *policies, right=policies)
         for name in self._shown:
-            table.add_row(_COLUMNS[name], *(self._cell(place, name) for place in places))
+            table.add_row(_COLUMNS[name], *(self._cell(index, name) for index in indices))
         return table
 
-    def _cell(self, place: int, name: str) -> str:
-        return _cell(name, self._standings[place], is_first=not place)
+    def _cell(self, index: int, name: str) -> str:
+        return _figure_text(name, self._standings[index], is_first=not index)
 
 
 def print_comparison(standings: Sequence[Standing]) -> None:
-    """All figures of all policies."""
+    """Print all figures of all policies."""
     print_whole(ComparisonTable(standings))
 
 
@@ -147,13 +149,13 @@ def _run_all(cases: Sequence[SimulateOptions], workers: int) -> list[Result]:
                 progress.advance(task)
             return results
         with ProcessPoolExecutor(workers) as pool:
-            for result in pool.map(_run_unseen, cases):
+            for result in pool.map(_run_without_progress, cases):
                 results.append(result)
                 progress.advance(task)
     return results
 
 
-def _run_unseen(case: SimulateOptions) -> Result:
+def _run_without_progress(case: SimulateOptions) -> Result:
     return _run(case, progress_bar(is_shown=False))
 
 
@@ -166,28 +168,28 @@ def _run(case: SimulateOptions, progress: Progress) -> Result:
         raise CastorError(f"{case.policy}, seed {case.seed}: {error}") from None
 
 
-def _is_told(standing: Standing, name: str) -> bool:
+def _is_shown(standing: Standing, name: str) -> bool:
     figure = standing.figures.get(name)
     return figure is not None and (name != "cost_usd" or figure.value.mean > 0)
 
 
-def _cell(name: str, standing: Standing, is_first: bool) -> str:
+def _figure_text(name: str, standing: Standing, is_first: bool) -> str:
     figure = standing.figures.get(name)
     if figure is None:
         return "-"
-    words = _with_interval(figure.value, _unit(name))
+    words = _with_interval(figure.value, _formatter(name))
     if is_first or figure.ratio is None:
         return words
     return f"{words}\nx{_with_interval(figure.ratio, '{:.2f}'.format)}"
 
 
-def _with_interval(estimate: Estimate, word: Callable[[float], str]) -> str:
+def _with_interval(estimate: Estimate, format_value: Callable[[float], str]) -> str:
     if estimate.half_width is None:
-        return word(estimate.mean)
-    return f"{word(estimate.mean)} ± {word(estimate.half_width)}"
+        return format_value(estimate.mean)
+    return f"{format_value(estimate.mean)} ± {format_value(estimate.half_width)}"
 
 
-def _unit(name: str) -> Callable[[float], str]:
+def _formatter(name: str) -> Callable[[float], str]:
     if name.endswith("_s"):
         return lambda seconds: f"{number(seconds)} s"
     if name == "cost_usd":

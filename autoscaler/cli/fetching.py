@@ -1,4 +1,4 @@
-"""Fetching what a job has produced: its outputs, and its newest checkpoint."""
+"""Download of a job's output files and newest checkpoint, for `castor fetch`."""
 
 from __future__ import annotations
 
@@ -29,15 +29,21 @@ from autoscaler.domain.output import (
 from autoscaler.wire.client import Client
 
 _CHUNK_BYTES: Final = 1 << 20
-_TRIES: Final = 3  # a job that runs may replace a file between the list and its download
-_NAMED: Final = 5
+_ATTEMPTS: Final = 3  # a running job may replace a file between listing and download
+_PATHS_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A file to fetch: where it goes below the target, and what its content must be.
+    """File to download.
 
-    `instance` is None for files of a checkpoint; `modified_seconds` is when the script changed it.
+    Attributes:
+        path: relative path below the target directory.
+        bytes: expected size.
+        sha256: expected hash of the content, hexadecimal.
+        source: path of the file in the controller's API.
+        instance: instance that wrote the file; None for a file of a checkpoint.
+        modified_seconds: time at which the script last changed the file; None if unknown.
     """
 
     path: str
@@ -50,7 +56,12 @@ class RemoteFile:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What of a job is fetched. `every_instance` puts each instance's files in a folder."""
+    """Files of a job to fetch.
+
+    Attributes:
+        checkpoint: fetch the newest checkpoint, too.
+        every_instance: fetch the files of each instance to its own folder.
+    """
 
     checkpoint: bool = False
     every_instance: bool = False
@@ -58,7 +69,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Files that a job has to fetch, and outputs above its limits, which were not kept."""
+    """Files of a job that can be fetched, and paths of outputs that exceeded its limits."""
 
     job: str
     files: tuple[RemoteFile, ...]
@@ -67,7 +78,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Files that were written below `directory`, and those that had been there before."""
+    """Files downloaded to `directory`, and paths of files that were already there."""
 
     job: str
     directory: str
@@ -76,11 +87,11 @@ class Fetched:
 
 
 def list_results(client: Client, job: str, choice: Choice) -> Listing:
-    """Return what there is to fetch.
+    """Return the files of a job that can be fetched.
 
     Raises:
-        NotFound: there is nothing, or no checkpoint where one is asked for.
-        SpecError: the list names a path that leads elsewhere.
+        NotFound: the job has no outputs, or has no checkpoint and `choice` asks for it.
+        SpecError: a path of the list leaves the target directory.
     """
     view = client.outputs(job)
     manifests = [require_sound(manifest) for manifest in view.manifests]
@@ -95,8 +106,8 @@ def list_results(client: Client, job: str, choice: Choice) -> Listing:
     left_out = {path for manifest in manifests for path in manifest.left_out}
     if not files:
         raise NotFound(
-            f"{view.job} has no outputs: they are kept at each checkpoint and when the script has "
-            "ended; --checkpoint fetches its newest checkpoint"
+            f"{view.job} has no outputs: they are uploaded at each checkpoint and when the script "
+            "has ended; --checkpoint fetches the newest checkpoint"
         )
     return Listing(view.job, tuple(files), tuple(sorted(left_out)))
 
@@ -104,12 +115,12 @@ def list_results(client: Client, job: str, choice: Choice) -> Listing:
 def fetch_results(
     client: Client, job: str, directory: Path | None, choice: Choice, overwrites: bool
 ) -> Fetched:
-    """Download outputs below `directory`, by default a folder named after the job.
+    """Download a job's outputs to `directory`; None: a folder named after the job.
 
-    Files that are there already with the same content are left alone.
+    Local files of equal content are not downloaded again.
 
     Raises:
-        Conflict: files of other content are there, and `overwrites` is False. Nothing is written.
+        Conflict: local files differ and `overwrites` is False; nothing is written.
         CastorError: a file can't be fetched, or does not match its hash.
     """
     listing = list_results(client, job, choice)
@@ -123,7 +134,7 @@ def fetch_results(
 
 
 def listing_table(listing: Listing) -> Table:
-    """Return the files as a table."""
+    """Return a table of path, size in bytes, local time of change and instance."""
     table = Table("file", box=box.SIMPLE_HEAD)
     table.add_column("size", justify="right")
     table.add_column("changed")
@@ -136,12 +147,12 @@ def listing_table(listing: Listing) -> Table:
 
 
 def told_left_out(listing: Listing) -> str:
-    """Return a line about outputs that were not kept; empty if all were."""
+    """Return a line that names outputs above the job's limits; empty if there are none."""
     if not listing.left_out:
         return ""
-    named = ", ".join(listing.left_out[:_NAMED])
-    more = ", ..." if len(listing.left_out) > _NAMED else ""
-    return f"not kept: {named}{more}; `castor status {listing.job}` says why"
+    named = ", ".join(listing.left_out[:_PATHS_SHOWN])
+    more = ", ..." if len(listing.left_out) > _PATHS_SHOWN else ""
+    return f"not uploaded: {named}{more}; `castor status {listing.job}` shows the reason"
 
 
 def _output(job: str, instance: str, file: OutputFile) -> RemoteFile:
@@ -169,8 +180,12 @@ def _checkpoint_files(client: Client, job: str) -> list[RemoteFile]:
 def _compare(
     root: Path, files: Sequence[RemoteFile], overwrites: bool
 ) -> tuple[list[RemoteFile], tuple[str, ...]]:
-    """Return the files to download, and the paths of those that are there already."""
-    missing, unchanged, others = [], [], []
+    """Return the files to download, and the paths of local files of equal content.
+
+    Raises:
+        Conflict: local files differ and `overwrites` is False.
+    """
+    missing, unchanged, different = [], [], []
     for file in files:
         target = _target(root, file.path)
         if not os.path.lexists(target):
@@ -178,31 +193,33 @@ def _compare(
         elif _is_same(target, file):
             unchanged.append(file.path)
         else:
-            others.append(file.path)
+            different.append(file.path)
             missing.append(file)
-    if others and not overwrites:
-        named = ", ".join(others[:_NAMED]) + (", ..." if len(others) > _NAMED else "")
+    if different and not overwrites:
+        named = ", ".join(different[:_PATHS_SHOWN]) + (
+            ", ..." if len(different) > _PATHS_SHOWN else ""
+        )
         raise Conflict(
-            f"{root} has {len(others)} files of other content: {named}; --force replaces them, "
-            "--to DIR fetches elsewhere"
+            f"{root} has {len(different)} files of other content: {named}; --force replaces them, "
+            "--to DIR fetches to another directory"
         )
     return missing, tuple(unchanged)
 
 
 def _target(root: Path, path: str) -> Path:
-    """Return where a file goes.
+    """Return the local path of a file.
 
     Raises:
-        Conflict: a link or a file stands in the way, so that it would go elsewhere.
+        Conflict: a parent is a link or a file, or the path itself is a directory.
     """
     folder = root
     for part in path.split("/")[:-1]:
         folder /= part
         if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-            raise Conflict(f"{folder} is no directory: remove it, or fetch elsewhere with --to")
+            raise Conflict(f"{folder} is no directory: remove it, or name another with --to")
     target = root / path
     if target.is_dir() and not target.is_symlink():
-        raise Conflict(f"{target} is a directory: remove it, or fetch elsewhere with --to")
+        raise Conflict(f"{target} is a directory: remove it, or name another with --to")
     return target
 
 
@@ -221,22 +238,26 @@ def _fetch_newest(
     choice: Choice,
     on_bytes: Callable[[int], None],
 ) -> RemoteFile:
-    """Download one file; if the job has replaced it meanwhile, the version of now."""
-    for tries_left in reversed(range(_TRIES)):
+    """Download a file and return it. If the job replaced it meanwhile, fetch the new version.
+
+    Raises:
+        NotFound: the job removed the file, or replaced it at each of 3 attempts.
+    """
+    for attempts_left in reversed(range(_ATTEMPTS)):
         try:
             _fetch(client, root, file, on_bytes)
             return file
         except NotFound:
-            if not tries_left:
+            if not attempts_left:
                 raise
             files = list_results(client, job, choice).files
             newer = next((newer for newer in files if newer.path == file.path), None)
             if newer is None:
                 raise NotFound(
-                    f"{file.path} was removed by the job meanwhile: fetch again"
+                    f"the job removed {file.path} during the download: run castor fetch again"
                 ) from None
             file = newer
-    raise AssertionError("the last try returns or raises")
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _fetch(client: Client, root: Path, file: RemoteFile, on_bytes: Callable[[int], None]) -> None:
@@ -250,8 +271,8 @@ def _fetch(client: Client, root: Path, file: RemoteFile, on_bytes: Callable[[int
             client.fetch(file.source, partial, on_bytes)
             if not _is_same(partial, file):
                 raise CastorError(
-                    f"{file.path} was damaged on its way, or where it is kept: its hash is "
-                    "another; fetch again"
+                    f"{file.path} was damaged in transfer or in storage: its SHA-256 differs; run "
+                    "castor fetch again"
                 )
             partial.chmod(0o666 & ~_umask())
             if file.modified_seconds is not None:
@@ -272,7 +293,10 @@ def _umask() -> int:
 
 @contextmanager
 def _progress(total_bytes: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar on a terminal's standard error; yield what is told the size of each part."""
+    """Show a progress bar on a terminal's standard error.
+
+    Yields a function to call with the bytes of each received part.
+    """
     columns = (TextColumn("fetching"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as progress:

@@ -1,4 +1,4 @@
-"""The words of commands about all jobs, people and instances of a controller."""
+"""Commands on a controller as a whole: drain, invite, freeze, unfreeze, reclaim."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from autoscaler.cli.output import print_json
 
 def drain(
     everything: Annotated[
-        bool, typer.Option("--all", help="Say it: every job is stopped.")
+        bool, typer.Option("--all", help="Confirm that every job is stopped. Required.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Stop all jobs, with their checkpoints, and return when no instance is left in any cloud."""
+    """Stop all jobs and wait until no instance is left.
+
+    Each job saves a checkpoint first. Instances are counted in all clouds of the controller.
+    """
     from autoscaler.cli.waiting import drain as drain_all
     from autoscaler.clock import SystemClock
     from autoscaler.wire.connection import connect
@@ -31,10 +34,14 @@ def drain(
 
 
 def invite(
-    person: Annotated[str, typer.Argument(help="By whose name jobs are submitted and shared.")],
+    person: Annotated[str, typer.Argument(help="User name, the owner of the jobs submitted.")],
     as_json: Json = False,
 ) -> None:
-    """Let a person in: print the variables to set. It replaces their earlier token."""
+    """Create an access token for a user, and print it.
+
+    Prints the environment variables that the user must set. An earlier token of the same user
+    is no longer valid.
+    """
     from autoscaler.wire.client import Client
     from autoscaler.wire.connection import address_and_token, is_loopback
     from autoscaler.wire.messages import Invitation
@@ -46,41 +53,49 @@ def invite(
         return
     print(f"CASTOR_URL={url}\nCASTOR_TOKEN={invitation.token}")
     if is_loopback(url):
-        text = "this URL works on the controller's machine only: docs/how-to.md, from elsewhere"
+        text = "this URL works on the controller's machine only; docs/how-to.md: from elsewhere"
         print(f"castor: {text}", file=sys.stderr)
 
 
 def freeze(as_json: Json = False) -> None:
-    """Have nothing bought or given back until `castor unfreeze`, after a restart too."""
+    """Stop all launches and releases until `castor unfreeze`.
+
+    The controller stays frozen after a restart, too.
+    """
     from autoscaler.wire.connection import connect
 
     connect().freeze()
-    text = "frozen: jobs go on with what they hold; castor unfreeze releases them"
+    text = "frozen: jobs keep the instances that they hold; castor unfreeze ends this"
     _print_done(as_json, text, frozen=True)
 
 
 def unfreeze(as_json: Json = False) -> None:
-    """Let the controller act on its decisions again."""
+    """Let the controller carry out its decisions again."""
     from autoscaler.wire.connection import connect
 
     connect().unfreeze()
-    text = "released: decisions are carried out again, unless the controller only observes"
+    text = "unfrozen: decisions are carried out again, unless castor serve runs with --observe"
     _print_done(as_json, text, frozen=False)
 
 
 def reclaim(
-    instance: Annotated[str, typer.Argument(help="As castor status --json names it.")],
+    instance: Annotated[
+        str, typer.Argument(help="Id of the instance, as in castor status --json.")
+    ],
     as_json: Json = False,
 ) -> None:
-    """Take a local instance back, as a cloud does with spot: notice first, then the end."""
-    from autoscaler.cli.local_cloud import reclaim as take_back
+    """Reclaim a local instance, to test a spot interruption.
+
+    The instance receives a notice first, and ends later.
+    """
+    from autoscaler.cli.local_cloud import reclaim as reclaim_local
     from autoscaler.clock import SystemClock
     from autoscaler.wire.connection import connect, state_directory
 
-    take_back(state_directory(), connect(), instance, SystemClock())
-    _print_done(as_json, f"{instance}: notice is given", instance=instance, noticed=True)
+    reclaim_local(state_directory(), connect(), instance, SystemClock())
+    _print_done(as_json, f"{instance}: notice given", instance=instance, noticed=True)
 
 
 def _print_done(as_json: bool, text: str, **facts: object) -> None:
-    """Print what was done: as a sentence, or its facts as JSON."""
+    """Print the result of a command: `text`, or `facts` as JSON."""
     print(json.dumps(facts) if as_json else text)

@@ -1,4 +1,4 @@
-"""The live view: jobs, what they hold and do, and the decisions with their reasons."""
+"""Views of jobs for a terminal: overview, detail, decisions and the fleet's state."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ from autoscaler.spec.quantities import format_duration
 from autoscaler.wire.messages import DecisionView, EventView, FleetView, InstanceView, JobView
 
 _REFRESH_SECONDS = 1.0
-_FILE_COLUMNS = 160
+_COLUMNS_OF_FILES = 160
 _OFFERS_NAMED = 3
 
 
 def show(render: Callable[[], RenderableType], watch: bool, clock: Clock) -> None:
-    """Print once or, with `watch`, keep a view up to date until Ctrl-C.
+    """Print a view once or, with `watch`, refresh it every second until Ctrl-C.
 
-    While no controller answers, what was shown last stays.
+    While no controller answers, the last view stays, with the error below.
     """
     view = render()
     if not watch:
@@ -57,23 +57,26 @@ def show(render: Callable[[], RenderableType], watch: bool, clock: Clock) -> Non
             try:
                 view = shown = render()
             except Unavailable as error:
-                shown = Group(view, Text(f"as it was: {error}", style="red"))
+                shown = Group(view, Text(f"not up to date: {error}", style="red"))
             live.update(shown, refresh=True)
 
 
 def print_whole(view: RenderableType) -> None:
-    """Print so that nothing is cut off where nobody says how wide it may be."""
+    """Print a view without truncation where the width of the output is unknown.
+
+    Outside a terminal and without COLUMNS, the view is 160 columns wide and lines may be longer.
+    """
     console = Console()
     has_width = console.is_terminal or "COLUMNS" in os.environ
     if not has_width:
-        console = Console(width=_FILE_COLUMNS)
+        console = Console(width=_COLUMNS_OF_FILES)
     console.print(view, soft_wrap=not has_width)
 
 
 def overview(jobs: Sequence[JobView], fleet: FleetView, now_seconds: float) -> RenderableType:
-    """All jobs, each with its last decision."""
+    """Return a view of all jobs: table, last decision and errors of each, and the fleet."""
     if not jobs:
-        words = "no job runs: castor status --all shows ended jobs, castor submit starts one"
+        words = "no job runs: castor status --all lists ended jobs, castor submit starts a job"
         return Group(Text(words, style="dim"), _fleet_line(fleet, now_seconds))
     parts: list[RenderableType] = [JobsTable(jobs, now_seconds), Text()]
     for job in jobs:
@@ -97,7 +100,7 @@ def panels(
     now_seconds: float,
     title: str,
 ) -> RenderableType:
-    """The demo's view: a panel a job, and the decisions made so far below."""
+    """Return the demo's view: a panel for each job, the decisions and the fleet."""
     lines: list[RenderableType] = [_decision_line(decision) for decision in decisions]
     return Group(
         Text(title, style="bold"),
@@ -110,9 +113,13 @@ def panels(
 def job_detail(
     job: JobView, trouble: str | None, now_seconds: float, checkpoint: str | None = None
 ) -> RenderableType:
-    """Return all that is known of a job; `trouble` is that of its fleet.
+    """Return the detailed view of a job.
 
-    `checkpoint` says which checkpoint an ended job has left.
+    Args:
+        job: the job.
+        trouble: error of its fleet; None if there is none.
+        now_seconds: current time.
+        checkpoint: words about the checkpoint of an ended job; None: words from `job`.
     """
     parts: list[RenderableType] = [_job_panel(job, now_seconds)]
     for instance in job.instances:
@@ -122,13 +129,13 @@ def job_detail(
     if job.cause is not None:
         parts.append(Text(job.cause, style="red"))
     if job.trouble is not None:
-        parts.append(Text(f"trouble of this job: {job.trouble}", style="red"))
+        parts.append(Text(f"error of this job: {job.trouble}", style="red"))
     if job.alarm is not None:
         parts.append(Text(alarm_text(job.alarm, now_seconds), style="yellow"))
     if trouble and not job.phase.is_final:
-        parts.append(Text(f"trouble: {trouble}", style="red"))
+        parts.append(Text(f"error of the fleet: {trouble}", style="red"))
     if job.hands_off is not None:
-        parts.append(Text(f"{job.hands_off}: nothing is bought or given back", style="yellow"))
+        parts.append(Text(f"{job.hands_off}: no instance is launched or ended", style="yellow"))
     if job.last_lines or job.phase is JobPhase.FAILED:
         parts.append(Text(rest_of_logs(job), style="dim"))
     parts.extend(_event_line(event, job.cause) for event in reversed(job.events))
@@ -137,18 +144,18 @@ def job_detail(
 
 
 def _event_line(event: EventView, cause: str | None) -> Text:
-    """Return an event in words, without the job's `cause`, which is shown above the events."""
+    """Return the line of an event, without a suffix that repeats the job's `cause`."""
     parts = [f"{clock_time(event.at_seconds)}  {event.kind}", *event.text.split(": ")]
-    ends = (place for place in range(1, len(parts)) if _repeats(": ".join(parts[place:]), cause))
+    ends = (end for end in range(1, len(parts)) if _repeats_cause(": ".join(parts[end:]), cause))
     return Text(": ".join(parts[: next(ends, None)]))
 
 
-def _repeats(text: str, cause: str | None) -> bool:
+def _repeats_cause(text: str, cause: str | None) -> bool:
     return cause is not None and cause.startswith(text)
 
 
 def _instance_line(instance: InstanceView, job: JobView, now_seconds: float) -> Text:
-    """Return the line of an instance; of one in a cloud's queue, with how long it has waited."""
+    """Return the line of an instance. A queued instance is shown with its waiting time."""
     text = f"{instance.id}: {instance.offer}, {phase_words(instance.phase, job)}"
     if instance.phase is InstancePhase.QUEUED:
         text += f" for {format_duration(now_seconds - instance.requested_seconds)}"
@@ -209,7 +216,7 @@ def _facts(job: JobView) -> list[tuple[str, str]]:
 
 
 def _traffic(gradient_bytes: int, state_bytes: int) -> str:
-    """Return what crosses the network: in each step, and for each instance that joins."""
+    """Return words for network traffic: megabytes per step, and per joining instance."""
     gradients, state = (f"{size / 1e6:,.1f} MB" for size in (gradient_bytes, state_bytes))
     return f"{gradients} of gradients a step, {state} of state to an instance that joins"
 
@@ -227,24 +234,24 @@ def _fleet_line(fleet: FleetView, now_seconds: float) -> Text:
         text += f"; one more of {name} would be worth ${price:.3g}/h"
     line = Text(text, style="dim")
     if fleet.hands_off:
-        line.append(f"; {fleet.hands_off}: nothing is bought or given back", style="yellow")
+        line.append(f"; {fleet.hands_off}: no instance is launched or ended", style="yellow")
     if fleet.strays:
         strays = ", ".join(sorted(fleet.strays))
-        line.append(f"; {strays} ran without an order: ended", style="yellow")
+        line.append(f"; {strays} ran without an order and were ended", style="yellow")
     if fleet.trouble:
-        line.append(f"; trouble: {fleet.trouble}", style="red")
+        line.append(f"; error: {fleet.trouble}", style="red")
     if fleet.failed_plans:
-        words = f"; {fleet.failed_plans} plans failed for all jobs or for some"
+        words = f"; {fleet.failed_plans} plans failed for some or all jobs"
         line.append(words, style="red")
     if fleet.solver_failures:
         line.append(f"; {fleet.solver_failures} plans made without the solver", style="yellow")
     if fleet.unavailable:
-        line.append(f"; refused lately: {_refusals(fleet)}", style="yellow")
+        line.append(f"; refused recently: {_refusals(fleet)}", style="yellow")
     return line
 
 
 def _refusals(fleet: FleetView) -> str:
-    """What is refused, each reason once."""
+    """Return refused offers grouped by reason, at most 3 offers named for each."""
     reasons: dict[str, list[str]] = {}
     for offer in sorted(fleet.unavailable):
         reasons.setdefault(fleet.refusals.get(offer, ""), []).append(offer)

@@ -1,4 +1,4 @@
-"""The cloud of local processes, asked and told past the controller: as a cloud's console would."""
+"""Direct access to the cloud of local processes, without the controller."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from providers.local.settings import LocalSettings, default_catalogue
 
 
 def reclaim(state: Path, client: Client, instance: str, clock: Clock) -> None:
-    """Take an instance back: notice first, then the end.
+    """Reclaim an instance: the cloud gives notice, then ends the instance.
 
     Raises:
-        UnknownInstance: the controller holds none of this name in the cloud below `state`.
+        UnknownInstance: the controller holds no such instance in the cloud of `state`.
     """
     cloud = _cloud(state, client, clock)
-    for found in cloud.instances():
-        if found.tags.get(INSTANCE_TAG) == instance:
-            cloud.reclaim(found.id)
+    for cloud_instance in cloud.instances():
+        if cloud_instance.tags.get(INSTANCE_TAG) == instance:
+            cloud.reclaim(cloud_instance.id)
             return
-    held = ", ".join(each.id for each in client.fleet().instances) or "none"
-    raise UnknownInstance(f"no instance {instance!r} is held in {state}: there are {held}")
+    held = ", ".join(view.id for view in client.fleet().instances) or "none"
+    raise UnknownInstance(f"{state} holds no instance {instance!r}; its instances: {held}")
 
 
 def billed_usd(state: Path, client: Client, clock: Clock) -> Decimal:
-    """What this cloud says it charged the controller."""
+    """Return the US dollars that this cloud charged the controller."""
     return sum((line.usd for line in _cloud(state, client, clock).bill()), Decimal(0))
 
 
 def market_here() -> tuple[tuple[Offer, ...], tuple[Limit, ...]]:
-    """What a controller of our own would sell here, where none serves, and what bounds it."""
+    """Return offers and limits of a new controller on this machine."""
     settings = LocalSettings(devices=cores_here(), catalogue=default_catalogue(boot_seconds=0.0))
     limit = Limit("local devices", LimitUnit.DEVICES, len(settings.devices))
     return settings.catalogue, (limit,)

@@ -1,4 +1,4 @@
-"""`castor logs`: what the instances of a job printed."""
+"""Reader and printer of `castor logs`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,13 @@ _TAIL_BYTES_A_LINE: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line; `seconds` is when the controller received its beginning, None if not known."""
+    """One line of an instance's log.
+
+    Attributes:
+        instance: id of the instance.
+        seconds: time at which the controller received the line's beginning; None if unknown.
+        text: the line, without its end.
+    """
 
     instance: str
     seconds: float | None
@@ -34,9 +40,18 @@ class LogLine:
 def print_logs(
     client: Client, name: str, clock: Clock, follow: bool, tail: int | None, as_json: bool
 ) -> None:
-    """Print what the instances of a job wrote; with `follow`, until the job has ended.
+    """Print the logs of all instances of a job.
 
-    A controller may come and go meanwhile. With `tail`, begin with so many lines of each instance.
+    Args:
+        client: client of the controller.
+        name: name or id of the job.
+        clock: clock to sleep with between polls.
+        follow: print new lines until the job has ended, even if the controller restarts.
+        tail: number of last lines of each instance to start with; None: all lines.
+        as_json: print a JSON object for each line.
+
+    Raises:
+        Unavailable: no controller answers, and `follow` is False.
     """
     job = client.job(name).id
     show = _print_json if as_json else _print_text
@@ -67,29 +82,33 @@ def _new_lines(client: Client, job: str, reader: LogReader, has_ended: bool) -> 
 
 
 def _last_of_each(lines: Iterable[LogLine], count: int) -> Iterator[LogLine]:
-    """Yield the last lines of each instance, in the order of the instances."""
+    """Yield the last `count` lines of each instance, sorted by instance id."""
     last: defaultdict[str, deque[LogLine]] = defaultdict(lambda: deque(maxlen=count))
     for line in lines:
         last[line.instance].append(line)
-    for _, kept in sorted(last.items()):
-        yield from kept
+    for _, last_lines in sorted(last.items()):
+        yield from last_lines
 
 
 class LogReader:
-    """Makes lines of logs that come in parts. `offsets` are where the next parts begin."""
+    """Splitter of log parts into lines, across part boundaries.
+
+    Attributes:
+        offsets: offset at which the next part of each instance begins.
+    """
 
     def __init__(self, tail: int | None = None) -> None:
         self.offsets: dict[str, int] = {}
         if tail is not None:
             self.offsets[EVERY_INSTANCE] = -max(_TAIL_BYTES, tail * _TAIL_BYTES_A_LINE)
-        self._begun: dict[str, LogLine] = {}
-        # A carriage return ends a line, too, and its line feed may be in the next part.
+        self._unfinished: dict[str, LogLine] = {}
+        # A carriage return ends a line, too. Its line feed may be in the next part.
         self._decoders: defaultdict[str, IncrementalNewlineDecoder] = defaultdict(
             lambda: IncrementalNewlineDecoder(None, translate=True)
         )
 
     def lines(self, parts: Sequence[LogPart]) -> Iterator[LogLine]:
-        """Yield the lines that these parts end."""
+        """Yield the lines that these parts complete, and update `offsets`."""
         for part in parts:
             is_cut = part.instance not in self.offsets and part.offset > 0
             self.offsets[part.instance] = part.next_offset
@@ -99,37 +118,37 @@ class LogReader:
             yield from lines
 
     def rest(self) -> Iterator[LogLine]:
-        """Yield the lines that nothing ends."""
-        yield from (line for line in self._begun.values() if line.text)
-        self._begun.clear()
+        """Yield and forget the last line of each instance that has no line end."""
+        yield from (line for line in self._unfinished.values() if line.text)
+        self._unfinished.clear()
 
     def _lines_of(self, part: LogPart) -> Iterator[LogLine]:
         instance, decoder = part.instance, self._decoders[part.instance]
-        for seconds, text in _timed(part):
-            begun = self._begun.pop(instance, LogLine(instance, seconds, ""))
+        for seconds, text in _timed_pieces(part):
+            start = self._unfinished.pop(instance, LogLine(instance, seconds, ""))
             first, *others = decoder.decode(text).split("\n")
             lines = [
-                LogLine(instance, begun.seconds if begun.text else seconds, begun.text + first),
+                LogLine(instance, start.seconds if start.text else seconds, start.text + first),
                 *(LogLine(instance, seconds, other) for other in others),
             ]
-            self._begun[instance] = lines.pop()
+            self._unfinished[instance] = lines.pop()
             yield from lines
 
 
-def _timed(part: LogPart) -> Iterator[tuple[float | None, str]]:
-    """Yield the text of a part in pieces, each with the time at which it was received."""
+def _timed_pieces(part: LogPart) -> Iterator[tuple[float | None, str]]:
+    """Yield pieces of a part's text, each with its time of receipt; None if unknown."""
     if not part.times:
         yield None, part.text
         return
-    places = [place for place, _ in part.times]
-    for (place, seconds), end in zip(part.times, [*places[1:], len(part.text)], strict=True):
-        yield seconds, part.text[place:end]
+    starts = [start for start, _ in part.times]
+    for (start, seconds), end in zip(part.times, [*starts[1:], len(part.text)], strict=True):
+        yield seconds, part.text[start:end]
 
 
 def _print_text(line: LogLine) -> None:
     time = "" if line.seconds is None else f"{clock_time(line.seconds)} "
-    begin = f"{time}{line.instance} | "
-    print(begin + printable_lines(line.text).replace("\n", f"\n{begin}"))
+    prefix = f"{time}{line.instance} | "
+    print(prefix + printable_lines(line.text).replace("\n", f"\n{prefix}"))
 
 
 def _print_json(line: LogLine) -> None:

@@ -1,4 +1,4 @@
-"""What can be bought, as people are shown it: by a controller, or in a file of offers."""
+"""Table of `castor offers`, for offers of a controller or of an offers file."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _DIRECTORIES = re.compile(r"(?<![^\s(])[^\s($]*/(?=\S)")
 
 
 def offers_in(path: Path, now_seconds: float) -> OffersView:
-    """What a file of offers says.
+    """Return the offers of an offers file, with age and source of each price.
 
     Raises:
-        SpecError: it can't be used.
+        SpecError: the file can't be used.
     """
     file = load_offers(path, now_seconds)
     views = []
@@ -36,14 +36,14 @@ def offers_in(path: Path, now_seconds: float) -> OffersView:
 
 
 def offers_table(view: OffersView) -> RenderableType:
-    """One row an offer, and a line for each that is left out."""
+    """Return a table with a row for each offer, and a line for each rejected offer."""
     columns = ("offer", "devices", "zone", "$/h", "price")
     table = words_table(*columns, wraps=("price",), right=("$/h",))
     for row in view.offers:
         offer = row.offer
         price = Text(f"{_age(row.price_age_seconds)}: {_without_directories(row.price_source)}")
         if offer.extras_usd_per_hour:
-            price.append(f"; {money(offer.extras_usd_per_hour)} of it for volume and address")
+            price.append(f"; includes {money(offer.extras_usd_per_hour)} for volume and address")
         for remark in _remarks(row):
             price.append(f"; {remark}", style="yellow")
         table.add_row(
@@ -54,28 +54,29 @@ def offers_table(view: OffersView) -> RenderableType:
             price,
         )
     lines = [
-        Text(f"{offer} is left out: {why}", style="red") for offer, why in view.refused.items()
+        Text(f"{offer} is left out: {reason}", style="red")
+        for offer, reason in view.refused.items()
     ]
     return Group(table, *lines)
 
 
 def _without_directories(source: str) -> str:
-    """The source, of files their names alone."""
+    """Return the source of a price with each file path reduced to the file's name."""
     return _DIRECTORIES.sub("", source)
 
 
 def _age(seconds: float | None) -> str:
-    return "of an unknown day" if seconds is None else f"{format_duration(max(seconds, 0.0))} ago"
+    return "age unknown" if seconds is None else f"{format_duration(max(seconds, 0.0))} ago"
 
 
 def _remarks(row: OfferView) -> list[str]:
     remarks = [_until(row.offer)] if row.offer.until_seconds is not None else []
     if row.offer.reclaims_per_hour > 0:
-        remarks.append(f"taken back {row.offer.reclaims_per_hour:.2g} times an hour")
+        remarks.append(f"reclaimed {row.offer.reclaims_per_hour:.2g} times an hour")
     if row.is_stale:
-        remarks.append("stale, it may have moved")
+        remarks.append("stale: the price may have changed")
     if row.is_unavailable:
-        remarks.append("refused lately")
+        remarks.append("refused recently")
     return remarks
 
 

@@ -1,4 +1,4 @@
-"""Options and arguments that several commands share."""
+"""Options and arguments shared by several commands."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-Json = Annotated[bool, Option("--json", help="Print JSON instead, for scripts.")]
+Json = Annotated[bool, Option("--json", help="Print JSON, for scripts.")]
 JobName = Annotated[str, Argument(help="Name or id of a job.", metavar="JOB")]

@@ -1,4 +1,4 @@
-"""Values for scripts: printed, or written to a file; and the exit status of a failed job."""
+"""JSON output of commands, and the exit status of a failed job."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ JOB_FAILED: Final = 4
 
 
 def fail_with(job: Any) -> None:
-    """Exit with the status of a failed job, if the job has failed."""
+    """Exit with status 4 if the job has failed; otherwise do nothing."""
     if job.phase == "failed":
         raise SystemExit(JOB_FAILED)
 
 
 def print_json(kind: Any, value: Any) -> None:
-    """Print a message of the API as its JSON."""
+    """Print a value as JSON, encoded as the API message type `kind`."""
     from autoscaler.wire.codec import encode
 
     print(json.dumps(json.loads(encode(kind, value)), indent=2))
 
 
 def write_json(document: object, path: Path) -> None:
-    """Write what `--json FILE` asks for.
+    """Write a document to the file of option `--json`.
 
     Raises:
         SpecError: the file can't be written.

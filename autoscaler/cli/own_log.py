@@ -1,4 +1,4 @@
-"""What long-running commands tell of themselves, on standard error."""
+"""Logging of long-running commands to standard error."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ import logging
 
 from autoscaler.domain.text import printable, printable_lines
 
-_LEAST_LEVELS = {
-    # They tell of each call.
+_MINIMUM_LEVELS = {
+    # These libraries log each call at level INFO.
     "httpx": logging.WARNING,
     "alembic": logging.WARNING,
     "botocore": logging.WARNING,
-    # It warns of each place without credentials; that there are none at all is an error of ours.
+    # It warns of each source without credentials. Castor itself reports that all sources fail.
     "google.auth": logging.ERROR,
 }
 
 
 class PrintableFormatter(logging.Formatter):
-    """Log lines without control characters, whatever names and messages from outside hold."""
+    """Log formatter that escapes control characters in names and messages."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """Return the line of a record; a line break in its message is escaped, too."""
+        """Return the line of a record. Line breaks in its message are escaped, too."""
         record.message = printable(record.message)
         return super().formatMessage(record)
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line of a record, and the lines of its traceback."""
+        """Return the line of a record, followed by the lines of its traceback."""
         return printable_lines(super().format(record))
 
 
 def log_to_stderr(line: str) -> None:
-    """Log what happens in lines of this form."""
+    """Log to standard error from level INFO on; `line` is the format of a record."""
     handler = logging.StreamHandler()
     handler.setFormatter(PrintableFormatter(line))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    for library, level in _LEAST_LEVELS.items():
+    for library, level in _MINIMUM_LEVELS.items():
         logging.getLogger(library).setLevel(level)

@@ -1,4 +1,4 @@
-"""The words of `castor plan`; what it does is in `planning`, imported when it is called."""
+"""Options of `castor plan`. The command imports `planning` when called."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typer import Argument, Option
 
 from autoscaler.cli.options import Json
 
-JobFile = Annotated[Path, Argument(help="A job file; see docs/job-file.md.", metavar="JOB.yaml")]
+JobFile = Annotated[Path, Argument(help="Job file; see docs/job-file.md.", metavar="JOB.yaml")]
 Offers = Annotated[
-    Path | None, Option(help="YAML of what can be bought; else a running controller is asked.")
+    Path | None, Option(help="Offers file; default: the offers of the running controller.")
 ]
 Profiles = Annotated[
     list[Path] | None,
-    Option(help="Directory of measured applications; may be repeated.", metavar="<path>"),
+    Option(help="Directory of application profiles; may be repeated.", metavar="<path>"),
 ]
 Application = Annotated[
-    str | None, Option(help="Which of them the job is; its program's or its own name by default.")
+    str | None, Option(help="Profile to use; default: the job's program, or its name.")
 ]
-Plot = Annotated[Path | None, Option(help="Draw the frontier there: FILE.png or FILE.svg.")]
+Plot = Annotated[Path | None, Option(help="Draw the time-cost frontier to FILE.png or FILE.svg.")]
 
 
 def plan(
@@ -31,7 +31,7 @@ def plan(
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
-    """Show what a job would cost and when it would end, before a dollar is spent."""
+    """Predict cost and duration of a job, before it is submitted."""
     from autoscaler.cli import planning
     from autoscaler.cli.output import print_json
     from autoscaler.clock import SystemClock
@@ -47,7 +47,9 @@ def plan(
         require_plots(plot)
     view = planning.plan_of(options, now_seconds)
     if plot is not None and view.unknown is not None:
-        raise SpecError("a plot needs to know how much there is to do: set it", "total_progress")
+        raise SpecError(
+            "--plot needs the job's length: set total_progress in the job file", "total_progress"
+        )
     if plot is not None:
         draw_frontier(view, plot, now_seconds)
     if as_json:

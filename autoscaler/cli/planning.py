@@ -1,4 +1,4 @@
-"""`castor plan`: what a job would come to, from a running controller or from files alone."""
+"""Predictions of `castor plan`, by a running controller or from files alone."""
 
 from __future__ import annotations
 
@@ -27,12 +27,19 @@ from autoscaler.spec.quantities import format_duration, format_money
 from autoscaler.wire.connection import connect
 from autoscaler.wire.plan_messages import PlanView, ProspectView
 
-_HERE, _INSTEAD = "<- your objective", "<- instead"
+_CHOSEN_MARK, _FALLBACK_MARK = "<- your objective", "<- chosen instead"
 
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """What `castor plan` was told; without `offers` a running controller is asked."""
+    """Options of `castor plan`.
+
+    Attributes:
+        job: job file.
+        offers: offers file; None: ask the running controller.
+        profiles: directories of application profiles; used with `offers` only.
+        application: profile to use; None: the one of the job's program.
+    """
 
     job: Path
     offers: Path | None = None
@@ -41,11 +48,11 @@ class PlanOptions:
 
 
 def plan_of(options: PlanOptions, now_seconds: float) -> PlanView:
-    """What the job would come to if it were submitted now.
+    """Return the predicted cost and duration of a job that is submitted now.
 
     Raises:
         SpecError: a file can't be used, or the job's files can't be packed.
-        Unavailable: no controller answers, and no offers were given.
+        Unavailable: no controller answers, and `options` has no offers file.
     """
     job_file = load_job(options.job, now_seconds)
     require_bundle(job_file)
@@ -53,18 +60,18 @@ def plan_of(options: PlanOptions, now_seconds: float) -> PlanView:
     if options.offers is None:
         if options.profiles or options.application:
             raise SpecError(
-                "goes with --offers, which says what is profiled as what", "--profiles"
+                "needs --offers, which maps each offer's devices to a profile", "--profiles"
             )
-        return _ask(spec)
+        return _plan_by_controller(spec)
     offers = load_offers(options.offers, now_seconds)
     memory = _memory(options, spec, offers)
     return plan_ahead(spec, offers.offers, offers.limits, memory, now_seconds)
 
 
 def print_plan(view: PlanView, now_seconds: float) -> None:
-    """Print the frontier as a table, and where the objective lands on it.
+    """Print the time-cost frontier as a table, with the allocation that the objective chooses.
 
-    Where nobody knows how much there is to do, print prices and the first decision.
+    If the job's length is unknown, print prices and the first decision.
     """
     if view.unknown is not None:
         _print_rates(view, now_seconds)
@@ -79,7 +86,7 @@ def print_plan(view: PlanView, now_seconds: float) -> None:
     if view.shortfall is not None:
         parts.append(Text(view.shortfall, style="red"))
     elif view.chance is not None:
-        parts.append(Text(f"kept in {view.chance:.0%} of draws"))
+        parts.append(Text(f"constraints are kept in {view.chance:.0%} of draws"))
     if view.chosen is not None and view.chosen.seconds_band and view.chosen.usd_band:
         parts.append(Text(_band_words(view.chosen.seconds_band, view.chosen.usd_band)))
     parts.append(Text(f"first decision: {view.decision}"))
@@ -93,7 +100,7 @@ def _print_rates(view: PlanView, now_seconds: float) -> None:
     for rate in view.rates:
         speed = rate.examples_per_second
         table.add_row(
-            _words(rate.allocation.instances, rate.allocation.offer),
+            _size_words(rate.allocation.instances, rate.allocation.offer),
             str(rate.allocation.devices),
             f"{money(rate.usd_per_hour)}/h",
             "not measured" if speed is None else number(speed),
@@ -116,33 +123,36 @@ def _print_rates(view: PlanView, now_seconds: float) -> None:
 
 
 def _default_budget(view: PlanView) -> list[RenderableType]:
-    """Return the line of the default budget, if the objective has one."""
+    """Return the line of the default budget; empty if the objective has none."""
     words = default_budget_words(view.objective)
     return [] if words is None else [Text(words)]
 
 
 def _band_words(seconds: tuple[float, float], usd: tuple[float, float]) -> str:
-    times = " to ".join(format_duration(each) for each in seconds)
+    times = " to ".join(format_duration(bound) for bound in seconds)
     return f"9 in 10 such jobs take {times} and cost {money(usd[0])} to {money(usd[1])}"
 
 
 def allocation_words(prospect: ProspectView) -> str:
-    """``2 x g5.xlarge``, or the two of a sequence with their shares of the work."""
+    """Return words such as ``2 x g5.xlarge``, or two sizes and the first's share of the work."""
     if prospect.first == prospect.then:
-        return _words(prospect.first.instances, prospect.first.offer)
-    first, then = (_words(each.instances, each.offer) for each in (prospect.first, prospect.then))
+        return _size_words(prospect.first.instances, prospect.first.offer)
+    first, then = (
+        _size_words(allocation.instances, allocation.offer)
+        for allocation in (prospect.first, prospect.then)
+    )
     return f"{first} for {prospect.first_share:.0%}, then {then}"
 
 
-def _words(instances: int, offer: str) -> str:
+def _size_words(instances: int, offer: str) -> str:
     return f"{instances} x {offer}"
 
 
-def _ask(spec: JobSpec) -> PlanView:
+def _plan_by_controller(spec: JobSpec) -> PlanView:
     try:
         return connect().plan(spec)
     except Unavailable as error:
-        raise Unavailable(f"{error}; or say what can be bought: --offers FILE") from None
+        raise Unavailable(f"{error}; or name an offers file: --offers FILE") from None
 
 
 def _memory(options: PlanOptions, spec: JobSpec, offers: OffersFile) -> ProgramMemory | None:
@@ -151,60 +161,63 @@ def _memory(options: PlanOptions, spec: JobSpec, offers: OffersFile) -> ProgramM
     profiles = read_profiles(*options.profiles)
     name = options.application or spec.program_name
     if name not in profiles:
-        message = f"{name!r} has no profile: there are {', '.join(sorted(profiles))}"
+        message = f"{name!r} has no profile; profiles: {', '.join(sorted(profiles))}"
         raise SpecError(message, "--application")
     equipment = equipment_of(offers).values()
     profile = profiles[name]
-    if not any(each.profile_kind in profile.kinds for each in equipment):
+    if not any(item.profile_kind in profile.kinds for item in equipment):
         raise SpecError(
-            f"{name} was profiled on {', '.join(sorted(profile.kinds))} and nothing of that is "
-            "offered: say which of these an offer's devices are (profile: KIND)",
+            f"{name} was profiled on {', '.join(sorted(profile.kinds))}, which no offer has: "
+            "name the matching kind in the offers file (profile: KIND)",
             "offers",
         )
     return recollection(profile, equipment, spec.batch)
 
 
 def objective_words(view: PlanView, now_seconds: float) -> str:
-    """The objective and, where it is that alone, the value of time that it means."""
-    asked = view.objective
-    words = describe_objective(asked, now_seconds)
-    if asked.deadline_seconds is not None or asked.budget_usd is not None:
+    """Return the objective in words.
+
+    A name such as `balanced` is followed by the value of time that it stands for.
+    """
+    objective = view.objective
+    words = describe_objective(objective, now_seconds)
+    if objective.deadline_seconds is not None or objective.budget_usd is not None:
         return words
-    if asked.value_of_time_usd_per_hour is not None:
+    if objective.value_of_time_usd_per_hour is not None:
         return words
     return f"{words}: value of time {format_money(round(view.value_of_time_usd_per_hour, 2))}/h"
 
 
 def is_chosen(row: ProspectView, view: PlanView) -> bool:
-    """Whether the objective lands there."""
+    """Return whether the objective chooses the allocation of this row."""
     chosen = view.chosen
     return chosen is not None and (row.first, row.then) == (chosen.first, chosen.then)
 
 
 def _table(view: PlanView) -> Table:
-    # Two headings are the same but for a space: columns are told apart by them.
+    # The trailing space makes headings unique: `words_table` identifies a column by its heading.
     times = ("value of\ntime from", "median\ntime", "90 %\nwithin ")
     right = ("devices", *times, "median\ncost", "90 %\nwithin")
     table = words_table("allocation", *right, wraps=("allocation",), right=right)
     rows = list(view.frontier)
     if view.chosen is not None and not any(is_chosen(row, view) for row in rows):
         rows.append(view.chosen)
-    mark = _HERE if view.shortfall is None else _INSTEAD
+    mark = _CHOSEN_MARK if view.shortfall is None else _FALLBACK_MARK
     for row in rows:
-        _add(table, row, mark if is_chosen(row, view) else "")
+        _add_row(table, row, mark if is_chosen(row, view) else "")
     return table
 
 
-def _add(table: Table, row: ProspectView, mark: str) -> None:
-    begins = row.from_value_of_time_usd_per_hour
-    devices = dict.fromkeys(each.devices for each in (row.first, row.then))
+def _add_row(table: Table, row: ProspectView, mark: str) -> None:
+    least_value = row.from_value_of_time_usd_per_hour
+    devices = dict.fromkeys(allocation.devices for allocation in (row.first, row.then))
     marks = [mark] if mark else []
     if not row.measured:
         marks.append("not measured")
     table.add_row(
         "\n".join((allocation_words(row), *marks)),
         ", ".join(map(str, devices)),
-        "" if begins is None else f"${number(begins)}/h",
+        "" if least_value is None else f"${number(least_value)}/h",
         format_duration(row.seconds),
         format_duration(row.seconds_90),
         money(row.usd),

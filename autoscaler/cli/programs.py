@@ -1,4 +1,4 @@
-"""The words of `castor programs`; how it looks is in `remembered`, imported when it is called."""
+"""Commands `castor programs`. They import the tables of `remembered` when called."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typer import Argument, Context, Typer
 
 from autoscaler.cli.options import Json
 
-programs = Typer(
-    help="List what jobs taught the programs that they run, show it, or have it forgotten."
-)
+programs = Typer(help="List the speeds and noise scales measured for each program.")
 
-Program = Annotated[str, Argument(help="As `castor programs` lists it.", metavar="NAME")]
+Program = Annotated[
+    str, Argument(help="Program, by its name in `castor programs`.", metavar="NAME")
+]
 
 
 @programs.callback(invoke_without_command=True)
 def listed(context: Context, as_json: Json = False) -> None:
-    """What `castor programs` does by itself; its help is that of the group."""
+    """Print a table of all programs, if no sub-command is named."""
     if context.invoked_subcommand is not None:
         return
     from autoscaler.cli.live import print_whole
@@ -32,12 +32,12 @@ def listed(context: Context, as_json: Json = False) -> None:
     elif memories:
         print_whole(programs_table(memories))
     else:
-        print("nothing is remembered yet: jobs teach as they train")
+        print("no program has measurements yet: jobs record them while they train")
 
 
 @programs.command()
 def show(name: Program, as_json: Json = False) -> None:
-    """Print what is remembered of one: step times, noise scale, starts."""
+    """Print a program's step times, noise scales and start times."""
     from autoscaler.cli.live import print_whole
     from autoscaler.cli.output import print_json
     from autoscaler.cli.remembered import program_detail
@@ -53,7 +53,10 @@ def show(name: Program, as_json: Json = False) -> None:
 
 @programs.command()
 def forget(name: Program) -> None:
-    """Drop what is remembered of one. Jobs that run go on and teach it anew."""
+    """Delete all measurements of a program.
+
+    Running jobs continue, and record new measurements.
+    """
     from autoscaler.wire.connection import connect
 
     connect().forget_program(name)

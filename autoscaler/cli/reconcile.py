@@ -1,5 +1,4 @@
-"""The words of `castor reconcile`; what it does is in `reconciliation`, imported when it is
-called."""
+"""Options of `castor reconcile`. The command imports `reconciliation` when called."""
 
 from __future__ import annotations
 
@@ -11,20 +10,23 @@ from autoscaler.cli.options import Json
 
 Deployment = Annotated[
     str,
-    Argument(help="As Terraform was told: the value of castor:deployment, or castor-deployment."),
+    Argument(
+        help="Name of the deployment: the value of the tag castor:deployment (AWS) or of the "
+        "label castor-deployment (Google Cloud)."
+    ),
 ]
 First = Annotated[
     str | None,
-    Option("--from", help="The first day (UTC), as 2026-11-01; two weeks by default."),
+    Option("--from", help="First day (UTC), as 2026-11-01; default: 13 days before --to."),
 ]
-Last = Annotated[str | None, Option("--to", help="The last day; yesterday by default.")]
+Last = Annotated[str | None, Option("--to", help="Last day (UTC), inclusive; default: yesterday.")]
 Table = Annotated[
     str | None,
     Option(
         "--table",
         metavar="PROJECT.DATASET.TABLE",
-        help="Compare with Google Cloud, not AWS: where Cloud Billing exports to, such as "
-        "my-project.billing.gcp_billing_export_v1_0123AB_4567CD_89EF01.",
+        help="Compare with Google Cloud instead of AWS. The table is the BigQuery export of Cloud "
+        "Billing, as my-project.billing.gcp_billing_export_v1_0123AB_4567CD_89EF01.",
     ),
 ]
 Payer = Annotated[
@@ -32,7 +34,7 @@ Payer = Annotated[
     Option(
         "--project",
         metavar="PROJECT",
-        help="The project that asks BigQuery and pays for it; the table's by default.",
+        help="Project that runs and pays for the BigQuery query; default: the table's project.",
     ),
 ]
 
@@ -45,10 +47,11 @@ def reconcile(
     payer: Payer = None,
     as_json: Json = False,
 ) -> None:
-    """Compare the ledger with what AWS billed, or with --table Google Cloud, day by day.
+    """Compare the ledger with the bill of AWS or Google Cloud.
 
-    Your own credentials ask. AWS takes $0.02 for it, and they need ce:GetCostAndUsage
-    (docs/aws.md). BigQuery seldom takes a cent, and they need its roles jobUser and dataViewer
+    Costs are compared day by day. The bill is read with your own credentials. AWS charges about
+    $0.02 for the query, which needs the permission ce:GetCostAndUsage (docs/aws.md). BigQuery
+    rarely charges more than a cent; its query needs the roles jobUser and dataViewer
     (docs/gcp.md).
     """
     from autoscaler.cli import bills, reconciliation
@@ -59,7 +62,7 @@ def reconcile(
     clock = SystemClock()
     period = reconciliation.parse_period(first, last, clock.now())
     if payer is not None and table is None:
-        raise SpecError("it pays for asking BigQuery: name the export with --table", "--project")
+        raise SpecError("is for Google Cloud only: name the export with --table", "--project")
     account = bills.aws_account() if table is None else bills.gcp_account(table, payer, clock)
     report = reconciliation.reconcile_with(account, connect(), deployment, period, clock.now())
     reconciliation.print_report(report, as_json)

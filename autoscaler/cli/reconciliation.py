@@ -1,4 +1,4 @@
-"""The ledger beside the cloud's own bill: fetched, compared, and as people see it."""
+"""Comparison of the ledger with a cloud's bill: fetched, computed and printed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from autoscaler.ledger.reconciliation import (
 )
 from autoscaler.wire.client import Client
 
-_USUAL_DAYS: Final = 14
+_DEFAULT_DAYS: Final = 14
 _HEADINGS: Final = (
     *("day", "instances, $\nledger", "\naccount", "\ndiffers"),
     *("extras, $\nledger", "\naccount", "beside, $\naccount", ""),
@@ -35,21 +35,21 @@ _HEADINGS: Final = (
 _ADVICE: Final = {
     Verdict.AGREE: "Instances agree within {tolerated}.",
     Verdict.NOTHING_SETTLED: "No settled day has costs, in the ledger or in the account.",
-    Verdict.ACCOUNT_HAS_NOTHING: "The account knows no cost with {tag}: {nothing}",
+    Verdict.ACCOUNT_HAS_NOTHING: "The account has no cost with {tag}: {nothing}",
     Verdict.ACCOUNT_HAS_MORE: (
-        "The account has more ({difference}): look for instances with {tag} that castor status "
-        "does not show (a leak, or another controller's), and at prices that were agreed on."
+        "The account has more ({difference}). Look for instances with {tag} that castor status "
+        "does not list (orphans, or instances of another controller), and check agreed prices."
     ),
     Verdict.LEDGER_HAS_MORE: (
-        "The ledger has more ({difference}): look for instances without {tag}, agreed prices that "
-        "castor serve --fleet does not know, {less}"
+        "The ledger has more ({difference}). Look for instances without {tag}, agreed prices that "
+        "the file of castor serve --fleet lacks, {less}"
     ),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """Days (UTC), the last one included."""
+    """Range of UTC days, with both ends included."""
 
     first: date
     last: date
@@ -57,7 +57,14 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of asking both, what it cost to ask, and how the account's cloud speaks of it."""
+    """Result of comparing ledger and bill.
+
+    Attributes:
+        deployment: name of the deployment.
+        reconciliation: the comparison, day by day.
+        asked_usd: cost of the query for the bill, in US dollars.
+        words: wording for the account's cloud.
+    """
 
     deployment: str
     reconciliation: Reconciliation
@@ -66,42 +73,46 @@ class Report:
 
 
 def parse_period(first: str | None, last: str | None, now_seconds: float) -> Period:
-    """The days that are asked for; by default two weeks to yesterday.
+    """Return the days to compare; default: the 14 days up to yesterday.
 
     Raises:
-        SpecError: one is no day, or they are not in order, or have not begun.
+        SpecError: a day is malformed, the days are out of order, or the last has not begun.
     """
     today = datetime.fromtimestamp(now_seconds, UTC).date()
-    to = today - timedelta(days=1) if last is None else _day(last, "--to")
-    since = to - timedelta(days=_USUAL_DAYS - 1) if first is None else _day(first, "--from")
+    to = today - timedelta(days=1) if last is None else _parse_day(last, "--to")
+    since = (
+        to - timedelta(days=_DEFAULT_DAYS - 1) if first is None else _parse_day(first, "--from")
+    )
     if to > today:
         raise SpecError(f"{to} has not begun: it is {today} (UTC)", "--to")
     if since > to:
-        raise SpecError(f"{since} comes after the last day, {to}", "--from")
+        raise SpecError(f"{since} is after the last day, {to}", "--from")
     return Period(since, to)
 
 
 def reconcile_with(
     account: Account, client: Client, deployment: str, period: Period, now_seconds: float
 ) -> Report:
-    """The controller's ledger beside the bill of an account.
+    """Compare the controller's ledger with the bill of an account.
+
+    The ledger is read first, because a query for the bill may cost money.
 
     Raises:
-        ProviderError: its cloud does not tell; the ledger is asked first, for that costs nothing.
+        ProviderError: the cloud refuses the query or does not answer.
     """
-    own = client.daily_costs(period.first, period.last)
+    daily_costs = client.daily_costs(period.first, period.last)
     try:
         bill = account.open_bill()
         billed = bill.costs(deployment, period.first, period.last)
-    except Unavailable as error:  # which for a command means that its controller is away
+    except Unavailable as error:  # a command reports this type as "no controller answers"
         raise ProviderError(str(error)) from error
-    ledger = [cost for cost in own if account.has(cost.offer)]
-    found = reconcile(ledger, billed, now_seconds)
-    return Report(deployment, found, bill.asked_usd, account.words)
+    ledger = [cost for cost in daily_costs if account.has(cost.offer)]
+    reconciliation = reconcile(ledger, billed, now_seconds)
+    return Report(deployment, reconciliation, bill.asked_usd, account.words)
 
 
 def print_report(report: Report, as_json: bool) -> None:
-    """Print the comparison: for people, or as JSON."""
+    """Print the comparison as a table, or as JSON."""
     if as_json:
         print_json(Reconciliation, report.reconciliation)
     else:
@@ -109,20 +120,25 @@ def print_report(report: Report, as_json: bool) -> None:
 
 
 def reconciliation_table(report: Report) -> RenderableType:
-    """One row a day, what they come to, and what to look at."""
+    """Return a table with a row for each day and their sum, notes and advice."""
     asked = Text(report.words.asked.format(usd=money(report.asked_usd)), style="dim")
     table = _table(report.reconciliation)
     return Group(table, *map(Text, _notes(report)), _advice(report), asked)
 
 
-def _table(found: Reconciliation) -> Table:
+def _table(reconciliation: Reconciliation) -> Table:
     table = words_table(*_HEADINGS, right=_HEADINGS[1:-1])
-    for day in found.days:
+    for day in reconciliation.days:
         cells = _cells(day.instances, day.extras, day.beside_usd)
         remark, style = ("", None) if day.is_settled else ("open", "dim")
         table.add_row(day.day.isoformat(), *cells, remark, style=style)
-    beside_usd = sum(found.beside_usd.values(), Decimal(0))
-    table.add_row("settled", *_cells(found.instances, found.extras, beside_usd), "", style="bold")
+    beside_usd = sum(reconciliation.beside_usd.values(), Decimal(0))
+    table.add_row(
+        "settled",
+        *_cells(reconciliation.instances, reconciliation.extras, beside_usd),
+        "",
+        style="bold",
+    )
     return table
 
 
@@ -135,20 +151,22 @@ def _cells(instances: Comparison, extras: Comparison, beside_usd: Decimal) -> It
 
 
 def _notes(report: Report) -> Iterator[str]:
-    found, words = report.reconciliation, report.words
-    yield f"Extras are {words.extras}; beside is what the ledger does not know."
-    if found.beside_usd:
-        parts = ", ".join(f"{name} {money(usd)}" for name, usd in found.beside_usd.items())
+    reconciliation, words = report.reconciliation, report.words
+    yield f"Extras are {words.extras}; beside are costs that the ledger does not track."
+    if reconciliation.beside_usd:
+        parts = ", ".join(
+            f"{name} {money(usd)}" for name, usd in reconciliation.beside_usd.items()
+        )
         yield f"Beside: {parts}."
-    if found.transfer_usd:
-        sent = money(found.transfer_usd)
-        yield f"Of transfer the ledger has {sent}, for jobs' files on their way."
-    if not all(day.is_settled for day in found.days):
+    if reconciliation.transfer_usd:
+        sent = money(reconciliation.transfer_usd)
+        yield f"The ledger has {sent} for transfers of jobs' files; the bill has them in beside."
+    if not all(day.is_settled for day in reconciliation.days):
         yield f"Open days ended less than {SETTLED_AFTER_HOURS} hours ago, and are in no sum."
-    estimated = [day.day for day in found.days if day.is_settled and day.is_estimated]
+    estimated = [day.day for day in reconciliation.days if day.is_settled and day.is_estimated]
     if estimated:
         since = min(estimated)
-        yield f"{words.cloud} calls its figures from {since} on estimates, which may still move."
+        yield f"{words.cloud} calls its figures from {since} on estimates; they may change."
 
 
 def _advice(report: Report) -> Text:
@@ -165,8 +183,8 @@ def _advice(report: Report) -> Text:
     return Text(words, style=style)
 
 
-def _day(text: str, option: str) -> date:
+def _parse_day(text: str, option: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise SpecError(f"{text!r} is no day: write it like 2026-11-01", option) from None
+        raise SpecError(f"{text!r} is not a date: write it as 2026-11-01", option) from None

@@ -1,4 +1,4 @@
-"""What people see of the memories of programs."""
+"""Tables of `castor programs`: measurements recorded for each program."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ _CURVE_ROWS = 8
 
 
 def programs_table(memories: Sequence[ProgramMemory]) -> Table:
-    """One row a program."""
-    table = _table("program", "jobs", "measured on", "noise curve", "last taught", right={"jobs"})
+    """Return a table with a row for each program."""
+    table = _table("program", "jobs", "measured on", "noise curve", "updated", right={"jobs"})
     for memory in memories:
         table.add_row(
             memory.program,
             str(memory.jobs),
             _measured_on(memory),
             "no" if memory.noise is None else "yes",
-            _moment(memory.updated_seconds),
+            _local_time(memory.updated_seconds),
         )
     return table
 
 
 def program_detail(memory: ProgramMemory) -> RenderableType:
-    """All that is remembered of one program."""
+    """Return all measurements of a program: step times, noise scales and start times."""
     jobs = f"{memory.jobs} jobs" if memory.jobs > 1 else "a job"
     total = memory.total_examples
     parts: list[RenderableType] = [
-        Text(f"{memory.program}: taught by {jobs}, the last {memory.recent_jobs[0]}"),
+        Text(f"{memory.program}: measured by {jobs}, the last {memory.recent_jobs[0]}"),
         Text(
-            f"known again by its initial batch of {memory.initial_batch} and its "
+            f"identified by its initial batch of {memory.initial_batch} and its "
             f"{memory.parameter_bytes:,} bytes of gradients{_stages(memory.parallelism)}",
             style="dim",
         ),
@@ -64,26 +64,30 @@ def _stages(parallelism: ParallelismSpec) -> str:
 
 
 def _measured_on(memory: ProgramMemory) -> str:
-    """Kinds of device, each with the numbers of devices at work."""
+    """Return the kinds of device, each with its range of device counts; ``-`` if none."""
     sizes: dict[str, set[int]] = defaultdict(set)
-    for each in memory.observations:
-        sizes[each.device_kind].add(each.devices)
+    for observation in memory.observations:
+        sizes[observation.device_kind].add(observation.devices)
     return ", ".join(f"{kind} x {_range(sizes[kind])}" for kind in sorted(sizes)) or "-"
 
 
 def _step_table(observations: Sequence[StepObservation]) -> Table:
-    """One row for each kind and size, with the range of what was measured there."""
-    table = _table("devices", "instances", "examples of a device", "step", right={"instances"})
+    """Return a table with a row for each kind and size, with ranges of batch and step time."""
+    table = _table("devices", "instances", "examples per device", "step", right={"instances"})
     of_size: dict[tuple[str, int, int], list[StepObservation]] = defaultdict(list)
-    for each in observations:
-        of_size[each.device_kind, each.devices, each.instances].append(each)
+    for observation in observations:
+        of_size[observation.device_kind, observation.devices, observation.instances].append(
+            observation
+        )
     for (kind, devices, instances), alike in sorted(of_size.items()):
-        batches = {each.device_batch * (each.accumulation + 1) for each in alike}
+        batches = {
+            observation.device_batch * (observation.accumulation + 1) for observation in alike
+        }
         table.add_row(
             f"{devices} x {kind}",
             str(instances),
             _range(batches),
-            f"{_range({each.step_seconds for each in alike})} s",
+            f"{_range({observation.step_seconds for observation in alike})} s",
         )
     return table
 
@@ -117,6 +121,6 @@ def _range(values: set[int] | set[float]) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-def _moment(seconds: float) -> str:
-    """A date and time of day, in the reader's own zone."""
+def _local_time(seconds: float) -> str:
+    """Return date and time in the local time zone."""
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M")

@@ -1,4 +1,4 @@
-"""The words of `castor replay`; what it does is in `replaying`, imported when it is called."""
+"""Options of `castor replay`. The command imports `replaying` when called."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ from typing import Annotated
 
 from typer import Option
 
-Policy = Annotated[str, Option(help="Who plans instead.")]
+Policy = Annotated[str, Option(help="Policy to compare with the decisions of the run.")]
 State = Annotated[
     Path | None, Option(envvar="CASTOR_STATE", help="State directory of the run's controller.")
 ]
-StoreUrl = Annotated[str | None, Option("--store", help="Its store, if that is elsewhere.")]
-Job = Annotated[str | None, Option(help="Of this job alone.")]
-Last = Annotated[int | None, Option(min=1, help="So many decisions, the latest; all by default.")]
-Everything = Annotated[bool, Option("--all", help="Decisions that are the same too.")]
-JsonFile = Annotated[Path | None, Option("--json", help="Write all of them there.")]
+StoreUrl = Annotated[
+    str | None,
+    Option("--store", help="URL of the controller's database; default: SQLite in --state."),
+]
+Job = Annotated[str | None, Option(help="Replay the decisions of this job only.")]
+Last = Annotated[
+    int | None, Option(min=1, help="Number of latest decisions to replay; default: all.")
+]
+Everything = Annotated[bool, Option("--all", help="Print decisions that are equal, too.")]
+JsonFile = Annotated[Path | None, Option("--json", help="Write all decisions to this file.")]
 
 
 def replay(
@@ -27,11 +32,14 @@ def replay(
     everything: Everything = False,
     json_file: JsonFile = None,
 ) -> None:
-    """Show what another policy would have decided at each moment of a run."""
+    """Compare past decisions with those of another policy.
+
+    The policy plans from the state that the controller recorded at each decision.
+    """
     from autoscaler.cli import replaying
     from autoscaler.wire.connection import state_directory
 
-    found = replaying.replay_of(store, state or state_directory(), policy, job, last)
+    comparison = replaying.replay_of(store, state or state_directory(), policy, job, last)
     if json_file is not None:
-        replaying.write_replay(found, json_file)
-    replaying.print_replay(found, everything)
+        replaying.write_replay(comparison, json_file)
+    replaying.print_replay(comparison, everything)

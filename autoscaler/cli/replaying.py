@@ -1,4 +1,4 @@
-"""`castor replay`: the journal of a run under another policy."""
+"""Result and tables of `castor replay`: the journal of a run under another policy."""
 
 from __future__ import annotations
 
@@ -19,24 +19,31 @@ from autoscaler.domain.errors import SpecError
 from autoscaler.store.opening import open_store
 
 _MEANING = (
-    "What {policy} would have done at each moment that the run came to, not what would have "
-    "followed: after the first difference its own run would have gone another way."
+    "Each decision of {policy} starts from the recorded state of the run. A run under {policy} "
+    "would have diverged at the first difference."
 )
 
 
 def replay_of(
     store_url: str | None, state: Path, policy: str, job: str | None, last: int | None
 ) -> Replay:
-    """The replay of the run whose store this is, or that is kept in `state`.
+    """Replay the decisions of a run under another policy.
+
+    Args:
+        store_url: URL of the run's database; None: SQLite in `state`.
+        state: state directory of the run's controller.
+        policy: name of the other policy.
+        job: name or id of the only job to replay; None: all jobs.
+        last: number of latest decisions to replay; None: all.
 
     Raises:
-        SpecError: there is no run, no such policy, or it does not plan for what the run had.
+        SpecError: there is no run or no such policy, or the policy can't plan this run.
         StoreError: the store can't be opened.
     """
     database = state / "castor.db"
     if store_url is None and not database.is_file():
         raise SpecError(
-            f"{database} is missing: name the state of a run, or its --store", "--state"
+            f"{database} is missing: name the state directory of a run, or its --store", "--state"
         )
     store = open_store(store_url or f"sqlite:///{database}")
     try:
@@ -46,7 +53,7 @@ def replay_of(
 
 
 def write_replay(found: Replay, path: Path) -> None:
-    """Keep all moments as JSON.
+    """Write all moments to a JSON file.
 
     Raises:
         SpecError: the file can't be written.
@@ -55,19 +62,19 @@ def write_replay(found: Replay, path: Path) -> None:
 
 
 def print_replay(found: Replay, everything: bool) -> None:
-    """The moments at which the two differ, or all, and each job's means."""
+    """Print the moments that differ, or all if `everything`, and the means of each job."""
     if not found.moments:
-        print_whole(Text("the journal has no decision with its snapshot"))
+        print_whole(Text("the journal has no decision with a recorded state"))
         return
-    shown = [each for each in found.moments if everything or not each.is_same]
-    same = sum(each.is_same for each in found.moments)
+    shown = [moment for moment in found.moments if everything or not moment.is_same]
+    same = sum(moment.is_same for moment in found.moments)
     counted = f"{same} of {len(found.moments)} decisions are the same"
     if found.lost:
-        counted += f"; of {found.lost} more the snapshot is not kept any more"
+        counted += f"; {found.lost} more have no recorded state any more"
     print_whole(
         Group(
-            *((_moments(shown), Text()) if shown else ()),
-            _means(found),
+            *((_moments_table(shown), Text()) if shown else ()),
+            _means_table(found),
             Text(),
             Text(counted),
             Text(_MEANING.format(policy=found.policy), style="dim"),
@@ -75,29 +82,31 @@ def print_replay(found: Replay, everything: bool) -> None:
     )
 
 
-def _moments(moments: Sequence[Moment]) -> Table:
-    table = words_table("time", "job", "", "what, and why", wraps=("job", "what, and why"))
-    for each in moments:
-        table.add_row(clock_time(each.at_seconds), each.job, "decided", _words(each.decided))
-        table.add_row("", "", "would", _words(each.would))
+def _moments_table(moments: Sequence[Moment]) -> Table:
+    table = words_table("time", "job", "", "decision", wraps=("job", "decision"))
+    for moment in moments:
+        table.add_row(
+            clock_time(moment.at_seconds), moment.job, "decided", _choice_words(moment.decided)
+        )
+        table.add_row("", "", "would", _choice_words(moment.would))
     return table
 
 
-def _words(choice: Choice) -> str:
+def _choice_words(choice: Choice) -> str:
     return f"{choice.action}: {choice.holding}; {choice.reason}"
 
 
-def _means(found: Replay) -> Table:
-    """Over the moments of each job: what is paid an hour, and what the model expects of it."""
+def _means_table(found: Replay) -> Table:
+    """Return a table of each job's mean price ($/h) and predicted goodput, under both policies."""
     right = ("decisions", "$/h\ndecided", "$/h\nwould", "goodput\ndecided", "goodput\nwould")
     first = "mean over a job's decisions"
     table = words_table(first, *right, wraps=(first,), right=right)
-    for job in dict.fromkeys(each.job for each in found.moments):
-        own = [each for each in found.moments if each.job == job]
-        sides = [each.decided for each in own], [each.would for each in own]
+    for job in dict.fromkeys(moment.job for moment in found.moments):
+        moments = [moment for moment in found.moments if moment.job == job]
+        sides = [moment.decided for moment in moments], [moment.would for moment in moments]
         table.add_row(
             job,
-            str(len(own)),
+            str(len(moments)),
             *(f"{fmean(choice.usd_per_hour for choice in side):.2f}" for side in sides),
             *(_mean_goodput(side) for side in sides),
         )

@@ -1,4 +1,4 @@
-"""What `castor fetch` prints."""
+"""Output of `castor fetch`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from autoscaler.wire.client import Client
 
 
 def print_listing(client: Client, job: str, choice: Choice, as_json: bool) -> None:
-    """Print what there is to fetch.
+    """Print the files of a job that can be fetched.
 
     Raises:
         CastorError: as `list_results`.
@@ -37,7 +37,7 @@ def print_listing(client: Client, job: str, choice: Choice, as_json: bool) -> No
 def print_fetched(
     client: Client, job: str, directory: Path | None, choice: Choice, force: bool, as_json: bool
 ) -> None:
-    """Fetch, and print what was fetched.
+    """Download the files of a job, and print a summary.
 
     Raises:
         CastorError: as `fetch_results`.

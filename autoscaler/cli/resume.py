@@ -1,4 +1,4 @@
-"""`castor resume`: the next run of a job that has ended."""
+"""Command `castor resume`: the next run of an ended job."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ def resume(
     job: JobName,
     changes: Annotated[
         list[str] | None,
-        typer.Argument(help="As for castor set: objective=..., max=4.", metavar="[KEY=VALUE...]"),
+        typer.Argument(
+            help="Changes as of castor set: objective=..., max=4.", metavar="[KEY=VALUE...]"
+        ),
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option("--file", help="A job file: run its command, environment and files."),
+        typer.Option("--file", help="Job file; run its command, environment, settings and files."),
     ] = None,
     wait: Annotated[bool, typer.Option(help="Return when the job has ended.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Run a stopped or failed job on from its newest checkpoint, as the next run of its name.
+    """Resume an ended job from its newest checkpoint.
 
-    It has the same files and settings, but for the changes, and what is left of its budget. With
-    --file it has the settings of that job file and its files as they are now.
+    The job must have been stopped or have failed. The new run has the same name, files and
+    settings, except for the changes, and the rest of the budget. With --file, the new run has the
+    settings and the current files of that job file.
     """
     from autoscaler.cli.changes import parse_changes
     from autoscaler.cli.submission import hand_in_next_run
@@ -50,5 +53,5 @@ def resume(
     elif wait:
         print_end(view)
     else:
-        print(f"{view.id} {view.phase}: it goes on from {view.checkpoint_directory}")
+        print(f"{view.id} {view.phase}: continues from {view.checkpoint_directory}")
     fail_with(view)

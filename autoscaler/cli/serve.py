@@ -1,4 +1,4 @@
-"""The words of `castor serve`; what it does with them is in `serving`, imported when called."""
+"""Options of `castor serve`. The command imports `serving` when called."""
 
 from __future__ import annotations
 
@@ -13,65 +13,83 @@ State = Annotated[
     Path | None,
     Option(envvar="CASTOR_STATE", help="Directory of the store, logs and checkpoints."),
 ]
-Store = Annotated[str | None, Option(help="URL of a database; by default SQLite in --state.")]
+Store = Annotated[str | None, Option(help="URL of the database; default: SQLite in --state.")]
 Host = Annotated[str, Option(help="Address to listen on. Instances connect to it.")]
-Port = Annotated[int, Option(help="Port to listen on; 0: any free port.")]
+Port = Annotated[int, Option(help="Port to listen on; 0 means any free port.")]
 Policy = Annotated[str, Option(help="Policy that plans instances; see docs/simulator.md.")]
 FleetPrice = Annotated[
-    float | None, Option(help="Most dollars an hour for all instances together.")
+    float | None, Option(help="Limit on the price of all instances together, US dollars an hour.")
 ]
 FleetTotal = Annotated[
     str | None,
-    Option(help="Most dollars for all jobs, ever: 500, or none. Required with --pools."),
+    Option(
+        help="Limit on the total spending of all jobs, ever, in US dollars: 500, or none. "
+        "Required with --pools."
+    ),
 ]
 JobTotal = Annotated[
     str | None,
-    Option(help="Budget of a job that names none: 50, or none. Default with --pools: 50."),
+    Option(
+        help="Budget of a job whose file names none, in US dollars: 50, or none. Default: 50 with "
+        "--pools, none without."
+    ),
 ]
 StudyTotal = Annotated[
     str | None,
-    Option(help="Budget of a study that names none: 200, or none. Default with --pools: 200."),
+    Option(
+        help="Budget of a study whose file names none, in US dollars: 200, or none. Default: 200 "
+        "with --pools, none without."
+    ),
 ]
 Fleet = Annotated[
-    Path | None, Option(help="Shares of users and agreed prices; see docs/economics.md.")
+    Path | None, Option(help="File of users' shares and agreed prices; see docs/economics.md.")
 ]
 Pools = Annotated[
     list[str] | None,
     Option(
-        help="Pools in a cloud: a file, ssm:/NAME or gs://BUCKET/NAME; see docs/aws.md, gcp.md."
+        help="Pools in a cloud: a file, ssm:/NAME or gs://BUCKET/NAME; may be repeated; see "
+        "docs/aws.md and docs/gcp.md."
     ),
 ]
 Devices = Annotated[
     str | None,
-    Option(help="Cores of this machine that jobs may use: 0,1,2. Default without --pools: all."),
+    Option(
+        help="Cores of this machine that jobs may use, as 0,1,2. Default: all; with --pools: none."
+    ),
 ]
-BootSeconds = Annotated[float, Option(help="Boot delay of local instances.")]
+BootSeconds = Annotated[float, Option(help="Boot time of local instances, in seconds.")]
 ReclaimsPerHour = Annotated[
     float,
     Option(
-        help="How often an hour a local spot instance is taken back at random, as clouds do. "
-        "0: never."
+        help="Rate of random spot reclaims of a local instance, per hour; 0 means never. "
+        "Simulates a cloud's spot market."
     ),
 ]
 CheckpointSeconds = Annotated[
-    float, Option(help="Time between checkpoints of a job that names none.")
+    float,
+    Option(help="Seconds between checkpoints of a job whose file names no interval."),
 ]
 Lease = Annotated[
-    str, Option(help="An instance ends after this time without contact to the controller.")
+    str,
+    Option(help="Time without contact to the controller after which an instance ends: 1m to 1d."),
 ]
 Observe = Annotated[
-    bool, Option("--observe", help="Plan and show decisions only: launch and end no instance.")
+    bool, Option("--observe", help="Plan and show decisions, but launch and end no instance.")
 ]
 HowTrained = Annotated[
     Engine | None,
-    Option(help="How instances train together. Default: quorum if torchft is installed."),
+    Option(
+        help="Protocol between the instances of a job. Default: quorum if torchft is installed, "
+        "else roster."
+    ),
 ]
 Secrets = Annotated[
     list[Path] | None,
-    Option(help="Directory whose files jobs may name as secrets; may be repeated."),
+    Option(help="Directory of files that jobs may use as secrets; may be repeated."),
 ]
 SecretVariables = Annotated[
-    str | None, Option(help="Variables of `castor serve` that jobs may name as secrets: A,B.")
+    str | None,
+    Option(help="Environment variables of this command that jobs may use as secrets, as A,B."),
 ]
 Parent = Annotated[int | None, Option(hidden=True)]
 
@@ -99,9 +117,9 @@ def serve(
     secret_variables: SecretVariables = None,
     parent: Parent = None,
 ) -> None:
-    """Run the controller, on the cores of this machine or on pools in a cloud.
+    """Run the controller, for local cores or cloud pools.
 
-    Jobs keep training when the controller stops.
+    Jobs keep training while the controller is stopped, until their lease ends.
     """
     from autoscaler.cli.own_log import log_to_stderr
     from autoscaler.cli.serving import serve_settings, warn_without_torch

@@ -1,4 +1,4 @@
-"""The settings of `castor serve`, from its options."""
+"""Settings of `castor serve`, built from its options."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from providers.local.settings import LocalSettings, default_catalogue
 
 _log = logging.getLogger(__name__)
 
-# Calls to a cloud are counted, some are billed; and nothing there happens in a second.
+# Seconds between listings of instances. Clouds limit and bill calls, and change more slowly.
 _LISTING_SECONDS = {"local": 0.2, "cloud": 5.0}
 _NONE = "none"
-# Budgets of jobs and studies that name none, on a cloud.
+# Default budgets of jobs and studies on a cloud, in US dollars.
 _JOB_USD, _STUDY_USD = Decimal(50), Decimal(200)
 _MOST_RECLAIMS_PER_HOUR: Final = 3600.0
 _LEAST_LEASE_SECONDS, _LONGEST_LEASE_SECONDS = 60.0, 86_400.0
@@ -50,9 +50,9 @@ def serve_settings(
     secret_variables: str = "",
     **settings: Any,
 ) -> ServeSettings:
-    """Settings of a controller with its state in `state`.
+    """Return the settings of a controller; each parameter is an option of `castor serve`.
 
-    Where `pools` of a cloud are named, this machine's cores are sold only if `devices` names some.
+    With `pools` of a cloud, this machine's cores are offered only if `devices` names some.
 
     Raises:
         SpecError: an option can't be used; the message names it.
@@ -89,22 +89,26 @@ def serve_settings(
 
 
 def warn_without_torch(settings: ServeSettings) -> None:
-    """Log how to install PyTorch, where jobs run on this machine and it is missing."""
+    """Log a warning if jobs may run on this machine and PyTorch is not installed."""
     if settings.local is not None and find_spec("torch") is None:
         _log.warning(
-            "PyTorch is not installed here: jobs on this machine that need it fail. "
+            "PyTorch is not installed here: jobs on this machine that need it fail. Install it: "
             "pip install 'castor-autoscaler[server,training]'"
         )
 
 
 def _secret_directory(path: Path, state: Path) -> Path:
-    """Return a directory of secrets by its absolute path."""
+    """Return the absolute path of a directory of secrets.
+
+    Raises:
+        SpecError: the path is not a directory, or is in the state directory.
+    """
     directory = path.expanduser().absolute()
     if not directory.is_dir():
-        raise SpecError(f"{directory} is not a directory: make it, mode 0700", "--secrets")
+        raise SpecError(f"{directory} is not a directory: create it, mode 0700", "--secrets")
     if directory.resolve().is_relative_to(state.absolute().resolve()):
         raise SpecError(
-            f"{directory} is in the state directory, from which no job gets a file: take another",
+            f"{directory} is in the state directory, from which no job gets a file: use another",
             "--secrets",
         )
     return directory
@@ -118,26 +122,33 @@ def _secret_variables(text: str) -> tuple[str, ...]:
 
 
 def _fleet_usd(text: str | None, pools: Sequence[str]) -> Decimal | None:
-    """Return what everything together may ever cost; a cloud takes an explicit answer."""
+    """Return the limit on total spending in US dollars; None means no limit.
+
+    Raises:
+        SpecError: `pools` are named without a limit, or the limit is no amount.
+    """
     if text is None and pools:
         raise SpecError(
-            "has to be given with --pools: the most in US dollars that all jobs together may "
-            "ever cost, such as 500, or none for no bound",
+            "is required with --pools: the limit in US dollars on the total spending of all jobs, "
+            "such as 500, or none for no limit",
             "--fleet-usd",
         )
-    return None if text is None or text == _NONE else _money(text, "--fleet-usd")
+    return None if text is None or text == _NONE else _parse_usd(text, "--fleet-usd")
 
 
 def _default_usd(
-    text: str | None, usual_usd: Decimal, pools: Sequence[str], option: str
+    text: str | None, cloud_usd: Decimal, pools: Sequence[str], option: str
 ) -> Decimal | None:
-    """Return a default budget: `usual_usd` on a cloud, none on this machine alone."""
+    """Return a default budget in US dollars; None means no budget.
+
+    Without `text` it is `cloud_usd` on a cloud, and None on this machine alone.
+    """
     if text is None:
-        return usual_usd if pools else None
-    return None if text == _NONE else _money(text, option)
+        return cloud_usd if pools else None
+    return None if text == _NONE else _parse_usd(text, option)
 
 
-def _money(text: str, option: str) -> Decimal:
+def _parse_usd(text: str, option: str) -> Decimal:
     try:
         return parse_money(text)
     except ValueError as error:
@@ -145,7 +156,11 @@ def _money(text: str, option: str) -> Decimal:
 
 
 def _lease_seconds(text: str) -> float:
-    """A lease that a controller's restart does not use up, and that ends the day it is lost."""
+    """Return a lease in seconds, from 60 (longer than a restart) to 86,400.
+
+    Raises:
+        SpecError: the text is no duration, or is out of this range.
+    """
     try:
         lease_seconds = parse_duration(text)
     except ValueError as error:
@@ -156,9 +171,9 @@ def _lease_seconds(text: str) -> float:
 
 
 def _cores(text: str) -> tuple[int, ...]:
-    there = cores_here()
+    available = cores_here()
     words = [word.strip() for word in text.split(",")]
-    if not all(word.isdigit() and int(word) in there for word in words):
-        cores = ",".join(str(core) for core in there)
-        raise SpecError(f"{text!r}: name cores of this machine, such as {cores}", "--devices")
+    if not all(word.isdigit() and int(word) in available for word in words):
+        cores = ",".join(str(core) for core in available)
+        raise SpecError(f"{text!r}: name cores of this machine, as {cores}", "--devices")
     return tuple(dict.fromkeys(int(word) for word in words))

@@ -238,7 +238,7 @@ def test_an_invitation_has_the_url_and_the_token(terminal: Terminal) -> None:
     [
         (("--version",), "castor 0."),
         (("-h",), "Exit status: 0 done"),
-        (("status", "-h"), "One job, in detail."),
+        (("status", "-h"), "a job to show in detail"),
         (("--show-completion", "bash"), "COMPREPLY="),
     ],
 )

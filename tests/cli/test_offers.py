@@ -42,8 +42,8 @@ def test_every_price_has_its_source_and_a_stale_one_is_called_so(file: Path) -> 
 
 def test_a_rate_of_reclaims_is_shown(file: Path) -> None:
     reserved, spot, own = told(file).splitlines()[1:]
-    assert "taken back 0.1 times an hour" in spot
-    assert "taken back" not in reserved and "taken back" not in own
+    assert "reclaimed 0.1 times an hour" in spot
+    assert "reclaimed" not in reserved and "reclaimed" not in own
 
 
 def test_the_same_for_scripts(file: Path) -> None:

@@ -52,7 +52,7 @@ def test_what_can_not_be_kept_is_told_with_what_can(files: Path) -> None:
     told = plan("--offers", "offers.yaml", "--profiles", "profiles")
     assert "a deadline in 60 s and a budget of $0.01 can't be kept at 90 %" in told
     assert "the earliest finish that can be is in" in told
-    assert "<- instead" in told
+    assert "<- chosen instead" in told
 
 
 def test_a_plan_of_an_unknown_total_shows_prices_and_the_first_instance(files: Path) -> None:
@@ -72,12 +72,12 @@ def test_a_plan_of_an_unknown_total_shows_prices_and_the_first_instance(files: P
     [
         (
             ("--offers", "offers.yaml", "--plot", "plan.svg"),
-            "total_progress: a plot needs to know how much there is to do",
+            "total_progress: --plot needs the job's length: set total_progress in the job file",
         ),
-        (("--profiles", "profiles"), "--profiles: goes with --offers"),
+        (("--profiles", "profiles"), "--profiles: needs --offers"),
         (
             ("--offers", "offers.yaml", "--profiles", "profiles", "--application", "bert"),
-            "'bert' has no profile: there are toy",
+            "'bert' has no profile; profiles: toy",
         ),
         (("--offers", "offers.yaml", "--plot", "plan.doc"), "name it .png, .svg or .pdf"),
         (("--offers", "offers.yaml", "--plot", "no/plan.png"), "its folder is missing"),
@@ -122,7 +122,7 @@ def test_a_bundle_that_submit_refuses_is_refused(
 
 
 def test_without_offers_a_controller_is_asked(files: Path) -> None:
-    with pytest.raises(Unavailable, match="or say what can be bought: --offers FILE"):
+    with pytest.raises(Unavailable, match="or name an offers file: --offers FILE"):
         plan()
 
 

@@ -77,7 +77,7 @@ def test_programs_are_listed_with_what_they_were_measured_on() -> None:
 
 def test_a_program_is_shown_with_its_step_times_curve_and_starts() -> None:
     lines = printed(program_detail(DIGITS))
-    assert lines[0] == "digits: taught by 2 jobs, the last digits-2"
+    assert lines[0] == "digits: measured by 2 jobs, the last digits-2"
     assert "4 x T4 1 64 to 128 0.25 to 0.5 s" in lines
     assert "8 x A100 2 64 0.1 s" in lines
     curve = lines.index("useful examples noise scale")
@@ -95,4 +95,4 @@ def test_what_is_forgotten_is_not_listed(controller: Remembering) -> None:
     assert castor("forget", "digits") == "digits: forgotten\n"
     assert "digits" not in castor()
     castor("forget", "words")
-    assert castor().startswith("nothing is remembered yet")
+    assert castor().startswith("no program has measurements yet")

@@ -90,7 +90,7 @@ def test_days_are_compared_and_what_is_beside_is_shown(
     assert "Beside: NAT gateways $1.08." in said
     assert "Instances agree within 3%" in said
     assert "Extras are volumes and addresses;" in said
-    assert "To ask Cost Explorer cost $0.0200" in said
+    assert "The query to Cost Explorer cost $0.0200" in said
     assert "Google" not in said and "BigQuery" not in said
 
 
@@ -98,7 +98,7 @@ def test_a_leak_is_told_with_what_to_look_for(account: Account, ledger: ToldLedg
     ledger.spend("10")
     bill(account, "34.14")
     said = printed()
-    assert "The account has more (+$24.14): look for instances with castor:deployment=prod" in said
+    assert "The account has more (+$24.14). Look for instances with castor:deployment=prod" in said
 
 
 def test_costs_that_are_missing_are_told_with_why_that_may_be(
@@ -109,7 +109,7 @@ def test_costs_that_are_missing_are_told_with_why_that_may_be(
     assert "The ledger has more (-$6.00)" in printed()
     account.bill.active_tags.clear()
     said = printed()
-    assert "knows no cost with castor:deployment=prod: activate castor:deployment" in said
+    assert "has no cost with castor:deployment=prod: activate castor:deployment" in said
 
 
 def test_the_same_for_scripts(account: Account, ledger: ToldLedger) -> None:
@@ -165,10 +165,10 @@ def test_by_default_two_weeks_to_yesterday() -> None:
 @pytest.mark.parametrize(
     ("first", "last", "said"),
     [
-        ("soon", None, "--from: 'soon' is no day: write it like 2026-11-01"),
-        (None, "2025-3-1", "--to: '2025-3-1' is no day"),
+        ("soon", None, "--from: 'soon' is not a date: write it as 2026-11-01"),
+        (None, "2025-3-1", "--to: '2025-3-1' is not a date"),
         (None, "2025-03-02", r"--to: 2025-03-02 has not begun: it is 2025-03-01 \(UTC\)"),
-        ("2025-02-02", "2025-02-01", "--from: 2025-02-02 comes after the last day, 2025-02-01"),
+        ("2025-02-02", "2025-02-01", "--from: 2025-02-02 is after the last day, 2025-02-01"),
     ],
 )
 def test_what_is_no_period_is_refused(first: str | None, last: str | None, said: str) -> None:

@@ -108,17 +108,17 @@ def test_days_are_compared_and_what_is_beside_is_shown(
     said = printed()
     assert "2025-03-01 10.00 10.20 +2.0% 1.50 1.44 1.08" in said
     assert "settled 10.00 10.20 +2.0% 1.50 1.44 1.08" in said
-    assert "Extras are disks and addresses; beside is what the ledger does not know." in said
-    assert "Beside: transfer $1.08. Of transfer the ledger has $0.9000, for jobs' files" in said
+    assert "Extras are disks and addresses; beside are costs that the ledger does not track." in said
+    assert "Beside: transfer $1.08. The ledger has $0.9000 for transfers of jobs' files" in said
     assert "Instances agree within 3%" in said
-    assert "To ask BigQuery cost $0.0001, or nothing within the month's first TiB." in said
+    assert "The query to BigQuery cost $0.0001; a month's first TiB of queries is free." in said
 
 
 def test_a_leak_is_told_with_what_to_look_for(project: Project, ledger: ToldLedger) -> None:
     ledger.spend("10")
     bill(project, 34.14)
     said = printed()
-    assert "The account has more (+$24.14): look for instances with castor-deployment=prod" in said
+    assert "The account has more (+$24.14). Look for instances with castor-deployment=prod" in said
 
 
 def test_costs_that_are_missing_are_told_with_why_that_may_be(
@@ -127,11 +127,11 @@ def test_costs_that_are_missing_are_told_with_why_that_may_be(
     ledger.spend("10")
     bill(project, 4)
     said = printed()
-    assert "The ledger has more (-$6.00): look for instances without castor-deployment=" in said
+    assert "The ledger has more (-$6.00). Look for instances without castor-deployment=" in said
     assert "discounts for sustained or committed use." in said
     project.tables[TABLE].rows.clear()
     said = printed()
-    assert "knows no cost with castor-deployment=prod: lines come a day late, and none" in said
+    assert "has no cost with castor-deployment=prod: billing lines are exported up to a day late" in said
 
 
 def test_the_same_for_scripts(project: Project, ledger: ToldLedger) -> None:
@@ -157,7 +157,7 @@ def test_another_project_may_pay(project: Project, fake: FakeGcp, ledger: ToldLe
     [
         (["--table", "billing.export"], "--table: 'billing.export' is no table: write it like"),
         (["--table", ""], "--table: '' is no table: write it like my-project.billing.gcp_billing"),
-        (["--project", PROJECT], "--project: it pays for asking BigQuery: name the export with"),
+        (["--project", PROJECT], "--project: is for Google Cloud only: name the export with"),
         (["--table", TABLE, "--project", "x"], "--project: 'x' is no project's id: write it"),
     ],
 )

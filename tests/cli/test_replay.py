@@ -27,7 +27,7 @@ def test_a_run_is_told_beside_what_another_policy_would_have_done(
     world.store.close()
     told = replay(tmp_path, "--json", str(tmp_path / "out.json"))
     assert "grow: 2 x small" in told and "start: 1 x small" in told
-    assert "not what would have followed" in told
+    assert "would have diverged at the first difference" in told
     moments = json.loads((tmp_path / "out.json").read_text())["moments"]
     assert f"of {len(moments)} decisions are the same" in told
     assert moments[0]["decided"]["holding"] == "2 x small"

@@ -47,7 +47,7 @@ def test_a_job_is_resumed_with_the_job_file_of_today(
     monkeypatch.setattr("autoscaler.wire.connection.connect", lambda: client)
     words = ["resume", "digits", "max=4", "--file", str(tmp_path / "digits.yaml")]
     result = CliRunner().invoke(app, words)
-    assert result.stdout == "digits.2 pending: it goes on from /here\n"
+    assert result.stdout == "digits.2 pending: continues from /here\n"
     (resumption,) = sent
     assert resumption.spec is not None and resumption.spec.bundle is not None
     assert resumption.spec.command[-2:] == ("--lr", "0.01")

@@ -152,7 +152,7 @@ def with_budgets(*pools: str, **budgets: str) -> ControllerSettings:
 
 
 def test_a_cloud_is_not_bought_from_without_a_word_on_the_total() -> None:
-    with pytest.raises(SpecError, match=r"--fleet-usd: has to be given .* such as 500, or none"):
+    with pytest.raises(SpecError, match=r"--fleet-usd: is required .* such as 500, or none"):
         with_budgets("pools.json")
     assert with_budgets("pools.json", fleet_usd="none").fleet_usd is None
     assert with_budgets("pools.json", fleet_usd="500").fleet_usd == Decimal(500)

@@ -76,13 +76,13 @@ def test_what_a_job_waits_for_is_told(capsys: pytest.CaptureFixture[str]) -> Non
     told = capsys.readouterr().out
     assert f"a-0-1: {offer}, queued for 1h\n" in told
     assert f"a-1-1: {offer}, training\n" in told
-    assert "trouble: gcp does not answer\n" in told
+    assert "error of the fleet: gcp does not answer\n" in told
 
 
 def test_what_fails_for_a_job_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     job = replace(JOB, phase=JobPhase.RUNNING, trouble="can't be planned: int too large")
     print_whole(job_detail(job, None, 3_740.0))
-    assert "trouble of this job: can't be planned: int too large\n" in capsys.readouterr().out
+    assert "error of this job: can't be planned: int too large\n" in capsys.readouterr().out
 
 
 FAILED_CAUSE = "the script raised ValueError: step 4 is one too many (train.py:4, in inner)"

@@ -225,7 +225,7 @@ def test_a_checkpoint_that_is_a_link_gives_nothing_away(kept: Kept, tmp_path: Pa
 
 
 def test_where_there_is_nothing_the_way_out_is_told(kept: Kept, tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="job has no outputs: they are kept at each checkpoint"):
+    with pytest.raises(NotFound, match="job has no outputs: they are uploaded at each checkpoint"):
         kept.fetch()
     with pytest.raises(NotFound, match="no whole checkpoint in"):
         kept.fetch(checkpoint=True)
