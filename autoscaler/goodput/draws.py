@@ -1,9 +1,9 @@
-"""Fixed normal numbers, so that draws move only when what they are drawn from moves.
+"""Fixed normal numbers, so that draws change only when their distribution changes.
 
-Comparing two allocations, or today's decision with yesterday's, on the same normals leaves the
-difference that measurements make (common random numbers). Columns are antithetic and, where there
-are draws enough, uncorrelated with variance 1 in the sample itself: 32 draws then have exactly
-the mean and the covariance that they stand for.
+Two allocations, or today's and yesterday's decision, are compared on the same normals (common
+random numbers). Columns are antithetic. With enough draws they are also uncorrelated with
+variance 1 in the sample: 32 draws then have exactly the mean and covariance of their
+distribution.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from autoscaler.domain.goodput import NoiseScale
 from autoscaler.goodput.throughput import FloatArray
 
 DRAWS = 32
-# A noise scale that nobody has measured: the owner's batch is taken for the owner's guess of it.
+# Log standard deviation of an unmeasured noise scale around the job's initial batch.
 UNKNOWN_NOISE_LOG_STANDARD_DEVIATION = 1.0
 
 
 @lru_cache(maxsize=16384)
 def normals(draws: int, columns: int, key: str, seed: int = 0) -> FloatArray:
-    """Standard normals (draws, columns), the same for the same arguments; not to be written to.
+    """Return read-only standard normals (draws, columns), the same for the same arguments.
 
-    Each draw comes with its mirror image; one without is 0, so that a single draw is the centre.
+    Each draw has its mirror image; an odd draw is 0, so that a single draw is the centre.
 
     Raises:
         ValueError: `draws` is below 1.
@@ -44,18 +44,18 @@ def normals(draws: int, columns: int, key: str, seed: int = 0) -> FloatArray:
 
 
 def size_normals(draws: int, device_kind: str, instances: int, devices: int) -> FloatArray:
-    """The normals (draws,) of the error of one size on one kind of device."""
+    """Return the normals (draws,) for the error of one size on one kind of device."""
     return normals(draws, 1, f"size {device_kind} {instances} {devices}")[:, 0]
 
 
 def noise_draws(
     noise: NoiseScale | None, initial_batch: int, draws: int = DRAWS, seed: int = 0
 ) -> FloatArray:
-    """Draws (draws,) of the noise scale, in examples: log-normal around the measured one.
+    """Return log-normal draws (draws,) of the noise scale around its measurement, in examples.
 
-    Without a usable measurement (none, or a |G|^2 or variance that noise has pushed to 0 or
-    below) they lie around the initial batch with a log standard deviation of 1: a noise scale
-    that is not known must not make every batch look efficient.
+    Without a usable measurement (none, or |G|^2 or the variance estimated at 0 or below) the
+    median is the initial batch and the log standard deviation is 1. So an unknown noise scale does
+    not make every batch look efficient.
     """
     median, deviation = noise_belief(noise, initial_batch)
     sample: FloatArray = median * np.exp(deviation * normals(draws, 1, "noise", seed)[:, 0])
@@ -63,21 +63,21 @@ def noise_draws(
 
 
 def noise_belief(noise: NoiseScale | None, initial_batch: int) -> tuple[float, float]:
-    """The median of the draws, in examples, and the standard deviation of their logarithm."""
+    """Return the median noise scale in examples, and the standard deviation of its logarithm."""
     if noise is not None and is_usable(noise):
         return noise.examples, noise.log_standard_deviation
     return float(initial_batch), UNKNOWN_NOISE_LOG_STANDARD_DEVIATION
 
 
 def is_usable(noise: NoiseScale) -> bool:
-    """Whether the noise scale says anything: it is positive and finite, its spread finite."""
+    """Return whether the noise scale is positive and finite, with a finite deviation."""
     if not (noise.gradient_square > 0 and noise.gradient_variance > 0):
         return False
     return isfinite(noise.examples) and 0 <= noise.log_standard_deviation < inf
 
 
 def _orthonormal(columns: FloatArray) -> FloatArray:
-    """The nearest orthonormal columns (Loewdin's)."""
+    """Return the nearest orthonormal columns (Loewdin's method)."""
     left, _, right = np.linalg.svd(columns, full_matrices=False)
     orthonormal: FloatArray = left @ right
     return orthonormal

@@ -1,7 +1,7 @@
-"""The throughput models that there are, and which one the devices of a job obey.
+"""All throughput models, and the choice of a model by a job's parallelism.
 
-A new one takes a dataclass of its parameters in `domain/goodput.py`, a class here that satisfies
-`Formula`, and a line in `formula_of` and `formula_for`.
+A new model needs a dataclass of its parameters in `domain/goodput.py`, a class here that
+satisfies `Formula`, and a line in `formula_of` and `formula_for`.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from autoscaler.goodput.throughput import (
     doublings_of,
 )
 
-# A backward pass takes about twice as long as the forward pass before it.
+# Time of forward and backward pass in forward passes: a backward pass takes about twice as long.
 _PASSES = 3.0
-# Handing a micro-batch to a stage on another instance, of the overhead of computing it.
+# Time to pass a micro-batch to a stage on another instance, relative to a micro-step's overhead.
 _HANDOVER = 0.3
 _HANDOVER_LOG_DEVIATION = 1.5
 
 
 def _names(parameters: type[StepParameters]) -> tuple[str, ...]:
-    """Its parameters up to gamma; what follows is given with the job, not fitted."""
+    """Return the names of the fitted parameters: the fields up to gamma."""
     names = [field.name for field in fields(parameters)]
     return tuple(names[: names.index("gamma") + 1])
 
 
 @dataclass(frozen=True, slots=True)
 class _DataParallel:
-    """Every device a replica: `ThroughputParameters`."""
+    """Each device is a replica: `ThroughputParameters`."""
 
     names: ClassVar[tuple[str, ...]] = _names(ThroughputParameters)
 
@@ -79,7 +79,7 @@ class _DataParallel:
 
 @dataclass(frozen=True, slots=True)
 class _Localities(_DataParallel):
-    """Every device a replica, the instances in several racks or zones: `LocalityParameters`."""
+    """Each device is a replica; instances are in several racks or zones: `LocalityParameters`."""
 
     near_instances: int
     names: ClassVar[tuple[str, ...]] = _names(LocalityParameters)
@@ -88,18 +88,22 @@ class _Localities(_DataParallel):
         return LocalityParameters(*values, near_instances=self.near_instances)
 
     def beliefs(self, scale: Scale) -> tuple[Belief, ...]:
-        *near, gamma = DATA_PARALLEL.beliefs(scale)
-        return (*near, *sync_beliefs(scale.across_seconds, len(near)), gamma)
+        *data_parallel, gamma = DATA_PARALLEL.beliefs(scale)
+        return (*data_parallel, *sync_beliefs(scale.across_seconds, len(data_parallel)), gamma)
 
     def sync_features(self, instances: FloatArray, devices: FloatArray) -> Features:
         groups = np.ceil(instances / self.near_instances)
-        far = (groups > 1).astype(groups.dtype)
-        return (*_two_levels(instances, devices), far, far * doublings_of(groups))
+        spans_groups = (groups > 1).astype(groups.dtype)
+        return (
+            *_two_levels(instances, devices),
+            spans_groups,
+            spans_groups * doublings_of(groups),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class _Pipeline:
-    """Every `stages` devices a replica: `PipelineParameters`."""
+    """Every `stages` devices form a replica: `PipelineParameters`."""
 
     stages: int
     microbatches: int
@@ -121,28 +125,34 @@ class _Pipeline:
         )
 
     def runs(self, devices: NDArray[np.int64]) -> NDArray[np.bool_]:
-        whole: NDArray[np.bool_] = (devices >= self.stages) & (devices % self.stages == 0)
-        return whole
+        has_whole_replicas: NDArray[np.bool_] = (devices >= self.stages) & (
+            devices % self.stages == 0
+        )
+        return has_whole_replicas
 
     def compute_features(
         self, instances: FloatArray, devices: FloatArray, device_batch: FloatArray
     ) -> Features:
         examples = self.stages * device_batch
         microbatches = np.minimum(examples, self.microbatches)
-        turns = _PASSES * (self.stages - 1 + microbatches)
-        parted = devices % (np.maximum(instances, 1.0) * self.stages) != 0
-        return turns, turns * examples / microbatches, turns * parted
+        pipeline_slots = _PASSES * (self.stages - 1 + microbatches)
+        crosses_instances = devices % (np.maximum(instances, 1.0) * self.stages) != 0
+        return (
+            pipeline_slots,
+            pipeline_slots * examples / microbatches,
+            pipeline_slots * crosses_instances,
+        )
 
     def sync_features(self, instances: FloatArray, devices: FloatArray) -> Features:
         return _two_levels(instances, np.floor(devices / self.stages))
 
 
 def _two_levels(instances: FloatArray, replicas: FloatArray) -> Features:
-    """Constant and growth of a sync between several instances, then of one within one."""
+    """Return four features: constant and growth of a sync across instances, and within one."""
     doublings = doublings_of(replicas)
-    several = replicas > 1
-    across = (several & (instances > 1)).astype(doublings.dtype)
-    within = (several & (instances <= 1)).astype(doublings.dtype)
+    has_sync = replicas > 1
+    across = (has_sync & (instances > 1)).astype(doublings.dtype)
+    within = (has_sync & (instances <= 1)).astype(doublings.dtype)
     return across, across * doublings, within, within * doublings
 
 
@@ -150,7 +160,7 @@ DATA_PARALLEL: Formula = _DataParallel()
 
 
 def formula_of(parameters: StepParameters) -> Formula:
-    """The formula whose parameters these are."""
+    """Return the formula of a set of parameters."""
     match parameters:
         case ThroughputParameters():
             return DATA_PARALLEL
@@ -161,7 +171,7 @@ def formula_of(parameters: StepParameters) -> Formula:
 
 
 def formula_for(parallelism: ParallelismSpec) -> Formula:
-    """The formula that a job with this parallelism is judged by."""
+    """Return the formula for a job with this parallelism."""
     if parallelism.pipeline > 1:
         return _Pipeline(parallelism.pipeline, parallelism.microbatches)
     if parallelism.near_instances is not None:
@@ -170,18 +180,18 @@ def formula_for(parallelism: ParallelismSpec) -> Formula:
 
 
 def predictor_of(parameters: StepParameters | Sequence[StepParameters]) -> Predictor:
-    """What one set of parameters predicts, or K of one formula.
+    """Return the predictor of one set of parameters, or of K sets of the same formula.
 
     Raises:
         ValueError: a parameter is negative or not finite, gamma is below 1, or computing takes
-            no time at all.
+            no time.
     """
     if not isinstance(parameters, Sequence):
         return _predictor_of_one(parameters)
     formula = formula_of(parameters[0])
-    values = attrgetter(*formula.names)
-    numbers = chain.from_iterable(map(values, parameters))
-    theta = np.fromiter(numbers, dtype=np.float64).reshape(len(parameters), -1)
+    values_of = attrgetter(*formula.names)
+    flat_values = chain.from_iterable(map(values_of, parameters))
+    theta = np.fromiter(flat_values, dtype=np.float64).reshape(len(parameters), -1)
     _validate(theta, formula.names)
     return Predictor(formula, theta)
 
@@ -194,17 +204,17 @@ def _predictor_of_one(parameters: StepParameters) -> Predictor:
 
 
 def parameters_of(predictor: Predictor) -> tuple[StepParameters, ...]:
-    """The K sets of parameters of a predictor."""
+    """Return the K sets of parameters of a predictor."""
     return tuple(map(predictor.formula.parameters, np.atleast_2d(predictor.theta).tolist()))
 
 
 def _validate(theta: FloatArray, names: Sequence[str]) -> None:
-    least = np.zeros(len(names))
-    least[-1] = GAMMA_MINIMUM
-    allowed = np.isfinite(theta) & (theta >= least)
+    minimums = np.zeros(len(names))
+    minimums[-1] = GAMMA_MINIMUM
+    allowed = np.isfinite(theta) & (theta >= minimums)
     if not allowed.all():
         row, column = np.argwhere(~allowed)[0]
-        value, bound = theta[row, column], least[column]
-        raise ValueError(f"{names[column]}={value}: must be finite and at least {bound:g}")
+        value, minimum = theta[row, column], minimums[column]
+        raise ValueError(f"{names[column]}={value}: must be finite and at least {minimum:g}")
     if (theta[:, :2].sum(axis=1) == 0).any():
-        raise ValueError(f"{names[0]}=0: computing takes no time, {names[1]} is 0 too")
+        raise ValueError(f"{names[0]}=0: computing takes no time because {names[1]} is 0 too")

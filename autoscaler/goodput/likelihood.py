@@ -1,9 +1,9 @@
-"""Measured step times as rows of a robust least-squares problem: residuals, Jacobian, weights.
+"""Measured step times as a robust least-squares problem: residuals, Jacobian and weights.
 
-Two kinds of rows, both logarithms of seconds: the step time of every observation, and the compute
-time of those with someone to wait for (of one replica the two are one measurement). Step times
-of one size share an error, as the model is no more right with the tenth batch measured there than
-with the first; so do compute times of one device batch.
+There are two kinds of rows, both log seconds: the step time of every observation, and the compute
+time of observations with synchronisation (without it both are the same measurement). Step times
+of one size share an error, because more batches measured at that size do not make the model more
+accurate there. Compute times of one device batch share an error for the same reason.
 """
 
 from __future__ import annotations
@@ -25,41 +25,41 @@ from autoscaler.goodput.throughput import (
     overlapped_seconds,
 )
 
-# Log standard deviations: of a row however many steps were timed, of one step alone beside that,
-# of what step times of one size share, of what compute times of one device batch share.
+# Log standard deviations: of a row with infinitely many timed steps; of a single step in addition;
+# of the shared error of a size's step times; of that of a device batch's compute times.
 ROW_LOG_DEVIATION = 0.05
 STEP_LOG_DEVIATION = 0.15
 SIZE_LOG_DEVIATION = 0.10
 BATCH_LOG_DEVIATION = 0.05
-# Log standard deviation of a device batch from the formula beyond the error of its size: the
-# seconds of a micro-step are seldom as linear in its examples as the formula has them.
+# Log standard deviation of a device batch from the formula, beyond the error of its size. Seconds
+# of a micro-step are rarely linear in its examples, as the formula assumes.
 CURVE_LOG_DEVIATION = 0.15
-# Of the errors of rows and of sizes. With 4, a row that is a factor of 10 off the level of its
-# size has next to no weight, and so has a size that is a factor of 10 off the formula.
+# Degrees of freedom of the errors of rows and sizes. With 4, a row 10 times off the level of its
+# size has almost no weight, and neither has a size 10 times off the formula.
 DEGREES_OF_FREEDOM = 4.0
 # The assumed deviation counts as this many rows when the deviation is estimated.
 ASSUMED_ROWS = 8.0
 WEIGHT_ITERATIONS = 10
-# `robust_weights` begins with this many iterations at a log standard deviation of sizes of 1.
+# `robust_weights` starts with this many iterations at WIDE_SIZE_LOG_DEVIATION.
 WIDE_ITERATIONS = 2
 WIDE_SIZE_LOG_DEVIATION = 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measurements:
-    """n observations of one job on one kind of device, and the r rows they give.
+    """n observations of one job on one kind of device, and the r rows made from them.
 
     Attributes:
         places: instances, devices, device batch and accumulation, (4, n).
-        waits: which observations have someone to synchronise with, (n,).
-        log_seconds: rows (r,): step times of all, then compute times of those that wait.
-        variance: of the rows, (r,), in units of ROW_LOG_DEVIATION squared.
-        sizes: the (instances, devices) that the first groups are of; a size has a group for each
-            era, the latest last.
-        is_latest: whether a group of `sizes` is of the latest era of its size.
+        waits: whether an observation includes synchronisation, (n,).
+        log_seconds: rows (r,): the step times of all, then the compute times where `waits`.
+        variance: variances of the rows (r,), in units of ROW_LOG_DEVIATION squared.
+        sizes: (instances, devices) of the first groups. A size has one group per era, the latest
+            era last.
+        is_latest: whether a group of `sizes` is the latest era of its size.
         is_settled: whether a group of `sizes` has at least two reports.
-        groups: 1 where a row belongs to a group, else 0, (g, r); every row belongs to one.
-        group_variance: of what the rows of a group share, (g,).
+        groups: 1 where a row belongs to a group, else 0, (g, r); each row belongs to one group.
+        group_variance: variances of the errors that the rows of a group share, (g,).
     """
 
     places: FloatArray
@@ -75,10 +75,11 @@ class Measurements:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weights:
-    """How much the rows say.
+    """Weights of rows and variances of shared errors.
 
-    `rows` (r,) are inverse variances given what groups share. `shared_variance` (g,) is that of
-    what a group shares given its rows; times the group's weighted sum of residuals it is the mean.
+    `rows` (r,) are inverse variances given the shared errors. `shared_variance` (g,) is the
+    variance of a group's shared error given its rows; multiplied by the group's weighted sum of
+    residuals it gives the mean of the shared error.
     """
 
     rows: FloatArray
@@ -86,32 +87,46 @@ class Weights:
 
 
 def measurements(observations: Sequence[StepObservation], formula: Formula) -> Measurements:
-    """Return the observations as rows; c observations of one configuration weigh as one.
+    """Return the observations as rows; c observations of one configuration have the weight of one.
 
     Raises:
-        ValueError: an observation can't be; the message names the field.
+        ValueError: an observation is not possible; the message names the field.
     """
     for observation in observations:
         _validate(observation)
     places = np.array(
-        [(o.instances, o.devices, o.device_batch, o.accumulation) for o in observations],
+        [
+            (
+                observation.instances,
+                observation.devices,
+                observation.device_batch,
+                observation.accumulation,
+            )
+            for observation in observations
+        ],
         dtype=np.float64,
     ).reshape(-1, 4)
     waits = np.asarray(sum(formula.sync_features(places[:, 0], places[:, 1]))) > 0
-    step = np.array([o.step_seconds for o in observations])
-    compute = np.array([o.compute_seconds for o in observations])
-    steps = np.array([o.steps for o in observations], dtype=np.float64)
+    step = np.array([observation.step_seconds for observation in observations])
+    compute = np.array([observation.compute_seconds for observation in observations])
+    steps = np.array([observation.steps for observation in observations], dtype=np.float64)
     _, configuration, repeats = np.unique(places, axis=0, return_inverse=True, return_counts=True)
     variance = repeats[configuration] + (STEP_LOG_DEVIATION / ROW_LOG_DEVIATION) ** 2 / steps
     eras, size_of = np.unique(
-        np.array([(o.instances, o.devices, o.era) for o in observations]).reshape(-1, 3),
+        np.array(
+            [
+                (observation.instances, observation.devices, observation.era)
+                for observation in observations
+            ]
+        ).reshape(-1, 3),
         axis=0,
         return_inverse=True,
     )
     sizes = tuple((int(instances), int(devices)) for instances, devices, _ in eras)
     is_latest = np.ones(len(sizes), dtype=np.bool_)
     is_latest[:-1] = (eras[1:, :2] != eras[:-1, :2]).any(axis=1)
-    reports = np.bincount(size_of, [1 + o.is_settled for o in observations], len(sizes))
+    report_counts = [1 + observation.is_settled for observation in observations]
+    reports = np.bincount(size_of, report_counts, len(sizes))
     batches, batch_of = np.unique(places[waits, 2], return_inverse=True)
     group_of = np.concatenate([size_of, len(sizes) + batch_of])
     return Measurements(
@@ -130,7 +145,7 @@ def measurements(observations: Sequence[StepObservation], formula: Formula) -> M
 
 
 def log_predictions(data: Measurements, predictor: Predictor) -> FloatArray:
-    """Log seconds that are predicted of every row: ``predictor.theta.shape[:-1] + (r,)``."""
+    """Return the predicted log seconds of each row: ``predictor.theta.shape[:-1] + (r,)``."""
     instances, devices, batch, accumulation = data.places
     step = predictor.step_seconds(instances, devices, batch, accumulation)
     compute = predictor.compute_seconds(instances, devices, batch)[..., data.waits]
@@ -142,7 +157,7 @@ def log_predictions(data: Measurements, predictor: Predictor) -> FloatArray:
 def linearise(
     data: Measurements, formula: Formula, coordinates: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Residuals (r,), measured less predicted, and the Jacobian of the predictions (r, p)."""
+    """Return residuals (r,), measured minus predicted, and the Jacobian (r, p) of predictions."""
     theta = to_theta(coordinates)
     instances, devices, batch, accumulation = data.places
     compute_features = formula.compute_features(instances, devices, batch)
@@ -171,20 +186,20 @@ def linearise(
 
 
 def assumed_weights(data: Measurements) -> Weights:
-    """Weights of the rows under a normal of the deviation assumed."""
+    """Return the weights of rows under normal errors with the assumed deviations."""
     rows = 1.0 / (ROW_LOG_DEVIATION**2 * data.variance)
     return Weights(rows, _shared_variance(data.groups, data.group_variance, rows))
 
 
 def robust_weights(data: Measurements, residuals: FloatArray) -> Weights:
-    """Return the weights of the rows when errors of rows and of sizes are Student-t.
+    """Return the weights of rows under Student-t errors of rows and sizes.
 
-    Both are scale mixtures of normals, so expectation maximisation alternates between the shared
-    errors of groups, the scale of rows, and the weights. A row is compared with the level of its
-    size, so a size that is far off the formula keeps its rows. The scale of rows is estimated from
-    the residuals and is at least ROW_LOG_DEVIATION, which counts as ASSUMED_ROWS rows. The first
-    rounds assume wide size errors: under the assumed one, a single row far off would be dropped
-    before its size could be found to be far off.
+    Both errors are scale mixtures of normals. Expectation maximisation alternates between the
+    shared errors of groups, the scale of rows, and the weights. A row is compared with the level
+    of its size, so that a size far off the formula keeps its rows. The scale of rows is estimated
+    from the residuals. It is at least ROW_LOG_DEVIATION, a prior that counts as ASSUMED_ROWS rows.
+    The first iterations assume wide size errors. Otherwise a single row far off would be dropped
+    before the error of its size is estimated.
     """
     assumed = ROW_LOG_DEVIATION**2
     count = ASSUMED_ROWS + (1.0 / data.variance).sum()
@@ -209,7 +224,7 @@ def robust_weights(data: Measurements, residuals: FloatArray) -> Weights:
 
 
 def information(data: Measurements, weights: Weights, jacobian: FloatArray) -> FloatArray:
-    """What the rows say of the parameters, (p, p), with what groups share integrated out."""
+    """Return the parameters' information matrix (p, p), with shared errors integrated out."""
     weighted = weights.rows[:, None] * jacobian
     sums = data.groups @ weighted
     matrix: FloatArray = jacobian.T @ weighted - sums.T @ (weights.shared_variance[:, None] * sums)
@@ -219,7 +234,7 @@ def information(data: Measurements, weights: Weights, jacobian: FloatArray) -> F
 def score(
     data: Measurements, weights: Weights, jacobian: FloatArray, residuals: FloatArray
 ) -> FloatArray:
-    """The derivative (p,) of minus half the `misfit` by the coordinates."""
+    """Return the derivative (p,) of -`misfit` / 2 with respect to the coordinates."""
     weighted = weights.rows * residuals
     shared = weights.shared_variance * (data.groups @ weighted)
     slope: FloatArray = (weighted - weights.rows * (shared @ data.groups)) @ jacobian
@@ -227,14 +242,16 @@ def score(
 
 
 def misfit(data: Measurements, weights: Weights, residuals: FloatArray) -> float:
-    """The weighted sum of squares, with what groups share integrated out."""
+    """Return the weighted sum of squares, with shared errors integrated out."""
     weighted = weights.rows * residuals
     return float(weighted @ residuals - weights.shared_variance @ (data.groups @ weighted) ** 2)
 
 
 def _log_slopes(theta: FloatArray, features: Features, batch: FloatArray) -> FloatArray:
-    """The terms (t, n) of a sum of parameters times features, which are its derivatives by the
-    logarithms of those."""
+    """Return the terms (t, n) of a sum of parameters times features.
+
+    The terms are the derivatives with respect to the logarithms of the parameters.
+    """
     slopes = np.empty((len(features), len(batch)))
     for row, parameter, feature in zip(slopes, theta, features, strict=True):
         row[:] = parameter * feature
@@ -250,17 +267,17 @@ def _shared_variance(
 
 
 def _power_log(share: FloatArray, power: float) -> FloatArray:
-    """``share^power * log(share)``, which is 0 at 0."""
+    """Return ``share^power * log(share)``, 0 at 0."""
     positive = np.maximum(share, np.finfo(np.float64).tiny)
     value: FloatArray = positive**power * np.log(positive)
     return value
 
 
 def _validate(observation: StepObservation) -> None:
-    """Refuse what can't have been measured.
+    """Refuse an observation that can't have been measured.
 
     Raises:
-        ValueError: names the field.
+        ValueError: a field is out of range; the message names the field.
     """
     for name, minimum in (
         ("instances", 1),

@@ -1,6 +1,7 @@
-"""Goodput of many jobs at once, of one formula and on one kind of device.
+"""Goodput of many jobs at once, with the same formula on the same kind of device.
 
-As `goodput_draws` job by job, but in single precision, and of one instance less only by the point.
+Equivalent to `goodput_draws` per job, in single precision. The share left with one instance less
+uses the point only.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from autoscaler.goodput.throughput import FloatArray, Formula, Predictor, overla
 
 IntArray = NDArray[np.int64]
 
-# Batches that are looked at, of those worth a look: between two of them goodput is flat.
+# Candidate batches per size. More of them gain nothing: goodput is flat between two neighbours.
 _BATCHES = 12
-# Jobs that are looked at together: few of NumPy's calls, and what they take stays in the cache.
+# Jobs computed together: few calls of NumPy, with arrays that fit the processor's cache.
 _BLOCK = 256
 
 
@@ -39,48 +40,48 @@ class Places:
 
     @cached_property
     def index(self) -> dict[tuple[int, int], int]:
-        """Where each (instances, devices) stands."""
+        """The index of each (instances, devices)."""
         sizes = zip(self.instances.tolist(), self.devices.tolist(), strict=True)
-        return {size: place for place, size in enumerate(sizes)}
+        return {size: index for index, size in enumerate(sizes)}
 
     def batches(self, bounds: BatchBounds) -> Candidates:
-        """Some of those worth a look, (S, G): evenly spaced in their logarithms."""
+        """Return candidate batches of each size, (S, G), evenly spaced in their logarithms."""
         return _few(bounds.on(self.device_kind), self.devices.tobytes())
 
 
 @lru_cache(maxsize=4096)
 def _few(bounds: BatchBounds, devices: bytes) -> Candidates:
-    every = candidates(bounds, np.frombuffer(devices, dtype=np.int64))
-    rows = np.log(every.total)
-    if rows.shape[1] <= _BATCHES:
-        return every
-    share = np.linspace(0.0, 1.0, _BATCHES)
-    wanted = rows[:, :1] + (rows[:, -1:] - rows[:, :1]) * share
-    nearest = np.abs(rows[:, :, None] - wanted[:, None]).argmin(axis=1)
+    all_candidates = candidates(bounds, np.frombuffer(devices, dtype=np.int64))
+    log_totals = np.log(all_candidates.total)
+    if log_totals.shape[1] <= _BATCHES:
+        return all_candidates
+    shares = np.linspace(0.0, 1.0, _BATCHES)
+    wanted_logs = log_totals[:, :1] + (log_totals[:, -1:] - log_totals[:, :1]) * shares
+    nearest = np.abs(log_totals[:, :, None] - wanted_logs[:, None]).argmin(axis=1)
     total, device, accumulation = (
-        np.take_along_axis(each, nearest, axis=1)
-        for each in (every.total, every.device, every.accumulation)
+        np.take_along_axis(array, nearest, axis=1)
+        for array in (all_candidates.total, all_candidates.device, all_candidates.accumulation)
     )
-    return Candidates(total, device, accumulation, every.runs)
+    return Candidates(total, device, accumulation, all_candidates.runs)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bounds:
-    """At what batch each of J jobs may run: `which`, (J,), of those that there are."""
+    """Batch bounds of J jobs: `which` (J,) are indices into the distinct bounds in `every`."""
 
     every: Sequence[BatchBounds]
     which: IntArray
 
     def part(self, block: slice) -> Bounds:
-        """Of some of the jobs."""
+        """Return the bounds of a slice of the jobs."""
         return Bounds(self.every, self.which[block])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Drawn:
-    """J models of one formula on one kind of device, in K draws.
+    """J models with the same formula on the same kind of device, in K draws.
 
-    `theta` is (J, K, p), the noise scales are (J, K).
+    `theta` is (J, K, p), `noise_examples` is (J, K).
     """
 
     models: Sequence[ThroughputModel]
@@ -89,13 +90,13 @@ class Drawn:
     bounds: Bounds
 
     def first(self, draws: int) -> Drawn:
-        """Of the first draws alone."""
+        """Return the models with their first draws only."""
         return replace(
             self, theta=self.theta[:, :draws], noise_examples=self.noise_examples[:, :draws]
         )
 
     def part(self, block: slice) -> Drawn:
-        """Some of the models."""
+        """Return a slice of the models."""
         return Drawn(
             self.models[block],
             self.theta[block],
@@ -105,17 +106,17 @@ class Drawn:
 
 
 def theta_of(models: Sequence[ThroughputModel], draws: int) -> FloatArray:
-    """The parameters of J models of one formula in each of their draws, (J, K, p)."""
+    """Return the parameters (J, K, p) of J models of one formula, in each of their K draws."""
     rows = [row for model in models for row in model.draws]
     return _predictor(rows, (len(models), draws)).theta
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Batches:
-    """What J jobs may run at: G batches of each of B bounds on each of S sizes, (G, B * S).
+class _JobBatches:
+    """Candidate batches of J jobs: G batches for each of B bounds on each of S sizes, (G, B * S).
 
-    Those of a job begin at its `first`, (J, 1), or (1, 1) where all have the same; `initial` is
-    alike. `runs` is (B * S,).
+    The columns of a job start at its `first`, (J, 1), or (1, 1) if all jobs have the same bounds;
+    `initial` has the same shape. `runs` is (B * S,).
     """
 
     total: IntArray
@@ -126,38 +127,43 @@ class _Batches:
     initial: FloatArray
 
 
-def _batches(bounds: Bounds, places: Places) -> _Batches:
+def _batches(bounds: Bounds, places: Places) -> _JobBatches:
     present, which = np.unique(bounds.which, return_inverse=True)
-    distinct = [bounds.every[own] for own in present.tolist()]
-    found = [places.batches(own) for own in distinct]
-    most = max(own.total.shape[1] for own in found)
-    kept = [np.minimum(np.arange(most), own.total.shape[1] - 1) for own in found]
+    distinct = [bounds.every[index] for index in present.tolist()]
+    candidates_of = [places.batches(bound) for bound in distinct]
+    most_batches = max(choices.total.shape[1] for choices in candidates_of)
+    columns_of = [
+        np.minimum(np.arange(most_batches), choices.total.shape[1] - 1)
+        for choices in candidates_of
+    ]
     total, device, accumulation = (
-        np.concatenate([each[:, at] for each, at in zip(of_all, kept, strict=True)]).T.copy()
-        for of_all in (
-            [own.total for own in found],
-            [own.device for own in found],
-            [own.accumulation for own in found],
+        np.concatenate(
+            [array[:, columns] for array, columns in zip(arrays, columns_of, strict=True)]
+        ).T.copy()
+        for arrays in (
+            [choices.total for choices in candidates_of],
+            [choices.device for choices in candidates_of],
+            [choices.accumulation for choices in candidates_of],
         )
     )
     which = which[:, None] if len(distinct) > 1 else np.zeros((1, 1), dtype=np.int64)
-    initial: Any = np.array([own.initial for own in distinct], dtype=np.float32)
-    return _Batches(
+    initial: Any = np.array([bound.initial for bound in distinct], dtype=np.float32)
+    return _JobBatches(
         total=total,
         device=device,
         accumulation=accumulation,
-        runs=np.concatenate([own.runs[:, 0] for own in found]),
+        runs=np.concatenate([choices.runs[:, 0] for choices in candidates_of]),
         first=which * len(places.devices),
         initial=initial[which],
     )
 
 
 def runs_at(bounds: Bounds, formula: Formula, places: Places) -> NDArray[np.bool_]:
-    """Whether each of J jobs of that formula can run at each size, (J, S), or (1, S) if alike."""
+    """Return whether each of J jobs can run at each size, (J, S), or (1, S) if all are alike."""
     batches = _batches(bounds, places)
     runs = batches.runs[batches.first + np.arange(len(places.devices))]
-    found: NDArray[np.bool_] = runs & formula.runs(places.devices)
-    return found
+    can_run: NDArray[np.bool_] = runs & formula.runs(places.devices)
+    return can_run
 
 
 def one_less(
@@ -166,46 +172,49 @@ def one_less(
     bounds: Bounds,
     places: Places,
 ) -> FloatArray:
-    """What share of the goodput of each size is left with one instance less, (J, S).
+    """Return the share of goodput left with one instance less, for each job and size, (J, S).
 
-    By the points of J models of one formula, at about as many examples of a device; 0 of one
-    instance. `noise_examples` are the medians, (J,).
+    Uses the points of J models of one formula, with about the same examples per device; 0 for
+    sizes of one instance. `noise_examples` are the medians, (J,).
     """
-    found = []
+    shares = []
     for start in range(0, len(models), _BLOCK):
         block = slice(start, start + _BLOCK)
-        own = bounds.part(block)
-        found.append(_one_less(models[block], noise_examples[block], own, places))
-    return np.concatenate(found).astype(np.float32)
+        block_bounds = bounds.part(block)
+        shares.append(
+            _one_less_of_block(models[block], noise_examples[block], block_bounds, places)
+        )
+    return np.concatenate(shares).astype(np.float32)
 
 
-def _one_less(
+def _one_less_of_block(
     models: Sequence[ThroughputModel],
     noise_examples: FloatArray,
     bounds: Bounds,
     places: Places,
 ) -> FloatArray:
     batches = _batches(bounds, places)
-    at = batches.first + np.arange(len(places.devices))
-    every, device = batches.total[:, at], batches.device[:, at]
+    columns = batches.first + np.arange(len(places.devices))
+    totals, device = batches.total[:, columns], batches.device[:, columns]
     point = _predictor([model.point for model in models], (len(models), 1))
     point = replace(point, is_aligned=True)
     seconds = point.step_seconds(
-        places.instances, places.devices, device, batches.accumulation[:, at]
+        places.instances, places.devices, device, batches.accumulation[:, columns]
     )
-    measured = _batch_factors(models, np.broadcast_to(device, seconds.shape))
-    if measured is not None:
-        seconds *= measured
+    batch_factors = _measured_batch_factors(models, np.broadcast_to(device, seconds.shape))
+    if batch_factors is not None:
+        seconds *= batch_factors
     noise = noise_examples[:, None].astype(seconds.dtype)
-    paid = seconds * (1.0 + noise / every.astype(seconds.dtype))
-    best = paid.argmin(axis=0)[None]
-    least = paid.min(axis=0)
-    runs = batches.runs[at] & point.formula.runs(places.devices)
-    goodput = np.where(runs, (noise + batches.initial) / least, 0.0)
-    left = places.devices - places.devices // places.instances
-    devices = np.maximum(left, 1)
+    seconds_per_useful_batch = seconds * (1.0 + noise / totals.astype(seconds.dtype))
+    best = seconds_per_useful_batch.argmin(axis=0)[None]
+    least_seconds = seconds_per_useful_batch.min(axis=0)
+    runs = batches.runs[columns] & point.formula.runs(places.devices)
+    goodput = np.where(runs, (noise + batches.initial) / least_seconds, 0.0)
+    devices_left = places.devices - places.devices // places.instances
+    devices = np.maximum(devices_left, 1)
     total, accumulation = (
-        np.take_along_axis(each, best, axis=0)[0] for each in (every, batches.accumulation[:, at])
+        np.take_along_axis(array, best, axis=0)[0]
+        for array in (totals, batches.accumulation[:, columns])
     )
     total = np.maximum(total * devices // places.devices, batches.initial.astype(np.int64))
     seconds = point.step_seconds(
@@ -214,100 +223,121 @@ def _one_less(
         -(-total // (devices * (accumulation + 1))),
         accumulation,
     )
-    of_less = total * efficiency(noise, batches.initial, total) / seconds
-    runs = (left > 0) & (goodput > 0) & point.formula.runs(left)
-    share: FloatArray = np.minimum(of_less / np.maximum(goodput, 1e-30), 1.0)
+    goodput_left = total * efficiency(noise, batches.initial, total) / seconds
+    runs = (devices_left > 0) & (goodput > 0) & point.formula.runs(devices_left)
+    share: FloatArray = np.minimum(goodput_left / np.maximum(goodput, 1e-30), 1.0)
     return np.where(runs, share, 0.0)
 
 
 def seconds_per_example(drawn: Drawn, places: Places, chosen: IntArray) -> FloatArray:
-    """Of J jobs in each of K draws, at the best batch: (J, K, C).
+    """Return the seconds per useful example at the best batch, (J, K, C).
+
+    For J jobs, K draws and C sizes.
 
     Args:
-        drawn: what is known of J jobs on one kind of device.
+        drawn: J models on one kind of device.
         places: S sizes.
-        chosen: indices of the C sizes that count for each job, rising, (J, C); it can run there.
+        chosen: ascending indices (J, C) of C sizes per job on which the job can run.
     """
     jobs, draws = drawn.noise_examples.shape
-    found: Any = np.empty((jobs, draws, chosen.shape[1]), dtype=np.float32)
+    per_example: Any = np.empty((jobs, draws, chosen.shape[1]), dtype=np.float32)
     unmeasured = replace(drawn.models[0], measured=frozenset())
     log_errors = size_log_errors(unmeasured, places.instances, places.devices)[:draws].T
     factors = np.exp(log_errors).astype(np.float32)
     for start in range(0, jobs, _BLOCK):
         block = slice(start, start + _BLOCK)
-        seconds = _seconds(drawn.part(block), places, chosen[block])
+        seconds = _seconds_without_size_errors(drawn.part(block), places, chosen[block])
         seconds *= factors[chosen[block]].swapaxes(1, 2)
-        found[block] = seconds
-    job, column, measured = _measured(drawn, places, chosen)
-    found[job, :, column] *= np.exp(measured - log_errors[chosen[job, column]])
-    every: FloatArray = found
-    return every
+        per_example[block] = seconds
+    job_rows, columns, measured_log_errors = _measured_log_errors(drawn, places, chosen)
+    per_example[job_rows, :, columns] *= np.exp(
+        measured_log_errors - log_errors[chosen[job_rows, columns]]
+    )
+    result: FloatArray = per_example
+    return result
 
 
-def _measured(
+def _measured_log_errors(
     drawn: Drawn, places: Places, chosen: IntArray
 ) -> tuple[list[int], list[int], FloatArray]:
-    """Jobs and columns of chosen sizes that were measured, N of them, and log errors, (N, K)."""
+    """Return rows and columns in `chosen` of measured sizes, N of them, and log errors (N, K)."""
     jobs, columns, errors = [], [], []
     draws = drawn.noise_examples.shape[1]
-    nothing = (0.0,) * draws
+    no_error = (0.0,) * draws
     for job, model in enumerate(drawn.models):
         if not model.measured:
             continue
-        known = {(each.instances, each.devices): each.log_errors for each in model.size_errors}
+        log_errors_of = {
+            (size_error.instances, size_error.devices): size_error.log_errors
+            for size_error in model.size_errors
+        }
         for size in model.measured & places.index.keys():
-            place = places.index[size]
-            column = int(chosen[job].searchsorted(place))
-            if column < chosen.shape[1] and chosen[job, column] == place:
+            index = places.index[size]
+            column = int(chosen[job].searchsorted(index))
+            if column < chosen.shape[1] and chosen[job, column] == index:
                 jobs.append(job)
                 columns.append(column)
-                errors.append(known.get(size, nothing)[:draws])
+                errors.append(log_errors_of.get(size, no_error)[:draws])
     return jobs, columns, np.array(errors, dtype=np.float64).reshape(-1, draws)
 
 
-def _seconds(drawn: Drawn, places: Places, chosen: IntArray) -> FloatArray:
-    """Without the errors of sizes; as rows (K, J * C), so that each loop of NumPy is long."""
+def _seconds_without_size_errors(drawn: Drawn, places: Places, chosen: IntArray) -> FloatArray:
+    """Return the seconds per useful example, (J, K, C), without errors of sizes.
+
+    Arrays are (K, J * C) inside, so that the inner loops of NumPy are long.
+    """
     jobs, draws = drawn.noise_examples.shape
-    each, size = chosen.shape[1], chosen.ravel()
-    columns = np.repeat(drawn.theta.transpose(2, 1, 0), each, axis=-1)
+    sizes_per_job, size = chosen.shape[1], chosen.ravel()
+    columns = np.repeat(drawn.theta.transpose(2, 1, 0), sizes_per_job, axis=-1)
     formula = formula_of(drawn.models[0].point)
     predictor = Predictor(formula, np.moveaxis(columns, 0, -1), is_aligned=True)
-    noise = np.repeat(drawn.noise_examples.T.astype(columns.dtype), each, axis=-1)
+    noise = np.repeat(drawn.noise_examples.T.astype(columns.dtype), sizes_per_job, axis=-1)
     instances, devices = places.instances[size], places.devices[size]
     sync, gamma = predictor.sync_seconds(instances, devices), predictor.gamma(1)
     batches = _batches(drawn.bounds, places)
-    at = (batches.first + chosen).ravel()
-    measured = _batch_factors(drawn.models, batches.device[:, batches.first + chosen])
+    batch_columns = (batches.first + chosen).ravel()
+    batch_factors = _measured_batch_factors(
+        drawn.models, batches.device[:, batches.first + chosen]
+    )
     initial = np.broadcast_to(batches.initial, chosen.shape).ravel()
-    least = None
+    least_seconds = None
     for column, total in enumerate(batches.total):
-        device, accumulation = batches.device[column][at], batches.accumulation[column][at]
+        device, accumulation = (
+            batches.device[column][batch_columns],
+            batches.accumulation[column][batch_columns],
+        )
         compute = predictor.compute_seconds(instances, devices, device)
         seconds = overlapped_seconds(compute, sync, gamma)
         if accumulation.any():
             compute *= accumulation.astype(compute.dtype)
             seconds += compute
-        if measured is not None:
-            seconds *= measured[column].ravel()
-        share = noise * (1.0 / total[at]).astype(noise.dtype)
+        if batch_factors is not None:
+            seconds *= batch_factors[column].ravel()
+        share = noise * (1.0 / total[batch_columns]).astype(noise.dtype)
         share += 1.0
         seconds *= share
-        least = seconds if least is None else np.minimum(least, seconds, out=least)
-    assert least is not None
-    least /= noise + initial
-    return least.reshape(draws, jobs, each).swapaxes(0, 1)
+        least_seconds = (
+            seconds
+            if least_seconds is None
+            else np.minimum(least_seconds, seconds, out=least_seconds)
+        )
+    assert least_seconds is not None
+    least_seconds /= noise + initial
+    return least_seconds.reshape(draws, jobs, sizes_per_job).swapaxes(0, 1)
 
 
 def _predictor(rows: Sequence[StepParameters], shape: tuple[int, ...]) -> Predictor:
-    found = predictor_of(rows)
-    theta: Any = found.theta.astype(np.float32).reshape(*shape, -1)
-    return replace(found, theta=theta)
+    predictor = predictor_of(rows)
+    theta: Any = predictor.theta.astype(np.float32).reshape(*shape, -1)
+    return replace(predictor, theta=theta)
 
 
-def _batch_factors(models: Sequence[ThroughputModel], device_batch: IntArray) -> FloatArray | None:
-    """By how much longer J jobs were measured to take at device batches, (G, J, ...).
+def _measured_batch_factors(
+    models: Sequence[ThroughputModel], device_batch: IntArray
+) -> FloatArray | None:
+    """Return the measured over the predicted times of J jobs at device batches, (G, J, ...).
 
-    None where nothing was measured of any.
+    None if no device batch of any job was measured.
     """
     if not any(model.batch_errors and any(model.batch_errors.log_errors) for model in models):
         return None
@@ -316,5 +346,5 @@ def _batch_factors(models: Sequence[ThroughputModel], device_batch: IntArray) ->
         errors = model.batch_errors
         if errors is not None and any(errors.log_errors):
             factors[:, job] = np.exp(batch_log_errors(errors, device_batch[:, job]))
-    found: FloatArray = factors
-    return found
+    result: FloatArray = factors
+    return result

@@ -1,4 +1,4 @@
-"""What jobs of one program teach the next: their step times, their noise curve, their starts."""
+"""Program memory: measurements that later jobs of the same program start from."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from autoscaler.domain.job import ParallelismSpec
 from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.report import StepObservation
 
-# Of these configurations, the last ones taught, step times are remembered.
+# Step times of the latest configurations are kept, at most this many.
 MAXIMUM_CONFIGURATIONS = 200
-# Of a program's jobs, the last ones that taught it, so many are told apart.
+# Ids of the latest contributing jobs are kept, at most this many, so that each counts once.
 _RECENT_JOBS = 32
-# Half of the step times differing by more from those remembered means another program. A single
-# one means that its size has become faster or slower.
+# Log ratio of step times beyond which they contradict memory. If half of them do, the program has
+# changed; a single one means that its size has become faster or slower.
 _SAME_LOG_RATIO = 0.25
-# Parameters that differ by more of their bytes are those of another model.
-_SAME_BYTES = 0.01
-# A curve takes the place of the remembered one when it has come about as far.
-_AS_FAR = 0.95
-# How sure the first noise scale of an earlier run is for the next.
+# Models whose parameter bytes differ by more than this share are different.
+_SAME_BYTES_SHARE = 0.01
+# A curve replaces the remembered one when its progress reaches this share of the other's.
+_REPLACING_PROGRESS_SHARE = 0.95
+# Log standard deviation of an earlier run's first noise scale, for the next run.
 _START_NOISE_LOG_DEVIATION = 0.3
-# Of a curve that plans are made with.
+# Number of points of a thinned noise curve.
 _POINTS = 48
 
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What one job has measured so far."""
+    """Measurements of one job so far."""
 
     job: str
     bounds: BatchBounds
@@ -45,24 +45,27 @@ class Lesson:
 
 
 def is_laid_out_as(memory: ProgramMemory, parallelism: ParallelismSpec) -> bool:
-    """Whether devices shared a step as in what is remembered, as far as can be told at submit."""
+    """Return whether a job has as many pipeline stages as the remembered one.
+
+    At submission no more is known of the layout.
+    """
     return memory.parallelism.stages == parallelism.stages
 
 
 def is_of(memory: ProgramMemory, initial_batch: int, parameter_bytes: int) -> bool:
-    """Whether a job that is laid out so and tells these runs the program that is remembered."""
-    most = _SAME_BYTES * max(memory.parameter_bytes, parameter_bytes)
-    differ = abs(memory.parameter_bytes - parameter_bytes)
-    return memory.initial_batch == initial_batch and differ <= most
+    """Return whether a job with the same layout runs the remembered program."""
+    tolerated_bytes = _SAME_BYTES_SHARE * max(memory.parameter_bytes, parameter_bytes)
+    difference_bytes = abs(memory.parameter_bytes - parameter_bytes)
+    return memory.initial_batch == initial_batch and difference_bytes <= tolerated_bytes
 
 
 def learnt(
     known: ProgramMemory | None, program: str, lesson: Lesson, now_seconds: float
 ) -> ProgramMemory:
-    """What is to be remembered after a lesson; of each configuration the last step times count.
+    """Return the memory updated by a job's measurements.
 
-    A lesson that contradicts what is known, in its fingerprint or in half of its step times,
-    takes its place.
+    The latest step times of each configuration count. Measurements that contradict the memory, in
+    the program's fingerprint or in half of the step times, replace it.
     """
     initial = lesson.bounds.initial
     if known is not None and not (
@@ -92,7 +95,7 @@ def learnt(
         jobs=known.jobs + (lesson.job not in known.recent_jobs),
         recent_jobs=_with_latest(known.recent_jobs, lesson.job),
         observations=with_memory(lesson.observations, known)[:MAXIMUM_CONFIGURATIONS],
-        noise=lesson.noise if _is_as_far(lesson.noise, known.noise) else known.noise,
+        noise=lesson.noise if _replaces(lesson.noise, known.noise) else known.noise,
         start_seconds={**known.start_seconds, **lesson.start_seconds},
     )
 
@@ -100,27 +103,35 @@ def learnt(
 def with_memory(
     own: Sequence[StepObservation], memory: ProgramMemory | None
 ) -> tuple[StepObservation, ...]:
-    """Return a job's own step times, then those remembered of what it has not measured itself.
+    """Return a job's own step times, then remembered ones of configurations it has not measured.
 
-    Where a size is faster or slower now than remembered, what else is remembered of it becomes an
-    era before. A single report that contradicts what is remembered does not replace it.
+    If a size has become faster or slower, other remembered step times of that size are moved to an
+    earlier era. A single unsettled report that contradicts the memory is ignored.
     """
     if memory is None:
         return tuple(own)
-    off = {
-        o.configuration
-        for o, ratio in _log_ratios(own, memory.observations)
+    contradicting = {
+        observation.configuration
+        for observation, ratio in _log_ratios(own, memory.observations)
         if ratio > _SAME_LOG_RATIO
     }
-    kept = [o for o in own if o.is_settled or o.configuration not in off]
-    measured = {o.configuration for o in kept}
-    changed = {_size(o) for o in kept if o.era == 0 and o.configuration in off}
-    others = (
-        replace(known, era=known.era - 1) if _size(known) in changed else known
+    kept = [
+        observation
+        for observation in own
+        if observation.is_settled or observation.configuration not in contradicting
+    ]
+    measured = {observation.configuration for observation in kept}
+    changed_sizes = {
+        _size(observation)
+        for observation in kept
+        if observation.era == 0 and observation.configuration in contradicting
+    }
+    remembered = (
+        replace(known, era=known.era - 1) if _size(known) in changed_sizes else known
         for known in memory.observations
         if known.configuration not in measured
     )
-    return (*kept, *others)
+    return (*kept, *remembered)
 
 
 def _size(observation: StepObservation) -> tuple[str, int, int]:
@@ -130,33 +141,37 @@ def _size(observation: StepObservation) -> tuple[str, int, int]:
 def _log_ratios(
     own: Sequence[StepObservation], known: Sequence[StepObservation]
 ) -> list[tuple[StepObservation, float]]:
-    """Return own step times that are remembered, with how far they are off, as logarithms."""
+    """Return the own observations that are remembered, with absolute log ratios of the times."""
     remembered = {observation.configuration: observation.step_seconds for observation in known}
     return [
-        (o, float(abs(np.log(o.step_seconds / remembered[o.configuration]))))
-        for o in own
-        if o.configuration in remembered
+        (
+            observation,
+            float(abs(np.log(observation.step_seconds / remembered[observation.configuration]))),
+        )
+        for observation in own
+        if observation.configuration in remembered
     ]
 
 
 def _with_latest(recent: Sequence[str], job: str) -> tuple[str, ...]:
-    others = [each for each in recent if each != job]
+    others = [recent_job for recent_job in recent if recent_job != job]
     return (job, *others)[:_RECENT_JOBS]
 
 
 def _contradicts(own: Sequence[StepObservation], known: Sequence[StepObservation]) -> bool:
-    ratios = [ratio for _, ratio in _log_ratios([o for o in own if o.is_settled], known)]
+    settled = [observation for observation in own if observation.is_settled]
+    ratios = [ratio for _, ratio in _log_ratios(settled, known)]
     return bool(ratios) and median(ratios) > _SAME_LOG_RATIO
 
 
-def _is_as_far(curve: NoiseCurve | None, known: NoiseCurve | None) -> bool:
+def _replaces(curve: NoiseCurve | None, known: NoiseCurve | None) -> bool:
     if curve is None or known is None:
         return known is None
-    return curve.progress_examples[-1] >= _AS_FAR * known.progress_examples[-1]
+    return curve.progress_examples[-1] >= _REPLACING_PROGRESS_SHARE * known.progress_examples[-1]
 
 
 def noise_at_start(memory: ProgramMemory) -> NoiseScale | None:
-    """The noise scale that an earlier run began with, for the time until it is measured."""
+    """Return the first noise scale of an earlier run, used until measured; None if unknown."""
     if memory.noise is None:
         return None
     variance = memory.noise.noise_examples[0] / memory.initial_batch
@@ -164,14 +179,19 @@ def noise_at_start(memory: ProgramMemory) -> NoiseScale | None:
 
 
 def thinned(curve: NoiseCurve | None) -> NoiseCurve | None:
-    """The curve at no more than about `_POINTS` of its points, half of them evenly apart in
-    progress, half in its logarithm: noise scales change fastest at the beginning."""
+    """Return the curve with at most about `_POINTS` of its points.
+
+    Half of the points are evenly spaced in progress and half in its logarithm, because noise
+    scales change fastest at the start.
+    """
     if curve is None or len(curve.progress_examples) <= _POINTS:
         return curve
-    points = np.array(curve.progress_examples)
-    first, last = max(points[0], 1.0), points[-1]
+    progress = np.array(curve.progress_examples)
+    first, last = max(progress[0], 1.0), progress[-1]
     half = _POINTS // 2
-    wanted = np.concatenate([np.linspace(first, last, half), np.geomspace(first, last, half)])
-    kept = np.unique(np.searchsorted(points, wanted).clip(0, len(points) - 1))
-    levels = np.array(curve.noise_examples)[kept]
-    return NoiseCurve(tuple(points[kept].tolist()), tuple(levels.tolist()))
+    wanted_progress = np.concatenate(
+        [np.linspace(first, last, half), np.geomspace(first, last, half)]
+    )
+    kept = np.unique(np.searchsorted(progress, wanted_progress).clip(0, len(progress) - 1))
+    noise_examples = np.array(curve.noise_examples)[kept]
+    return NoiseCurve(tuple(progress[kept].tolist()), tuple(noise_examples.tolist()))

@@ -1,4 +1,4 @@
-"""What a fitted model predicts, with what it does not know, and how far off it was."""
+"""Predictions of a fitted model with their uncertainty, and their past errors."""
 
 from __future__ import annotations
 
@@ -33,39 +33,40 @@ def goodput_draws(
     instances: ArrayLike,
     devices: ArrayLike,
 ) -> FloatArray:
-    """Goodput at the best batch, in useful examples a second: (K, A) over draws and allocations.
+    """Return the goodput at the best batch, (K, A) over draws and allocations.
 
-    `goodput_table` of the model's draws, each with the error of its size: as measured, or drawn.
-    The arguments are those of `goodput_table`; the bounds count as they are on the model's kind.
+    In useful examples per second: `goodput_table` of the model's draws, each with the measured or
+    drawn error of its size. The arguments are those of `goodput_table`; the bounds are those for
+    the model's kind of device.
     """
     return throughput_draws(model, bounds, instances, devices).goodput(noise_examples)
 
 
-# Standard deviations of a normal on either side of its central 90 %.
+# Half-width of a normal's central 90 %, in standard deviations.
 _CENTRAL_90 = 1.645
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ThroughputDraws:
-    """All of `goodput_draws` but the noise scale: `errors` are factors of sizes, (K, A)."""
+    """Inputs of `goodput_draws` without the noise scale; `errors` are factors of sizes, (K, A)."""
 
     known: Throughputs
     errors: FloatArray
 
     @property
     def nbytes(self) -> int:
-        """What the numbers take."""
+        """Memory of the arrays, in bytes."""
         return self.known.nbytes + self.errors.nbytes
 
     def goodput(self, noise_examples: ArrayLike) -> FloatArray:
-        """As `goodput_draws`, (K, A)."""
+        """Return the goodput at the best batch, (K, A), as `goodput_draws`."""
         return self.known.goodput(noise_examples) * self.errors
 
 
 def throughput_draws(
     model: ThroughputModel, bounds: BatchBounds, instances: ArrayLike, devices: ArrayLike
 ) -> ThroughputDraws:
-    """What `goodput_draws` needs beside the noise scale, which moves while the model stays."""
+    """Return the inputs of `goodput_draws` that stay fixed while the noise scale changes."""
     drawn, bounds = predictor_of(model.draws), bounds.on(model.device_kind)
     known = throughputs(drawn, bounds, instances, devices, model.batch_errors)
     return ThroughputDraws(known, np.exp(-size_log_errors(model, instances, devices)))
@@ -74,52 +75,54 @@ def throughput_draws(
 def size_log_errors(
     model: ThroughputModel, instances: ArrayLike, devices: ArrayLike
 ) -> FloatArray:
-    """Logarithm of true over predicted step time, of K draws and A sizes: (K, A).
+    """Return log(true / predicted step time) of K draws and A sizes: (K, A).
 
-    As measured where the size was; elsewhere normal with SIZE_LOG_DEVIATION and mean 0, always
-    the same for the same size.
+    The measured error for a measured size. Otherwise normal with mean 0 and deviation
+    SIZE_LOG_DEVIATION, with the same draws for the same size.
     """
     draws = len(model.draws)
-    known = {(e.instances, e.devices): np.array(e.log_errors) for e in model.size_errors}
-    nothing = np.zeros(draws)
+    measured_errors = {
+        (error.instances, error.devices): np.array(error.log_errors) for error in model.size_errors
+    }
+    no_error = np.zeros(draws)
     sizes = np.stack([np.ravel(instances), np.ravel(devices)], axis=1).astype(np.int64)
     columns = _drawn_log_errors(draws, model.device_kind, sizes.tobytes()).copy()
-    for place, size in enumerate(map(tuple, sizes.tolist())):
+    for row, size in enumerate(map(tuple, sizes.tolist())):
         if size in model.measured:
-            columns[place] = known.get(size, nothing)
+            columns[row] = measured_errors.get(size, no_error)
     return columns.T
 
 
 @lru_cache(maxsize=1024)
 def _drawn_log_errors(draws: int, device_kind: str, sizes: bytes) -> FloatArray:
-    """Of sizes that were not measured, (instances, devices) by (instances, devices): (A, K)."""
-    pairs = np.frombuffer(sizes, dtype=np.int64).reshape(-1, 2).tolist()
-    columns = [size_normals(draws, device_kind, *pair) for pair in pairs]
+    """Return drawn log errors (A, K) of A sizes, given as int64 pairs (instances, devices)."""
+    instances_and_devices = np.frombuffer(sizes, dtype=np.int64).reshape(-1, 2).tolist()
+    columns = [size_normals(draws, device_kind, *size) for size in instances_and_devices]
     return SIZE_LOG_DEVIATION * np.array(columns).reshape(-1, draws)
 
 
 def log_errors(model: ThroughputModel, observations: Sequence[StepObservation]) -> FloatArray:
-    """Logarithm of measured over predicted step time of each observation: (n,).
+    """Return log(measured / predicted step time) of each observation: (n,).
 
-    Predicted is by the point, with the mean error of the size where that was measured, and that
-    of the device batch.
+    Predictions use the point, the mean error of a measured size, and the error of the device
+    batch.
 
     Raises:
-        ValueError: an observation can't be; the message names the field.
+        ValueError: an observation is not possible; the message names the field.
     """
     point = predictor_of(model.point)
     return _log_errors(model, point, measurements(observations, point.formula))
 
 
 def prediction_error(model: ThroughputModel, observations: Sequence[StepObservation]) -> float:
-    """Return the root mean square of `log_errors`, weighted as rows of the fit are.
+    """Return the root mean square of `log_errors`, weighted like rows of the fit.
 
-    Only the latest era of each size counts, because a model describes no earlier one. Without
-    observations it is 0, for those that a model was fitted to about ROW_LOG_DEVIATION. Fit again
-    when it is clearly more, or when a size is not among those measured.
+    Only the latest era of each size counts, because a model describes no earlier one. 0 without
+    observations; about ROW_LOG_DEVIATION for the observations that the model was fitted to. Fit
+    again when it is clearly larger, or when a size was not measured.
 
     Raises:
-        ValueError: an observation can't be; the message names the field.
+        ValueError: an observation is not possible; the message names the field.
     """
     if not observations:
         return 0.0
@@ -132,7 +135,7 @@ def prediction_error(model: ThroughputModel, observations: Sequence[StepObservat
 
 @dataclass(frozen=True, slots=True)
 class PredictedStep:
-    """Step time that a model predicts, with the central 90 % of the prediction."""
+    """Predicted step time, with bounds of the central 90 % of the prediction."""
 
     seconds: float
     least_seconds: float
@@ -142,18 +145,18 @@ class PredictedStep:
 def predicted_step(model: ThroughputModel, observation: StepObservation) -> PredictedStep:
     """Return the step time predicted for the configuration of an observation.
 
-    The range has in it what is not known of the parameters and the size, what a single batch may
-    be off, and the error of a measurement.
+    The range covers the uncertainty of the parameters, the size and the device batch, and the
+    error of a measurement.
     """
-    place = observation.instances, observation.devices
+    size = observation.instances, observation.devices
     batch = observation.device_batch
-    seconds = predictor_of(model.draws).step_seconds(*place, batch, observation.accumulation)
-    logs = np.log(seconds).ravel() + size_log_errors(model, place[0], place[1])[:, 0]
+    seconds = predictor_of(model.draws).step_seconds(*size, batch, observation.accumulation)
+    log_seconds = np.log(seconds).ravel() + size_log_errors(model, size[0], size[1])[:, 0]
     if model.batch_errors is not None:
-        logs = logs + batch_log_errors(model.batch_errors, np.array([batch]))
-    deviation = float(np.sqrt(logs.var() + CURVE_LOG_DEVIATION**2 + ROW_LOG_DEVIATION**2))
-    centre, reach = float(logs.mean()), _CENTRAL_90 * deviation
-    return PredictedStep(exp(centre), exp(centre - reach), exp(centre + reach))
+        log_seconds = log_seconds + batch_log_errors(model.batch_errors, np.array([batch]))
+    deviation = float(np.sqrt(log_seconds.var() + CURVE_LOG_DEVIATION**2 + ROW_LOG_DEVIATION**2))
+    centre, half_width = float(log_seconds.mean()), _CENTRAL_90 * deviation
+    return PredictedStep(exp(centre), exp(centre - half_width), exp(centre + half_width))
 
 
 def _log_errors(model: ThroughputModel, point: Predictor, data: Measurements) -> FloatArray:

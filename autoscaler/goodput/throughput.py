@@ -1,7 +1,7 @@
-"""Throughput models: how long a step takes on N instances with R devices in all.
+"""Throughput models: seconds of a step on N instances with R devices in total.
 
-A formula says of what the time is made; `formulas.py` has those there are. An array `theta` holds
-the parameters of one along its last axis, in the order of its `names`.
+A formula defines the parts of the step time; `formulas.py` holds all formulas. An array `theta`
+holds the parameters of a formula along its last axis, in the order of its `names`.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from autoscaler.domain.goodput import StepParameters
 
 FloatArray = NDArray[np.float64]
 
-# Ratios count as no less than the smallest number to this power: their tenth power would be none,
-# and processors take a hundred times as long for numbers that small. In single precision that
-# makes times longer by 0.02 % at most, in double by nothing.
+# Ratios are at least the smallest normal number to this power. Their tenth power would otherwise
+# be subnormal, which processors compute a hundred times slower. The error of times is at most
+# 0.02 % in single precision and 0 in double precision.
 _SMALLEST_POWER = 0.1
 Features = tuple[FloatArray | float, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What is known of a job before it has run: the order of magnitude of its times.
+    """Orders of magnitude of a job's times, known before it runs.
 
-    `example_seconds` are those of one example on one device, `example_log_deviation` how unsure
-    they are; `across_seconds` are those of exchanging the whole gradient between two devices of
-    different instances, `within_seconds` of one.
+    `example_seconds` is the time of one example on one device, with `example_log_deviation` as the
+    standard deviation of its logarithm. `across_seconds` is the time to exchange the whole
+    gradient between two devices of different instances, and `within_seconds` of the same instance.
     """
 
     example_seconds: float
@@ -41,10 +41,10 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """What is believed of one parameter: that it is normal in its coordinate.
+    """Normal prior of one parameter in its coordinate.
 
-    `deviation` is that of the coordinate; of one that `follows` the parameter at that place, it
-    comes on top of what is not known of the other.
+    `deviation` is the standard deviation of the coordinate. If the parameter `follows` the one at
+    that index, `deviation` is relative to the other parameter.
     """
 
     median: float
@@ -53,52 +53,52 @@ class Belief:
 
 
 class Formula(Protocol):
-    """A throughput model: the features of a place that its p parameters are multiplied by.
+    """A throughput model, defined by the features that multiply its p parameters.
 
-    T_compute and T_sync are sums of parameters in seconds, each times its feature; the last
-    parameter, gamma in [1, 10], says how far they overlap. With s steps of accumulation::
+    T_compute and T_sync are sums of parameters in seconds, each multiplied by its feature. The
+    last parameter, gamma in [1, 10], sets how far they overlap. With s steps of accumulation::
 
         T_step = s * T_compute + (T_compute^gamma + T_sync^gamma)^(1/gamma)
 
-    No feature is below 0, and the first two are above 0 everywhere. Arrays of places have one
-    number of axes and broadcast, and so do the features.
+    Features are at least 0, and the first two are above 0 everywhere. Arrays of instances, devices
+    and batches have the same number of axes and broadcast, and so do the features.
     """
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The parameters: those of T_compute, those of T_sync, gamma."""
+        """The names of the parameters: those of T_compute, those of T_sync, gamma."""
         ...
 
     def parameters(self, values: Sequence[float]) -> StepParameters:
-        """The domain's word for p values."""
+        """Return p values as the domain's class of parameters."""
         ...
 
     def beliefs(self, scale: Scale) -> tuple[Belief, ...]:
-        """What is believed of each parameter before anything is measured."""
+        """Return the prior of each parameter before any measurement."""
         ...
 
     def runs(self, devices: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether a job can run on so many devices in all."""
+        """Return whether a job can run on each total number of devices."""
         ...
 
     def compute_features(
         self, instances: FloatArray, devices: FloatArray, device_batch: FloatArray
     ) -> Features:
-        """Those of a micro-step of `device_batch` examples for each device."""
+        """Return the features of a micro-step of `device_batch` examples per device."""
         ...
 
     def sync_features(self, instances: FloatArray, devices: FloatArray) -> Features:
-        """Those of an exchange of gradients between all devices."""
+        """Return the features of a gradient exchange between all devices."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Predictor:
-    """A formula with K sets of its parameters, `theta` (K, p), or with one, (p,).
+    """A formula with K sets of parameters, `theta` (K, p), or with one set, (p,).
 
-    Every method returns ``theta.shape[:-1]`` followed by the broadcast shape of the places: K
-    draws and A allocations give (K, A). But if `is_aligned`, the places broadcast with those axes.
-    All is computed in the precision of `theta`.
+    Every method returns ``theta.shape[:-1]`` followed by the broadcast shape of the arguments: K
+    draws and A allocations give (K, A). With `is_aligned`, the arguments broadcast with the axes
+    of `theta` instead. The precision is that of `theta`.
     """
 
     formula: Formula
@@ -108,11 +108,11 @@ class Predictor:
     def compute_seconds(
         self, instances: ArrayLike, devices: ArrayLike, device_batch: ArrayLike
     ) -> FloatArray:
-        """T_compute: one micro-step of `device_batch` examples for each device, in seconds."""
+        """Return T_compute: seconds of a micro-step of `device_batch` examples per device."""
         return self._compute(*self._places(instances, devices, device_batch))
 
     def sync_seconds(self, instances: ArrayLike, devices: ArrayLike) -> FloatArray:
-        """T_sync: to synchronise `devices` devices in all, spread over `instances`, in seconds."""
+        """Return T_sync: seconds to synchronise `devices` devices in total over `instances`."""
         return self._sync(*self._places(instances, devices))
 
     def step_seconds(
@@ -122,24 +122,26 @@ class Predictor:
         device_batch: ArrayLike,
         accumulation: ArrayLike,
     ) -> FloatArray:
-        """T_step: `accumulation` micro-steps without synchronisation and one with it."""
-        count, total, batch, extra = self._places(instances, devices, device_batch, accumulation)
-        compute = self._compute(count, total, batch)
-        sync = self._sync(count, total)
+        """Return T_step: seconds of `accumulation` micro-steps without sync and one with it."""
+        instance_counts, device_counts, batch, extra_steps = self._places(
+            instances, devices, device_batch, accumulation
+        )
+        compute = self._compute(instance_counts, device_counts, batch)
+        sync = self._sync(instance_counts, device_counts)
         gamma = self.gamma(batch.ndim)
-        return extra * compute + overlapped_seconds(compute, sync, gamma)
+        return extra_steps * compute + overlapped_seconds(compute, sync, gamma)
 
     def gamma(self, axes: int) -> FloatArray:
-        """The last parameter, to be broadcast with places of so many axes."""
+        """Return the last parameter, shaped to broadcast with arguments of this number of axes."""
         (gamma,) = _columns(self.theta[..., -1:], self._axes(axes))
         return gamma
 
     def _axes(self, axes: int) -> int:
-        """Axes of the places, beside the parameters' own."""
+        """Return the number of axes of the arguments that follow those of the parameters."""
         return 0 if self.is_aligned else axes
 
     def _places(self, *values: ArrayLike) -> list[FloatArray]:
-        """The values as arrays with one number of axes, not broadcast: that costs the table."""
+        """Return the values as arrays of equal rank, not broadcast in order to save memory."""
         arrays = [np.asarray(value, dtype=self.theta.dtype) for value in values]
         axes = max(array.ndim for array in arrays)
         return [array.reshape((1,) * (axes - array.ndim) + array.shape) for array in arrays]
@@ -154,9 +156,9 @@ class Predictor:
 
 
 def overlapped_seconds(compute: FloatArray, sync: FloatArray, gamma: FloatArray) -> FloatArray:
-    """``(compute^gamma + sync^gamma)^(1/gamma)``, in seconds, for any size of the powers.
+    """Return ``(compute^gamma + sync^gamma)^(1/gamma)``, in seconds, without overflow.
 
-    gamma 1 is one after the other, gamma towards infinity full overlap.
+    gamma 1 means no overlap; gamma towards infinity means full overlap.
     """
     longer = np.maximum(compute, sync)
     ratio = np.minimum(compute, sync) / longer
@@ -167,20 +169,20 @@ def overlapped_seconds(compute: FloatArray, sync: FloatArray, gamma: FloatArray)
 
 
 def doublings_of(count: FloatArray) -> FloatArray:
-    """``log2(count / 2)``: how often the two that synchronisation begins with were doubled."""
+    """Return ``log2(count / 2)``, at least 0: the doublings from the smallest sync of two."""
     doublings: FloatArray = np.log2(np.maximum(count, 2.0) / 2.0)
     return doublings
 
 
 def _columns(theta: FloatArray, axes: int) -> tuple[FloatArray, ...]:
-    """Parameters, each of shape ``theta.shape[:-1]`` and then `axes` axes of length 1."""
+    """Return each parameter with the shape ``theta.shape[:-1]`` plus `axes` axes of length 1."""
     shape = theta.shape[:-1] + (1,) * axes
     return tuple(theta[..., column].reshape(shape) for column in range(theta.shape[-1]))
 
 
 def _sum(theta: FloatArray, features: Features, axes: int) -> FloatArray:
-    first, *others = _columns(theta, axes)
+    first, *other_columns = _columns(theta, axes)
     total = first * features[0]
-    for column, feature in zip(others, features[1:], strict=True):
+    for column, feature in zip(other_columns, features[1:], strict=True):
         total = total + column * feature
     return total
