@@ -1,6 +1,6 @@
-"""AlloX: jobs matched to devices so that they wait the least in all. Nobody is interrupted.
+"""AlloX: a min-cost matching of jobs to devices that minimises the total completion time.
 
-Source: Le et al., AlloX (EuroSys'20), section 4.
+Running jobs are not interrupted. Source: Le et al., AlloX (EuroSys'20), section 4.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ _LEAST_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class AlloxParameters:
-    """Who is matched.
+    """Which of the waiting jobs are matched.
 
     Attributes:
-        alpha: of the jobs that wait this part is matched, those that have had the least, though
-            never fewer than there are free devices: 1 for the least waiting, less for fairness
-            (section 4.3); 0.2 as in the port that Shockwave (NSDI'23) compares itself with.
+        alpha: fraction of the waiting jobs that is matched, those with the least attained service
+            first, but at least as many jobs as there are free devices. 1 minimises the waiting
+            time, less is fairer (section 4.3). 0.2 is the value of the port that Shockwave
+            (NSDI'23) compares with.
 
     Raises:
         ValueError: alpha is not above 0 and at most 1.
@@ -46,12 +47,13 @@ _DEFAULTS = AlloxParameters()
 
 
 class AlloxPolicy:
-    """The least sum of completion times, by a matching of jobs to places in line.
+    """Least sum of completion times, by a matching of jobs to queue positions on the devices.
 
-    The job that is k-th from the last on a device makes k jobs wait for as long as it takes, so
-    its place costs k times that (section 4.2). The first of each device start. The matching takes
-    jobs to have one device each; one that asked for more weighs as much as it has device-seconds
-    left, and starts when as many are free. A simulation tells how long jobs have left.
+    The k-th last job on a device delays k jobs, itself included, by its own run time, so its
+    position costs k times that run time (section 4.2). The first job of each device starts. The
+    matching assumes one device a job. A job that asked for more counts with its device-seconds
+    left and starts when enough devices are free. A simulation supplies the run time left of each
+    job.
     """
 
     adapts_batch = False
@@ -62,67 +64,76 @@ class AlloxPolicy:
         self._parameters = parameters
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """As `Policy.plan`."""
+        """Plan all jobs of the snapshot; see `Policy.plan`."""
         pool = pool_of(snapshot)
         jobs = by_submission(snapshot.jobs)
         running = [job for job in jobs if job.placement is not None]
         waiting = [job for job in jobs if job.placement is None]
-        left = _left_seconds(jobs, pool)
+        seconds_left_by_job = _seconds_left_by_job(jobs, pool)
         free = pool.available - sum(gangs(running, pool, pool.available).values())
-        chosen = self._chosen(waiting, free)
+        chosen = self._matched_jobs(waiting, free)
         ids = {job.id for job in chosen}
-        line = _in_line(
-            chosen, {job.id: left[job.id] * requested(job, pool) for job in jobs}, free
+        matched = _queue_order(
+            chosen,
+            {job.id: seconds_left_by_job[job.id] * requested(job, pool) for job in jobs},
+            free,
         )
-        queue = [*running, *line, *(job for job in waiting if job.id not in ids)]
+        queue = [*running, *matched, *(job for job in waiting if job.id not in ids)]
         sizes = gangs(queue, pool, pool.available)
         grants = {
-            job.id: Grant(sizes[job.id], _why(job, left[job.id], sizes[job.id], pool))
+            job.id: Grant(
+                sizes[job.id], _reason(job, seconds_left_by_job[job.id], sizes[job.id], pool)
+            )
             for job in queue
         }
         return plan_of(snapshot, pool, queue, grants)
 
-    def _chosen(self, waiting: Sequence[JobSnapshot], free: int) -> list[JobSnapshot]:
-        """The jobs that are matched, those that have had the least first."""
+    def _matched_jobs(self, waiting: Sequence[JobSnapshot], free: int) -> list[JobSnapshot]:
+        """Return the waiting jobs that take part in the matching, least attained service first."""
         count = max(math.floor(self._parameters.alpha * len(waiting)), free)
         return sorted(waiting, key=lambda job: job.service.attained_device_seconds)[:count]
 
 
-def _left_seconds(jobs: Sequence[JobSnapshot], pool: Pool) -> dict[str, float]:
-    """Of a job of which nothing is known it is what others have in the middle."""
-    found = {job.id: seconds_left(job, pool) for job in jobs}
-    usual = median([each for each in found.values() if each is not None] or [_LEAST_SECONDS])
-    return {job: usual if each is None else each for job, each in found.items()}
+def _seconds_left_by_job(jobs: Sequence[JobSnapshot], pool: Pool) -> dict[str, float]:
+    """Return the seconds left of each job by id; the median of all where a job's are unknown."""
+    known_seconds = {job.id: seconds_left(job, pool) for job in jobs}
+    median_seconds = median(
+        [seconds for seconds in known_seconds.values() if seconds is not None] or [_LEAST_SECONDS]
+    )
+    return {
+        job: median_seconds if seconds is None else seconds
+        for job, seconds in known_seconds.items()
+    }
 
 
-def _in_line(
+def _queue_order(
     jobs: Sequence[JobSnapshot], device_seconds: Mapping[str, float], devices: int
 ) -> list[JobSnapshot]:
-    """The first of each device, the shortest first, then the second of each, and so on.
+    """Return the jobs in matched order: the first of each device, shortest first, then the second.
 
-    Devices that are alike need no more places than hold all jobs.
+    With D equal devices, ceil(jobs / D) positions on each device hold all jobs.
     """
     if not jobs or devices < 1:
         return list(jobs)
-    places = np.repeat(np.arange(1, math.ceil(len(jobs) / devices) + 1), devices)
+    positions = np.repeat(np.arange(1, math.ceil(len(jobs) / devices) + 1), devices)
     seconds = np.array([max(device_seconds[job.id], _LEAST_SECONDS) for job in jobs])
-    rows, columns = linear_sum_assignment(np.outer(seconds, places))
-    from_last = dict(zip(rows.tolist(), places[columns].tolist(), strict=True))
+    rows, columns = linear_sum_assignment(np.outer(seconds, positions))
+    from_last = dict(zip(rows.tolist(), positions[columns].tolist(), strict=True))
     longest = dict.fromkeys(range(devices), 0)
     for column in columns.tolist():
-        longest[column % devices] = max(longest[column % devices], int(places[column]))
-    turn = {
+        longest[column % devices] = max(longest[column % devices], int(positions[column]))
+    rank = {
         row: longest[column % devices] - from_last[row]
         for row, column in zip(rows.tolist(), columns.tolist(), strict=True)
     }
-    order = sorted(turn, key=lambda row: (turn[row], seconds[row], jobs[row].id))
+    order = sorted(rank, key=lambda row: (rank[row], seconds[row], jobs[row].id))
     return [jobs[row] for row in order]
 
 
-def _why(job: JobSnapshot, left_seconds: float, size: int, pool: Pool) -> str:
-    left = f"{duration(left_seconds)} left"
+def _reason(job: JobSnapshot, left_seconds: float, size: int, pool: Pool) -> str:
+    time_left = f"{duration(left_seconds)} left"
     if job.placement is not None and size > 0:
-        return f"{left}, nobody is interrupted"
+        return f"{time_left}, running jobs are not interrupted"
     if size > 0:
-        return f"{left}, the first in line"
-    return f"{left}; its turn for {requested(job, pool)} of {pool.devices} devices has not come"
+        return f"{time_left}, first in the queue"
+    return f"{time_left}; {requested(job, pool)} of {pool.devices} devices go to earlier jobs"

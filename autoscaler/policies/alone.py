@@ -1,4 +1,4 @@
-"""Rigid jobs as if they were alone: how long they have run, have yet to, and would fairly take."""
+"""Run time, time left and finish-time ratio of a rigid job on the devices that it asked for."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ _LEAST_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """One job: seconds that it has run and that it has left on what it asked for.
+    """Times of one job on the devices that it asked for, in seconds.
 
-    `waited_seconds` are those since its submission in which it did not run, `contention` was the
-    number of jobs to a device on average in that time.
+    Attributes:
+        ran_seconds: device time attained so far, over the devices that the job asked for.
+        left_seconds: run time left.
+        waited_seconds: time since submission in which the job did not run.
+        contention: average number of jobs per device since submission, at least 1.
     """
 
     ran_seconds: float
@@ -28,26 +31,26 @@ class Alone:
     contention: float
 
     def finish_time_ratio(self, contention: float) -> float:
-        """Themis's rho: how long the job takes over how long it would with a fair share.
+        """Return Themis's rho if the job runs 1 / `contention` of the time from now on.
 
-        It is taken to have its share, one part in `contention` of the time, from now on; a fair
-        share of the whole was what it was so far. Source: Themis (NSDI'20), section 3.
+        Rho is the job's completion time over its completion time on a fair share. The fair share
+        is 1 / `self.contention` of the time. Source: Themis (NSDI'20), section 3.
         """
         return self.ratio_of_finish(contention * self.left_seconds)
 
     def ratio_of_finish(self, seconds: float) -> float:
-        """The same for a job that will have ended in so many seconds."""
+        """Return Themis's rho if the job ends in `seconds` from now."""
         fair_seconds = self.contention * max(self.ran_seconds + self.left_seconds, _LEAST_SECONDS)
         return (self.ran_seconds + self.waited_seconds + seconds) / fair_seconds
 
 
 def contention(jobs: float, pool: Pool) -> float:
-    """How many jobs there are to a device, at least 1."""
+    """Return the number of jobs per device of the pool, at least 1."""
     return max(jobs / max(pool.devices, 1), 1.0)
 
 
 def alone(job: JobSnapshot, pool: Pool, snapshot: Snapshot, left_seconds: float) -> Alone:
-    """What is known of a job that has so long left."""
+    """Return the times of a job that has `left_seconds` left."""
     age_seconds = max(snapshot.now_seconds - job.submitted_seconds, 0.0)
     ran = min(ran_seconds(job, pool), age_seconds)
     mean_jobs = job.service.mean_active_jobs or len(snapshot.jobs)
@@ -55,46 +58,51 @@ def alone(job: JobSnapshot, pool: Pool, snapshot: Snapshot, left_seconds: float)
 
 
 def ran_seconds(job: JobSnapshot, pool: Pool) -> float:
-    """How long it has had what it asked for."""
+    """Return the attained device-seconds over the devices asked for, in seconds."""
     return job.service.attained_device_seconds / max(requested(job, pool), 1)
 
 
 def usual_seconds_left(job: JobSnapshot, pool: Pool) -> float:
-    """As `seconds_left`; where nothing is known, as much as it has run."""
-    found = seconds_left(job, pool)
-    return max(ran_seconds(job, pool), _LEAST_SECONDS) if found is None else found
+    """Return `seconds_left`, or the seconds run so far (at least 1) where that is unknown."""
+    seconds = seconds_left(job, pool)
+    return max(ran_seconds(job, pool), _LEAST_SECONDS) if seconds is None else seconds
 
 
 def seconds_left(job: JobSnapshot, pool: Pool) -> float | None:
-    """How long it would yet take on the devices it asked for, if it goes on as now.
+    """Return the seconds left on the devices asked for, at the present rate; None if unknown.
 
-    As a simulation tells it, or by the point estimate of its model at the batch requested; on
-    the kind of device that it holds, or else the usual one. None where nothing is known.
+    The simulated truth gives the seconds where the snapshot has it, else the point estimate of the
+    job's model at the requested batch. The kind of device is the one the job holds, or else the
+    kind it may use with the most devices.
     """
-    kind = pool.kind_of(job.placement) or _usual_kind(job, pool)
+    kind = pool.kind_of(job.placement) or _largest_kind(job, pool)
     devices = requested(job, pool)
     if job.truth is not None:
-        told = _told_seconds(job.truth, kind, devices)
-        if told is not None:
-            return told
-    return _predicted_seconds(job, kind, devices, pool)
+        true_seconds = _true_seconds_left(job.truth, kind, devices)
+        if true_seconds is not None:
+            return true_seconds
+    return _predicted_seconds_left(job, kind, devices, pool)
 
 
-def _usual_kind(job: JobSnapshot, pool: Pool) -> str | None:
-    """Of the kinds that it may use the one with most devices."""
+def _largest_kind(job: JobSnapshot, pool: Pool) -> str | None:
+    """Return the kind with the most devices among those the job may use; None if there is none."""
     parts = pool.for_job(job)
     return max(parts, key=lambda kind: parts[kind].devices, default=None)
 
 
-def _told_seconds(truth: Truth, kind: str | None, devices: int) -> float | None:
+def _true_seconds_left(truth: Truth, kind: str | None, devices: int) -> float | None:
+    """Return the simulated seconds left on so many devices; None if their step time is unknown."""
     step_seconds = truth.step_seconds_on(kind).get(devices)
     return None if step_seconds is None else step_seconds * truth.remaining_steps
 
 
-def _predicted_seconds(
+def _predicted_seconds_left(
     job: JobSnapshot, kind: str | None, devices: int, pool: Pool
 ) -> float | None:
-    """At the initial batch every example is a useful one."""
+    """Return the predicted seconds left at the initial batch; None where nothing is known.
+
+    At the initial batch the statistical efficiency is 1: every example counts in full.
+    """
     model = None if kind is None else job.models.get(kind)
     if kind is None or model is None or job.remaining_examples is None:
         return None

@@ -1,4 +1,4 @@
-"""Trials that wait at a barrier hold nothing, whatever a policy makes of the others."""
+"""Policy wrapper that takes back the instances of trials that wait at a rung barrier."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ GROUND = "at a barrier"
 
 
 class BesideBarriers:
-    """A policy, which does not see the trials that wait at a barrier unless it plans studies.
+    """Wrapper that hides trials at a barrier from a policy that does not plan studies.
 
-    On machines that jobs share none does.
+    On a shared pool these trials are hidden from every policy.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -24,27 +24,28 @@ class BesideBarriers:
         self.weighs_boots: bool = getattr(policy, "weighs_boots", False)
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """As the policy does; trials at their barriers give back what they hold."""
+        """Return the policy's plan; trials that wait at barriers release their allocations."""
         is_shared = any(offer.shared for offer in snapshot.offers)
-        waiting = frozenset(_waiting(snapshot))
+        waiting = frozenset(_trials_at_barriers(snapshot))
         if not waiting or (self._plans_studies and not is_shared):
             return self._policy.plan(snapshot)
         others = tuple(job for job in snapshot.jobs if job.id not in waiting)
         plan = self._policy.plan(replace(snapshot, jobs=others))
-        given_back = (_wait(job) for job in snapshot.jobs if job.id in waiting)
-        decisions = sorted((*plan.decisions, *given_back), key=lambda each: each.job)
+        releases = (_release(job) for job in snapshot.jobs if job.id in waiting)
+        decisions = sorted((*plan.decisions, *releases), key=lambda decision: decision.job)
         return replace(plan, decisions=tuple(decisions))
 
 
-def _waiting(snapshot: Snapshot) -> Iterator[str]:
-    """Trials that have come to their rungs, and lose nothing by giving back what they hold."""
+def _trials_at_barriers(snapshot: Snapshot) -> Iterator[str]:
+    """Yield the job ids of synchronous trials that wait at their rung and can pause."""
     for study in snapshot.studies:
         for trial in study.trials if study.terms.synchronous else ():
             if trial.stands.waits and trial.stands.pauses:
                 yield trial.stands.job
 
 
-def _wait(job: JobSnapshot) -> Decision:
+def _release(job: JobSnapshot) -> Decision:
+    """Return the decision by which a trial at a barrier holds nothing."""
     return Decision(
         job=job.id,
         action=Action.WAIT if job.held is None else Action.SHRINK,

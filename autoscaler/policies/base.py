@@ -1,7 +1,6 @@
-"""The contract of every policy.
+"""Interface of every scheduling policy.
 
-`tests/conformance/policy.py` holds it as tests; a policy that passes them can be put under the
-controller.
+`tests/conformance/policy.py` tests its contract. The controller can run any policy that passes.
 """
 
 from __future__ import annotations
@@ -13,26 +12,29 @@ from autoscaler.domain.snapshot import Snapshot
 
 
 class Policy(Protocol):
-    """Decides what every job is to hold next.
+    """Policy that decides which allocation or placement each job holds next.
 
-    Pure: no I/O, no clock, no randomness of its own; equal snapshots give equal plans, whatever
-    the order of their jobs and offers. It may be called from any thread.
+    Pure: no I/O, no clock, no randomness of its own. Equal snapshots give equal plans, whatever
+    the order of their jobs and offers. Any thread may call it.
 
-    A class that declares `adapts_batch = False` plans for jobs that keep to the batch that their
-    owners asked for, one with `fills_batch = True` for jobs whose batch is as large as their
-    devices bear; one that declares `oracle = True` reads `JobSnapshot.truth`. One with `only_on =
-    "pool"` shares out machines and buys nothing, one with `only_on = "cloud"` the other way round.
-    One with `plans_studies = True` plans for the trials of a study together; to the others they
-    are jobs, but for those that wait at a barrier, which they do not see. One with `weighs_boots =
-    True` compares what it takes from a job with the boots that this costs; of the others' plans
-    the controller leaves out what would take a boot from a job without a new cause.
+    Class attributes declare what a policy expects:
+
+    * `adapts_batch = False`: jobs keep the batch that their owners chose.
+    * `fills_batch = True`: each job's batch is as large as its devices hold.
+    * `oracle = True`: the policy reads `JobSnapshot.truth`.
+    * `only_on = "pool"`: it places jobs on shared machines and buys nothing.
+    * `only_on = "cloud"`: it buys instances and ignores shared machines.
+    * `plans_studies = True`: it plans the trials of a study together. Other policies see trials as
+      jobs, except trials that wait at a barrier, which are hidden from them.
+    * `weighs_boots = True`: it compares a gain with the cost of abandoning a boot under way. In the
+      plans of other policies the controller keeps boots that no new event calls into question.
     """
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """One decision for each job of the snapshot, in the order of the jobs' ids.
+        """Return one decision for each job of the snapshot, in the order of the jobs' ids.
 
-        All targets together are within the limits, each within its job's bounds, and no more of
-        an unavailable offer than is held. What cannot be known, solved or had is said in a reason
-        or a note, never raised.
+        All targets together are within the limits, each is within its job's bounds, and no target
+        uses more of an unavailable offer than is held. A reason or a note reports anything
+        unknown, unsolved or unavailable; nothing is raised.
         """
         ...

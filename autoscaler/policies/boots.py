@@ -1,7 +1,8 @@
-"""Boots under way are finished, whatever a policy would rather do without a new cause.
+"""Policy wrapper that lets boots under way finish unless a new event justifies a change.
 
-A policy plans anew from how things stand, and most policies count an instance that still starts
-for nothing. Where two jobs are worth the same, each plan may then give the instance to the other.
+Each policy replans from the present state, and most policies give no credit for an instance that
+is still booting. Where two jobs value an instance equally, successive plans could alternate
+between them.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from autoscaler.policies.barriers import GROUND as AT_A_BARRIER
 from autoscaler.policies.base import Policy
 
 GROUND: Final = "a boot is under way"
-# On these grounds a trial gives back what it holds for its study's sake.
+# Grounds on which a trial releases its allocation on behalf of its study.
 _GIVEN_BACK: Final = frozenset((AT_A_BARRIER, BEYOND_BUDGET, BEYOND_DEADLINE))
-# Sums of prices are good to this share of a limit.
+# Relative tolerance when uses are compared with a limit.
 _TOLERANCE = 1e-9
 
 _Held = tuple[Allocation | None, Placement | None]
 
 
 class FinishesBoots:
-    """A policy whose plans leave undisturbed jobs (`Snapshot.undisturbed`) what they start.
+    """Wrapper by which undisturbed jobs (`Snapshot.undisturbed`) keep the instances they boot.
 
-    A policy that declares `weighs_boots = True` compares the cost of a boot with what replaces it;
-    its plans for bought instances stay as they are.
+    A policy with `weighs_boots = True` prices the loss of a boot itself; its plans for bought
+    instances are not changed.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -39,7 +40,7 @@ class FinishesBoots:
         self.plans_studies: bool = getattr(policy, "plans_studies", False)
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """Return the plan of the policy; what it would take from a boot stays where it is."""
+        """Return the policy's plan, with undisturbed jobs kept at their present allocations."""
         plan = self._policy.plan(snapshot)
         is_shared = any(offer.shared for offer in snapshot.offers)
         if self._weighs_boots and not is_shared:
@@ -59,30 +60,35 @@ class FinishesBoots:
 def _with_kept(
     plan: Plan, snapshot: Snapshot, jobs: Mapping[str, JobSnapshot], kept: set[str]
 ) -> Plan:
-    """Return the plan with these jobs where they are, and the others as far as there is room.
+    """Return the plan with the `kept` jobs unchanged and the others as far as room is left.
 
-    What comes has the room that is left beside them. A job that comes too late for it stays where
-    it is, and so does one that made room for another that does not come.
+    A job whose target does not fit beside them keeps its present allocation. A job that was to
+    release room for a target that no longer starts keeps its allocation too.
     """
-    room = _Room(snapshot)
+    free = _FreeCapacity(snapshot)
     decided = {job: _held(jobs[job]) for job in sorted(kept)}
-    room.take(decided.values())
+    free.take(decided.values())
     others = [decision for decision in plan.decisions if decision.job not in kept]
-    stays_within = [room.is_within(_target(each), _held(jobs[each.job])) for each in others]
+    stays_within = [
+        free.is_within(_target(decision), _held(jobs[decision.job])) for decision in others
+    ]
     in_turn = sorted(zip(stays_within, others, strict=True), key=lambda pair: not pair[0])
     for _, decision in in_turn:
         choices = (_target(decision), _held(jobs[decision.job]), (None, None))
-        decided[decision.job] = room.first_that_fits(choices)
+        decided[decision.job] = free.first_that_fits(choices)
     for _, decision in in_turn:
         held = _held(jobs[decision.job])
-        if decision.action is not Action.STOP and room.is_within(decided[decision.job], held):
-            decided[decision.job] = room.exchange(decided[decision.job], held)
-    decisions = (_decision(each, jobs[each.job], decided[each.job]) for each in plan.decisions)
+        if decision.action is not Action.STOP and free.is_within(decided[decision.job], held):
+            decided[decision.job] = free.exchange(decided[decision.job], held)
+    decisions = (
+        _decision(decision, jobs[decision.job], decided[decision.job])
+        for decision in plan.decisions
+    )
     return replace(plan, decisions=tuple(decisions))
 
 
-class _Room:
-    """What the limits and the machines of a pool have left."""
+class _FreeCapacity:
+    """Unused part of the limits and of the machines of a pool."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._offers = {offer.id: offer for offer in snapshot.offers}
@@ -93,12 +99,13 @@ class _Room:
         }
         self._used: Counter[str] = Counter()
 
-    def take(self, every: Iterable[_Held]) -> None:
-        for held in every:
+    def take(self, holdings: Iterable[_Held]) -> None:
+        """Count these allocations and placements as used."""
+        for held in holdings:
             self._used.update(self._uses(held))
 
     def first_that_fits(self, choices: Iterable[_Held]) -> _Held:
-        """Take and return the first of these that has room; nothing where none has."""
+        """Take and return the first choice that fits; return (None, None) where none does."""
         for choice in choices:
             if self._has_room(choice):
                 self.take([choice])
@@ -106,12 +113,12 @@ class _Room:
         return None, None
 
     def exchange(self, given: _Held, better: _Held) -> _Held:
-        """Take `better` in the place of what was given, if it has room; return what is taken."""
+        """Replace `given` by `better` if that fits; return the one that is taken."""
         self._used.subtract(self._uses(given))
         return self.first_that_fits((better, given))
 
     def is_within(self, target: _Held, held: _Held) -> bool:
-        """Return whether what is planned uses no more than what is held, of anything."""
+        """Return whether `target` uses no more than `held` of every limit and machine."""
         most = self._uses(held)
         return all(use <= most[name] for name, use in self._uses(target).items())
 
@@ -122,7 +129,7 @@ class _Room:
         )
 
     def _uses(self, held: _Held) -> Counter[str]:
-        """Return what is used of each limit and of each machine."""
+        """Return the use of each limit and each machine, by name."""
         allocation, placement = held
         uses: Counter[str] = Counter()
         if placement is not None:
@@ -135,13 +142,13 @@ class _Room:
 
 
 def _decision(decision: Decision, job: JobSnapshot, given: _Held) -> Decision:
-    """Return the decision that gives the job what it gets in the end."""
+    """Return the decision that gives the job `given`; the reason names the boot if it differs."""
     if given == _target(decision):
         is_new = given not in ((None, None), _held(job))
         return replace(decision, release_first=decision.release_first or is_new)
     allocation, placement = given
     action = Action.WAIT if given == (None, None) else Action.HOLD
-    what = f"{action.value} {job.id}" + (
+    outcome = f"{action.value} {job.id}" + (
         "" if action is Action.WAIT else f" at {allocation or placement}"
     )
     return Decision(
@@ -149,7 +156,7 @@ def _decision(decision: Decision, job: JobSnapshot, given: _Held) -> Decision:
         action=action,
         current=job.held,
         target=allocation,
-        reason=f"{what}: {GROUND}, and nothing has happened since that is worth another",
+        reason=f"{outcome}: {GROUND}, and no event since then justifies a change",
         placement=placement,
         ground=GROUND,
     )

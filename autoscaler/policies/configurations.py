@@ -1,8 +1,8 @@
-"""Which configuration each job of a pool gets, and on which machines: one integer program.
+"""Configuration and machines of each job of a pool, by one integer program.
 
-A job may stay where it is, be given a power of two of the devices of one machine, or several
-whole machines of one kind. That so few are enough, and that what is chosen can be placed without
-two distributed jobs meeting on a machine, is of Sia (SOSP'23), section 3.3.
+A job may stay where it is, get a power of two of the devices of one machine, or get several whole
+machines of one kind. Sia (SOSP'23), section 3.3, shows that these suffice, and that they can be
+placed without two distributed jobs on one machine.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.packing import Packing, distributed
 from autoscaler.policies.pool import Pool
 
-# Nodes of branch and bound, which end the search at the same plan on any machine, and the time
-# after which it ends anyway.
+# The limit on branch-and-bound nodes gives the same plan on every machine; the limit on seconds
+# is a fallback.
 _NODES = 1000
 _MOST_SECONDS = 5.0
 _GAP = 1e-6
-# What stands is left only for what costs less by this part of it.
+# Relative reduction in cost below which the present placements are kept.
 _WORTH_CHANGING = 1e-5
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Configuration:
-    """`machines` machines of one kind with `devices` of each; a distributed job has several."""
+    """`machines` machines of one kind with `devices` used of each; one unless distributed."""
 
     machines: int
     devices: int
@@ -47,14 +47,14 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one job could be given, and what that would cost.
+    """Costs of the configurations that one job could get.
 
     Attributes:
-        job: its id.
-        held: where it is now, if it is anywhere.
-        costs: of each configuration in which it would be placed anew.
-        staying_cost: of what it holds; of no meaning where it holds nothing.
-        idle_cost: of nothing.
+        job: id of the job.
+        held: present placement; None if the job has none.
+        costs: cost of each configuration after a restart.
+        staying_cost: cost of the present placement; ignored where there is none.
+        idle_cost: cost of holding nothing.
     """
 
     job: str
@@ -66,40 +66,49 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Where each job is to be (job id -> placement); `trouble` is what the solver failed at."""
+    """Placement of each job by id; `trouble` is the solver's error, None if it succeeded."""
 
     placements: Mapping[str, Placement | None]
     trouble: str | None = None
 
 
-# A job stays where it is, is placed anew, or gets nothing.
-_Choice = Placement | Configuration | None
+# A job keeps its placement, gets a new configuration, or gets nothing.
+_ClaimChoice = Placement | Configuration | None
 
 
 def configurations(pool: Pool) -> tuple[Configuration, ...]:
-    """Powers of two of one machine's devices and whole machines, of each kind's usual size."""
+    """Return the powers of two of one machine's devices and the whole machines, of each kind.
+
+    The size of a whole machine is the most common one of its kind.
+    """
     return tuple(
-        one for kind, part in pool.by_kind().items() for one in _configurations(kind, part)
+        configuration
+        for kind, part in pool.by_kind().items()
+        for configuration in _configurations_of_kind(kind, part)
     )
 
 
-def _configurations(kind: str, part: Pool) -> Iterator[Configuration]:
-    usual = _usual_devices(part)
-    parts = sorted({1 << power for power in range(usual.bit_length())} | ({usual} - {0}))
-    whole = sum(devices >= usual > 0 for devices in part.capacity.values())
-    yield from (Configuration(1, devices, kind) for devices in parts)
-    yield from (Configuration(machines, usual, kind) for machines in range(2, whole + 1))
+def _configurations_of_kind(kind: str, part: Pool) -> Iterator[Configuration]:
+    machine_devices = _most_common_devices(part)
+    sizes = sorted(
+        {1 << power for power in range(machine_devices.bit_length())} | ({machine_devices} - {0})
+    )
+    whole_machines = sum(devices >= machine_devices > 0 for devices in part.capacity.values())
+    yield from (Configuration(1, devices, kind) for devices in sizes)
+    yield from (
+        Configuration(machines, machine_devices, kind) for machines in range(2, whole_machines + 1)
+    )
 
 
 def configuration_of(placement: Placement, pool: Pool) -> Configuration:
-    """That of a placement that was given anew."""
+    """Return the configuration of a placement on machines of one kind."""
     kind = pool.kind_of(placement)
     assert kind is not None
     return Configuration(len(placement.shares), placement.shares[0][1], kind)
 
 
 def held_in(job: JobSnapshot, pool: Pool) -> Placement | None:
-    """What a job holds, as long as the machines are there, of one kind that it may use."""
+    """Return a job's placement if its machines remain and it may use their kind; else None."""
     shares = job.placement.shares if job.placement else ()
     is_there = all(devices <= pool.capacity.get(offer, 0) for offer, devices in shares)
     is_usable = pool.kind_of(job.placement) in pool.for_job(job)
@@ -107,105 +116,121 @@ def held_in(job: JobSnapshot, pool: Pool) -> Placement | None:
 
 
 def assign(claims: Sequence[Claim], pool: Pool) -> Assignment:
-    """The choices of least cost in all; what stands, unless others are clearly better.
+    """Return the assignment of least total cost; the present one unless it is clearly cheaper.
 
-    Of jobs with equal configurations those that come first in `claims` are placed first. Never
-    fails: where the solver does, all stay, and the others get a device each while there are any.
+    Claims with equal configurations are placed in the order of `claims`. A failure of the solver
+    is reported in `trouble`: then all jobs stay, and each idle job gets a free device while there
+    are any.
     """
-    standing = _standing(claims, pool)
+    present = _present_choices(claims, pool)
     if not claims or pool.available == 0:
-        return Assignment(_placed(claims, standing, pool))
+        return Assignment(_placements(claims, present, pool))
     try:
-        best = _best(claims, pool)
+        solved = _best(claims, pool)
     except SolverError as error:
-        return Assignment(_placed(claims, _one_each(claims, standing, pool), pool), str(error))
-    cost, cost_now = _cost(claims, best), _cost(claims, standing)
+        return Assignment(
+            _placements(claims, _with_single_devices(claims, present, pool), pool), str(error)
+        )
+    cost, cost_now = _cost(claims, solved), _cost(claims, present)
     is_better = cost < cost_now - _WORTH_CHANGING * abs(cost_now)
-    return Assignment(_placed(claims, best if is_better else standing, pool))
+    return Assignment(_placements(claims, solved if is_better else present, pool))
 
 
-def _usual_devices(pool: Pool) -> int:
-    """What most machines have; 0 where none has any."""
+def _most_common_devices(pool: Pool) -> int:
+    """Return the most common number of devices of a machine; 0 if no machine has any."""
     sizes = Counter(devices for devices in pool.capacity.values() if devices > 0)
     return max(sizes, key=lambda devices: (sizes[devices], devices), default=0)
 
 
-def _cost(claims: Sequence[Claim], choices: Sequence[_Choice]) -> float:
+def _cost(claims: Sequence[Claim], choices: Sequence[_ClaimChoice]) -> float:
+    """Return the total cost of the choices."""
     return sum(_cost_of(claim, choice) for claim, choice in zip(claims, choices, strict=True))
 
 
-def _cost_of(claim: Claim, choice: _Choice) -> float:
+def _cost_of(claim: Claim, choice: _ClaimChoice) -> float:
     if choice is None:
         return claim.idle_cost
     return claim.staying_cost if isinstance(choice, Placement) else claim.costs[choice]
 
 
-def _standing(claims: Sequence[Claim], pool: Pool) -> list[_Choice]:
-    """What each job holds, as far as that is there and distributed jobs are apart."""
+def _present_choices(claims: Sequence[Claim], pool: Pool) -> list[_ClaimChoice]:
+    """Return each job's placement if it still fits and keeps distributed jobs apart; else None."""
     packing = Packing(pool.capacity)
-    found: list[_Choice] = []
+    choices: list[_ClaimChoice] = []
     for claim in claims:
         held = claim.held
         stays = held is not None and packing.has_room(held) and packing.keeps_apart(held)
         packing.take(held if stays else None)
-        found.append(held if stays else None)
-    return found
+        choices.append(held if stays else None)
+    return choices
 
 
-def _one_each(claims: Sequence[Claim], standing: Sequence[_Choice], pool: Pool) -> list[_Choice]:
-    left = {kind: part.available for kind, part in pool.by_kind().items()}
-    for choice in standing:
+def _with_single_devices(
+    claims: Sequence[Claim], present: Sequence[_ClaimChoice], pool: Pool
+) -> list[_ClaimChoice]:
+    """Return the present choices, with one device for each idle job while there are free ones."""
+    free = {kind: part.available for kind, part in pool.by_kind().items()}
+    for choice in present:
         kind = pool.kind_of(choice) if isinstance(choice, Placement) else None
         if isinstance(choice, Placement) and kind is not None:
-            left[kind] -= choice.devices
-    found: list[_Choice] = []
-    for claim, choice in zip(claims, standing, strict=True):
-        ones = [one for one in claim.costs if one.total == 1 and left[one.kind] > 0]
-        if choice is None and ones:
-            choice = min(ones, key=lambda one: claim.costs[one])
-            left[choice.kind] -= 1
-        found.append(choice)
-    return found
+            free[kind] -= choice.devices
+    choices: list[_ClaimChoice] = []
+    for claim, choice in zip(claims, present, strict=True):
+        single_devices = [
+            configuration
+            for configuration in claim.costs
+            if configuration.total == 1 and free[configuration.kind] > 0
+        ]
+        if choice is None and single_devices:
+            choice = min(single_devices, key=lambda configuration: claim.costs[configuration])
+            free[choice.kind] -= 1
+        choices.append(choice)
+    return choices
 
 
-def _best(claims: Sequence[Claim], pool: Pool) -> list[_Choice]:
-    """The choices of least cost.
+def _best(claims: Sequence[Claim], pool: Pool) -> list[_ClaimChoice]:
+    """Return the choice of each claim at the least total cost.
 
-    The devices of each machine bear those that stay there and what is put there anew: so many
-    parts of each size, and at most one distributed job.
+    The devices of each machine cover the jobs that stay there and the parts for new
+    configurations. A machine has at most one distributed job.
 
     Raises:
-        SolverError: none were found.
+        SolverError: the solver finds no solution.
     """
     program = _Program()
-    rows = _rows(program, pool)
-    meaning: dict[int, tuple[int, _Choice]] = {}
-    for turn, claim in enumerate(claims):
-        once = program.row(1, 1)
-        meaning[program.column(claim.idle_cost, 1, {once: 1})] = turn, None
-        for one, cost in claim.costs.items():
-            row, number_of = rows.wanted(one)
-            taken = {row: number_of}
-            meaning[program.column(cost, 1, {once: 1} | taken)] = turn, one
+    rows = _program_rows(program, pool)
+    choice_of_column: dict[int, tuple[int, _ClaimChoice]] = {}
+    for index, claim in enumerate(claims):
+        one_choice_row = program.row(1, 1)
+        choice_of_column[program.column(claim.idle_cost, 1, {one_choice_row: 1})] = index, None
+        for configuration, cost in claim.costs.items():
+            row, units = rows.wanted(configuration)
+            entries = {row: units}
+            choice_of_column[program.column(cost, 1, {one_choice_row: 1} | entries)] = (
+                index,
+                configuration,
+            )
         if claim.held is not None and rows.room.keys() >= dict(claim.held.shares).keys():
-            taken = {rows.room[offer]: devices for offer, devices in claim.held.shares}
-            taken |= {rows.apart[offer]: 1 for offer in distributed(claim.held)}
-            column = program.column(claim.staying_cost, 1, {once: 1} | taken)
-            meaning[column] = turn, claim.held
+            entries = {rows.room[offer]: devices for offer, devices in claim.held.shares}
+            entries |= {rows.apart[offer]: 1 for offer in distributed(claim.held)}
+            column = program.column(claim.staying_cost, 1, {one_choice_row: 1} | entries)
+            choice_of_column[column] = index, claim.held
     solution = program.solution()
-    chosen = dict(meaning[column] for column in meaning if solution[column] > 0.5)
-    return [chosen[turn] for turn in range(len(claims))]
+    chosen = dict(
+        choice_of_column[column] for column in choice_of_column if solution[column] > 0.5
+    )
+    return [chosen[index] for index in range(len(claims))]
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Where the program counts what is taken.
+    """Row indices of the constraints of the integer program.
 
     Attributes:
-        room: the devices of each machine.
-        apart: the distributed jobs of each machine.
-        parts: parts of machines that are wanted beyond those there are, of each size.
-        spans: whole machines of each kind that distributed jobs want beyond those there are.
+        room: devices used of each machine, by offer id.
+        apart: distributed jobs of each machine, by offer id.
+        parts: parts wanted less parts cut from machines, by configuration of one machine.
+        spans: whole machines that distributed jobs want less those provided, by kind.
     """
 
     room: Mapping[str, int]
@@ -213,28 +238,38 @@ class _Rows:
     parts: Mapping[Configuration, int]
     spans: Mapping[str, int]
 
-    def wanted(self, one: Configuration) -> tuple[int, int]:
-        """The row in which a configuration counts, and as how many there."""
-        return (self.parts[one], 1) if one.machines == 1 else (self.spans[one.kind], one.machines)
+    def wanted(self, configuration: Configuration) -> tuple[int, int]:
+        """Return the row in which a configuration counts, and its number of units there."""
+        return (
+            (self.parts[configuration], 1)
+            if configuration.machines == 1
+            else (self.spans[configuration.kind], configuration.machines)
+        )
 
 
-def _rows(program: _Program, pool: Pool) -> _Rows:
-    """The rows of a pool, with the parts that its machines could be cut into as columns."""
+def _program_rows(program: _Program, pool: Pool) -> _Rows:
+    """Add the rows of a pool and the columns of the parts its machines can be cut into."""
     rows = _Rows(
         room={offer: program.row(-np.inf, devices) for offer, devices in pool.capacity.items()},
         apart={offer: program.row(-np.inf, 1) for offer in pool.capacity},
-        parts={one: program.row(-np.inf, 0) for one in configurations(pool) if one.machines == 1},
+        parts={
+            configuration: program.row(-np.inf, 0)
+            for configuration in configurations(pool)
+            if configuration.machines == 1
+        },
         spans={kind: program.row(-np.inf, 0) for kind in pool.by_kind()},
     )
     for kind, part in pool.by_kind().items():
         for offer, devices in part.capacity.items():
-            _cut(program, rows, _Machine(kind, rows.room[offer], rows.apart[offer], devices), part)
+            _add_machine_columns(
+                program, rows, _Machine(kind, rows.room[offer], rows.apart[offer], devices), part
+            )
     return rows
 
 
 @dataclass(frozen=True, slots=True)
 class _Machine:
-    """One machine in the program: its kind, its rows, its devices."""
+    """One machine in the program: its kind, its rows and its devices."""
 
     kind: str
     room: int
@@ -242,57 +277,59 @@ class _Machine:
     devices: int
 
 
-def _cut(program: _Program, rows: _Rows, machine: _Machine, part: Pool) -> None:
-    """Columns of the parts that a machine could be cut into, and of all of it."""
-    for one, row in rows.parts.items():
-        if one.kind == machine.kind:
-            most = machine.devices // one.devices
-            program.column(0.0, most, {row: -1, machine.room: one.devices})
-    usual = _usual_devices(part)
-    if machine.devices >= usual:
+def _add_machine_columns(program: _Program, rows: _Rows, machine: _Machine, part: Pool) -> None:
+    """Add columns for the parts that a machine can be cut into, and for the whole machine."""
+    for configuration, row in rows.parts.items():
+        if configuration.kind == machine.kind:
+            most_parts = machine.devices // configuration.devices
+            program.column(0.0, most_parts, {row: -1, machine.room: configuration.devices})
+    whole_machine_devices = _most_common_devices(part)
+    if machine.devices >= whole_machine_devices:
         spans = rows.spans[machine.kind]
-        program.column(0.0, 1, {spans: -1, machine.room: usual, machine.apart: 1})
+        program.column(0.0, 1, {spans: -1, machine.room: whole_machine_devices, machine.apart: 1})
 
 
-def _placed(
-    claims: Sequence[Claim], choices: Sequence[_Choice], pool: Pool
+def _placements(
+    claims: Sequence[Claim], choices: Sequence[_ClaimChoice], pool: Pool
 ) -> dict[str, Placement | None]:
-    """Where each choice is, the largest first, each where least is left over.
+    """Return the placement of each choice, largest first, each on the machines with least room.
 
-    With machines that have the usual number of devices, or a power of two of them, what the
-    program found room for has room here; on others a job may have to wait.
+    Every choice of the program fits on machines with the usual number of devices or a power of two
+    of them. On other machines a job may stay without a placement.
     """
     packing, parts = Packing(pool.capacity), pool.by_kind()
-    found: dict[str, Placement | None] = {claim.job: None for claim in claims}
-    anew: list[tuple[Configuration, str]] = []
+    placements: dict[str, Placement | None] = {claim.job: None for claim in claims}
+    to_place: list[tuple[Configuration, str]] = []
     for claim, choice in zip(claims, choices, strict=True):
         if isinstance(choice, Placement):
             packing.take(choice)
-            found[claim.job] = choice
+            placements[claim.job] = choice
         elif choice is not None:
-            anew.append((choice, claim.job))
-    for one, job in sorted(anew, key=lambda each: each[0], reverse=True):
-        found[job] = packing.tightest(one.machines, one.devices, parts[one.kind].capacity)
-        packing.take(found[job])
-    return found
+            to_place.append((choice, claim.job))
+    for configuration, job in sorted(to_place, key=lambda entry: entry[0], reverse=True):
+        placements[job] = packing.tightest(
+            configuration.machines, configuration.devices, parts[configuration.kind].capacity
+        )
+        packing.take(placements[job])
+    return placements
 
 
 class _Program:
-    """An integer program of least cost, put together by rows and columns."""
+    """Integer program of least cost, built row by row and column by column."""
 
     def __init__(self) -> None:
         self._costs: list[float] = []
         self._most: list[int] = []
-        self._rows: list[tuple[float, float]] = []
+        self._program_rows: list[tuple[float, float]] = []
         self._entries: list[tuple[int, int, int]] = []
 
     def row(self, least: float, most: float) -> int:
-        """A sum that is to lie between these."""
-        self._rows.append((least, most))
-        return len(self._rows) - 1
+        """Add a constraint with bounds `least` and `most`; return its index."""
+        self._program_rows.append((least, most))
+        return len(self._program_rows) - 1
 
     def column(self, cost: float, most: int, factors: Mapping[int, int]) -> int:
-        """A whole number from 0 to `most`, with its factors by row."""
+        """Add an integer variable from 0 to `most`, coefficients by row; return its index."""
         column = len(self._costs)
         self._costs.append(cost)
         self._most.append(most)
@@ -300,22 +337,22 @@ class _Program:
         return column
 
     def solution(self) -> FloatArray:
-        """The numbers of least cost.
+        """Return the values of least total cost, one for each column.
 
         Raises:
-            SolverError: none were found.
+            SolverError: the solver finds no solution.
         """
         rows, columns, factors = np.array(self._entries).T
         matrix = csr_array((factors.astype(np.float64), (rows, columns)))
-        least, most = np.array(self._rows).T
-        found = milp(
+        least, most = np.array(self._program_rows).T
+        result = milp(
             np.array(self._costs),
             integrality=np.ones(len(self._costs), dtype=np.int64),
             bounds=Bounds(0.0, np.array(self._most)),
             constraints=LinearConstraint(matrix, least, most),
             options={"time_limit": _MOST_SECONDS, "node_limit": _NODES, "mip_rel_gap": _GAP},
         )
-        if found.x is None:
-            raise SolverError(f"branch and bound found nothing: {found.message}")
-        solution: FloatArray = found.x
+        if result.x is None:
+            raise SolverError(f"branch and bound found no solution: {result.message}")
+        solution: FloatArray = result.x
         return solution

@@ -1,4 +1,4 @@
-"""Who got what another job wished for, and at which bids."""
+"""Rivals for scarce limits: which job got the capacity that another job wanted, at which bid."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autoscaler.goodput.throughput import FloatArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Holding:
-    """What each of n jobs would have: its value, $ per second, (n,), and what it uses, (R, n)."""
+    """Allocations of n jobs: value in $ per second, (n,), and use of each of R limits, (R, n)."""
 
     value: FloatArray
     uses: FloatArray
@@ -24,10 +24,16 @@ class Holding:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Standings:
-    """How n jobs stand that compete: what each holds, is given and wished; nothing uses nothing.
+    """Held, given and wished allocations of n competing jobs.
 
-    `weights` are (n,), and so is the value of holding `nothing`; who `wishes` nothing, (n,), can't
-    be kept from it.
+    Attributes:
+        jobs: ids of the n jobs.
+        weights: weight of each job, (n,).
+        nothing: value of holding nothing, $ per second, (n,); it uses no limit.
+        held: present allocations.
+        given: allocations of the plan.
+        wished: allocations that each job would have without competition.
+        wishes: whether each job wishes any allocation, (n,).
     """
 
     jobs: Sequence[str]
@@ -40,15 +46,23 @@ class Standings:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rivals:
-    """Of one limit, (bid, job) of those given more of it, the highest two bids, and of those that
-    hold some, the lowest two: the first of them that is another is a job's rival."""
+class _RankedRivals:
+    """Candidate rivals on one limit, as (bid, job index), at most two of each sort.
+
+    Attributes:
+        takers: jobs that the plan gives more of the limit, highest bid first.
+        holders: jobs that keep some of the limit, lowest bid first.
+    """
 
     takers: Sequence[tuple[float, int]]
     holders: Sequence[tuple[float, int]]
 
     def of(self, job: int) -> tuple[int | None, float, bool]:
-        """Who was given more at the highest bid, or else holds it at the lowest."""
+        """Return the rival of a job, its bid and whether it was given more.
+
+        The rival is the highest-bidding other taker, or else the lowest-bidding other holder; None
+        if there is none.
+        """
         for ranked, took_it in ((self.takers, True), (self.holders, False)):
             for bid, rival in ranked:
                 if rival != job:
@@ -57,18 +71,15 @@ class _Rivals:
 
 
 class Contests:
-    """Why a sharing gave jobs less than they wished; what all were given is looked at once."""
+    """Reasons why a sharing gave jobs less than they wished, from arrays over all jobs."""
 
     def __init__(self, standings: Standings, limits: Sequence[Limit], prices: FloatArray) -> None:
-        self._all, self._limits, self._prices = standings, limits, prices
-        self._rivals: dict[int, _Rivals] = {}
+        self._standings, self._limits, self._prices = standings, limits, prices
+        self._rivals: dict[int, _RankedRivals] = {}
         self._index = {job: index for index, job in enumerate(standings.jobs)}
 
     def over(self, job: str) -> Contest | None:
-        """The limit for which this job has less than it wished, and its rival there.
-
-        None where it has its wish, or no limit keeps it from it.
-        """
+        """Return the limit that keeps the job from its wish, and its rival; None if none does."""
         index = self._index.get(job)
         limit = -1 if index is None else self._limit_of[index]
         if index is None or limit < 0:
@@ -76,11 +87,11 @@ class Contests:
         if limit not in self._rivals:
             self._rivals[limit] = self._rivals_over(limit)
         rival, bid, took_it = self._rivals[limit].of(index)
-        every = self._all
+        standings = self._standings
         return Contest(
             limit=self._limits[limit],
-            own_usd_per_second=self._own_of[index],
-            rival=None if rival is None else every.jobs[rival],
+            own_usd_per_second=self._unit_value_of[index],
+            rival=None if rival is None else standings.jobs[rival],
             rival_usd_per_second=bid,
             took_it=took_it,
             own_weight=self._weight_of[index],
@@ -89,58 +100,63 @@ class Contests:
 
     @cached_property
     def _limit_of(self) -> list[int]:
-        limits: list[int] = self._decisive.tolist()
+        limits: list[int] = self._binding_limit.tolist()
         return limits
 
     @cached_property
-    def _own_of(self) -> list[float]:
-        worth: list[float] = self._own.tolist()
+    def _unit_value_of(self) -> list[float]:
+        worth: list[float] = self._unit_value.tolist()
         return worth
 
     @cached_property
     def _weight_of(self) -> list[float]:
-        weights: list[float] = self._all.weights.tolist()
+        weights: list[float] = self._standings.weights.tolist()
         return weights
 
     @cached_property
-    def _decisive(self) -> IntArray:
-        """The limit of the highest price among those of which the wish would use more, or -1."""
-        every = self._all
-        more = (every.wished.uses > every.given.uses) & every.wishes
-        if not len(more):
-            return np.full(len(every.jobs), -1)
-        price = np.where(more, self._prices[:, None], -np.inf)
-        return np.where(more.any(axis=0), price.argmax(axis=0), -1)
+    def _binding_limit(self) -> IntArray:
+        """Return the dearest limit of which the wish needs more than is given, or -1, (n,)."""
+        standings = self._standings
+        needs_more = (standings.wished.uses > standings.given.uses) & standings.wishes
+        if not len(needs_more):
+            return np.full(len(standings.jobs), -1)
+        price = np.where(needs_more, self._prices[:, None], -np.inf)
+        return np.where(needs_more.any(axis=0), price.argmax(axis=0), -1)
 
     @cached_property
-    def _own(self) -> FloatArray:
-        """What a unit of the decisive limit is worth to each job, weighted, (n,)."""
-        every = self._all
-        limit, job = np.maximum(self._decisive, 0), np.arange(len(every.jobs))
-        shrinks = every.held.uses[limit, job] > every.given.uses[limit, job]
-        missed = Holding(
-            np.where(shrinks, every.held.value, every.wished.value),
-            np.where(shrinks, every.held.uses, every.wished.uses),
+    def _unit_value(self) -> FloatArray:
+        """Return the weighted value per unit of the binding limit, $ per second, (n,)."""
+        standings = self._standings
+        limit, job = np.maximum(self._binding_limit, 0), np.arange(len(standings.jobs))
+        is_shrunk = standings.held.uses[limit, job] > standings.given.uses[limit, job]
+        missed_holding = Holding(
+            np.where(is_shrunk, standings.held.value, standings.wished.value),
+            np.where(is_shrunk, standings.held.uses, standings.wished.uses),
         )
-        return self._per_unit(every.given, missed)[limit, job]
+        return self._gain_per_unit(standings.given, missed_holding)[limit, job]
 
-    def _per_unit(self, less: Holding, more: Holding) -> FloatArray:
-        """$ per second, weighted, for each unit that `more` uses beyond `less`, (R, n); or 0."""
+    def _gain_per_unit(self, less: Holding, more: Holding) -> FloatArray:
+        """Return the weighted gain per unit that `more` uses beyond `less`, $ per second, (R, n).
+
+        Entries without additional use are 0.
+        """
         units = more.uses - less.uses
-        worth = self._all.weights * (more.value - less.value)
-        found = np.maximum(worth / np.where(units > 0, units, 1.0), 0.0)
-        return np.where(units > 0, found, 0.0)
+        weighted_gain = self._standings.weights * (more.value - less.value)
+        gain = np.maximum(weighted_gain / np.where(units > 0, units, 1.0), 0.0)
+        return np.where(units > 0, gain, 0.0)
 
-    def _rivals_over(self, limit: int) -> _Rivals:
-        every = self._all
-        given, held = every.given.uses[limit], every.held.uses[limit]
-        nothing = Holding(every.nothing, np.zeros_like(every.given.uses))
-        took = self._per_unit(every.held, every.given)[limit]
-        holds = self._per_unit(nothing, every.given)[limit]
+    def _rivals_over(self, limit: int) -> _RankedRivals:
+        """Return the ranked rivals on one limit."""
+        standings = self._standings
+        given, held = standings.given.uses[limit], standings.held.uses[limit]
+        nothing = Holding(standings.nothing, np.zeros_like(standings.given.uses))
+        taker_bid = self._gain_per_unit(standings.held, standings.given)[limit]
+        holder_bid = self._gain_per_unit(nothing, standings.given)[limit]
         (takers,) = np.nonzero(given > held)
         (holders,) = np.nonzero((given > 0) & ~(given > held))
-        best = takers[np.lexsort((-takers, -took[takers]))[:2]].tolist()
-        least = holders[np.lexsort((holders, holds[holders]))[:2]].tolist()
-        return _Rivals(
-            [(float(took[job]), job) for job in best], [(float(holds[job]), job) for job in least]
+        highest = takers[np.lexsort((-takers, -taker_bid[takers]))[:2]].tolist()
+        lowest = holders[np.lexsort((holders, holder_bid[holders]))[:2]].tolist()
+        return _RankedRivals(
+            [(float(taker_bid[job]), job) for job in highest],
+            [(float(holder_bid[job]), job) for job in lowest],
         )

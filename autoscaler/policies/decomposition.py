@@ -1,9 +1,9 @@
-"""One allocation for each of very many jobs within shared limits, by prices of the limits.
+"""Allocations of very many jobs within shared limits, by prices of the limits.
 
-At given prices each job takes what is worth most to it beyond what it pays: the sum of that and
-of the limits' worth is a bound on every plan (Lagrange; Everett 1963). The prices of the least
-bound come by cutting planes (Kelley 1960). What all take at prices a little higher has room, and
-what is left over is filled up by worth.
+At given prices each job takes the allocation of the highest value net of its price. The sum of
+these net values and of the limits' capacity at its prices bounds the value of every plan
+(Lagrange; Everett 1963). Cutting planes find the prices of the least bound (Kelley 1960). Prices
+are then raised until all takes fit; the remaining capacity is filled greedily by value.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from autoscaler.economics.many_fluid import starts
 from autoscaler.economics.supply import BoolArray, IntArray, fits
 from autoscaler.goodput.throughput import FloatArray
 
-# Prices are looked for until the bound is known to this share.
+# Relative precision of the bound at which the search for prices ends.
 _PRECISION = 1e-5
 _MOST_CUTS = 200
-# By how much prices are raised, over and over, until what all take has room.
+# Relative raises of the prices, tried in turn until the allocations of all jobs fit.
 _RAISES = (0.0, *(1e-6 * 2.0 ** np.arange(32)))
 _MOST_FILLINGS = 60
 _LEAST_GAIN = 1e-9
@@ -30,13 +30,13 @@ _LEAST_GAIN = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """The D allocations that n jobs bid for, those of each together, of equals the first stands.
+    """The D allocations that n jobs bid for, grouped by job; the first of equal ones is preferred.
 
     Attributes:
-        job: whose each is, rising, (D,).
-        value: what it adds to holding nothing, $ per second, (D,); above 0.
-        uses: what it takes of each limit, (R, D); no more than there is by itself.
-        room: of each limit, (R,).
+        job: index of the job of each allocation, ascending, (D,).
+        value: value over holding nothing, $ per second, (D,); above 0.
+        uses: use of each limit, (R, D); at most `room`.
+        room: capacity of each limit, (R,).
     """
 
     job: IntArray
@@ -46,24 +46,24 @@ class Columns:
 
     @cached_property
     def first(self) -> IntArray:
-        """Where the columns of each job that has any begin."""
+        """Index of the first column of each job that has any."""
         return starts(self.job)
 
     @cached_property
     def counts(self) -> IntArray:
-        """How many columns each of those jobs has."""
+        """Number of columns of each job that has any."""
         return np.diff(self.first, append=len(self.job))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Division:
-    """What the jobs get.
+    """Allocations of the jobs, and how good they are.
 
     Attributes:
-        chosen: the columns that are taken, one of a job at most.
-        prices: of each limit, $ per second of a unit, (R,).
-        gap: how far this may be from the best, $ per second.
-        trouble: what the solver failed at, if it did.
+        chosen: indices of the columns taken, at most one of each job.
+        prices: price of a unit of each limit, $ per second, (R,).
+        gap: upper bound on the distance to the best value, $ per second.
+        trouble: error of the solver; None if it succeeded.
     """
 
     chosen: IntArray
@@ -73,24 +73,27 @@ class Division:
 
 
 def divide(columns: Columns) -> Division:
-    """About the most value in all; never fails: without prices it is filled up by worth alone."""
+    """Return allocations of nearly the greatest total value.
+
+    Nothing is raised: if the solver finds no prices, the capacity is filled greedily by value.
+    """
     prices, trouble = np.zeros(len(columns.room)), None
     if not len(columns.job):
         return Division(np.empty(0, dtype=np.int64), prices, 0.0)
     try:
-        prices, bound = _least_bound(columns)
-        taken = _within(columns, prices)
+        prices, bound = _prices_of_least_bound(columns)
+        taken = _takes_that_fit(columns, prices)
     except SolverError as error:
         trouble = str(error)
-        bound = _Taking(columns, prices).worth
+        bound = _PricedTakes(columns, prices).worth
         taken = np.empty(0, dtype=np.int64)
-    chosen = _filled(columns, taken, prices)
+    chosen = _filled_greedily(columns, taken, prices)
     gap = max(bound - float(columns.value[chosen].sum()), 0.0)
     return Division(chosen, prices, gap, trouble)
 
 
-class _Taking:
-    """What each job takes at given prices; `worth` is what all is worth to them beyond those."""
+class _PricedTakes:
+    """Column that each job takes at given prices; `worth` is the total value net of prices."""
 
     def __init__(self, columns: Columns, prices: FloatArray) -> None:
         left = columns.value - prices @ columns.uses
@@ -101,89 +104,95 @@ class _Taking:
         self.uses: FloatArray = columns.uses[:, self.chosen].sum(axis=1)
 
 
-def _least_bound(columns: Columns) -> tuple[FloatArray, float]:
-    """Prices at which the bound is about the least, and that bound."""
+def _prices_of_least_bound(columns: Columns) -> tuple[FloatArray, float]:
+    """Return prices at which the bound is nearly the least, and the bound in $ per second."""
     room = columns.room
-    binding = ~fits(_largest(columns).sum(axis=1), room)
-    dearest = _dearest(columns)
+    binding = ~fits(_largest_uses(columns).sum(axis=1), room)
+    prohibitive = _prohibitive_prices(columns)
     prices = np.zeros(len(room))
-    best, bound = prices, np.inf
+    best_prices, bound = prices, np.inf
     slopes: list[FloatArray] = []
     heights: list[float] = []
     for _ in range(_MOST_CUTS):
-        taking = _Taking(columns, prices)
+        taking = _PricedTakes(columns, prices)
         height = taking.worth + float(prices @ room)
         if height < bound:
-            best, bound = prices, height
+            best_prices, bound = prices, height
         slope = room - taking.uses
         slopes.append(slope)
         heights.append(height - float(slope @ prices))
         prices, least = _lowest(
-            np.array(slopes), np.array(heights), np.where(binding, dearest, 0.0)
+            np.array(slopes), np.array(heights), np.where(binding, prohibitive, 0.0)
         )
         if bound - least <= _PRECISION * bound:
             break
-    return best, bound
+    return best_prices, bound
 
 
 def _lowest(slopes: FloatArray, heights: FloatArray, most: FloatArray) -> tuple[FloatArray, float]:
-    """Where the highest of planes is the lowest, within [0, most], and how high it is there."""
-    (open_to,) = np.nonzero(most > 0)
-    if len(open_to) == 1:
+    """Return the minimum, within [0, most], of the highest of the planes, and its height.
+
+    Raises:
+        SolverError: the linear program fails.
+    """
+    (dimensions,) = np.nonzero(most > 0)
+    if len(dimensions) == 1:
         prices = np.zeros(len(most))
-        at = int(open_to[0])
-        prices[at], height = _lowest_of_lines(slopes[:, at], heights, float(most[at]))
+        dimension = int(dimensions[0])
+        prices[dimension], height = _minimise_lines(
+            slopes[:, dimension], heights, float(most[dimension])
+        )
         return prices, height
     scale = max(float(np.abs(heights).max()), 1e-300)
     unit = np.maximum(most, 1e-300)
     matrix = np.column_stack([slopes * unit / scale, -np.ones(len(slopes))])
-    found = linprog(
+    result = linprog(
         np.append(np.zeros(len(most)), 1.0),
         A_ub=matrix,
         b_ub=-heights / scale,
-        bounds=[*((0.0, 1.0 if each > 0 else 0.0) for each in most), (None, None)],
+        bounds=[*((0.0, 1.0 if limit > 0 else 0.0) for limit in most), (None, None)],
     )
-    if found.status != 0 or found.x is None:
-        raise SolverError(f"the prices of the limits were not found: {found.message}")
-    return found.x[:-1] * unit, float(found.x[-1]) * scale
+    if result.status != 0 or result.x is None:
+        raise SolverError(f"the prices of the limits were not found: {result.message}")
+    return result.x[:-1] * unit, float(result.x[-1]) * scale
 
 
-def _lowest_of_lines(slopes: FloatArray, heights: FloatArray, most: float) -> tuple[float, float]:
-    """The same of one price: at an end, or where two of the lines cross."""
-    one, other = np.triu_indices(len(slopes), 1)
-    apart = slopes[one] - slopes[other]
-    crosses = apart != 0
-    crossings = (heights[other] - heights[one])[crosses] / apart[crosses]
+def _minimise_lines(slopes: FloatArray, heights: FloatArray, most: float) -> tuple[float, float]:
+    """Return the minimum for one price: at an end, or where two lines cross."""
+    first, second = np.triu_indices(len(slopes), 1)
+    slope_difference = slopes[first] - slopes[second]
+    crosses = slope_difference != 0
+    crossings = (heights[second] - heights[first])[crosses] / slope_difference[crosses]
     prices = np.concatenate([[0.0, most], np.clip(crossings, 0.0, most)])
     highest = (heights[:, None] + slopes[:, None] * prices).max(axis=0)
     best = int(highest.argmin())
     return float(prices[best]), float(highest[best])
 
 
-def _largest(columns: Columns) -> FloatArray:
-    """The most that each job might take of each limit, (R, n)."""
+def _largest_uses(columns: Columns) -> FloatArray:
+    """Return the most that each job might use of each limit, (R, n)."""
     return np.maximum.reduceat(columns.uses, columns.first, axis=1)
 
 
-def _dearest(columns: Columns) -> FloatArray:
-    """A price of each limit at which nobody would take any of it, (R,)."""
+def _prohibitive_prices(columns: Columns) -> FloatArray:
+    """Return a price of each limit at which no job uses any of it, (R,)."""
     used = columns.uses > 0
     density = np.where(used, columns.value / np.where(used, columns.uses, 1.0), 0.0)
-    dearest: FloatArray = 1.01 * density.max(axis=1)
-    return dearest
+    prices: FloatArray = 1.01 * density.max(axis=1)
+    return prices
 
 
-def _within(columns: Columns, prices: FloatArray) -> IntArray:
-    """What is taken at the least prices above these at which it has room, of those looked at."""
+def _takes_that_fit(columns: Columns, prices: FloatArray) -> IntArray:
+    """Return the columns taken at the lowest of the raised prices at which all fit."""
     for raised in _RAISES:
-        taking = _Taking(columns, prices * (1.0 + raised))
+        taking = _PricedTakes(columns, prices * (1.0 + raised))
         if fits(taking.uses, columns.room).all():
             return taking.chosen
     return np.empty(0, dtype=np.int64)
 
 
-def _filled(columns: Columns, taken: IntArray, prices: FloatArray) -> IntArray:
-    """Give the room that is left to who gains most for it, as many at a time as it bears."""
+def _filled_greedily(columns: Columns, taken: IntArray, prices: FloatArray) -> IntArray:
+    """Return the columns after filling the remaining capacity, most value per use first."""
     weights = np.where(prices > 0, prices, 1e-9 / np.maximum(columns.room, 1e-12))
     now = np.full(int(columns.job[-1]) + 1, -1)
     now[columns.job[taken]] = taken
@@ -213,5 +222,5 @@ def _filled(columns: Columns, taken: IntArray, prices: FloatArray) -> IntArray:
 
 
 def useful(value: FloatArray, uses: FloatArray, room: FloatArray) -> BoolArray:
-    """Which allocations are worth anything and are no more than there is, (D,)."""
+    """Return which allocations fit by themselves and are worth more than nothing, (D,)."""
     return np.asarray(fits(uses, room).all(axis=0) & (value > 0))

@@ -1,8 +1,8 @@
-"""Dominant resource fairness: one device at a time to whoever has the least. A fixed pool.
+"""Dominant resource fairness on a fixed pool: one device at a time to the lowest share.
 
 Source: Ghodsi et al., "Dominant Resource Fairness" (NSDI'11), section 4.1, progressive filling.
-The resources are the kinds of device, and a task is one device. On one kind it comes to max-min
-fairness.
+The resources are the kinds of device, and a task is one device. With one kind the result is
+max-min fair.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ from autoscaler.policies.pool_bounds import stages_of
 
 @dataclass(frozen=True, slots=True)
 class DrfParameters:
-    """`weighted`: a share counts as by the job's weight (section 4.3)."""
+    """Parameters of dominant resource fairness.
+
+    Attributes:
+        weighted: whether a job's share is divided by its weight (section 4.3).
+    """
 
     weighted: bool = True
 
@@ -37,11 +41,11 @@ _DEFAULTS = DrfParameters()
 
 
 class DrfPolicy:
-    """The lowest dominant share is given the next device, up to what each job asked for.
+    """Progressive filling: the lowest dominant share gets the next device, up to each request.
 
-    A job's dominant share is that of all devices of its kind that it has. It has devices of one
-    kind at a time, so it has one resource, which is dominant: the kind that it holds, or of which
-    most is left. Equal shares go by submission.
+    A job's dominant share is its fraction of all devices of its kind. A job has devices of one
+    kind at a time, so that kind is its only and dominant resource: the kind that it holds, or the
+    one with the most devices left. Equal shares are served in the order of submission.
     """
 
     adapts_batch = False
@@ -51,31 +55,32 @@ class DrfPolicy:
         self._parameters = parameters
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """As `Policy.plan`."""
+        """Plan all jobs of the snapshot; see `Policy.plan`."""
         pool = pool_of(snapshot)
         queue = by_submission(snapshot.jobs)
         turns = Turns(pool, queue)
         kinds = {job.id: turns.take(job, 1) for job in queue}
-        sizes = self._filled(queue, kinds, pool)
+        sizes = self._progressive_filling(queue, kinds, pool)
         grants = {}
         for job in queue:
             kind, size = kinds[job.id], sizes[job.id]
             share = size / pool.by_kind()[kind].devices if kind is not None else 0.0
-            why = f"{percent(share)} of these devices; {requested(job, pool)} asked for"
-            grants[job.id] = Grant(size, why, kind)
+            reason = f"{percent(share)} of these devices; {requested(job, pool)} asked for"
+            grants[job.id] = Grant(size, reason, kind)
         smallest_first = sorted(queue, key=lambda job: sizes[job.id])
         return plan_of(snapshot, pool, smallest_first, grants)
 
-    def _filled(
+    def _progressive_filling(
         self, queue: Sequence[JobSnapshot], kinds: Mapping[str, str | None], pool: Pool
     ) -> dict[str, int]:
+        """Return devices by job id."""
         parts = pool.by_kind()
         left = {kind: part.available for kind, part in parts.items()}
         sizes = dict.fromkeys((job.id for job in queue), 0)
-        heap = [(0.0, turn) for turn in range(len(queue))]
+        heap = [(0.0, index) for index in range(len(queue))]
         while heap:
-            _, turn = heappop(heap)
-            job, kind = queue[turn], kinds[queue[turn].id]
+            _, index = heappop(heap)
+            job, kind = queue[index], kinds[queue[index].id]
             if kind is None:
                 continue
             replica, most = stages_of(job), min(requested(job, pool), parts[kind].most_of(job))
@@ -84,5 +89,5 @@ class DrfPolicy:
             left[kind] -= replica
             sizes[job.id] += replica
             weight = job.weight if self._parameters.weighted else 1.0
-            heappush(heap, (sizes[job.id] / parts[kind].devices / weight, turn))
+            heappush(heap, (sizes[job.id] / parts[kind].devices / weight, index))
         return sizes

@@ -1,4 +1,4 @@
-"""First come, first served on a fixed pool; nobody is interrupted."""
+"""First come, first served on a fixed pool, without preemption."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from autoscaler.policies.pool import Grant, by_submission, gangs, plan_of, pool_
 
 @dataclass(frozen=True, slots=True)
 class FifoParameters:
-    """`backfill`: a job that fits may start before an earlier one that does not."""
+    """Parameters of first come, first served.
+
+    Attributes:
+        backfill: whether a job that fits may start before an earlier one that does not.
+    """
 
     backfill: bool = False
 
@@ -20,7 +24,7 @@ _DEFAULTS = FifoParameters()
 
 
 class FifoPolicy:
-    """Each job gets what it asked for, in the order of submission, until it ends."""
+    """Each job gets the devices it asked for, in the order of submission, until it ends."""
 
     adapts_batch = False
     only_on = "pool"
@@ -29,7 +33,7 @@ class FifoPolicy:
         self._parameters = parameters
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """As `Policy.plan`."""
+        """Plan all jobs of the snapshot; see `Policy.plan`."""
         pool = pool_of(snapshot)
         jobs = by_submission(snapshot.jobs)
         queue = sorted(jobs, key=lambda job: job.placement is None)
@@ -39,7 +43,7 @@ class FifoPolicy:
                 sizes[job.id],
                 "first come, first served"
                 if sizes[job.id]
-                else f"its turn for {requested(job, pool)} of {pool.devices} devices has not come",
+                else f"{requested(job, pool)} of {pool.devices} devices go to earlier jobs",
             )
             for job in queue
         }

@@ -1,8 +1,8 @@
-"""Gandiva: time slices when there are too many jobs, growth and migration when there is room.
+"""Gandiva: time slices when there are too many jobs, growth and migration when devices are idle.
 
 Source: Xiao et al., "Gandiva: Introspective Cluster Scheduling for Deep Learning" (OSDI'18),
 section 3: suspend-resume, migration, grow-shrink. Its packing of several jobs on one device is
-left out: here a device has one job.
+left out: here each device has one job.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from autoscaler.policies.pool import (
 
 @dataclass(frozen=True, slots=True)
 class GandivaParameters:
-    """How it slices and grows.
+    """Parameters of time slices and growth.
 
     Attributes:
-        quantum_seconds: for which a job runs before another's turn; about a minute in the paper.
-        growth: a job grows to so many times the devices that it asked for, on one machine.
-        least_gain: a job keeps what it grew to where that makes it so much faster.
+        quantum_seconds: seconds that a job runs before another's turn; about 60 in the paper.
+        growth: largest number of devices of a job, over its request; always on one machine.
+        least_gain: relative speed-up for which a job keeps its additional devices.
 
     Raises:
         ValueError: the quantum is not above 0, growth is below 1 or the gain negative.
@@ -55,15 +55,15 @@ _DEFAULTS = GandivaParameters()
 
 
 class GandivaPolicy:
-    """Each job gets what it asked for, in turn by the quanta that it has had.
+    """Round robin: each job gets the devices it asked for, by the quanta that it has run.
 
-    Where jobs have to wait, those that have run for the fewest quanta go first, then those that
-    came first. Where none waits and devices are idle, jobs that asked for no more than a machine
-    has grow on one, if their own measurements do not speak against it; and a job that lies on
-    more machines than it needs is moved together. Nothing is optimised: a job's speed is compared
-    only with its own at another size.
+    If jobs have to wait, those with the fewest quanta run first, earlier submissions first among
+    equals. If none waits and devices are idle, jobs whose request fits one machine double on it,
+    unless their own measurements show too little gain. A job spread over more machines than it
+    needs moves to fewer. A job's speed is only compared with its own speed at another size;
+    nothing is optimised.
 
-    A turn is over by what a job has had, so the policy needs no memory.
+    The attained service decides when a turn is over, so the policy keeps no state.
     """
 
     adapts_batch = False
@@ -73,87 +73,87 @@ class GandivaPolicy:
         self._parameters = parameters
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """As `Policy.plan`."""
+        """Plan all jobs of the snapshot; see `Policy.plan`."""
         pool = pool_of(snapshot)
         queue = sorted(by_submission(snapshot.jobs), key=self._quanta)
         turns = Turns(pool, queue)
         kinds = {job.id: turns.take(job, requested(job, pool)) for job in queue}
-        found: dict[str, Placement | None] = dict.fromkeys(kinds)
+        placements: dict[str, Placement | None] = dict.fromkeys(kinds)
         for kind, part in pool.by_kind().items():
-            own = [job for job in queue if kinds[job.id] == kind]
-            sizes = {job.id: requested(job, pool) for job in own}
+            jobs = [job for job in queue if kinds[job.id] == kind]
+            sizes = {job.id: requested(job, pool) for job in jobs}
             if None not in kinds.values():
-                sizes = self._grown(own, sizes, part)
-            found |= _together(own, sizes, part)
-        reasons = {job.id: _why(job, found[job.id]) for job in queue}
-        return plan_of_placements(snapshot, found, reasons)
+                sizes = self._grown_sizes(jobs, sizes, part)
+            placements |= _consolidated(jobs, sizes, part)
+        reasons = {job.id: _reason(job, placements[job.id]) for job in queue}
+        return plan_of_placements(snapshot, placements, reasons)
 
     def _quanta(self, job: JobSnapshot) -> int:
-        """Whole quanta for which it has run on what it asked for."""
+        """Return the number of whole quanta that the job has run on the devices it asked for."""
         seconds = job.service.attained_device_seconds / max(job.requested_devices or 1, 1)
         return int(seconds // self._parameters.quantum_seconds)
 
-    def _grown(
+    def _grown_sizes(
         self, queue: Sequence[JobSnapshot], sizes: Mapping[str, int], part: Pool
     ) -> dict[str, int]:
-        """With what is idle, in the order of submission, twice as much at a time."""
-        found, largest = dict(sizes), max(part.capacity.values(), default=0)
+        """Return devices by job id after idle devices double jobs, in the order of submission."""
+        grown, largest = dict(sizes), max(part.capacity.values(), default=0)
         left = part.available - sum(sizes.values())
         for job in by_submission(queue):
             most = min(sizes[job.id] * self._parameters.growth, largest)
-            while 2 * found[job.id] <= most and found[job.id] <= left:
-                if not self._is_worth_it(job, part, found[job.id]):
+            while 2 * grown[job.id] <= most and grown[job.id] <= left:
+                if not self._is_doubling_useful(job, part, grown[job.id]):
                     break
-                left -= found[job.id]
-                found[job.id] *= 2
-        return found
+                left -= grown[job.id]
+                grown[job.id] *= 2
+        return grown
 
-    def _is_worth_it(self, job: JobSnapshot, part: Pool, devices: int) -> bool:
-        """Whether twice the devices are clearly faster, or have not been tried yet."""
+    def _is_doubling_useful(self, job: JobSnapshot, part: Pool, devices: int) -> bool:
+        """Return whether twice the devices are clearly faster, or are not measured yet."""
         model = job.models.get(part.device_kind or "")
         if 2 * devices > job.batch.initial:
             return False
         if model is None or all(size != 2 * devices for _, size in model.measured):
             return True
         rigid = replace(job, batch=replace(job.batch, adaptive=False, maximum=job.batch.initial))
-        now, more = goodputs(rigid, model, [(1, devices), (1, 2 * devices)])
-        return more >= now * (1.0 + self._parameters.least_gain)
+        present_goodput, doubled_goodput = goodputs(rigid, model, [(1, devices), (1, 2 * devices)])
+        return doubled_goodput >= present_goodput * (1.0 + self._parameters.least_gain)
 
 
-def _together(
+def _consolidated(
     queue: Sequence[JobSnapshot], sizes: Mapping[str, int], part: Pool
 ) -> dict[str, Placement | None]:
-    """Each on as few machines as can be; who is spread is moved where there is room for it."""
+    """Return placements on as few machines as possible; spread jobs move where there is room."""
     packing = Packing(part.capacity)
-    found: dict[str, Placement | None] = dict.fromkeys(job.id for job in queue)
+    placements: dict[str, Placement | None] = dict.fromkeys(job.id for job in queue)
     for job in queue:
         held = job.placement
         if held is not None and held.devices == sizes[job.id] and packing.has_room(held):
             packing.take(held)
-            found[job.id] = held
+            placements[job.id] = held
     for job in sorted(queue, key=lambda job: -sizes[job.id]):
-        if found[job.id] is None and sizes[job.id]:
-            found[job.id] = packing.fit(sizes[job.id]) or packing.emptiest(sizes[job.id])
-            packing.take(found[job.id])
+        if placements[job.id] is None and sizes[job.id]:
+            placements[job.id] = packing.fit(sizes[job.id]) or packing.emptiest(sizes[job.id])
+            packing.take(placements[job.id])
     for job in queue:
-        now = found[job.id]
-        if now is None:
+        present = placements[job.id]
+        if present is None:
             continue
-        packing.give_back(now)
-        closer = packing.fit(now.devices, now)
-        if closer is not None and len(closer.shares) < len(now.shares):
-            found[job.id] = closer
-        packing.take(found[job.id])
-    return found
+        packing.give_back(present)
+        closer = packing.fit(present.devices, present)
+        if closer is not None and len(closer.shares) < len(present.shares):
+            placements[job.id] = closer
+        packing.take(placements[job.id])
+    return placements
 
 
-def _why(job: JobSnapshot, placement: Placement | None) -> str:
-    wanted = job.requested_devices or 1
+def _reason(job: JobSnapshot, placement: Placement | None) -> str:
+    requested_devices = job.requested_devices or 1
     if placement is None:
-        return f"its turn for {wanted} devices comes when others have had as much time"
-    if placement.devices > wanted:
-        return f"it asked for {wanted}, others are idle"
+        return f"waits for {requested_devices} devices until others have run for as many quanta"
+    if placement.devices > requested_devices:
+        return f"asked for {requested_devices}, more devices are idle"
     held = job.placement
     if held is not None and held != placement and held.devices == placement.devices:
-        return "together on fewer machines"
+        return "fewer machines suffice"
     return "its turn"

@@ -1,4 +1,4 @@
-"""Gavel: rigid jobs on several kinds of device, by shares of time and rounds of priority.
+"""Gavel: rigid jobs on several kinds of device, by shares of time and rounds by priority.
 
 Source: Narayanan et al., Gavel (OSDI'20), sections 4 and 5; order and ties of a round as in its
 port in the simulator of Sia (SOSP'23).
@@ -24,16 +24,16 @@ from autoscaler.policies.pool import Grant, Pool, by_submission, plan_of, pool_o
 
 @dataclass(frozen=True, slots=True)
 class GavelParameters:
-    """What for, and in which rounds.
+    """Objective and rounds.
 
     Attributes:
-        objective: what the shares are to be best at.
-        round_seconds: how long a round is taken to be; the paper's are of six minutes. Half a
-            round counts as received of each kind before the first.
-        usd_per_hour: of a device, by kind, where offers have no price and `objective` is cost.
+        objective: objective of the linear program for the shares.
+        round_seconds: length of a round; the paper's last six minutes. Every job starts with half
+            a round of credited time on each kind.
+        usd_per_hour: price of a device by kind, where offers have none and `objective` is cost.
 
     Raises:
-        ValueError: a round has no length, or a price is not above 0.
+        ValueError: a round or a price is not above 0.
     """
 
     objective: GavelObjective = GavelObjective.MAX_SUM_THROUGHPUT
@@ -47,14 +47,14 @@ class GavelParameters:
 
 
 class GavelPolicy:
-    """Shares by a linear program, then a round: whoever is furthest behind its share goes first.
+    """Shares of time by a linear program; each round runs the jobs furthest below their shares.
 
-    The priority of a job on a kind of device is its share of time there over the fraction of what
-    all present jobs have had there. Jobs are given what they asked for in the order of their
-    priorities, and what then is left goes to those with no share of it, too. It is told the true
-    throughputs, as it is in its paper.
+    The priority of a job on a kind of device is its share of time there over its fraction of all
+    time that present jobs had there. Jobs get the devices they asked for in the order of their
+    priorities; jobs without a share get the devices left. As in the paper, the policy reads the
+    true throughputs.
 
-    Where the program is not solved the shares are equal ones.
+    If the solver fails, all shares are equal.
     """
 
     adapts_batch = False
@@ -66,29 +66,32 @@ class GavelPolicy:
         self._parameters = parameters or GavelParameters(objective=self.objective)
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """As `Policy.plan`."""
+        """Plan all jobs of the snapshot; see `Policy.plan`."""
         pool = pool_of(snapshot)
         jobs = by_submission(snapshot.jobs)
         if not jobs or pool.available == 0:
-            return plan_of(snapshot, pool, jobs, {job.id: Grant(0, _IDLE) for job in jobs})
+            return plan_of(
+                snapshot, pool, jobs, {job.id: Grant(0, _NO_DEVICE_REASON) for job in jobs}
+            )
         kinds = list(pool.by_kind())
         problem = self._problem(jobs, pool, snapshot)
         notes: tuple[str, ...] = ()
         try:
-            wanted = shares(self._parameters.objective, problem)
+            time_shares = shares(self._parameters.objective, problem)
         except SolverError as error:
-            wanted, notes = problem.equal_shares, (str(error),)
-        priority = wanted / self._received(jobs, kinds)
-        grants = _round(jobs, pool, wanted, priority)
+            time_shares, notes = problem.equal_shares, (str(error),)
+        priority = time_shares / self._received_fractions(jobs, kinds)
+        grants = _grants_of_round(jobs, pool, time_shares, priority)
         largest_first = sorted(jobs, key=lambda job: -grants[job.id].devices)
         return replace(plan_of(snapshot, pool, largest_first, grants), notes=notes)
 
     def _problem(self, jobs: Sequence[JobSnapshot], pool: Pool, snapshot: Snapshot) -> SharedKinds:
+        """Return the inputs of the linear program for these jobs."""
         parts = pool.by_kind()
         left = np.array([_steps_left(job) for job in jobs])
         return SharedKinds(
             throughput=np.array(
-                [[_steps_a_second(job, kind, pool) for kind in parts] for job in jobs]
+                [[_steps_per_second(job, kind, pool) for kind in parts] for job in jobs]
             ),
             gang=np.array([float(max(requested(job, pool), 1)) for job in jobs]),
             devices=np.array([float(part.available) for part in parts.values()]),
@@ -96,11 +99,11 @@ class GavelPolicy:
             weight=np.array([job.weight for job in jobs]),
             age_seconds=np.array([snapshot.now_seconds - job.submitted_seconds for job in jobs]),
             steps_left=left,
-            steps=left * np.array([_whole_over_left(job) for job in jobs]),
+            steps=left * np.array([_whole_run_over_left(job) for job in jobs]),
         )
 
     def _usd_per_hour(self, kinds: Sequence[str], snapshot: Snapshot) -> FloatArray:
-        """Of a device of each kind; 1 where nothing is said."""
+        """Return the price of a device of each kind, (k,); 1 where none is known."""
         prices = dict.fromkeys(kinds, 1.0)
         for offer in snapshot.offers:
             if offer.shared and offer.usd_per_hour > 0:
@@ -108,13 +111,13 @@ class GavelPolicy:
         prices |= self._parameters.usd_per_hour
         return np.array([prices[kind] for kind in kinds])
 
-    def _received(self, jobs: Sequence[JobSnapshot], kinds: Sequence[str]) -> FloatArray:
-        """Of the time that all these jobs have had on each kind the fraction of each: (n, k)."""
-        at_first = self._parameters.round_seconds / 2
+    def _received_fractions(self, jobs: Sequence[JobSnapshot], kinds: Sequence[str]) -> FloatArray:
+        """Return each job's fraction of the time that all these jobs had on each kind, (n, k)."""
+        credited_seconds = self._parameters.round_seconds / 2
         seconds = np.array(
             [
                 [
-                    at_first
+                    credited_seconds
                     + job.service.kind_device_seconds.get(kind, 0.0)
                     / max(job.requested_devices or 1, 1)
                     for kind in kinds
@@ -139,7 +142,7 @@ class GavelMakespanPolicy(GavelPolicy):
 
 
 class GavelCostPolicy(GavelPolicy):
-    """Gavel's most throughput for the money (section 4.2)."""
+    """Gavel's most throughput per dollar (section 4.2)."""
 
     objective = GavelObjective.COST
 
@@ -150,35 +153,38 @@ class GavelFinishTimeFairnessPolicy(GavelPolicy):
     objective = GavelObjective.FINISH_TIME_FAIRNESS
 
 
-_IDLE = "there is no device to be had"
+_NO_DEVICE_REASON = "no device is available"
 
 
-def _round(
-    jobs: Sequence[JobSnapshot], pool: Pool, wanted: FloatArray, priority: FloatArray
+def _grants_of_round(
+    jobs: Sequence[JobSnapshot], pool: Pool, time_shares: FloatArray, priority: FloatArray
 ) -> dict[str, Grant]:
-    """Who goes on which kind: the highest priority first, then the larger share."""
+    """Return grants by job id: the highest priority first, then the larger share."""
     left = {kind: part.available for kind, part in pool.by_kind().items()}
     entries = [
-        (-priority[turn, column], -wanted[turn, column], column, turn, kind)
+        (-priority[index, column], -time_shares[index, column], column, index, kind)
         for column, kind in enumerate(left)
-        for turn, job in enumerate(jobs)
+        for index, job in enumerate(jobs)
         if kind in pool.for_job(job)
     ]
     grants: dict[str, Grant] = {}
-    for negative, _, column, turn, kind in sorted(entries):
-        job = jobs[turn]
+    for negative, _, column, index, kind in sorted(entries):
+        job = jobs[index]
         devices = requested(job, pool)
         if job.id not in grants and 0 < devices <= left[kind]:
             left[kind] -= devices
-            share = wanted[turn, column]
-            why = f"{share:.0%} of its time is to be on {kind}, priority {number(-negative)}"
-            grants[job.id] = Grant(devices, why, kind)
-    waits = Grant(0, "others are further behind their shares")
-    return {job.id: grants.get(job.id, waits) for job in jobs}
+            share = time_shares[index, column]
+            reason = f"{share:.0%} of its time is to be on {kind}, priority {number(-negative)}"
+            grants[job.id] = Grant(devices, reason, kind)
+    waiting = Grant(0, "other jobs are further below their shares")
+    return {job.id: grants.get(job.id, waiting) for job in jobs}
 
 
-def _steps_a_second(job: JobSnapshot, kind: str, pool: Pool) -> float:
-    """Of what it asked for; where the truth is not told, by its fitted model; 0 where it can't."""
+def _steps_per_second(job: JobSnapshot, kind: str, pool: Pool) -> float:
+    """Return the steps per second on the devices asked for; 0 where they do not fit.
+
+    The truth gives it where known, else the fitted model, else it is 1.
+    """
     part, devices = pool.for_job(job).get(kind), requested(job, pool)
     if part is None or not 0 < devices <= part.available:
         return 0.0
@@ -195,13 +201,14 @@ def _steps_a_second(job: JobSnapshot, kind: str, pool: Pool) -> float:
 
 
 def _steps_left(job: JobSnapshot) -> float:
+    """Return the true steps left, else the predicted ones at the initial batch, at least 1."""
     if job.truth is not None:
         return max(job.truth.remaining_steps, 1.0)
     return max((job.remaining_examples or 0.0) / job.batch.initial, 1.0)
 
 
-def _whole_over_left(job: JobSnapshot) -> float:
-    """The useful examples of the whole run over those left."""
+def _whole_run_over_left(job: JobSnapshot) -> float:
+    """Return the useful examples of the whole run over those left."""
     if not job.remaining_examples:
         return 1.0
     return (job.progress_examples + job.remaining_examples) / job.remaining_examples

@@ -1,4 +1,4 @@
-"""Gavel's linear programs: the share of its time that each job is to have on each kind of device.
+"""Gavel's linear programs: each job's share of time on each kind of device.
 
 Source: Narayanan et al., Gavel (OSDI'20), section 4 and its table of policies.
 """
@@ -15,14 +15,14 @@ from scipy.optimize import linprog
 from autoscaler.domain.errors import SolverError
 from autoscaler.goodput.throughput import FloatArray
 
-# A ratio of finish times is looked for between these, up to this factor.
-_FAIREST, _LEAST_FAIR = 1e-3, 1e6
+# Range of the bisection for the ratio of finish times, and the factor at which it ends.
+_LOWEST_RATIO, _HIGHEST_RATIO = 1e-3, 1e6
 _RATIO_STEP = 1.01
 _DECIMALS = 5
 
 
 class GavelObjective(StrEnum):
-    """What the shares are to be best at."""
+    """Objective of the linear program for the shares."""
 
     MAX_SUM_THROUGHPUT = "max-sum-throughput"
     MAX_MIN = "max-min"
@@ -36,15 +36,15 @@ class SharedKinds:
     """n jobs on k kinds of device.
 
     Attributes:
-        throughput: steps a second of each job on the devices it asked for, (n, k); 0 where it
-            can't be.
-        gang: those devices, (n,).
-        devices: of each kind, (k,).
-        usd_per_hour: of a device of each kind, (k,), above 0.
-        weight: of each job, (n,).
-        age_seconds: since each was submitted, (n,).
-        steps_left: (n,).
-        steps: of the whole run, (n,).
+        throughput: steps per second of each job on the devices it asked for, (n, k); 0 where it
+            cannot run.
+        gang: devices that each job asked for, (n,).
+        devices: devices of each kind, (k,).
+        usd_per_hour: price of a device of each kind, (k,), above 0.
+        weight: weight of each job, (n,).
+        age_seconds: seconds since each job was submitted, (n,).
+        steps_left: steps left of each job, (n,).
+        steps: steps of each job's whole run, (n,).
     """
 
     throughput: FloatArray
@@ -58,130 +58,139 @@ class SharedKinds:
 
     @property
     def equal_shares(self) -> FloatArray:
-        """X_equal: as many devices of every kind for each job, but no job more than all its time.
-
-        (n, k).
-        """
-        each = self.devices / np.maximum(self.gang[:, None] * len(self.gang), 1.0)
-        found: FloatArray = each / np.maximum(each.sum(axis=1, keepdims=True), 1.0)
-        return found
+        """X_equal, (n, k): equal devices of every kind for each job, at most all of its time."""
+        devices_per_job = self.devices / np.maximum(self.gang[:, None] * len(self.gang), 1.0)
+        time_shares: FloatArray = devices_per_job / np.maximum(
+            devices_per_job.sum(axis=1, keepdims=True), 1.0
+        )
+        return time_shares
 
     @property
     def equal_throughput(self) -> FloatArray:
-        """Steps a second of each job with its equal share, (n,), above 0."""
-        found: FloatArray = (self.throughput * self.equal_shares).sum(axis=1)
-        positive: FloatArray = np.maximum(found, 1e-12)
+        """Steps per second of each job on its equal share, (n,), above 0."""
+        throughput: FloatArray = (self.throughput * self.equal_shares).sum(axis=1)
+        positive: FloatArray = np.maximum(throughput, 1e-12)
         return positive
 
 
 def shares(objective: GavelObjective, kinds: SharedKinds) -> FloatArray:
-    """X, (n, k): rows sum up to at most 1, and no kind's devices are exceeded.
+    """Return X, (n, k): each job's share of time on each kind; rows sum to at most 1.
 
-    Jobs that are alike have equal shares: what a simplex finds for some of them is as good for
-    any. So have the interior solutions of the paper's solver, and jobs take turns by them.
+    No kind is used beyond its devices. Equal jobs get the mean of their shares, which is as good
+    as any vertex that the simplex method finds. The interior-point solver of the paper gives equal
+    shares too, so that jobs take turns.
 
     Raises:
-        SolverError: no shares were found.
+        SolverError: the solver finds no shares.
     """
-    found = _PROGRAMS[objective](kinds)
-    if objective not in _LOOK_AT_PROGRESS:
-        found = _evened(found, kinds)
-    return np.clip(found.round(_DECIMALS), 0.0, 1.0)
+    time_shares = _PROGRAMS[objective](kinds)
+    if objective not in _PROGRESS_OBJECTIVES:
+        time_shares = _mean_of_equal_jobs(time_shares, kinds)
+    return np.clip(time_shares.round(_DECIMALS), 0.0, 1.0)
 
 
-def _evened(found: FloatArray, kinds: SharedKinds) -> FloatArray:
-    """The same for jobs with the same throughputs, devices and weight: their mean."""
-    what = np.column_stack([kinds.throughput, kinds.gang, kinds.weight])
-    _, group = np.unique(what, axis=0, return_inverse=True)
-    total = np.zeros((int(group.max()) + 1, found.shape[1]))
-    np.add.at(total, group, found)
+def _mean_of_equal_jobs(time_shares: FloatArray, kinds: SharedKinds) -> FloatArray:
+    """Return the shares averaged over jobs with the same throughputs, devices and weight."""
+    features = np.column_stack([kinds.throughput, kinds.gang, kinds.weight])
+    _, group = np.unique(features, axis=0, return_inverse=True)
+    total = np.zeros((int(group.max()) + 1, time_shares.shape[1]))
+    np.add.at(total, group, time_shares)
     mean: FloatArray = (total / np.bincount(group)[:, None])[group]
     return mean
 
 
-def _max_sum_throughput(kinds: SharedKinds) -> FloatArray:
-    return _of_most(kinds, kinds.throughput)
+def _maximise_throughput(kinds: SharedKinds) -> FloatArray:
+    """Return the shares of the greatest total throughput."""
+    return _maximise_total(kinds, kinds.throughput)
 
 
-def _cost(kinds: SharedKinds) -> FloatArray:
-    """Of most throughput for the money."""
-    return _of_most(kinds, kinds.throughput / kinds.usd_per_hour)
+def _maximise_throughput_per_usd(kinds: SharedKinds) -> FloatArray:
+    """Return the shares of the greatest throughput per dollar."""
+    return _maximise_total(kinds, kinds.throughput / kinds.usd_per_hour)
 
 
-def _max_min(kinds: SharedKinds) -> FloatArray:
-    """The least weighted throughput over that of an equal share, as large as can be."""
-    return _of_largest_common(kinds, kinds.weight * kinds.equal_throughput / kinds.gang)
+def _maximise_minimum(kinds: SharedKinds) -> FloatArray:
+    """Return the shares that maximise the least weighted throughput over an equal share's."""
+    return _maximise_common_scale(kinds, kinds.weight * kinds.equal_throughput / kinds.gang)
 
 
-def _makespan(kinds: SharedKinds) -> FloatArray:
-    """``throughput >= left / T`` for the least T: linear in 1/T, so that nothing is bisected."""
-    return _of_largest_common(kinds, np.maximum(kinds.steps_left, 1e-9))
+def _minimise_makespan(kinds: SharedKinds) -> FloatArray:
+    """Return the shares of least T with ``throughput >= left / T``; linear in 1 / T."""
+    return _maximise_common_scale(kinds, np.maximum(kinds.steps_left, 1e-9))
 
 
-def _finish_time_fairness(kinds: SharedKinds) -> FloatArray:
-    """The least greatest ``(age + left / throughput) / (whole run / equal throughput)``.
+def _minimise_worst_ratio(kinds: SharedKinds) -> FloatArray:
+    """Return the shares of the least worst ``(age + left / throughput) / alone_seconds``.
 
-    Bisected. The run on an equal share is all of it at the share of now: what the share was
-    before is not remembered.
+    Found by bisection of the ratio. `alone_seconds` is the whole run at the present equal share;
+    former equal shares are not kept.
     """
     alone_seconds = kinds.steps / kinds.equal_throughput
-    low, high, best = _FAIREST, _LEAST_FAIR, kinds.equal_shares
+    low, high, best = _LOWEST_RATIO, _HIGHEST_RATIO, kinds.equal_shares
     while high / low > _RATIO_STEP:
         ratio = float(np.sqrt(low * high))
         slack_seconds = ratio * alone_seconds - kinds.age_seconds
-        found = None
+        time_shares = None
         if (slack_seconds > 0).all():
-            found = _reaching(kinds, kinds.steps_left / slack_seconds)
-        low, high = (ratio, high) if found is None else (low, ratio)
-        best = best if found is None else found
+            time_shares = _shares_with_throughput(kinds, kinds.steps_left / slack_seconds)
+        low, high = (ratio, high) if time_shares is None else (low, ratio)
+        best = best if time_shares is None else time_shares
     return best
 
 
 _PROGRAMS: dict[GavelObjective, Callable[[SharedKinds], FloatArray]] = {
-    GavelObjective.MAX_SUM_THROUGHPUT: _max_sum_throughput,
-    GavelObjective.MAX_MIN: _max_min,
-    GavelObjective.MAKESPAN: _makespan,
-    GavelObjective.COST: _cost,
-    GavelObjective.FINISH_TIME_FAIRNESS: _finish_time_fairness,
+    GavelObjective.MAX_SUM_THROUGHPUT: _maximise_throughput,
+    GavelObjective.MAX_MIN: _maximise_minimum,
+    GavelObjective.MAKESPAN: _minimise_makespan,
+    GavelObjective.COST: _maximise_throughput_per_usd,
+    GavelObjective.FINISH_TIME_FAIRNESS: _minimise_worst_ratio,
 }
 
 
-_LOOK_AT_PROGRESS = frozenset({GavelObjective.MAKESPAN, GavelObjective.FINISH_TIME_FAIRNESS})
+_PROGRESS_OBJECTIVES = frozenset({GavelObjective.MAKESPAN, GavelObjective.FINISH_TIME_FAIRNESS})
 
 
-def _of_most(kinds: SharedKinds, value: FloatArray) -> FloatArray:
-    """The shares of most value in all."""
-    rows, most = _limits(kinds)
-    found = _solution(kinds, -value.ravel(), rows, most)
-    if found is None:
+def _maximise_total(kinds: SharedKinds, value: FloatArray) -> FloatArray:
+    """Return the shares of the greatest total value.
+
+    Raises:
+        SolverError: the program has no solution.
+    """
+    rows, most = _capacity_rows(kinds)
+    solution = _solve(kinds, -value.ravel(), rows, most)
+    if solution is None:
         raise SolverError("Gavel's linear program found no shares: those of now are equal ones")
-    return found[: value.size].reshape(value.shape)
+    return solution[: value.size].reshape(value.shape)
 
 
-def _of_largest_common(kinds: SharedKinds, unit: FloatArray) -> FloatArray:
-    """The shares with which every job's throughput is at least z units, for the largest z."""
-    rows, most = _limits(kinds)
+def _maximise_common_scale(kinds: SharedKinds, unit: FloatArray) -> FloatArray:
+    """Return the shares for the largest z at which every job's throughput is z units or more.
+
+    Raises:
+        SolverError: the program has no solution.
+    """
+    rows, most = _capacity_rows(kinds)
     rows = np.hstack([rows, np.zeros((len(rows), 1))])
-    reach = np.hstack([-_throughput_rows(kinds), unit[:, None]])
+    throughput_rows = np.hstack([-_throughput_rows(kinds), unit[:, None]])
     costs = np.zeros(kinds.throughput.size + 1)
     costs[-1] = -1.0
-    rows, most = np.vstack([rows, reach]), np.concatenate([most, np.zeros(len(unit))])
-    found = _solution(kinds, costs, rows, most)
-    if found is None:
+    rows, most = np.vstack([rows, throughput_rows]), np.concatenate([most, np.zeros(len(unit))])
+    solution = _solve(kinds, costs, rows, most)
+    if solution is None:
         raise SolverError("Gavel's linear program found no shares: those of now are equal ones")
-    return found[:-1].reshape(kinds.throughput.shape)
+    return solution[:-1].reshape(kinds.throughput.shape)
 
 
-def _reaching(kinds: SharedKinds, least: FloatArray) -> FloatArray | None:
-    """Shares with which every job has at least this throughput; None where there are none."""
-    rows, most = _limits(kinds)
+def _shares_with_throughput(kinds: SharedKinds, least: FloatArray) -> FloatArray | None:
+    """Return shares that give every job at least this throughput; None if there are none."""
+    rows, most = _capacity_rows(kinds)
     rows, most = np.vstack([rows, -_throughput_rows(kinds)]), np.concatenate([most, -least])
-    found = _solution(kinds, -kinds.throughput.ravel(), rows, most)
-    return None if found is None else found.reshape(kinds.throughput.shape)
+    solution = _solve(kinds, -kinds.throughput.ravel(), rows, most)
+    return None if solution is None else solution.reshape(kinds.throughput.shape)
 
 
-def _limits(kinds: SharedKinds) -> tuple[FloatArray, FloatArray]:
-    """No job has more than all its time, no kind more than its devices."""
+def _capacity_rows(kinds: SharedKinds) -> tuple[FloatArray, FloatArray]:
+    """Return the matrix and bounds of the limits: all of a job's time, a kind's devices."""
     count, of_kinds = kinds.throughput.shape
     jobs = np.kron(np.eye(count), np.ones(of_kinds))
     devices = np.kron(kinds.gang, np.eye(of_kinds))
@@ -189,21 +198,21 @@ def _limits(kinds: SharedKinds) -> tuple[FloatArray, FloatArray]:
 
 
 def _throughput_rows(kinds: SharedKinds) -> FloatArray:
-    """Of X as one column the throughput of each job."""
+    """Return the matrix that maps X as one column to the throughput of each job."""
     count, of_kinds = kinds.throughput.shape
-    found: FloatArray = np.kron(np.eye(count), np.ones(of_kinds)) * kinds.throughput.ravel()
-    return found
+    matrix: FloatArray = np.kron(np.eye(count), np.ones(of_kinds)) * kinds.throughput.ravel()
+    return matrix
 
 
-def _solution(
+def _solve(
     kinds: SharedKinds, costs: FloatArray, rows: FloatArray, most: FloatArray
 ) -> FloatArray | None:
-    """The column of least cost; of shares that no job can have none is given."""
+    """Return the solution of least cost, or None; shares without throughput are fixed at 0."""
     highest = np.where(kinds.throughput.ravel() > 0, 1.0, 0.0)
-    bounds = [(0.0, one) for one in highest.tolist()]
+    bounds = [(0.0, bound) for bound in highest.tolist()]
     bounds += [(0.0, None)] * (len(costs) - len(bounds))
-    found = linprog(costs, A_ub=rows, b_ub=most, bounds=bounds, method="highs")
-    if found.status != 0 or found.x is None:
+    result = linprog(costs, A_ub=rows, b_ub=most, bounds=bounds, method="highs")
+    if result.status != 0 or result.x is None:
         return None
-    solution: FloatArray = found.x
+    solution: FloatArray = result.x
     return solution

@@ -1,4 +1,4 @@
-"""One device each, then the next to whoever gains the most."""
+"""Greedy sharing: one device for each job, then the next device to the highest gain."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from heapq import heapify, heapreplace
 
 
 def most_gain_first(values: Mapping[str, Sequence[float]], free: int) -> dict[str, int]:
-    """Devices of each job; no more than are `free`, and none that gain nothing.
+    """Return devices by job id, at most `free` in all; devices without gain stay unused.
 
     Args:
-        values: what 1, 2, ... devices are worth to each job, as far as that is known, in the
-            order in which the jobs get their first, known or not.
+        values: value of 1, 2, ... devices of each job, as far as known, in the order in which jobs
+            get their first device. That first device does not depend on its value.
         free: devices to give.
     """
     sizes = {job: int(turn < free) for turn, job in enumerate(values)}
@@ -33,5 +33,5 @@ def most_gain_first(values: Mapping[str, Sequence[float]], free: int) -> dict[st
 
 
 def gain_of_next(values: Sequence[float], size: int) -> float:
-    """What one device more than `size` is worth; 0 where that is not known."""
+    """Return the gain of the device after the first `size`; 0 where that is unknown."""
     return values[size] - values[size - 1] if size < len(values) else 0.0

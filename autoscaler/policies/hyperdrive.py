@@ -1,8 +1,7 @@
-"""HyperDrive: the likelier a trial reaches the target in time, the surer its devices.
+"""HyperDrive: devices for trials by the probability that they reach the target in time.
 
-Source: Rasley et al., "HyperDrive: Exploring Hyperparameters with POP Scheduling"
-(Middleware'17). Followed are its classes and how they are served; docs/simulator.md has what
-is not known of it.
+Source: Rasley et al., "HyperDrive: Exploring Hyperparameters with POP Scheduling" (Middleware'17).
+The classes and their service follow the paper; docs/simulator.md lists its unpublished parts.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from autoscaler.policies.pool import Grant, Pool, by_submission, gangs, plan_of,
 
 @dataclass(frozen=True, slots=True)
 class HyperdriveParameters:
-    """What is aimed at, and where the classes end.
+    """Target, and the thresholds of the classes.
 
     Attributes:
-        aim: the target, and by when.
-        poor_chance: a trial whose chance of the target is below it goes last.
-        turn_seconds: how long one of those that share keeps its turn.
+        aim: target value of the metric, and its deadline.
+        poor_chance: probability of the target below which a trial is served last.
+        turn_seconds: length of the turn of a trial that shares devices.
 
     Raises:
-        ValueError: a chance is not from 0 to 1, or a turn has no length.
+        ValueError: the probability is not from 0 to 1, or a turn is not above 0.
     """
 
     aim: Aim = Aim()  # noqa: RUF009
@@ -46,12 +45,12 @@ _DEFAULTS = HyperdriveParameters()
 
 
 class HyperdrivePolicy:
-    """Promising trials have devices of their own, opportunistic ones take turns, poor ones wait.
+    """Promising trials get their own devices, opportunistic ones take turns, poor ones are last.
 
-    All jobs are trials; one that tells no metric yet is opportunistic. Its chance is how likely
-    its curve reaches the target in the time left. A chance of p deserves p of all devices:
-    promising are those above the chance at which as many devices as can be are both deserved and
-    asked for. Nothing is stopped: that is its pruner's business here.
+    All jobs are trials. A trial without a reported metric is opportunistic. The probability p of a
+    trial is that its curve reaches the target in the time left. A trial deserves a fraction p of
+    all devices. Trials are promising above the probability at which the most devices are both
+    deserved and asked for. The policy stops no trial: pruners do.
     """
 
     adapts_batch = False
@@ -61,63 +60,75 @@ class HyperdrivePolicy:
         self._parameters = parameters
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """As `Policy.plan`."""
+        """Plan all jobs of the snapshot; see `Policy.plan`."""
         pool, jobs = pool_of(snapshot), by_submission(snapshot.jobs)
-        likely = chances(snapshot, self._parameters.aim)
-        promising = _promising(jobs, likely, pool)
+        probabilities = chances(snapshot, self._parameters.aim)
+        promising = _promising_trials(jobs, probabilities, pool)
         lease = self._parameters.turn_seconds
-        ranks = {job.id: self._rank(job.id, likely, promising) for job in jobs}
+        ranks = {job.id: self._rank(job.id, probabilities, promising) for job in jobs}
 
         def turn(job: JobSnapshot) -> tuple[float, ...]:
             rank = ranks[job.id]
             if rank == 0:
-                return rank, -likely[job.id], 0.0
-            had = job.service.attained_device_seconds
-            return rank, float(not lease_runs(job, snapshot, lease)), had
+                return rank, -probabilities[job.id], 0.0
+            attained = job.service.attained_device_seconds
+            return rank, float(not lease_runs(job, snapshot, lease)), attained
 
         queue = sorted(jobs, key=turn)
         sizes = gangs(queue, pool, pool.available)
         grants = {
-            job.id: Grant(sizes[job.id], _why(job, ranks[job.id], likely, sizes, pool))
+            job.id: Grant(sizes[job.id], _reason(job, ranks[job.id], probabilities, sizes, pool))
             for job in queue
         }
         return plan_of(snapshot, pool, queue, grants)
 
-    def _rank(self, job: str, likely: Mapping[str, float], promising: frozenset[str]) -> int:
-        if likely.get(job, 1.0) < self._parameters.poor_chance:
+    def _rank(
+        self, job: str, probabilities: Mapping[str, float], promising: frozenset[str]
+    ) -> int:
+        """Return 0 for a promising trial, 1 for an opportunistic one, 2 for a poor one."""
+        if probabilities.get(job, 1.0) < self._parameters.poor_chance:
             return 2
         return 0 if job in promising else 1
 
 
-def _promising(
-    jobs: Sequence[JobSnapshot], likely: Mapping[str, float], pool: Pool
+def _promising_trials(
+    jobs: Sequence[JobSnapshot], probabilities: Mapping[str, float], pool: Pool
 ) -> frozenset[str]:
-    """Those with devices of their own, from the likeliest on, to the nearest whole device."""
-    told = sorted((job for job in jobs if job.id in likely), key=lambda job: -likely[job.id])
-    asked, best, slots = 0, 0.0, 0.0
-    for job in told:
-        asked += requested(job, pool)
-        deserved = likely[job.id] * pool.available
-        if min(asked, deserved) > best:
-            best = slots = min(asked, deserved)
-    own, used = [], 0
-    for job in told:
+    """Return the ids of the trials with devices of their own, most probable first.
+
+    The deserved number of devices is rounded to the nearest whole device.
+    """
+    reporting = sorted(
+        (job for job in jobs if job.id in probabilities), key=lambda job: -probabilities[job.id]
+    )
+    cumulative_devices, most_devices, promising_devices = 0, 0.0, 0.0
+    for job in reporting:
+        cumulative_devices += requested(job, pool)
+        deserved = probabilities[job.id] * pool.available
+        if min(cumulative_devices, deserved) > most_devices:
+            most_devices = promising_devices = min(cumulative_devices, deserved)
+    promising, used = [], 0
+    for job in reporting:
         used += requested(job, pool)
-        if used > round(slots):
+        if used > round(promising_devices):
             break
-        own.append(job.id)
-    return frozenset(own)
+        promising.append(job.id)
+    return frozenset(promising)
 
 
-def _why(
+def _reason(
     job: JobSnapshot,
     rank: int,
-    likely: Mapping[str, float],
+    probabilities: Mapping[str, float],
     sizes: Mapping[str, int],
     pool: Pool,
 ) -> str:
     name = ("promising", "opportunistic", "poor")[rank]
-    chance = f"{percent(likely[job.id])} likely" if job.id in likely else "no metric told yet"
+    chance = (
+        f"{percent(probabilities[job.id])} likely"
+        if job.id in probabilities
+        else "no metric reported yet"
+    )
     if sizes[job.id] > 0:
         return f"{name}, {chance}"
-    return f"{name}, {chance}; {requested(job, pool)} of {pool.devices} devices not left by others"
+    return f"{name}, {chance}; {requested(job, pool)} of {pool.devices} devices go to other trials"

@@ -1,4 +1,4 @@
-"""Leases: a job keeps what it was given for a while before others may have it."""
+"""Leases: a job keeps its devices for a fixed time before others may take them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 
 
 def lease_runs(job: JobSnapshot, snapshot: Snapshot, lease_seconds: float) -> bool:
-    """Leases follow each other from the last change on; between plans one may have ended."""
+    """Return whether the job's lease runs at this plan.
+
+    Leases follow each other from the last change of the placement on. A lease that ended since the
+    previous plan counts as ended.
+    """
     since_seconds = job.service.changed_seconds
     if job.placement is None or since_seconds is None:
         return False

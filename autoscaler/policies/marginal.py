@@ -1,4 +1,7 @@
-"""Each job by marginal goodput per dollar; shared limits by surplus. See docs/economics.md."""
+"""The product's policy: marginal goodput per dollar of each job, and surplus for shared limits.
+
+See docs/economics.md.
+"""
 
 from __future__ import annotations
 
@@ -32,18 +35,18 @@ from autoscaler.policies.sharing import Sharing, share_out
 from autoscaler.policies.study_contests import KEEPING_FIGURE, StudyMarket, contested
 from autoscaler.policies.transition import releases_first
 
-# A plan that limits bind is made again from where it leads, until that is where it leads.
+# Replan from the planned state until it no longer changes, at most so many times.
 _PASSES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class MarginalParameters:
-    """How the policy plans.
+    """Parameters of the planning.
 
     Attributes:
-        effort: how hard to look for the best plan of many jobs.
-        most_times_dearest: the highest value of time of any job, as a multiple of the price of
-            its largest allocation.
+        effort: bounds on the search for the best plan of many jobs.
+        most_times_dearest: highest value of time of any job, as a multiple of the price of its
+            largest allocation.
     """
 
     effort: Effort = field(default_factory=Effort)
@@ -55,7 +58,7 @@ _DEFAULTS = MarginalParameters()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Outcome:
-    """What every job is to hold; `sharing` is None where the limits bear all wishes."""
+    """Target of every job by id; `sharing` is None where the limits allow all wishes."""
 
     wishes: Sequence[Wish]
     targets: Mapping[str, Allocation | None]
@@ -63,7 +66,7 @@ class _Outcome:
 
 
 class MarginalPolicy:
-    """Each job's own best; where the limits do not bear them all, the most surplus in all."""
+    """Each job's own best allocation; if limits rule these out, the greatest total surplus."""
 
     plans_studies = True
     weighs_boots = True
@@ -72,72 +75,86 @@ class MarginalPolicy:
         self._parameters = parameters
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """As `Policy.plan`."""
+        """Plan all jobs and studies of the snapshot; see `Policy.plan`."""
         if any(offer.shared for offer in snapshot.offers):
             return plan_pool(snapshot)
         supply = supply_of(snapshot)
         works = studies_of(snapshot, supply)
         if works:
-            return self._with_studies(snapshot, works, supply)
-        return self._of_jobs(sorted(snapshot.jobs, key=lambda job: job.id), supply)
+            return self._plan_studies_and_jobs(snapshot, works, supply)
+        return self._plan_jobs(sorted(snapshot.jobs, key=lambda job: job.id), supply)
 
-    def _of_jobs(self, jobs: Sequence[JobSnapshot], supply: Supply) -> Plan:
-        made = self._of_fleet if supply.terms.is_fleet else self._of_few
-        return made(jobs, supply)
+    def _plan_jobs(self, jobs: Sequence[JobSnapshot], supply: Supply) -> Plan:
+        """Return the plan of ordinary jobs."""
+        planner = self._plan_large_fleet if supply.terms.is_fleet else self._plan_few_jobs
+        return planner(jobs, supply)
 
-    def _with_studies(
+    def _plan_studies_and_jobs(
         self, snapshot: Snapshot, works: Sequence[StudyWork], supply: Supply
     ) -> Plan:
-        """Each study in turn against the ordinary jobs; these then share what is left."""
+        """Plan each study in turn against the ordinary jobs, then the jobs in the limits left."""
         trials = {job.id for work in works for job in (*work.jobs, *work.set_aside)}
         others = sorted(
             (job for job in snapshot.jobs if job.id not in trials), key=lambda job: job.id
         )
 
-        def rest(taken: FloatArray) -> Plan:
+        def plan_rest(taken: FloatArray) -> Plan:
+            """Return the plan of the ordinary jobs beside `taken` uses of the limits, (R,)."""
             limits = tuple(
                 replace(limit, maximum=max(limit.maximum - float(used), 0.0))
                 for limit, used in zip(snapshot.limits, taken, strict=True)
             )
-            return self._of_jobs(others, supply_of(replace(snapshot, limits=limits)))
+            return self._plan_jobs(others, supply_of(replace(snapshot, limits=limits)))
 
         parts: list[StudyPart] = []
         for place, work in enumerate(works):
-            later = [job for each in works[place + 1 :] for job in (*each.jobs, *each.set_aside)]
+            later = [
+                job
+                for later_work in works[place + 1 :]
+                for job in (*later_work.jobs, *later_work.set_aside)
+            ]
             taken = supply.uses(targets(parts).values()) + supply.uses(job.held for job in later)
-            market = StudyMarket(supply, taken, others, rest, self._parameters.most_times_dearest)
+            market = StudyMarket(
+                supply, taken, others, plan_rest, self._parameters.most_times_dearest
+            )
             parts.append(contested(work, market))
-        return together(rest(supply.uses(targets(parts).values())), parts, supply)
+        return together(plan_rest(supply.uses(targets(parts).values())), parts, supply)
 
-    def _of_few(self, jobs: Sequence[JobSnapshot], supply: Supply) -> Plan:
-        outcome = self._settled(jobs, supply)
+    def _plan_few_jobs(self, jobs: Sequence[JobSnapshot], supply: Supply) -> Plan:
+        """Return the plan of jobs that are priced one by one."""
+        outcome = self._fixed_point(jobs, supply)
         targets, shared = outcome.targets, None
         if outcome.sharing is not None:
-            made = outcome.sharing.award
-            shared = _Shared(
-                outcome.sharing.standings(), made.shadow_prices, made.gap, made.trouble
+            award = outcome.sharing.award
+            shared = _SharedLimits(
+                outcome.sharing.standings(), award.shadow_prices, award.gap, award.trouble
             )
-        return _plan(
+        return _assembled_plan(
             jobs,
-            _Given(
+            _Targets(
                 targets=targets,
-                bids={own.job.id: own.bid for own in outcome.wishes},
-                keeping={own.job.id: _keeping(own) for own in outcome.wishes},
-                facts=(facts_of(own, targets[own.job.id]) for own in outcome.wishes),
+                bids={choice.job.id: choice.bid for choice in outcome.wishes},
+                keeping={choice.job.id: _keeping_value(choice) for choice in outcome.wishes},
+                facts=(facts_of(choice, targets[choice.job.id]) for choice in outcome.wishes),
             ),
             supply,
             shared,
         )
 
-    def _of_fleet(self, jobs: Sequence[JobSnapshot], supply: Supply) -> Plan:
-        found = plan_fleet(jobs, supply, self._parameters.most_times_dearest)
-        shared, made = None, found.division
-        if found.standings is not None and made is not None:
-            shared = _Shared(found.standings, made.prices, made.gap, made.trouble)
-        return _plan(jobs, _Given(found.targets, found.bids, found.facts), supply, shared)
+    def _plan_large_fleet(self, jobs: Sequence[JobSnapshot], supply: Supply) -> Plan:
+        """Return the plan of jobs that are priced together in arrays."""
+        fleet = plan_fleet(jobs, supply, self._parameters.most_times_dearest)
+        shared, division = None, fleet.division
+        if fleet.standings is not None and division is not None:
+            shared = _SharedLimits(
+                fleet.standings, division.prices, division.gap, division.trouble
+            )
+        return _assembled_plan(
+            jobs, _Targets(fleet.targets, fleet.bids, fleet.facts), supply, shared
+        )
 
-    def _settled(self, jobs: Sequence[JobSnapshot], supply: Supply) -> _Outcome:
-        """What to hold, followed to where planning again would change nothing."""
+    def _fixed_point(self, jobs: Sequence[JobSnapshot], supply: Supply) -> _Outcome:
+        """Return the outcome, replanned from its own targets until these no longer change."""
         first = self._outcome(jobs, supply)
         if first.sharing is None:
             return first
@@ -145,7 +162,7 @@ class MarginalPolicy:
         if all(targets[job.id] == job.held for job in jobs):
             return first
         for _ in range(_PASSES):
-            moved = [_moved(job, targets[job.id]) for job in jobs]
+            moved = [_with_target(job, targets[job.id]) for job in jobs]
             following = self._outcome(moved, supply).targets
             if following == targets:
                 break
@@ -153,34 +170,44 @@ class MarginalPolicy:
         return _Outcome(first.wishes, targets, replace(first.sharing, targets=targets))
 
     def _outcome(self, jobs: Sequence[JobSnapshot], supply: Supply) -> _Outcome:
+        """Return the wish and the target of each job for the snapshot as it is."""
         room = supply.maximum - supply.uses(job.held for job in jobs)
         most_times = self._parameters.most_times_dearest
         wishes = [wish(job, supply, room, most_times) for job in jobs]
-        targets = {own.job.id: _wished(own) for own in wishes}
+        targets = {choice.job.id: _wished_target(choice) for choice in wishes}
         if supply.bears(supply.uses(targets.values())):
             return _Outcome(wishes, targets, None)
         sharing = share_out(wishes, supply, self._parameters.effort)
         return _Outcome(wishes, sharing.targets, sharing)
 
 
-def _keeping(own: Wish) -> float:
-    return keeping_usd_per_second(own.at, own.bid, own.work)
+def _keeping_value(choice: Wish) -> float:
+    """Return the job's saving by keeping its allocation, $ per second."""
+    return keeping_usd_per_second(choice.at, choice.bid, choice.work)
 
 
-def _wished(own: Wish) -> Allocation | None:
-    if own.why is Why.HOLDS_UNKNOWN:
-        return own.job.held
-    return None if own.target is None else own.at.candidates.allocation(own.target)
+def _wished_target(choice: Wish) -> Allocation | None:
+    """Return the allocation that the job would have by itself; None for nothing."""
+    if choice.why is Why.HOLDS_UNKNOWN:
+        return choice.job.held
+    return None if choice.target is None else choice.at.candidates.allocation(choice.target)
 
 
-def _moved(job: JobSnapshot, target: Allocation | None) -> JobSnapshot:
-    """The job once it has what was decided."""
+def _with_target(job: JobSnapshot, target: Allocation | None) -> JobSnapshot:
+    """Return the job as if its target were already its allocation."""
     return job if target == job.held else replace(job, held=target, trained=target)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Shared:
-    """How limits were shared that do not bear all wishes."""
+class _SharedLimits:
+    """Result of sharing limits that do not allow all wishes.
+
+    Attributes:
+        standings: held, given and wished allocations of the competing jobs.
+        prices: price of a unit of each limit, $ per second, (R,).
+        gap: upper bound on the distance to the best value, $ per second.
+        trouble: error of the solver; None if it succeeded.
+    """
 
     standings: Standings
     prices: FloatArray
@@ -189,10 +216,14 @@ class _Shared:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Given:
-    """What each job gets and bids, by job, and what its reason is made of, in any order.
+class _Targets:
+    """Targets and bids by job id, and the facts of each reason in any order.
 
-    `keeping` is what each saves by keeping what it holds, $ per second; of few jobs alone.
+    Attributes:
+        targets: allocation of each job; None for nothing.
+        bids: value of time of each job, $ per second.
+        facts: facts of each job's reason, once each.
+        keeping: each job's saving by keeping its allocation, $ per second; empty for fleets.
     """
 
     targets: Mapping[str, Allocation | None]
@@ -201,10 +232,10 @@ class _Given:
     keeping: Mapping[str, float] = field(default_factory=dict)
 
 
-def _plan(
-    jobs: Sequence[JobSnapshot], given: _Given, supply: Supply, shared: _Shared | None
+def _assembled_plan(
+    jobs: Sequence[JobSnapshot], given: _Targets, supply: Supply, shared: _SharedLimits | None
 ) -> Plan:
-    """The plan that gives each job what it is given."""
+    """Return the plan with a decision, reason and figures for each job."""
     around = Surroundings(supply, supply.uses(given.targets.values()))
     contests, prices = None, np.zeros(len(supply.limits))
     if shared is not None:
@@ -212,15 +243,18 @@ def _plan(
         contests = Contests(shared.standings, supply.limits, prices)
     ids = [job.id for job in jobs]
     changes = [(job.held, given.targets[job.id]) for job in jobs]
-    first = dict(zip(ids, releases_first(changes, supply), strict=True))
+    must_release_first = dict(zip(ids, releases_first(changes, supply), strict=True))
     by_id = {job.id: job for job in jobs}
     decisions = {}
-    for own in given.facts:
-        job = own.job.id
+    for facts in given.facts:
+        job = facts.job.id
         contest = None if contests is None else _with_minimum(contests.over(job), by_id)
-        decision = _decision(own, given.bids[job], around, contest, first[job])
-        saved = given.keeping.get(job, 0.0) * SECONDS_PER_HOUR
-        figures = {**decision.figures, **({KEEPING_FIGURE: saved} if saved > 0 else {})}
+        decision = _decision(facts, given.bids[job], around, contest, must_release_first[job])
+        saved_usd_per_hour = given.keeping.get(job, 0.0) * SECONDS_PER_HOUR
+        figures = {
+            **decision.figures,
+            **({KEEPING_FIGURE: saved_usd_per_hour} if saved_usd_per_hour > 0 else {}),
+        }
         decisions[job] = replace(decision, figures=figures)
     trouble = None if shared is None else shared.trouble
     return Plan(
@@ -234,13 +268,16 @@ def _plan(
 
 
 def _with_minimum(contest: Contest | None, jobs: Mapping[str, JobSnapshot]) -> Contest | None:
-    """Return a contest with the minimum of a rival that was given more at a lower bid for it."""
+    """Return the contest, with the rival's minimum where that lets it win at a lower bid.
+
+    Applies where the rival gets more than it holds to reach its minimum of several instances.
+    """
     if contest is None or contest.rival is None or not contest.took_it:
         return contest
     rival = jobs[contest.rival]
     held, minimum = 0 if rival.held is None else rival.held.instances, rival.instances.minimum
-    is_higher = contest.rival_usd_per_second >= contest.own_usd_per_second
-    if is_higher or held >= minimum or minimum == 1:
+    is_higher_bid = contest.rival_usd_per_second >= contest.own_usd_per_second
+    if is_higher_bid or held >= minimum or minimum == 1:
         return contest
     return replace(contest, rival_minimum=minimum)
 
@@ -248,7 +285,7 @@ def _with_minimum(contest: Contest | None, jobs: Mapping[str, JobSnapshot]) -> C
 def _decision(
     facts: Facts, bid: float, around: Surroundings, contest: Contest | None, release_first: bool
 ) -> Decision:
-    """The decision that gives a job what the facts say."""
+    """Return the decision that gives a job the target of its facts."""
     job, target = facts.job, facts.target
     figures = {"bid_usd_per_hour": bid * SECONDS_PER_HOUR, "weight": job.weight}
     change = None if facts.given is None else facts.given.change

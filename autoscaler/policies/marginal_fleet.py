@@ -1,4 +1,4 @@
-"""The plan of so many jobs that they are looked at together: docs/economics.md, large fleets."""
+"""The plan of a large fleet, whose jobs are priced together: docs/economics.md, large fleets."""
 
 from __future__ import annotations
 
@@ -29,11 +29,14 @@ from autoscaler.policies.sharing import kept_unknown
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FleetPlan:
-    """What every job of a fleet gets.
+    """Plan of every job of a fleet.
 
-    `targets` and `bids` are by job; `facts`, of each job once, are made as they are asked for.
-    Where the limits do not bear all wishes, `standings` are of those that compete and `division`
-    is what they get.
+    Attributes:
+        targets: allocation of each job by id; None for nothing.
+        bids: value of time of each job by id, $ per second.
+        facts: facts of each job's reason, made as they are read.
+        standings: allocations of the competing jobs; None where the limits allow all wishes.
+        division: division of the limits; None where the limits allow all wishes.
     """
 
     targets: Mapping[str, Allocation | None]
@@ -45,22 +48,23 @@ class FleetPlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Bidders:
-    """J jobs with M candidates each, some of which may be eligible; -1 of them is none.
+    """J jobs with M candidates each; a candidate index of -1 is no candidate.
 
     Attributes:
-        jobs: J of them.
-        bids: the value of time with which each competes, (J,).
+        jobs: the J jobs.
+        bids: value of time with which each competes, $ per second, (J,).
         remaining: useful examples left, (J,).
-        held: the candidate that each holds, (J,).
-        wished: the candidate that each would have by itself, (J,).
-        eligible: what they may hold, (J, M).
-        usd_per_second: of each candidate, (J, M).
-        rate: useful examples a second, (J, M).
-        uses: of each limit, (R, J, M).
-        keeping_usd_per_second: what each saves by keeping what it holds, (J,).
-        worth: finish prices (J, R) -> worth of each candidate, (J, M), and of nothing, (J,).
-        targets: what each gets, (J,) -> as allocations.
-        facts: the same and as allocations -> what the reason of each is made of.
+        held: candidate that each holds, (J,).
+        wished: candidate that each would have by itself, (J,).
+        eligible: whether a job may hold a candidate, (J, M).
+        usd_per_second: price of each candidate, (J, M).
+        rate: useful examples per second, (J, M).
+        uses: use of each limit, (R, J, M).
+        keeping_usd_per_second: each job's saving by keeping its allocation, (J,).
+        worth: function of finish prices (J, R) to the worth of each candidate, (J, M), and of
+            nothing, (J,).
+        targets: function of candidates (J,) to allocations.
+        facts: function of candidates (J,) and their allocations to the facts of each reason.
     """
 
     jobs: Sequence[JobSnapshot]
@@ -79,46 +83,49 @@ class _Bidders:
 
     @property
     def weights(self) -> FloatArray:
-        """Of each job, (J,)."""
+        """Weight of each job, (J,)."""
         return np.array([job.weight for job in self.jobs], dtype=np.float64)
 
     def uses_of(self, columns: IntArray) -> FloatArray:
-        """What a candidate of each takes of the limits, (R, J)."""
+        """Return the use of each limit by one candidate of each job, (R, J)."""
         uses: FloatArray = self.uses[:, np.arange(len(columns)), np.maximum(columns, 0)]
         return np.where(columns >= 0, uses, 0.0)
 
 
 def plan_fleet(jobs: Sequence[JobSnapshot], supply: Supply, most_times: float) -> FleetPlan:
-    """What each job has by itself, if the limits bear it, or else the most surplus in all."""
+    """Return each job's own best allocation, or the greatest total surplus if limits bind."""
     room = supply.maximum - supply.uses(job.held for job in jobs)
-    listed = [job for job in jobs if can_be_listed(job, supply)]
-    names = {job.id for job in listed}
-    others = [wish(job, supply, room, most_times) for job in jobs if job.id not in names]
-    groups = [_together(fleet) for fleet in fleets(listed, supply, room, most_times)]
-    groups += [_alone(narrowed(own)) for own in others if own.eligible.any()]
+    batched = [job for job in jobs if can_be_listed(job, supply)]
+    names = {job.id for job in batched}
+    singles = [wish(job, supply, room, most_times) for job in jobs if job.id not in names]
+    groups = [_bidders_of_fleet(fleet) for fleet in fleets(batched, supply, room, most_times)]
+    groups += [_bidders_of_one(narrowed(choice)) for choice in singles if choice.eligible.any()]
     given = [group.wished for group in groups]
-    unknown = [own for own in others if own.why is Why.HOLDS_UNKNOWN]
-    kept: Mapping[str, Allocation | None] = {own.job.id: own.job.held for own in unknown}
+    unknown = [choice for choice in singles if choice.why is Why.HOLDS_UNKNOWN]
+    kept: Mapping[str, Allocation | None] = {choice.job.id: choice.job.held for choice in unknown}
     used = supply.uses(kept.values())
     for group in groups:
         used = used + group.uses_of(group.wished).sum(axis=1)
     standings = division = None
     if groups and not supply.bears(used):
         kept = kept_unknown(unknown, supply)
-        given, standings, division = _shared(groups, supply.maximum - supply.uses(kept.values()))
-    idle = [own for own in others if not own.eligible.any()]
-    targets = {own.job.id: kept.get(own.job.id) for own in idle}
-    facts: list[Iterator[Facts]] = [(facts_of(own, targets[own.job.id]) for own in idle)]
-    bids = {own.job.id: own.bid for own in others}
-    for group, own_given in zip(groups, given, strict=True):
-        ids, own_targets = [job.id for job in group.jobs], group.targets(own_given)
-        targets |= zip(ids, own_targets, strict=True)
+        given, standings, division = _share_limits(
+            groups, supply.maximum - supply.uses(kept.values())
+        )
+    idle = [choice for choice in singles if not choice.eligible.any()]
+    targets = {choice.job.id: kept.get(choice.job.id) for choice in idle}
+    facts: list[Iterator[Facts]] = [(facts_of(choice, targets[choice.job.id]) for choice in idle)]
+    bids = {choice.job.id: choice.bid for choice in singles}
+    for group, group_given in zip(groups, given, strict=True):
+        ids, group_targets = [job.id for job in group.jobs], group.targets(group_given)
+        targets |= zip(ids, group_targets, strict=True)
         bids |= zip(ids, group.bids.tolist(), strict=True)
-        facts.append(group.facts(own_given, own_targets))
+        facts.append(group.facts(group_given, group_targets))
     return FleetPlan(targets, bids, chain.from_iterable(facts), standings, division)
 
 
-def _together(fleet: Fleet) -> _Bidders:
+def _bidders_of_fleet(fleet: Fleet) -> _Bidders:
+    """Return the bidders of jobs that are priced together."""
     return _Bidders(
         jobs=fleet.jobs,
         bids=fleet.bid,
@@ -136,37 +143,43 @@ def _together(fleet: Fleet) -> _Bidders:
     )
 
 
-def _alone(own: Wish) -> _Bidders:
-    every = own.at.candidates
+def _bidders_of_one(choice: Wish) -> _Bidders:
+    """Return the bidders of a single job that cannot be priced with others."""
+    candidates = choice.at.candidates
 
     def worth_at(finish_prices: FloatArray) -> tuple[FloatArray, FloatArray]:
-        found = worth(own.at, own.eligible, own.bid, finish_prices[0], own.work)
-        return found.surplus[None], np.array([found.nothing])
+        job_worth = worth(choice.at, choice.eligible, choice.bid, finish_prices[0], choice.work)
+        return job_worth.surplus[None], np.array([job_worth.nothing])
 
     def targets(given: IntArray) -> Sequence[Allocation | None]:
-        return [None if given[0] < 0 else every.allocation(int(given[0]))]
+        return [None if given[0] < 0 else candidates.allocation(int(given[0]))]
 
     return _Bidders(
-        jobs=[own.job],
-        bids=np.array([own.bid]),
-        remaining=np.array([own.remaining]),
-        held=np.array([-1 if every.held is None else every.held]),
-        wished=np.array([-1 if own.target is None else own.target]),
-        eligible=own.eligible[None],
-        usd_per_second=every.usd_per_second[None],
-        rate=every.rate[None],
-        uses=every.uses[:, None],
-        keeping_usd_per_second=np.array([keeping_usd_per_second(own.at, own.bid, own.work)]),
+        jobs=[choice.job],
+        bids=np.array([choice.bid]),
+        remaining=np.array([choice.remaining]),
+        held=np.array([-1 if candidates.held is None else candidates.held]),
+        wished=np.array([-1 if choice.target is None else choice.target]),
+        eligible=choice.eligible[None],
+        usd_per_second=candidates.usd_per_second[None],
+        rate=candidates.rate[None],
+        uses=candidates.uses[:, None],
+        keeping_usd_per_second=np.array(
+            [keeping_usd_per_second(choice.at, choice.bid, choice.work)]
+        ),
         worth=worth_at,
         targets=targets,
-        facts=lambda _, found: iter([facts_of(own, found[0])]),
+        facts=lambda _, targets: iter([facts_of(choice, targets[0])]),
     )
 
 
-def _shared(
+def _share_limits(
     groups: Sequence[_Bidders], room: FloatArray
 ) -> tuple[list[IntArray], Standings, Division]:
-    """What each is given; all values and prices in $ per second."""
+    """Return the candidate given to each job of each group, with standings and division.
+
+    All values and prices are in $ per second.
+    """
     room = np.maximum(room, 0.0)
     rows = [np.nonzero(group.eligible) for group in groups]
     prices = _finish_prices(groups, rows, room)
@@ -175,62 +188,62 @@ def _shared(
         for group, price in zip(groups, prices, strict=True)
     ]
     starts = np.cumsum([0, *(len(group.jobs) for group in groups)])
-    job = _joined([start + at for start, (at, _) in zip(starts, rows, strict=False)])
-    value = _joined(
+    job = _concatenated([start + at for start, (at, _) in zip(starts, rows, strict=False)])
+    value = _concatenated(
         [
             group.weights[at] * (surplus[at, column] - nothing[at])
             for group, (surplus, nothing), (at, column) in zip(groups, worths, rows, strict=True)
         ]
     )
-    uses = _joined(
-        [each.uses[:, at, column] for each, (at, column) in zip(groups, rows, strict=True)]
+    uses = _concatenated(
+        [group.uses[:, at, column] for group, (at, column) in zip(groups, rows, strict=True)]
     )
     kept = np.flatnonzero(useful(value, uses, room))
     division = divide(Columns(job[kept], value[kept], uses[:, kept], room))
-    column = _joined([column for _, column in rows])
-    every = np.full(starts[-1], -1)
+    column = _concatenated([column for _, column in rows])
+    given_columns = np.full(starts[-1], -1)
     chosen = kept[division.chosen]
-    every[job[chosen]] = column[chosen]
-    given = [every[start:end] for start, end in pairwise(starts.tolist())]
+    given_columns[job[chosen]] = column[chosen]
+    given = [given_columns[start:end] for start, end in pairwise(starts.tolist())]
     return given, _standings(groups, worths, given), division
 
 
 def _finish_prices(
     groups: Sequence[_Bidders], rows: Sequence[tuple[IntArray, ...]], room: FloatArray
 ) -> list[FloatArray]:
-    """Of each group, (J, R), weighted; 0 for jobs to which nothing is open."""
+    """Return the weighted finish prices of each group, (J, R); 0 for jobs without candidates."""
     present = [np.flatnonzero(group.eligible.any(axis=1)) for group in groups]
-    starts = np.cumsum([0, *(len(each) for each in present)])
+    starts = np.cumsum([0, *(len(members) for members in present)])
     parts = []
-    for group, own, (at, column), start in zip(groups, present, rows, starts, strict=False):
-        number = np.zeros(len(group.jobs), dtype=np.int64)
-        number[own] = start + np.arange(len(own))
+    for group, indices, (at, column), start in zip(groups, present, rows, starts, strict=False):
+        position = np.zeros(len(group.jobs), dtype=np.int64)
+        position[indices] = start + np.arange(len(indices))
         weights = group.weights
         parts.append(
             Fluid(
-                value_of_time=(group.bids * weights)[own],
-                starting_share=np.array([starting_share(job) for job in group.jobs])[own],
-                work=group.remaining[own],
-                job=number[at],
+                value_of_time=(group.bids * weights)[indices],
+                starting_share=np.array([starting_share(job) for job in group.jobs])[indices],
+                work=group.remaining[indices],
+                job=position[at],
                 usd_per_second=group.usd_per_second[at, column] * weights[at],
                 rate=group.rate[at, column],
                 uses=group.uses[:, at, column],
-                held_uses=group.uses_of(group.held)[:, own],
-                keeping_usd_per_second=(group.keeping_usd_per_second * weights)[own],
+                held_uses=group.uses_of(group.held)[:, indices],
+                keeping_usd_per_second=(group.keeping_usd_per_second * weights)[indices],
             )
         )
-    found = fluid_prices(
+    joined_prices = fluid_prices(
         Fluid(
             *(
-                _joined([getattr(part, name) for part in parts])
+                _concatenated([getattr(part, name) for part in parts])
                 for name in (field.name for field in fields(Fluid))
             )
         ),
         room,
     )
     prices = [np.zeros((len(group.jobs), len(room))) for group in groups]
-    for price, own, start in zip(prices, present, starts, strict=False):
-        price[own] = found[start : start + len(own)]
+    for price, indices, start in zip(prices, present, starts, strict=False):
+        price[indices] = joined_prices[start : start + len(indices)]
     return prices
 
 
@@ -239,26 +252,29 @@ def _standings(
     worths: Sequence[tuple[FloatArray, FloatArray]],
     given: Sequence[IntArray],
 ) -> Standings:
+    """Return the held, given and wished allocations of all competing jobs."""
+
     def holding(columns: Sequence[IntArray]) -> Holding:
+        """Return value and uses of one candidate of each job."""
         values, uses = [], []
-        for group, (surplus, nothing), own in zip(groups, worths, columns, strict=True):
-            at = surplus[np.arange(len(own)), np.maximum(own, 0)]
-            values.append(np.where(own >= 0, at, nothing))
-            uses.append(group.uses_of(own))
-        return Holding(_joined(values), _joined(uses))
+        for group, (surplus, nothing), chosen in zip(groups, worths, columns, strict=True):
+            at = surplus[np.arange(len(chosen)), np.maximum(chosen, 0)]
+            values.append(np.where(chosen >= 0, at, nothing))
+            uses.append(group.uses_of(chosen))
+        return Holding(_concatenated(values), _concatenated(uses))
 
     wished = [group.wished for group in groups]
     return Standings(
         jobs=[job.id for group in groups for job in group.jobs],
-        weights=_joined([group.weights for group in groups]),
-        nothing=_joined([nothing for _, nothing in worths]),
+        weights=_concatenated([group.weights for group in groups]),
+        nothing=_concatenated([nothing for _, nothing in worths]),
         held=holding([group.held for group in groups]),
         given=holding(given),
         wished=holding(wished),
-        wishes=np.concatenate([own >= 0 for own in wished]),
+        wishes=np.concatenate([columns >= 0 for columns in wished]),
     )
 
 
-def _joined(parts: Sequence[Any]) -> Any:
-    """One after the other along their last axis."""
+def _concatenated(parts: Sequence[Any]) -> Any:
+    """Return the arrays concatenated along their last axis."""
     return np.concatenate(parts, axis=-1)

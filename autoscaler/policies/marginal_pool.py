@@ -1,4 +1,4 @@
-"""Marginal goodput on machines that are paid for already: the most worth that the pool bears."""
+"""Marginal goodput on a fixed pool of machines: the greatest total worth of its devices."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from autoscaler.policies.packing import Packing
 from autoscaler.policies.pool import Pool, plan_of_placements, pool_of
 from autoscaler.policies.pool_bids import Bid, bids
 
-# A plan is made again from where it leads, until that is where it leads.
+# Replan from the planned state until it no longer changes, at most so many times.
 _PASSES = 10
-# A plan that is worth more by a smaller share is worth no more.
+# Relative gain in worth below which a plan counts as no better.
 _LEAST_GAIN = 1e-9
 
 _Placements = Mapping[str, Placement | None]
@@ -29,7 +29,10 @@ _Placements = Mapping[str, Placement | None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Job:
-    """A job as it stands: `worth` (devices -> worth) is from what it holds; 0 of no devices."""
+    """Job with its present placement and the worth of each number of devices from there.
+
+    `worth` maps devices to weighted seconds of waiting per second; 0 devices are worth 0.
+    """
 
     id: str
     held: Placement | None
@@ -37,6 +40,7 @@ class _Job:
 
     @property
     def held_devices(self) -> int:
+        """Number of devices held."""
         return _devices(self.held)
 
 
@@ -45,85 +49,88 @@ def _devices(placement: Placement | None) -> int:
 
 
 def plan_pool(snapshot: Snapshot) -> Plan:
-    """The plan for jobs that share the machines of the snapshot."""
+    """Return the plan of jobs that share the machines of the snapshot."""
     pool = pool_of(snapshot)
     jobs = sorted(snapshot.jobs, key=lambda job: job.id)
     able = [job for job in jobs if any(part.available for part in pool.for_job(job).values())]
     placements: dict[str, Placement | None] = dict.fromkeys(job.id for job in jobs)
-    reasons = dict.fromkeys(placements, "there is no device to be had that it may use")
+    reasons = dict.fromkeys(placements, "no device that the job may use is available")
     if not able:
         return plan_of_placements(snapshot, placements, reasons)
     if len(pool.by_kind()) > 1:
-        found = plan_kinds(able, pool, snapshot.now_seconds)
+        placed = plan_kinds(able, pool, snapshot.now_seconds)
     else:
-        found = _plan_kind(able, pool, snapshot.now_seconds)
+        placed = _plan_kind(able, pool, snapshot.now_seconds)
     plan = plan_of_placements(
-        snapshot, {**placements, **found.placements}, {**reasons, **found.reasons}
+        snapshot, {**placements, **placed.placements}, {**reasons, **placed.reasons}
     )
-    return plan if found.trouble is None else replace(plan, notes=(found.trouble,))
+    return plan if placed.trouble is None else replace(plan, notes=(placed.trouble,))
 
 
 def _plan_kind(jobs: Sequence[JobSnapshot], pool: Pool, now_seconds: float) -> Placed:
-    offered = bids(jobs, pool, now_seconds)
-    placements: _Placements = {job.id: _within(job.placement, pool) for job in jobs}
+    """Return placements and reasons of jobs on machines of one kind."""
+    job_bids = bids(jobs, pool, now_seconds)
+    placements: _Placements = {job.id: _present_placement(job.placement, pool) for job in jobs}
     for _ in range(_PASSES):
-        following = _improved(offered, placements, pool)
+        following = _improve(job_bids, placements, pool)
         if following == placements:
             break
         placements = following
-    placements = _settled(offered, placements, pool)
-    reasons = {bid.job.id: _why(bid, placements[bid.job.id]) for bid in offered}
+    placements = _undo_needless_moves(job_bids, placements, pool)
+    reasons = {bid.job.id: _reason(bid, placements[bid.job.id]) for bid in job_bids}
     return Placed(placements, reasons)
 
 
-def _within(placement: Placement | None, pool: Pool) -> Placement | None:
-    """What is held, if there still is as much of it."""
+def _present_placement(placement: Placement | None, pool: Pool) -> Placement | None:
+    """Return the placement if all of its devices are still in the pool, else None."""
     shares = placement.shares if placement else ()
     is_there = all(devices <= pool.capacity.get(offer, 0) for offer, devices in shares)
     return placement if is_there else None
 
 
-def _improved(
-    offered: Sequence[Bid], held: _Placements, pool: Pool
+def _improve(
+    job_bids: Sequence[Bid], held: _Placements, pool: Pool
 ) -> dict[str, Placement | None]:
-    """The plan from what is held, or what is held with more of it, whichever is worth more."""
-    jobs = [_standing(bid, held[bid.job.id]) for bid in offered]
-    return _worthier(jobs, _sizes(jobs, pool.available), pool)
+    """Return the plan from the held placements, or those extended, whichever is worth more."""
+    jobs = [_job(bid, held[bid.job.id]) for bid in job_bids]
+    return _better_of(jobs, _sizes_by_worth(jobs, pool.available), pool)
 
 
-def _worthier(
+def _better_of(
     jobs: Sequence[_Job], sizes: Mapping[str, int], pool: Pool
 ) -> dict[str, Placement | None]:
-    """Placements of these sizes, or what is held with more of it, whichever is worth more."""
-    stays = _packed(jobs, {job.id: job.held_devices for job in jobs}, pool)
-    moves = _packed(jobs, sizes, pool)
-    is_better = _worth(jobs, moves) > _worth(jobs, stays) * (1.0 + _LEAST_GAIN)
+    """Return placements of these sizes, or the held ones extended, whichever is worth more."""
+    stays = _pack(jobs, {job.id: job.held_devices for job in jobs}, pool)
+    moves = _pack(jobs, sizes, pool)
+    is_better = _total_worth(jobs, moves) > _total_worth(jobs, stays) * (1.0 + _LEAST_GAIN)
     return moves if is_better else stays
 
 
-def _settled(offered: Sequence[Bid], planned: _Placements, pool: Pool) -> _Placements:
-    """The plan, with each job of an unchanged size where it is and the others around it.
+def _undo_needless_moves(job_bids: Sequence[Bid], planned: _Placements, pool: Pool) -> _Placements:
+    """Return the plan with jobs of unchanged size left in place, if that is worth no less.
 
-    Each pass starts from what the one before planned. A job that grew in one and shrank in the
-    next may be elsewhere than it is, by a move that no pass has charged it with.
+    Each pass starts from the plan of the previous pass. A job that grows in one pass and shrinks
+    in a later one can end on other devices, a move that no pass charged.
     """
-    held = {bid.job.id: _within(bid.job.placement, pool) for bid in offered}
-    sizes = {name: _devices(placement) for name, placement in planned.items()}
-    if all(planned[name] == held[name] or sizes[name] != _devices(held[name]) for name in held):
+    held = {bid.job.id: _present_placement(bid.job.placement, pool) for bid in job_bids}
+    sizes = {job: _devices(placement) for job, placement in planned.items()}
+    if all(planned[job] == held[job] or sizes[job] != _devices(held[job]) for job in held):
         return planned
-    return _worthier([_standing(bid, held[bid.job.id]) for bid in offered], sizes, pool)
+    return _better_of([_job(bid, held[bid.job.id]) for bid in job_bids], sizes, pool)
 
 
-def _standing(bid: Bid, held: Placement | None) -> _Job:
+def _job(bid: Bid, held: Placement | None) -> _Job:
+    """Return the job with its worth from what it holds."""
     return _Job(bid.job.id, held, {0: 0.0, **bid.worth_from(_devices(held))})
 
 
-def _worth(jobs: Sequence[_Job], placements: _Placements) -> float:
+def _total_worth(jobs: Sequence[_Job], placements: _Placements) -> float:
+    """Return the total worth of the placements."""
     return sum(job.worth[_devices(placements[job.id])] for job in jobs)
 
 
-def _sizes(jobs: Sequence[_Job], available: int) -> dict[str, int]:
-    """Devices of each job: along the concave envelopes, the worthiest step first."""
+def _sizes_by_worth(jobs: Sequence[_Job], available: int) -> dict[str, int]:
+    """Return devices by job id along the concave envelopes, most valuable step first."""
     steps = [
         ((job.worth[before] - job.worth[size]) / (size - before), job.id, before, size)
         for job in jobs
@@ -138,7 +145,7 @@ def _sizes(jobs: Sequence[_Job], available: int) -> dict[str, int]:
 
 
 def _envelope(job: _Job) -> list[int]:
-    """The sizes on the upper hull of worth over devices, from 0 on."""
+    """Return the sizes on the upper hull of worth over devices, ascending from 0."""
     sizes = [size for size in job.worth if size]
     worth = np.array([job.worth[size] for size in sizes])
     devices = np.array(sizes, dtype=np.float64)
@@ -146,28 +153,28 @@ def _envelope(job: _Job) -> list[int]:
     return [0, *(sizes[corner] for corner in corners)]
 
 
-def _packed(
+def _pack(
     jobs: Sequence[_Job], sizes: Mapping[str, int], pool: Pool
 ) -> dict[str, Placement | None]:
-    """Placements of these sizes, or of the best smaller ones that fit; then the rest filled."""
+    """Return placements of these sizes, or the best smaller ones that fit, then fill the rest."""
     packing = Packing(pool.capacity)
-    found: dict[str, Placement | None] = dict.fromkeys(job.id for job in jobs)
+    placements: dict[str, Placement | None] = dict.fromkeys(job.id for job in jobs)
     moving = []
     for job in jobs:
         stays = sizes[job.id] == job.held_devices and job.held_devices in job.worth
         if stays and (job.held is None or packing.has_room(job.held)):
             packing.take(job.held)
-            found[job.id] = job.held
+            placements[job.id] = job.held
         else:
             moving.append(job)
     for job in sorted(moving, key=lambda job: -sizes[job.id]):
-        found[job.id] = _best_fit(job, sizes[job.id], packing)
-    _fill(jobs, found, packing)
-    return found
+        placements[job.id] = _best_fit(job, sizes[job.id], packing)
+    _fill_free_devices(jobs, placements, packing)
+    return placements
 
 
 def _best_fit(job: _Job, most: int, packing: Packing) -> Placement | None:
-    """Take what is worth most among the sizes up to `most` that fit."""
+    """Take the size of the most worth that fits, up to `most` devices; None if none fits."""
     sizes = sorted(size for size in job.worth if 0 < size <= most)
     for size in sorted(sizes, key=lambda size: -job.worth[size]):
         placement = _fit(job, size, packing)
@@ -178,48 +185,63 @@ def _best_fit(job: _Job, most: int, packing: Packing) -> Placement | None:
 
 
 def _fit(job: _Job, size: int, packing: Packing) -> Placement | None:
-    """A job that keeps its size keeps its place, or does not keep its size."""
+    """Return the placement of a size: the held one for the held size, else any that fits."""
     if job.held is not None and size == job.held_devices:
         return job.held if packing.has_room(job.held) else None
     return packing.fit(size, job.held)
 
 
-def _fill(jobs: Sequence[_Job], found: dict[str, Placement | None], packing: Packing) -> None:
-    """Give what is left free where a device more is worth most, as far as it fits."""
+def _fill_free_devices(
+    jobs: Sequence[_Job], placements: dict[str, Placement | None], packing: Packing
+) -> None:
+    """Give free devices to jobs where they add the most worth, as far as they fit."""
     by_id = {job.id: job for job in jobs}
-    heap = [step for job in jobs for step in _growth(job, found[job.id], packing.free_devices)]
+    heap = [
+        step
+        for job in jobs
+        for step in _growth_steps(job, placements[job.id], packing.free_devices)
+    ]
     heapify(heap)
     while heap and packing.free_devices:
         _, name, before, size = heappop(heap)
-        job, now = by_id[name], found[name]
-        if before != _devices(now):
+        job, present = by_id[name], placements[name]
+        if before != _devices(present):
             continue
-        packing.give_back(now)
+        packing.give_back(present)
         grown = _fit(job, size, packing)
-        packing.take(grown or now)
+        packing.take(grown or present)
         if grown is not None:
-            found[name] = grown
-            for step in _growth(job, grown, packing.free_devices):
+            placements[name] = grown
+            for step in _growth_steps(job, grown, packing.free_devices):
                 heappush(heap, step)
 
 
-def _growth(
+def _growth_steps(
     job: _Job, placement: Placement | None, free: int
 ) -> list[tuple[float, str, int, int]]:
-    """Steps (-worth a device, job, from, to) up from a placement, each worth something."""
-    now = _devices(placement)
+    """Return the steps up from a placement, as (-worth per device, job, from, to).
+
+    Only steps that add worth and need at most `free` devices are returned.
+    """
+    present_devices = _devices(placement)
     return [
-        ((job.worth[now] - worth) / (size - now), job.id, now, size)
+        (
+            (job.worth[present_devices] - worth) / (size - present_devices),
+            job.id,
+            present_devices,
+            size,
+        )
         for size, worth in job.worth.items()
-        if now < size <= now + free and worth > job.worth[now] * (1.0 + _LEAST_GAIN)
+        if present_devices < size <= present_devices + free
+        and worth > job.worth[present_devices] * (1.0 + _LEAST_GAIN)
     ]
 
 
-def _why(bid: Bid, placement: Placement | None) -> str:
+def _reason(bid: Bid, placement: Placement | None) -> str:
     if placement is None:
-        return "every device is worth more to others"
+        return "every device is worth more to other jobs"
     left, worth = bid.seconds[placement.devices], bid.worth[placement.devices]
     return (
-        f"{duration(left)} left, worth {number(worth)} s of waiting a second, "
+        f"{duration(left)} left, worth {number(worth)} s of waiting per second, "
         f"a device {number(bid.finish_price)} when it ends"
     )

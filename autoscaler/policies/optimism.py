@@ -1,4 +1,4 @@
-"""Goodput as Pollux and Sia predict it: what was not measured yet is taken to cost nothing."""
+"""Goodput as Pollux and Sia predict it: unmeasured communication is assumed to cost nothing."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from autoscaler.goodput.batch import goodput_table
 from autoscaler.goodput.draws import is_usable
 from autoscaler.goodput.formulas import predictor_of
 
-# A sync over several machines, before one was measured, takes so many times that within one.
+# Time of a synchronisation across machines over one within a machine, before it is measured.
 _ACROSS_OVER_WITHIN = 1.1
 
 
 def goodputs(
     job: JobSnapshot, model: ThroughputModel | None, sizes: Sequence[tuple[int, int]]
 ) -> list[float]:
-    """Useful examples a second on so many (machines, devices) of the model's kind.
+    """Return useful examples per second at (machines, devices) of the model's kind.
 
-    By the fit, but that what was not measured is taken to cost nothing; as many as the devices
-    where nothing was measured at all.
+    The rates follow the fit, with `optimistic` parameters. Without any measurement, the rate is
+    the number of devices.
 
     Source: Qiao et al., Pollux (OSDI'21), section 4.1.
     """
     machines, devices = np.array(sizes).reshape(-1, 2).T
     if model is None or not model.measured:
-        return [float(number_of) for number_of in devices]
+        return [float(count) for count in devices]
     noise = job.noise.examples if job.noise is not None and is_usable(job.noise) else 0.0
     point = predictor_of((optimistic(model),))
     (speeds,) = goodput_table(point, noise, job.batch.on(model.device_kind), machines, devices)
-    found: list[float] = speeds.tolist()
-    return found
+    rates: list[float] = speeds.tolist()
+    return rates
 
 
 def speedups_over(
@@ -43,32 +43,34 @@ def speedups_over(
     model: ThroughputModel | None,
     sizes: Sequence[tuple[int, int]],
 ) -> list[float]:
-    """`goodputs` of the sizes, over that of `base`; 0 where the job can't run.
+    """Return `goodputs` of the sizes over that of `base`; 0 where the job cannot run.
 
-    Where it can't run on `base`, which is too little for one whole replica, over what as many
-    devices of the best of the sizes give.
+    If the job cannot run on `base`, which is smaller than a whole replica, the base goodput is
+    that of as many devices at the best rate per device of the sizes.
     """
-    over, *found = goodputs(job, model, [base, *sizes])
-    if over == 0.0:
-        rates = (speed / devices for speed, (_, devices) in zip(found, sizes, strict=True))
-        over = base[1] * max(rates, default=0.0)
-    return [speed / over if over > 0 else 0.0 for speed in found]
+    base_goodput, *size_goodputs = goodputs(job, model, [base, *sizes])
+    if base_goodput == 0.0:
+        rates = (speed / devices for speed, (_, devices) in zip(size_goodputs, sizes, strict=True))
+        base_goodput = base[1] * max(rates, default=0.0)
+    return [speed / base_goodput if base_goodput > 0 else 0.0 for speed in size_goodputs]
 
 
 def optimistic(model: ThroughputModel) -> StepParameters:
-    """The point estimate, but that what was not measured costs nothing."""
-    found = model.point
+    """Return the point estimate with unmeasured communication set to cost nothing."""
+    parameters = model.point
     if not any(devices > 1 for _, devices in model.measured):
-        found = replace(found, alpha_within_seconds=0.0, beta_within_seconds_per_doubling=0.0)
-    if not any(machines > 1 for machines, _ in model.measured):
-        found = replace(
-            found,
-            alpha_across_seconds=_ACROSS_OVER_WITHIN * found.alpha_within_seconds,
-            beta_across_seconds_per_doubling=_ACROSS_OVER_WITHIN
-            * found.beta_within_seconds_per_doubling,
+        parameters = replace(
+            parameters, alpha_within_seconds=0.0, beta_within_seconds_per_doubling=0.0
         )
-    if isinstance(found, LocalityParameters) and not any(
-        machines > found.near_instances for machines, _ in model.measured
+    if not any(machines > 1 for machines, _ in model.measured):
+        parameters = replace(
+            parameters,
+            alpha_across_seconds=_ACROSS_OVER_WITHIN * parameters.alpha_within_seconds,
+            beta_across_seconds_per_doubling=_ACROSS_OVER_WITHIN
+            * parameters.beta_within_seconds_per_doubling,
+        )
+    if isinstance(parameters, LocalityParameters) and not any(
+        machines > parameters.near_instances for machines, _ in model.measured
     ):
-        found = replace(found, alpha_far_seconds=0.0, beta_far_seconds_per_doubling=0.0)
-    return found
+        parameters = replace(parameters, alpha_far_seconds=0.0, beta_far_seconds_per_doubling=0.0)
+    return parameters

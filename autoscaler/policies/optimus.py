@@ -1,4 +1,4 @@
-"""Optimus: devices go where they shorten the remaining time most. A fixed pool, fixed batches.
+"""Optimus: devices go where they shorten the remaining time most. Fixed pool, fixed batches.
 
 Source: Peng et al., Optimus (EuroSys'18), section 4.1, the greedy allocation by marginal gain;
 with all-reduce in place of parameter servers, order and placement as in its port in the simulator
@@ -23,7 +23,11 @@ from autoscaler.policies.pool import Grant, Turns, by_submission, plan_of, pool_
 
 @dataclass(frozen=True, slots=True)
 class OptimusParameters:
-    """`most_devices` of any one job: as far as step times are known in the published profiles."""
+    """Parameters of Optimus.
+
+    Attributes:
+        most_devices: most devices of one job; the published profiles go up to 64.
+    """
 
     most_devices: int = 64
 
@@ -32,13 +36,12 @@ _DEFAULTS = OptimusParameters()
 
 
 class OptimusPolicy:
-    """One device each in the order of submission, then the next to whoever gains the most.
+    """One device for each job in the order of submission, then the next to the highest gain.
 
-    The gain of the k-th device is ``remaining steps x (T(k - 1) - T(k))`` seconds, T the time of
-    a step on as few machines as can be, at the batch that the owner chose: what a batch does to
-    the statistical efficiency is not looked at. T is the job's own fitted model's; of a job of
-    which nothing is known one device is all it gets. Where there are several kinds of device a
-    job keeps the one it has, or gets the one of which most are left.
+    The gain of the k-th device is ``remaining steps x (T(k - 1) - T(k))`` seconds. T is the step
+    time on as few machines as possible at the owner's batch; statistical efficiency is ignored. T
+    comes from the job's own fitted model. A job without a model gets one device. Where there are
+    several kinds of device a job keeps its kind, or gets the one with the most devices left.
     """
 
     adapts_batch = False
@@ -49,54 +52,63 @@ class OptimusPolicy:
         self._parameters = parameters
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """As `Policy.plan`."""
+        """Plan all jobs of the snapshot; see `Policy.plan`."""
         pool = pool_of(snapshot)
         jobs = by_submission(snapshot.jobs)
         turns = Turns(pool, jobs)
         kinds = {job.id: turns.take(job, 1) for job in jobs}
-        grants = {job.id: Grant(0, _why((), 0)) for job in jobs}
+        grants = {job.id: Grant(0, _reason((), 0)) for job in jobs}
         for kind, part in pool.by_kind().items():
             machines = part.fewest_machines()[: self._parameters.most_devices]
-            own = [job for job in jobs if kinds[job.id] == kind]
+            jobs_of_kind = [job for job in jobs if kinds[job.id] == kind]
             remaining = {
                 job.id: self._remaining_seconds(job, kind, machines[: part.most_of(job)])
-                for job in own
+                for job in jobs_of_kind
             }
-            saved = {job: [-seconds for seconds in left] for job, left in remaining.items()}
-            for job, size in most_gain_first(saved, part.available).items():
-                grants[job] = Grant(size, _why(remaining[job], size), kind)
+            negative_remaining = {
+                job: [-seconds for seconds in left] for job, left in remaining.items()
+            }
+            for job, size in most_gain_first(negative_remaining, part.available).items():
+                grants[job] = Grant(size, _reason(remaining[job], size), kind)
         smallest_first = sorted(jobs, key=lambda job: grants[job.id].devices)
         return plan_of(snapshot, pool, smallest_first, grants)
 
     def _remaining_seconds(
         self, job: JobSnapshot, kind: str, machines: Sequence[int]
     ) -> Sequence[float]:
-        """On 1, 2, ... devices, which lie on `machines` of them; as far as it is known."""
+        """Return the seconds left on 1, 2, ... devices, as far as known.
+
+        `machines` holds the number of machines that each number of devices lies on.
+        """
         if self.oracle:
-            return () if job.truth is None else _true(job.truth, kind, len(machines))
-        return _predicted(job, kind, machines)
+            return () if job.truth is None else _true_seconds(job.truth, kind, len(machines))
+        return _predicted_seconds(job, kind, machines)
 
 
 class OptimusOraclePolicy(OptimusPolicy):
-    """Optimus that is told the true step times and how many steps are left.
+    """Optimus with the true step times and the true number of steps left.
 
-    So it is run, as "Optimus+Oracle", in Pollux (OSDI'21), section 5.
+    Pollux (OSDI'21), section 5, calls it "Optimus+Oracle".
     """
 
     oracle = True
 
 
-def _true(truth: Truth, kind: str, most: int) -> list[float]:
-    step_seconds, found = truth.step_seconds_on(kind), []
+def _true_seconds(truth: Truth, kind: str, most: int) -> list[float]:
+    """Return the true seconds left on 1, 2, ... devices, up to the first unknown step time."""
+    step_seconds, seconds_left = truth.step_seconds_on(kind), []
     for devices in range(1, most + 1):
         if devices not in step_seconds:
             break
-        found.append(truth.remaining_steps * step_seconds[devices])
-    return found
+        seconds_left.append(truth.remaining_steps * step_seconds[devices])
+    return seconds_left
 
 
-def _predicted(job: JobSnapshot, kind: str, machines: Sequence[int]) -> list[float]:
-    """By the point estimate; at the initial batch every example is a useful one."""
+def _predicted_seconds(job: JobSnapshot, kind: str, machines: Sequence[int]) -> list[float]:
+    """Return the predicted seconds left on 1, 2, ... devices at the initial batch.
+
+    At the initial batch the statistical efficiency is 1: every example counts in full.
+    """
     model = job.models.get(kind)
     if model is None or job.remaining_examples is None:
         return []
@@ -104,16 +116,16 @@ def _predicted(job: JobSnapshot, kind: str, machines: Sequence[int]) -> list[flo
     devices = np.arange(1, min(len(machines), rigid.initial) + 1)
     point = predictor_of((model.point,))
     (rate,) = goodput_table(point, 0.0, rigid, machines[: len(devices)], devices)
-    with np.errstate(divide="ignore"):  # never done where no whole replica fits
+    with np.errstate(divide="ignore"):  # infinite where no whole replica fits
         seconds: list[float] = (job.remaining_examples / rate).tolist()
     return seconds
 
 
-def _why(remaining: Sequence[float], size: int) -> str:
+def _reason(remaining: Sequence[float], size: int) -> str:
     if size == 0:
-        return "earlier jobs have every device"
+        return "earlier jobs hold every device"
     if size > len(remaining):
-        return "how long it would take on more is not known"
+        return "its time on more devices is unknown"
     left = f"{duration(remaining[size - 1])} left"
     if size == len(remaining):
         return f"{left}, the most devices it may have"

@@ -1,4 +1,4 @@
-"""The machines that jobs share while their devices are given out."""
+"""Free devices of shared machines, and ways to choose a placement among them."""
 
 from __future__ import annotations
 
@@ -9,39 +9,43 @@ from autoscaler.domain.allocation import Placement
 
 
 class Packing:
-    """What is left of each machine, and three ways to find devices for a job.
+    """Free devices of each machine, with three ways to choose a placement.
 
-    `fit` leaves little in pieces: what one machine can hold goes on one, what is more takes whole
-    machines. `tightest` gives as many devices of each of several machines and keeps distributed
-    jobs apart. `emptiest` spreads. Each can be held to the machines `among` which to look; of
-    equally good machines the first in the order of the capacity is taken.
+    `fit` limits fragmentation: a job goes on one machine if that can hold it, else on whole
+    machines. `tightest` takes equal devices of several machines and keeps distributed jobs apart.
+    `emptiest` spreads a job over the machines with the most free devices. `among` restricts each
+    of them to some machines. Ties are broken by the order of the capacity.
     """
 
     def __init__(self, capacity: Mapping[str, int]) -> None:
-        """All machines free: offer id -> devices."""
+        """Create the packing with all devices free.
+
+        Args:
+            capacity: devices of each machine by offer id.
+        """
         self._capacity = capacity
         self._free = dict(capacity)
         self._distributed: Counter[str] = Counter()
 
     @property
     def free_devices(self) -> int:
-        """Devices not given out, over all machines."""
+        """Free devices over all machines."""
         return sum(self._free.values())
 
     def has_room(self, placement: Placement) -> bool:
-        """Whether these devices are free."""
+        """Return whether the devices of the placement are free."""
         return all(devices <= self._free.get(offer, 0) for offer, devices in placement.shares)
 
     def keeps_apart(self, placement: Placement) -> bool:
-        """Whether no machine would have two distributed jobs."""
+        """Return whether no machine would have two distributed jobs."""
         return not any(self._distributed[offer] for offer in distributed(placement))
 
     def take(self, placement: Placement | None) -> None:
-        """Give these devices out; None is of none."""
+        """Mark the placement's devices as used; None has none."""
         self._change(placement, 1)
 
     def give_back(self, placement: Placement | None) -> None:
-        """Have them free again."""
+        """Mark the placement's devices as free; None has none."""
         self._change(placement, -1)
 
     def fit(
@@ -50,24 +54,24 @@ class Packing:
         held: Placement | None = None,
         among: Collection[str] | None = None,
     ) -> Placement | None:
-        """Devices of one machine, or of whole ones, by preference where the job is.
+        """Return devices of one machine, or of whole ones if it is larger; None if none fits.
 
-        Of several machines the one with the least left over. None where they do not fit.
+        Machines that hold more of `held` are preferred, then those with the fewest devices free.
         """
-        own = dict(held.shares if held else ())
+        held_devices = dict(held.shares if held else ())
         offers = self._offers(among)
         if devices > max((self._capacity[offer] for offer in offers), default=0):
-            return self._whole_machines(devices, own, offers)
+            return self._whole_machines(devices, held_devices, offers)
         roomy = [offer for offer in offers if self._free[offer] >= devices]
         if not roomy:
             return None
-        best = min(roomy, key=lambda offer: (-own.get(offer, 0), self._free[offer]))
+        best = min(roomy, key=lambda offer: (-held_devices.get(offer, 0), self._free[offer]))
         return Placement(((best, devices),))
 
     def tightest(
         self, machines: int, devices: int, among: Collection[str] | None = None
     ) -> Placement | None:
-        """`devices` of each of `machines` machines, those with the least room that is enough."""
+        """Return `devices` of each of `machines` machines with least sufficient room, or None."""
         fitting = [
             offer
             for offer in self._offers(among)
@@ -79,7 +83,7 @@ class Packing:
         return _placement((offer, devices) for offer in fitting[:machines])
 
     def emptiest(self, devices: int, among: Collection[str] | None = None) -> Placement | None:
-        """Devices of the emptiest machines, each as far as it goes; None where none is free."""
+        """Return devices of the emptiest machines; fewer if not all are free, None if none is."""
         shares = {}
         for offer in self.roomiest(among):
             taken = min(devices, self._free[offer])
@@ -90,17 +94,18 @@ class Packing:
         return _placement(shares.items()) if shares else None
 
     def roomiest(self, among: Collection[str] | None = None) -> list[str]:
-        """The emptiest machines first."""
+        """Return the offer ids of the machines, most free devices first."""
         return sorted(self._offers(among), key=lambda offer: -self._free[offer])
 
     def _offers(self, among: Collection[str] | None) -> list[str]:
         return [offer for offer in self._free if among is None or offer in among]
 
     def _whole_machines(
-        self, devices: int, own: Mapping[str, int], offers: Collection[str]
+        self, devices: int, held_devices: Mapping[str, int], offers: Collection[str]
     ) -> Placement | None:
+        """Return devices of idle machines, those of the held placement first; None if too few."""
         idle = [offer for offer in offers if 0 < self._free[offer] == self._capacity[offer]]
-        idle.sort(key=lambda offer: (-own.get(offer, 0), -self._free[offer]))
+        idle.sort(key=lambda offer: (-held_devices.get(offer, 0), -self._free[offer]))
         shares = {}
         for offer in idle:
             if devices == 0:
@@ -119,7 +124,7 @@ class Packing:
 
 
 def distributed(placement: Placement) -> frozenset[str]:
-    """The machines of a distributed job; none of another."""
+    """Return the machines of a distributed placement; empty if it is on a single machine."""
     machines = frozenset(offer for offer, _ in placement.shares)
     return machines if len(machines) > 1 else frozenset()
 

@@ -1,4 +1,4 @@
-"""Pollux: goodput shared fairly. Elastic jobs on a fixed pool that adapt their batch.
+"""Pollux: goodput shared fairly. Elastic jobs with adaptive batches on a fixed pool.
 
 Source: Qiao et al., Pollux (OSDI'21), sections 4.1 and 4.2; constants, fair share and restart
 factor as in the simulator published with it.
@@ -31,21 +31,21 @@ from autoscaler.policies.utility_band import UtilityBand, plan_cloud
 
 @dataclass(frozen=True, slots=True)
 class PolluxParameters:
-    """How fair, how eager, how far.
+    """Fairness, restart cost and growth.
 
     Attributes:
-        power: p of the power mean of the speed-ups; the lower, the fairer. The paper and its
-            simulator use -1.
-        floor: added to every speed-up, in those of a machine's worth of devices.
-        restart_seconds: what a change of placement is taken to cost.
-        growth: a job may have so many times the most devices that it was measured on.
-        most_devices: of any one job: as far as the published profiles go.
-        most_machines: of any one job.
-        low_utility: on a cloud, below which there are too many instances.
-        high_utility: above which there are too few.
+        power: p of the power mean of the speed-ups; lower is fairer. The paper and its simulator
+            use -1.
+        floor: added to every speed-up, in units of one machine's devices.
+        restart_seconds: assumed cost of a change of placement.
+        growth: largest number of devices, over the most that the job was measured on.
+        most_devices: most devices of one job; the published profiles go up to 64.
+        most_machines: most machines of one job.
+        low_utility: on a cloud, utility below which there are too many instances.
+        high_utility: on a cloud, utility above which there are too few.
 
     Raises:
-        ValueError: power is 0 or above 1, or another of them is not above 0.
+        ValueError: power is 0 or above 1, or another parameter is not above 0.
     """
 
     power: float = -1.0
@@ -68,7 +68,7 @@ class PolluxParameters:
 
     @property
     def band(self) -> UtilityBand:
-        """What sizes a cluster on a cloud."""
+        """Utility band that sizes a cluster on a cloud."""
         return UtilityBand(
             low=self.low_utility,
             high=self.high_utility,
@@ -84,9 +84,9 @@ _DEFAULTS = PolluxParameters()
 
 @dataclass(frozen=True, slots=True)
 class _Speedups:
-    """Of one job, over the goodput of its fair share.
+    """Speed-ups of one job over the goodput of its fair share.
 
-    `anew` is of each configuration that it could be given, `staying` of what it holds.
+    `anew` has those of each possible configuration, `staying` that of the present placement.
     """
 
     job: JobSnapshot
@@ -95,21 +95,21 @@ class _Speedups:
 
 
 def fair_share(pool: Pool, jobs: Sequence[JobSnapshot]) -> int:
-    """Devices of a job if all had as many, rounded up."""
+    """Return the devices of a job if all jobs had equally many, rounded up."""
     return max(math.ceil(pool.devices / max(len(jobs), 1)), 1)
 
 
 class PolluxPolicy:
-    """The most power mean of speed-ups, each over the goodput of the job on its fair share.
+    """Greatest power mean of speed-ups, each over the job's goodput on its fair share.
 
-    A change of placement multiplies a job's speed-up by ``max(age - restarts * s, 0) / (age +
-    s)``, s the seconds of a restart. No machine has two distributed jobs. A job may grow to twice
-    the devices that it was measured on; until more are measured it is taken to scale perfectly.
-    Kinds of device are all one to it: a job is predicted by its fit on the kind on which it was
-    measured on most devices.
+    A change of placement multiplies a speed-up by ``max(age - restarts * s, 0) / (age + s)``, s
+    the seconds of a restart. No machine has two distributed jobs. A job may grow to twice the
+    devices that it was measured on; unmeasured sizes are assumed to scale perfectly. All kinds of
+    device count as equal: the model is that of the kind on which the job was measured on the most
+    devices.
 
-    The mean is not searched for by the genetic algorithm of the paper: an integer program over
-    the configurations of Sia finds the best there is of these, and always the same.
+    In place of the paper's genetic algorithm, an integer program finds the optimum over the
+    configurations of Sia. Equal inputs give equal plans.
 
     On a cloud jobs hold instances of their own: see `plan_cloud`.
     """
@@ -118,77 +118,93 @@ class PolluxPolicy:
         self._parameters = parameters
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """As `Policy.plan`."""
+        """Plan all jobs of the snapshot; see `Policy.plan`."""
         if not any(offer.shared for offer in snapshot.offers):
             return plan_cloud(snapshot, self._parameters.band)
         pool = pool_of(snapshot)
         jobs = by_submission(snapshot.jobs)
         fair = fair_share(pool, jobs)
         speedups = [self._speedups(job, pool, fair) for job in jobs]
-        claims = [self._claim(own, pool, snapshot.now_seconds) for own in speedups]
+        claims = [
+            self._claim(job_speedups, pool, snapshot.now_seconds) for job_speedups in speedups
+        ]
         assignment = assign(claims, pool)
         reasons = {
-            own.job.id: _why(own, assignment.placements[own.job.id], pool, fair)
-            for own in speedups
+            job_speedups.job.id: _reason(
+                job_speedups, assignment.placements[job_speedups.job.id], pool, fair
+            )
+            for job_speedups in speedups
         }
         plan = plan_of_placements(snapshot, assignment.placements, reasons)
         return plan if assignment.trouble is None else replace(plan, notes=(assignment.trouble,))
 
     def _speedups(self, job: JobSnapshot, pool: Pool, fair: int) -> _Speedups:
-        """The fair share is taken to lie on one machine, however large, as in the simulator."""
+        """Return the job's speed-ups, over a fair share on one machine as in the simulator."""
         usable = pool.for_job(job)
         model = max(
             (job.models[kind] for kind in usable if kind in job.models),
             key=most_measured,
             default=None,
         )
-        allowed = [
-            one
-            for one in configurations(pool)
-            if one.kind in usable and self._may_have(one, model)
+        allowed_configurations = [
+            configuration
+            for configuration in configurations(pool)
+            if configuration.kind in usable and self._may_have(configuration, model)
         ]
         held = held_in(job, pool)
         largest_batch = job.batch.maximum if job.batch.adaptive else job.batch.initial
         sizes = [
             (len(held.shares), held.devices) if held else (1, 1),
-            *((one.machines, one.total) for one in allowed),
+            *(
+                (configuration.machines, configuration.total)
+                for configuration in allowed_configurations
+            ),
         ]
         base = (1, min(fair, largest_batch))
         staying, *others = speedups_over(base, job, model, sizes)
-        anew = {one: speedup for one, speedup in zip(allowed, others, strict=True) if speedup > 0}
+        anew = {
+            configuration: speedup
+            for configuration, speedup in zip(allowed_configurations, others, strict=True)
+            if speedup > 0
+        }
         return _Speedups(job, anew, staying)
 
-    def _may_have(self, one: Configuration, model: ThroughputModel | None) -> bool:
+    def _may_have(self, configuration: Configuration, model: ThroughputModel | None) -> bool:
+        """Return whether the configuration is within the bounds on devices and machines."""
         parameters = self._parameters
         most = min(max(parameters.growth * most_measured(model), 1), parameters.most_devices)
-        return one.total <= most and one.machines <= parameters.most_machines
+        return configuration.total <= most and configuration.machines <= parameters.most_machines
 
-    def _claim(self, own: _Speedups, pool: Pool, now_seconds: float) -> Claim:
-        factor = self._restart_factor(own.job, now_seconds)
+    def _claim(self, speedups: _Speedups, pool: Pool, now_seconds: float) -> Claim:
+        """Return the costs of the configurations that the job could get."""
+        factor = self._restart_factor(speedups.job, now_seconds)
         return Claim(
-            job=own.job.id,
-            held=held_in(own.job, pool),
-            costs={one: self._cost(factor * speedup, pool) for one, speedup in own.anew.items()},
-            staying_cost=self._cost(own.staying, pool),
+            job=speedups.job.id,
+            held=held_in(speedups.job, pool),
+            costs={
+                configuration: self._cost(factor * speedup, pool)
+                for configuration, speedup in speedups.anew.items()
+            },
+            staying_cost=self._cost(speedups.staying, pool),
             idle_cost=self._cost(0.0, pool),
         )
 
     def _restart_factor(self, job: JobSnapshot, now_seconds: float) -> float:
-        """What a speed-up is worth to a job that has to restart for it."""
+        """Return the factor on the speed-up of a job that has to restart for it."""
         factor = restart_factor(job, now_seconds, self._parameters.restart_seconds)
         return max(factor, LEAST_FACTOR)
 
     def _cost(self, speedup: float, pool: Pool) -> float:
-        """The job's part of the power mean, so that the least sum is the greatest mean."""
+        """Return the job's term of the power mean; the least sum gives the greatest mean."""
         scaled = speedup * len(pool.capacity) / pool.devices if pool.devices else 0.0
         power = self._parameters.power
         return math.copysign((scaled + self._parameters.floor) ** power, -power)
 
 
-def _why(own: _Speedups, placement: Placement | None, pool: Pool, fair: int) -> str:
+def _reason(speedups: _Speedups, placement: Placement | None, pool: Pool, fair: int) -> str:
     if placement is None:
-        return "every device does more for others"
-    stays = placement == own.job.placement
-    anew = configuration_of(placement, pool)
-    speedup = own.staying if stays else own.anew[anew]
+        return "every device does more for other jobs"
+    stays = placement == speedups.job.placement
+    configuration = configuration_of(placement, pool)
+    speedup = speedups.staying if stays else speedups.anew[configuration]
     return f"{number(speedup)} times the goodput of a fair share of {fair}"

@@ -1,4 +1,4 @@
-"""Pollux that does not keep distributed jobs apart: what its avoidance of interference is worth.
+"""Pollux without interference avoidance: distributed jobs may share machines.
 
 Source: Qiao et al., Pollux (OSDI'21), section 5.3.2.
 """
@@ -21,15 +21,15 @@ from autoscaler.policies.pollux import PolluxPolicy, fair_share
 from autoscaler.policies.pool import Pool, by_submission, plan_of_placements, pool_of
 from autoscaler.policies.projection import most_measured
 
-# A plan is made again from where it leads, until that is where it leads.
+# Replan from the planned placements until these no longer change, at most so many times.
 _PASSES = 10
-# What is better by a smaller share is not better.
+# Relative reduction in cost below which placements count as no better.
 _LEAST_GAIN = 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Wish:
-    """What 0, 1, 2, ... devices of its kind cost a job of the power mean, (A + 1,)."""
+class _JobCosts:
+    """Term of the power mean of one job on 0, 1, 2, ... A devices of its kind, (A + 1,)."""
 
     job: JobSnapshot
     held: Placement | None
@@ -37,96 +37,101 @@ class _Wish:
 
     @property
     def held_devices(self) -> int:
+        """Number of devices held."""
         return self.held.devices if self.held else 0
 
     def cost_of(self, placement: Placement | None) -> float:
+        """Return the cost of the placement's number of devices."""
         return float(self.costs[placement.devices if placement else 0])
 
 
 class PolluxCrowdedPolicy(PolluxPolicy):
-    """As `PolluxPolicy`, but any number of devices on any machines will do.
+    """`PolluxPolicy` with any number of devices on any machines.
 
-    How many each job gets is found exactly. On which does not matter to the speed-up of a job on
-    several machines, so a search leaves that to chance; here such a job fills the emptiest
-    machines. What one machine can hold is on one, or is less.
+    The number of devices of each job is optimal. The speed-up of a job on several machines does
+    not depend on which they are; such a job fills the emptiest machines. A job that fits one
+    machine is placed on one, with fewer devices if necessary.
     """
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """As `Policy.plan`."""
+        """Plan all jobs of the snapshot; see `Policy.plan`."""
         if not any(offer.shared for offer in snapshot.offers):
             return super().plan(snapshot)
         pool = pool_of(snapshot)
         jobs = by_submission(snapshot.jobs)
         fair = fair_share(pool, jobs)
-        moved, found = jobs, {job.id: held_in(job, pool) for job in jobs}
+        moved_jobs, placements = jobs, {job.id: held_in(job, pool) for job in jobs}
         for _ in range(_PASSES):
-            wishes = self._wishes(moved, pool, fair, snapshot.now_seconds)
-            following = _following(wishes, found, pool)
-            if following == found:
+            wishes = self._costs_by_kind(moved_jobs, pool, fair, snapshot.now_seconds)
+            following = _improve(wishes, placements, pool)
+            if following == placements:
                 break
-            found = following
-            moved = [replace(job, placement=found[job.id]) for job in jobs]
-        found = _in_place(found, jobs, pool)
-        reasons = {job.id: _why(found[job.id], fair) for job in jobs}
-        return plan_of_placements(snapshot, found, reasons)
+            placements = following
+            moved_jobs = [replace(job, placement=placements[job.id]) for job in jobs]
+        placements = _undo_needless_moves(placements, jobs, pool)
+        reasons = {job.id: _reason(placements[job.id], fair) for job in jobs}
+        return plan_of_placements(snapshot, placements, reasons)
 
-    def _wishes(
+    def _costs_by_kind(
         self, jobs: Sequence[JobSnapshot], pool: Pool, fair: int, now_seconds: float
-    ) -> dict[str, list[_Wish]]:
-        """Of the jobs of each kind of device, first come, first."""
+    ) -> dict[str, list[_JobCosts]]:
+        """Return the costs of the jobs of each kind of device, in the order of submission."""
         return {
-            kind: [self._wish(job, pool, kind, fair, now_seconds) for job in own]
-            for kind, own in _by_kind(jobs, pool).items()
+            kind: [self._job_costs(job, pool, kind, fair, now_seconds) for job in jobs_of_kind]
+            for kind, jobs_of_kind in _jobs_by_kind(jobs, pool).items()
         }
 
-    def _wish(
+    def _job_costs(
         self, job: JobSnapshot, pool: Pool, kind: str, fair: int, now_seconds: float
-    ) -> _Wish:
+    ) -> _JobCosts:
+        """Return the costs of one job on each number of devices of a kind."""
         part, model = pool.by_kind()[kind], job.models.get(kind)
         held = held_in(job, pool)
         held_size = (len(held.shares), held.devices) if held else (1, 1)
         parameters, machines = self._parameters, part.fewest_machines()
-        grown = max(parameters.growth * most_measured(model), 1)
-        most = min(grown, parameters.most_devices, len(machines))
+        growth_limit = max(parameters.growth * most_measured(model), 1)
+        most = min(growth_limit, parameters.most_devices, len(machines))
         sizes = [(machines[devices - 1], devices) for devices in range(1, most + 1)]
         largest_batch = job.batch.maximum if job.batch.adaptive else job.batch.initial
         base = (1, min(fair, largest_batch))
-        staying, *anew = speedups_over(base, job, model, [held_size, *sizes])
+        staying, *new_speedups = speedups_over(base, job, model, [held_size, *sizes])
         speedups = np.zeros(part.available + 1)
-        speedups[1 : most + 1] = anew
+        speedups[1 : most + 1] = new_speedups
         factors = np.full(len(speedups), self._restart_factor(job, now_seconds))
         if held is not None:
             speedups[held.devices] = staying
             factors[held.devices] = 1.0
-        worth = factors * speedups
-        costs = np.array([self._cost(float(each), pool) for each in worth])
-        return _Wish(job, held, costs)
+        discounted_speedups = factors * speedups
+        costs = np.array([self._cost(float(speedup), pool) for speedup in discounted_speedups])
+        return _JobCosts(job, held, costs)
 
 
-def _following(
-    wishes: Mapping[str, Sequence[_Wish]], held: Mapping[str, Placement | None], pool: Pool
+def _improve(
+    wishes: Mapping[str, Sequence[_JobCosts]], held: Mapping[str, Placement | None], pool: Pool
 ) -> dict[str, Placement | None]:
-    """What is held, but on kinds of device where something else is better."""
-    found = dict(held)
-    for kind, own in wishes.items():
+    """Return the held placements, replaced on each kind where new ones cost less."""
+    placements_after = dict(held)
+    for kind, job_costs in wishes.items():
         part = pool.by_kind()[kind]
-        anew = _placed(own, _cheapest(own, part.available), part)
-        now, then = (
-            sum(wish.cost_of(placements[wish.job.id]) for wish in own)
-            for placements in (held, anew)
+        candidate_placements = _placements(
+            job_costs, _least_cost_sizes(job_costs, part.available), part
         )
-        if then < now - _LEAST_GAIN * abs(now):
-            found |= anew
-    return found
+        present_cost, candidate_cost = (
+            sum(wish.cost_of(placements[wish.job.id]) for wish in job_costs)
+            for placements in (held, candidate_placements)
+        )
+        if candidate_cost < present_cost - _LEAST_GAIN * abs(present_cost):
+            placements_after |= candidate_placements
+    return placements_after
 
 
-def _in_place(
-    found: Mapping[str, Placement | None], jobs: Sequence[JobSnapshot], pool: Pool
+def _undo_needless_moves(
+    planned: Mapping[str, Placement | None], jobs: Sequence[JobSnapshot], pool: Pool
 ) -> dict[str, Placement | None]:
-    """Who is given as many devices as it holds stays where it is, if there is room after all."""
+    """Return the placements with jobs of unchanged size left in place, if there is room."""
     packing = Packing(pool.capacity)
-    kept = dict(found)
-    for placement in found.values():
+    kept = dict(planned)
+    for placement in planned.values():
         packing.take(placement)
     for job in jobs:
         held, given = held_in(job, pool), kept[job.id]
@@ -138,29 +143,29 @@ def _in_place(
     return kept
 
 
-def _why(placement: Placement | None, fair: int) -> str:
+def _reason(placement: Placement | None, fair: int) -> str:
     if placement is None:
-        return "every device does more for others"
+        return "every device does more for other jobs"
     return f"{placement.devices} devices where {fair} would be a fair share"
 
 
-def _by_kind(jobs: Sequence[JobSnapshot], pool: Pool) -> Mapping[str, list[JobSnapshot]]:
-    """Each job at the kind it holds, at first at that with the most devices a job."""
-    found: dict[str, list[JobSnapshot]] = {kind: [] for kind in pool.by_kind()}
+def _jobs_by_kind(jobs: Sequence[JobSnapshot], pool: Pool) -> Mapping[str, list[JobSnapshot]]:
+    """Return jobs by kind: the kind held, or at first the one with the most devices per job."""
+    kind_jobs: dict[str, list[JobSnapshot]] = {kind: [] for kind in pool.by_kind()}
     for job in sorted(jobs, key=lambda job: held_in(job, pool) is None):
         usable = pool.for_job(job)
         kind = pool.kind_of(held_in(job, pool)) or max(
             usable,
-            key=lambda kind: (usable[kind].available / (1 + len(found[kind])), kind),
+            key=lambda kind: (usable[kind].available / (1 + len(kind_jobs[kind])), kind),
             default=None,
         )
         if kind is not None:
-            found[kind].append(job)
-    return {kind: by_submission(own) for kind, own in found.items()}
+            kind_jobs[kind].append(job)
+    return {kind: by_submission(jobs_of_kind) for kind, jobs_of_kind in kind_jobs.items()}
 
 
-def _cheapest(wishes: Sequence[_Wish], available: int) -> list[int]:
-    """Devices of each job for the least cost in all, by dynamic programming over the devices."""
+def _least_cost_sizes(wishes: Sequence[_JobCosts], available: int) -> list[int]:
+    """Return devices of each job at the least total cost, by dynamic programming."""
     least = np.zeros(available + 1)
     given = np.arange(available + 1)
     left = given[:, None] - given[None, :]
@@ -177,28 +182,31 @@ def _cheapest(wishes: Sequence[_Wish], available: int) -> list[int]:
     return sizes[::-1]
 
 
-def _placed(
-    wishes: Sequence[_Wish], sizes: Sequence[int], part: Pool
+def _placements(
+    wishes: Sequence[_JobCosts], sizes: Sequence[int], part: Pool
 ) -> dict[str, Placement | None]:
-    """Who keeps its size keeps its place; of the others the largest first."""
+    """Return placements by job id: jobs of unchanged size stay, then the largest are first."""
     packing = Packing(part.capacity)
-    found: dict[str, Placement | None] = {wish.job.id: None for wish in wishes}
+    placements: dict[str, Placement | None] = {wish.job.id: None for wish in wishes}
     moving = []
     for wish, size in zip(wishes, sizes, strict=True):
         if size == wish.held_devices and wish.held is not None:
             packing.take(wish.held)
-            found[wish.job.id] = wish.held
+            placements[wish.job.id] = wish.held
         elif size:
             moving.append((size, wish))
-    for size, wish in sorted(moving, key=lambda each: -each[0]):
-        placement = _room(packing, part, size, wish.held)
+    for size, wish in sorted(moving, key=lambda entry: -entry[0]):
+        placement = _fit(packing, part, size, wish.held)
         packing.take(placement)
-        found[wish.job.id] = placement
-    return found
+        placements[wish.job.id] = placement
+    return placements
 
 
-def _room(packing: Packing, part: Pool, size: int, held: Placement | None) -> Placement | None:
-    """On one machine where that is large enough, or as much as one has left; else anywhere."""
+def _fit(packing: Packing, part: Pool, size: int, held: Placement | None) -> Placement | None:
+    """Return devices on one machine if any is large enough, else on the emptiest machines.
+
+    On one machine the job gets as many of its devices as one machine has free.
+    """
     if size > max(part.capacity.values()):
         return packing.emptiest(size)
     for devices in range(size, 0, -1):

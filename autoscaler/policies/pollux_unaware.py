@@ -1,6 +1,6 @@
-"""Pollux as Sia (SOSP'23) runs it beside itself: on a pool whose kinds of device it mixes up.
+"""Pollux as the baseline of Sia (SOSP'23): unaware of the kinds of device of a pool.
 
-Source: the simulator published with Sia, its policy `pollux_unaware` and what repairs its plans.
+Source: the simulator published with Sia, its policy `pollux_unaware` and the repair of its plans.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _ANY = "any"
 
 
 class PolluxUnawarePolicy(PolluxPolicy):
-    """Every machine is taken for several of the smallest one's size, of one and the same kind.
+    """`PolluxPolicy` that treats every machine as several of the smallest machine's size and kind.
 
-    What a job is given of other kinds than the one it has most of, the faster of two, lies idle:
-    it can't train on both. The parts of machines come in an order without meaning, as the genetic
-    search of the published simulator takes them.
+    A job given several kinds trains on the kind with the most devices, on the faster of two equal
+    ones; the other devices are idle. The parts of machines are in an arbitrary but fixed order, as
+    the genetic search of the published simulator takes them.
     """
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """As `Policy.plan`."""
+        """Plan all jobs of the snapshot; see `Policy.plan`."""
         pool = pool_of(snapshot)
         if len(pool.by_kind()) < 2 or pool.available == 0:
             return super().plan(snapshot)
@@ -49,7 +49,10 @@ class PolluxUnawarePolicy(PolluxPolicy):
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of a machine: an offer of its own, in the place of the `machine`."""
+    """Part of a machine, as an offer of its own.
+
+    `machine` is the offer id of the whole machine, `kind` its kind of device.
+    """
 
     offer: Offer
     machine: str
@@ -57,7 +60,7 @@ class _Part:
 
 
 class _Parts:
-    """The machines of a pool in parts of equal size."""
+    """Machines of a pool in parts of the smallest machine's size."""
 
     def __init__(self, snapshot: Snapshot, pool: Pool) -> None:
         self._snapshot = snapshot
@@ -67,14 +70,14 @@ class _Parts:
         self._parts = {
             part.offer.id: part
             for machine, devices in pool.capacity.items()
-            for part in _split(machines[machine], devices, size)
+            for part in _parts_of(machines[machine], devices, size)
         }
 
     def alike(self) -> Snapshot:
-        """The moment with parts for machines, and of each job one model for all kinds."""
+        """Return the snapshot with parts for machines, and one model of each job for all kinds."""
         packing = Packing({name: part.offer.devices for name, part in self._parts.items()})
         jobs = []
-        for job in sorted(self._snapshot.jobs, key=lambda job: -_devices(job)):
+        for job in sorted(self._snapshot.jobs, key=lambda job: -_held_devices(job)):
             held = self._in_parts(job, packing)
             jobs.append(replace(job, placement=held, models=self._models(job)))
         offers = tuple(part.offer for part in self._parts.values())
@@ -83,46 +86,55 @@ class _Parts:
         )
 
     def repaired(self, job: JobSnapshot, placement: Placement | None) -> Placement | None:
-        """What is left of a placement on parts: those of one kind, on their machines."""
+        """Return a placement on parts as one on machines, reduced to its largest kind; or None."""
         usable = self._pool.for_job(job)
-        of_kinds: Counter[str] = Counter()
+        devices_by_kind: Counter[str] = Counter()
         on_machines: dict[str, Counter[str]] = {kind: Counter() for kind in usable}
         for name, devices in placement.shares if placement else ():
             part = self._parts[name]
             if part.kind in usable:
-                of_kinds[part.kind] += devices
+                devices_by_kind[part.kind] += devices
                 on_machines[part.kind][part.machine] += devices
-        if not of_kinds:
+        if not devices_by_kind:
             return None
-        best = max(of_kinds, key=lambda kind: (of_kinds[kind], _speed(job, kind), kind))
+        best = max(
+            devices_by_kind,
+            key=lambda kind: (devices_by_kind[kind], _single_device_goodput(job, kind), kind),
+        )
         return Placement(tuple(sorted(on_machines[best].items())))
 
     def _in_parts(self, job: JobSnapshot, packing: Packing) -> Placement | None:
-        found: Counter[str] = Counter()
+        """Return the job's present placement on parts of its machines; None if it has none."""
+        shares: Counter[str] = Counter()
         for machine, devices in job.placement.shares if job.placement else ():
-            own = [name for name, part in self._parts.items() if part.machine == machine]
-            where = packing.fit(devices, among=own) or packing.emptiest(devices, among=own)
-            packing.take(where)
-            found.update(dict(where.shares if where else ()))
-        return Placement(tuple(sorted(found.items()))) if found else None
+            machine_parts = [name for name, part in self._parts.items() if part.machine == machine]
+            placement = packing.fit(devices, among=machine_parts) or packing.emptiest(
+                devices, among=machine_parts
+            )
+            packing.take(placement)
+            shares.update(dict(placement.shares if placement else ()))
+        return Placement(tuple(sorted(shares.items()))) if shares else None
 
     def _models(self, job: JobSnapshot) -> Mapping[str, ThroughputModel]:
+        """Return the model of the kind measured on the most devices, for the one kind of parts."""
         known = [model for kind, model in job.models.items() if kind in self._pool.by_kind()]
         best = max(known, key=most_measured, default=None)
         return {} if best is None else {_ANY: best}
 
 
-def _devices(job: JobSnapshot) -> int:
+def _held_devices(job: JobSnapshot) -> int:
     return job.placement.devices if job.placement else 0
 
 
-def _split(machine: Offer, devices: int, size: int) -> Iterable[_Part]:
+def _parts_of(machine: Offer, devices: int, size: int) -> Iterable[_Part]:
+    """Yield the parts of a machine, with names in an arbitrary but fixed order."""
     for place, first in enumerate(range(0, devices, size)):
         name = f"{crc32(f'{machine.id}/{place}'.encode()):08x}/{machine.id}/{place}"
         part = replace(machine, id=name, devices=min(size, devices - first), device_kind=_ANY)
         yield _Part(part, machine.id, machine.device_kind)
 
 
-def _speed(job: JobSnapshot, kind: str) -> float:
+def _single_device_goodput(job: JobSnapshot, kind: str) -> float:
+    """Return the useful examples per second on one device of a kind."""
     (rate,) = goodputs(job, job.models.get(kind), [(1, 1)])
     return rate

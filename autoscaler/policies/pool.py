@@ -1,7 +1,7 @@
-"""A fixed pool of machines that jobs share: who is given how much, placed and told as a plan.
+"""Fixed pool of machines that jobs share: sizes, placements and the plan made of them.
 
 A job has devices of one kind at a time, of a kind that it has a model of, in whole replicas and
-within its own bounds on machines. Limits beside the machines' devices are not looked at.
+within its own bounds on machines. No limits apply beyond the machines' devices.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.policies.packing import Packing
 from autoscaler.policies.pool_bounds import allowed, most_devices, stages_of, whole, within
 
-# A reason names the machines of a placement when there are no more of them.
+# Most machines of a placement that a reason lists by name.
 _MACHINES_NAMED = 2
 
 
@@ -25,11 +25,13 @@ _MACHINES_NAMED = 2
 class Pool:
     """The machines that jobs share.
 
-    `devices` are those of all machines; `capacity` (offer id -> devices, in the order of the ids)
-    is what can be given of each now: of an unavailable machine what jobs hold there.
-    `types` are the instance types, by id of the offer.
-    `device_kind` is what most devices are, None where there is no machine. Where there are several
-    kinds, `parts` has the machines of each, as a pool of their own.
+    Attributes:
+        devices: devices of all machines.
+        capacity: devices available now by offer id, in the order of the ids; of an unavailable
+            machine only those that jobs hold.
+        device_kind: kind of most devices; None if there is no machine.
+        parts: pool of each kind by name, where there are several kinds; else empty.
+        types: instance type of each machine by offer id.
     """
 
     devices: int
@@ -40,17 +42,17 @@ class Pool:
 
     @property
     def available(self) -> int:
-        """Devices that can be given now, over all machines."""
+        """Devices available now, over all machines."""
         return sum(self.capacity.values())
 
     def by_kind(self) -> Mapping[str, Pool]:
-        """The machines of each kind of device, by its name: all of them where there is one."""
+        """Return the machines of each kind of device by name; of one kind, this pool itself."""
         if self.parts or self.device_kind is None:
             return self.parts
         return {self.device_kind: self}
 
     def for_job(self, job: JobSnapshot) -> Mapping[str, Pool]:
-        """The machines of each kind that the job may use: it has a model of it, or of none."""
+        """Return the machines of each kind that the job has a model of; all if it has no model."""
         return {
             kind: part
             for kind, part in self.by_kind().items()
@@ -58,19 +60,19 @@ class Pool:
         }
 
     def most_of(self, job: JobSnapshot) -> int:
-        """The devices of all machines, or as many as the job may have of them."""
+        """Return the most devices that the job may have of all machines, in whole replicas."""
         if not job.instances.maxima:
             return whole(job, self.devices)
         return most_devices(job, self.capacity, self.types)
 
     def kind_of(self, placement: Placement | None) -> str | None:
-        """The kind of device of a placement; None where that has none, or several."""
+        """Return the kind of device of a placement; None if it has none or several."""
         offers = {offer for offer, _ in placement.shares} if placement else set()
         kinds = (kind for kind, part in self.by_kind().items() if offers <= part.capacity.keys())
         return next(kinds, None) if offers else None
 
     def fewest_machines(self) -> tuple[int, ...]:
-        """On how many machines 1, 2, ... all available devices lie at least."""
+        """Return the least number of machines that hold 1, 2, ... all available devices."""
         largest_first = sorted(self.capacity.values(), reverse=True)
         return tuple(
             machine
@@ -81,9 +83,12 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """How many devices a job is given, 0 for none, and by which rule: a clause for its reason.
+    """Devices given to a job, and the rule as a clause of its reason.
 
-    `kind` is the kind of device, None where any will do.
+    Attributes:
+        devices: number of devices; 0 for none.
+        why: clause of the reason.
+        kind: kind of device; None for any.
     """
 
     devices: int
@@ -92,8 +97,10 @@ class Grant:
 
 
 def pool_of(snapshot: Snapshot) -> Pool:
-    """The shared offers of the snapshot."""
-    machines = sorted((o for o in snapshot.offers if o.shared), key=lambda offer: offer.id)
+    """Return the pool of the snapshot's shared offers."""
+    machines = sorted(
+        (offer for offer in snapshot.offers if offer.shared), key=lambda offer: offer.id
+    )
     held: Counter[str] = Counter()
     for job in snapshot.jobs:
         held.update(dict(job.placement.shares if job.placement else ()))
@@ -105,7 +112,7 @@ def pool_of(snapshot: Snapshot) -> Pool:
     }
     kinds = sorted({offer.device_kind for offer in machines})
     parts = {
-        kind: _part([offer for offer in machines if offer.device_kind == kind], capacity)
+        kind: _pool_of_kind([offer for offer in machines if offer.device_kind == kind], capacity)
         for kind in kinds
     }
     if len(parts) == 1:
@@ -115,8 +122,8 @@ def pool_of(snapshot: Snapshot) -> Pool:
     return Pool(sum(part.devices for part in parts.values()), capacity, usual, parts, types)
 
 
-def _part(machines: Sequence[Offer], capacity: Mapping[str, int]) -> Pool:
-    """The machines of one kind."""
+def _pool_of_kind(machines: Sequence[Offer], capacity: Mapping[str, int]) -> Pool:
+    """Return the pool of machines of one kind."""
     return Pool(
         devices=sum(offer.devices for offer in machines),
         capacity={offer.id: capacity[offer.id] for offer in machines},
@@ -126,14 +133,14 @@ def _part(machines: Sequence[Offer], capacity: Mapping[str, int]) -> Pool:
 
 
 def by_submission(jobs: Iterable[JobSnapshot]) -> list[JobSnapshot]:
-    """First come, first; then by id."""
+    """Return the jobs in the order of submission, then of ids."""
     return sorted(jobs, key=lambda job: (job.submitted_seconds, job.id))
 
 
 def requested(job: JobSnapshot, pool: Pool) -> int:
-    """The devices that a rigid job asked for, or one; never more than it may have of a kind.
+    """Return the devices that a rigid job asked for, at least one, at most those it may have.
 
-    A job whose replicas are several devices is given whole ones, at least one where there is room.
+    Devices are in whole replicas, at least one replica where there is room.
     """
     most = max((part.most_of(job) for part in pool.for_job(job).values()), default=0)
     return min(whole(job, max(job.requested_devices or 1, stages_of(job))), most)
@@ -142,10 +149,13 @@ def requested(job: JobSnapshot, pool: Pool) -> int:
 def gangs(
     queue: Iterable[JobSnapshot], pool: Pool, free: int, backfills: bool = True
 ) -> dict[str, int]:
-    """What each job asked for where one kind has as many free, in turn; 0 where none has.
+    """Return each job's requested devices if one kind has as many free, in turn, else 0.
 
-    Where not `backfills`, no job that holds nothing is given anything after the first of those
-    that has to wait.
+    Args:
+        queue: jobs in the order of service.
+        pool: machines that they share.
+        free: devices to give in all.
+        backfills: if false, no idle job gets devices after the first idle job that has to wait.
     """
     jobs = list(queue)
     turns = Turns(pool, jobs)
@@ -161,10 +171,10 @@ def gangs(
 
 
 class Turns:
-    """Of which kind each job gets its devices, when jobs take what they get in turn.
+    """Choice of a kind of device for each job, when jobs are served in turn.
 
-    A job stays with the kind that it holds; others go where most is left that nobody holds, so
-    that few have to leave. Whoever walks the same queue finds the same.
+    A job keeps its kind. Other jobs get the kind with the most devices that no job holds, so that
+    few jobs have to leave. Equal queues give equal choices.
     """
 
     def __init__(self, pool: Pool, queue: Iterable[JobSnapshot]) -> None:
@@ -175,29 +185,34 @@ class Turns:
             self._hold(job, 1)
 
     def take(self, job: JobSnapshot, devices: int) -> str | None:
-        """The kind of the devices; None of no devices, or where no kind has as many left."""
+        """Take devices of one kind and return it; None for 0 devices or if no kind has enough."""
         self._hold(job, -1)
-        able = [
+        sufficient_kinds = [
             kind
             for kind, part in self._pool.for_job(job).items()
             if 0 < devices <= min(self._left[kind], part.most_of(job))
         ]
-        if not able:
+        if not sufficient_kinds:
             return None
         held = self._pool.kind_of(job.placement)
-        kind = held if held in able else max(able, key=lambda kind: self._idle[kind])
+        kind = (
+            held
+            if held in sufficient_kinds
+            else max(sufficient_kinds, key=lambda kind: self._idle[kind])
+        )
         self._left[kind] -= devices
         self._idle[kind] -= devices
         return kind
 
     def take_more(self, kind: str, devices: int) -> int:
-        """As many more of a kind, or what is left of it."""
+        """Take further devices of a kind, at most those left; return their number."""
         taken = min(devices, self._left[kind])
         self._left[kind] -= taken
         self._idle[kind] -= taken
         return taken
 
     def _hold(self, job: JobSnapshot, sign: int) -> None:
+        """Add (sign 1) or remove (sign -1) a job's held devices from those counted as not idle."""
         kind = self._pool.kind_of(job.placement)
         if kind is not None and job.placement is not None:
             self._idle[kind] -= sign * job.placement.devices
@@ -206,17 +221,19 @@ class Turns:
 def plan_of(
     snapshot: Snapshot, pool: Pool, queue: Sequence[JobSnapshot], grants: Mapping[str, Grant]
 ) -> Plan:
-    """The plan that gives every job its grant (job id -> grant); `queue` is as of `place`."""
+    """Return the plan that gives every job its grant, by id; see `place` for `queue`."""
     sizes = {job: grant.devices for job, grant in grants.items()}
     kinds = {job: grant.kind for job, grant in grants.items() if grant.kind is not None}
     placements = place(queue, sizes, pool, kinds)
-    return plan_of_placements(snapshot, placements, {job: own.why for job, own in grants.items()})
+    return plan_of_placements(
+        snapshot, placements, {job: grant.why for job, grant in grants.items()}
+    )
 
 
 def plan_of_placements(
     snapshot: Snapshot, placements: Mapping[str, Placement | None], reasons: Mapping[str, str]
 ) -> Plan:
-    """The plan that puts every job where `placements` has it, as far as its bounds let it.
+    """Return the plan of the placements by job id, cut to each job's bounds.
 
     Each reason is a clause.
     """
@@ -236,18 +253,23 @@ def place(
     pool: Pool,
     kinds: Mapping[str, str] | None = None,
 ) -> dict[str, Placement | None]:
-    """Where each job's devices are; the sizes (job id -> devices) together fit the pool.
+    """Return placements by job id for sizes that together fit the pool.
 
-    A job whose size is what it holds stays where it is; the others follow in the order of the
-    queue, each on the emptiest machines of one kind, as far as those go, ties by id. `kinds`
-    (job id -> kind of device) says which, of all jobs or of none; else they take turns as in
-    `gangs`, and one for which no kind has as many devices gets none.
+    A job whose size is unchanged keeps its placement. The other jobs follow in the order of the
+    queue, each on the emptiest machines of one kind, ties by id.
+
+    Args:
+        queue: jobs in the order of placement.
+        sizes: devices by job id.
+        pool: machines that they share.
+        kinds: kind of device by job id, for all jobs or none. Without it kinds are chosen as in
+            `gangs`; a job for which no kind has enough devices gets none.
 
     Source: the ports of Optimus and Tiresias in the simulator of Pollux (OSDI'21).
     """
-    turns, parts, packing = Turns(pool, queue), pool.by_kind(), Packing(pool.capacity)
+    kind_turns, parts, packing = Turns(pool, queue), pool.by_kind(), Packing(pool.capacity)
     chosen: Mapping[str, str | None]
-    chosen = kinds or {job.id: turns.take(job, sizes[job.id]) for job in queue}
+    chosen = kinds or {job.id: kind_turns.take(job, sizes[job.id]) for job in queue}
     placements: dict[str, Placement | None] = {}
     for job in queue:
         held, kind = job.placement, chosen.get(job.id)
@@ -258,33 +280,34 @@ def place(
     for job in queue:
         if job.id not in placements:
             kind = chosen.get(job.id)
-            found = _emptiest(job, sizes[job.id], parts[kind], packing) if kind else None
-            packing.take(found)
-            placements[job.id] = found
+            placement = _emptiest(job, sizes[job.id], parts[kind], packing) if kind else None
+            packing.take(placement)
+            placements[job.id] = placement
     return placements
 
 
 def _emptiest(job: JobSnapshot, size: int, part: Pool, packing: Packing) -> Placement | None:
-    """On the emptiest machines that it may have; None where its bounds leave too little room."""
+    """Return devices of the emptiest machines the job may have; None if its bounds cut them."""
     machines = allowed(job, packing.roomiest(part.capacity), part.types)
-    found = packing.emptiest(size, machines)
-    is_short = found is not None and found.devices < size
-    return None if is_short and job.instances.maxima else found
+    placement = packing.emptiest(size, machines)
+    is_short = placement is not None and placement.devices < size
+    return None if is_short and job.instances.maxima else placement
 
 
-def _decision(job: JobSnapshot, placement: Placement | None, why: str) -> Decision:
+def _decision(job: JobSnapshot, placement: Placement | None, clause: str) -> Decision:
     action = _action(job.placement, placement)
     return Decision(
         job=job.id,
         action=action,
         current=job.held,
         target=None,
-        reason=f"{action.value} {_change(job, placement)}: {why}",
+        reason=f"{action.value} {_change(job, placement)}: {clause}",
         placement=placement,
     )
 
 
 def _action(held: Placement | None, placement: Placement | None) -> Action:
+    """Return the action that leads from the held placement to the new one."""
     if placement is None:
         return Action.WAIT
     if held is None:
@@ -297,15 +320,17 @@ def _action(held: Placement | None, placement: Placement | None) -> Action:
 
 
 def _change(job: JobSnapshot, placement: Placement | None) -> str:
+    """Return the part of a reason that says from where to where the job goes."""
     held = job.placement
     if placement is None:
-        return job.id if held is None else f"{job.id} without {_where(held)}"
+        return job.id if held is None else f"{job.id} without {_devices_on_machines(held)}"
     if held is None or held == placement:
-        return f"{job.id} with {_where(placement)}"
-    return f"{job.id} from {_where(held)} to {_where(placement)}"
+        return f"{job.id} with {_devices_on_machines(placement)}"
+    return f"{job.id} from {_devices_on_machines(held)} to {_devices_on_machines(placement)}"
 
 
-def _where(placement: Placement) -> str:
+def _devices_on_machines(placement: Placement) -> str:
+    """Return the placement as text: devices by machine, or the number of machines if many."""
     machines = len(placement.shares)
     if machines > _MACHINES_NAMED:
         return f"{placement.devices} on {machines} machines"

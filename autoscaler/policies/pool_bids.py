@@ -1,7 +1,7 @@
-"""What devices of a pool that is paid for already are worth to each of its jobs.
+"""Worth of the devices of a fixed pool to each of its jobs.
 
-Devices cost nothing and a second of waiting costs every job its weight. What a device is worth
-comes from the jobs alone: progress has the price that it will have when the job finishes,
+Devices have no price and a second of waiting costs each job its weight. The worth of a device
+follows from the jobs alone. Progress has the price that it will have when the job finishes,
 ``lambda = min_k (w + mu(T) k) / G(k)``, mu(T) the price of a device then. See docs/economics.md.
 """
 
@@ -22,24 +22,24 @@ from autoscaler.goodput.formulas import predictor_of
 from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.pool import Pool
 
-# A job grows to no more than this many times the most devices it was measured on; at first to as
-# many. Of 1, 2 and 4 at first, 4 did best on two published workloads, with the fewest restarts.
+# Largest growth over the most devices measured, and devices of a new job. Of 1, 2 and 4 at first,
+# 4 was best on two published workloads, with the fewest restarts.
 GROWTH = 4
-# A plan is taken to last no longer: what a change gains in that time has to pay for its pause.
+# Longest assumed life of a plan: the gain of a change in that time has to exceed its pause.
 HORIZON_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bid:
-    """What devices are worth to one job, in weighted seconds of waiting a second.
+    """Worth of devices to one job, in weighted seconds of waiting per second.
 
     Attributes:
-        job: whose it is.
-        pause_seconds: what a change would hold it up.
-        worth: devices -> worth, of every size on which it would run.
-        seconds: devices -> how long it would take to the end.
-        most_devices: to which it may grow before more is measured.
-        finish_price: of a device when it finishes.
+        job: the job.
+        pause_seconds: pause of the job at a change.
+        worth: worth by number of devices, for each size on which the job runs.
+        seconds: seconds to the end by number of devices.
+        most_devices: most devices before larger sizes are measured.
+        finish_price: price of a device when the job finishes.
     """
 
     job: JobSnapshot
@@ -50,11 +50,11 @@ class Bid:
     finish_price: float
 
     def worth_from(self, held_devices: int) -> dict[int, float]:
-        """Of what it may have, to a job that holds so many: a change has its pause to pay for."""
-        kept = kept_in_a_change(self.pause_seconds, self.seconds.get(held_devices))
+        """Return worth by devices for a job that holds so many; a change is charged its pause."""
+        kept_share = kept_in_a_change(self.pause_seconds, self.seconds.get(held_devices))
         most = max(self.most_devices, held_devices)
         return {
-            devices: value if devices == held_devices else kept * value
+            devices: value if devices == held_devices else kept_share * value
             for devices, value in self.worth.items()
             if devices <= most
         }
@@ -62,7 +62,7 @@ class Bid:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sizes:
-    """Devices worth a look, ascending from 1, and the machines they lie on at least: (C,) each."""
+    """Device counts considered, ascending from 1, and the least machines of each: (C,) each."""
 
     devices: IntArray
     machines: IntArray
@@ -70,14 +70,14 @@ class _Sizes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """What is expected of a job in C sizes.
+    """Expected rates of a job at C sizes.
 
     Attributes:
-        weight: what a second of its waiting costs.
-        uses: devices, each as many times as it is fast where there are several kinds, (1, C).
-        rate: useful examples a second, (C,), above 0.
+        weight: cost of a second of waiting.
+        uses: devices, (1, C); counted by their relative speed where there are several kinds.
+        rate: useful examples per second, (C,), above 0.
         work: useful examples left.
-        measured_devices: the most it was measured on, or 1.
+        measured_devices: most devices measured, at least 1.
     """
 
     weight: float
@@ -88,25 +88,31 @@ class Curve:
 
 
 def bids(jobs: Sequence[JobSnapshot], pool: Pool, now_seconds: float) -> list[Bid]:
-    """The bid of each job; there must be devices available."""
+    """Return the bid of each job; the pool must have devices available."""
     sizes = _sizes(pool)
     curves = [_curve(job, pool.device_kind, sizes, now_seconds) for job in jobs]
     prices = finish_prices_of(curves, np.array([float(pool.available)]))[:, 0].tolist()
     pauses = pauses_seconds(jobs)
-    return [_bid(*each) for each in zip(jobs, curves, prices, pauses, strict=True)]
+    return [_bid(*inputs) for inputs in zip(jobs, curves, prices, pauses, strict=True)]
 
 
 def kept_in_a_change(
     pause_seconds: float, left_seconds: float | None, horizon_seconds: float = HORIZON_SECONDS
 ) -> float:
-    """The share of its worth that what a change leads to keeps, after its pause."""
+    """Return the fraction of its worth that a new size keeps after the pause of the change.
+
+    The horizon is at most the seconds left, if known.
+    """
     if left_seconds is not None:
         horizon_seconds = min(horizon_seconds, left_seconds)
     return 1.0 - pause_seconds / horizon_seconds if pause_seconds < horizon_seconds else 0.0
 
 
 def horizon_of(job: JobSnapshot, now_seconds: float, least_seconds: float) -> float:
-    """How long a change is taken to last: as what the job had lasted so far, if that is longer."""
+    """Return the seconds that a change is assumed to last.
+
+    They are the job's average time between restarts, at least `least_seconds`.
+    """
     if job.service.started_seconds is None:
         return least_seconds
     ran_seconds = now_seconds - job.service.started_seconds
@@ -114,21 +120,24 @@ def horizon_of(job: JobSnapshot, now_seconds: float, least_seconds: float) -> fl
 
 
 def finish_prices_of(curves: Sequence[Curve], available: FloatArray) -> FloatArray:
-    """What a device of those `available`, (1,), is worth when each job finishes: (n, 1).
+    """Return the price of a device when each job finishes, (n, 1), of those `available`, (1,).
 
-    Of two jobs with equal curves whichever goes first pays the other's price, and so stays first:
-    both orders are fixed points. The fluid run keeps ties as they are given: the shortest first.
+    Of two jobs with equal curves, the first to finish pays the other's price and remains first:
+    both orders are fixed points. The fluid run keeps ties in the given order: the shortest job
+    first.
     """
-    order = sorted(range(len(curves)), key=lambda i: curves[i].work / curves[i].rate.max())
+    order = sorted(
+        range(len(curves)), key=lambda index: curves[index].work / curves[index].rate.max()
+    )
     fluid = [
         FluidJob(
-            value_of_time=own.weight,
-            work=own.work,
-            usd_per_second=np.zeros(len(own.rate)),
-            rate=own.rate,
-            uses=own.uses,
+            value_of_time=curve.weight,
+            work=curve.work,
+            usd_per_second=np.zeros(len(curve.rate)),
+            rate=curve.rate,
+            uses=curve.uses,
         )
-        for own in (curves[i] for i in order)
+        for curve in (curves[index] for index in order)
     ]
     prices = np.zeros((len(curves), len(available)))
     prices[order] = finish_prices(fluid, available)
@@ -136,17 +145,17 @@ def finish_prices_of(curves: Sequence[Curve], available: FloatArray) -> FloatArr
 
 
 def pauses_seconds(jobs: Sequence[JobSnapshot]) -> list[float]:
-    """Of each job its own, but no less than is usual among those that have changed.
+    """Return the pause of each job, at least the median of the jobs that have restarted.
 
-    One that has not, or was stopped as a whole each time, has nothing measured of its own.
+    A job without restarts, or whose restarts were all full stops, has no measured pause.
     """
     changed = [job.switching.pause_seconds for job in jobs if job.service.restarts]
-    usual = float(np.median(changed)) if changed else 0.0
-    return [max(job.switching.pause_seconds, usual) for job in jobs]
+    median_pause = float(np.median(changed)) if changed else 0.0
+    return [max(job.switching.pause_seconds, median_pause) for job in jobs]
 
 
 def _sizes(pool: Pool) -> _Sizes:
-    """Parts of the largest machine, powers of two and half as much again; then whole machines."""
+    """Return fractions of the largest machine (2^k and 3/2 x 2^k), then whole machines."""
     capacity = sorted((devices for devices in pool.capacity.values() if devices), reverse=True)
     powers = 2 ** np.arange(capacity[0].bit_length())
     parts = np.concatenate([powers, 3 * powers // 2])
@@ -155,7 +164,7 @@ def _sizes(pool: Pool) -> _Sizes:
 
 
 def _curve(job: JobSnapshot, kind: str | None, sizes: _Sizes, now_seconds: float) -> Curve:
-    """Of a job of which nothing is known, one device is as good as any."""
+    """Return the job's curve; without a model the only size is one device at rate 1."""
     model = None if kind is None else job.models.get(kind)
     if model is None:
         devices, rate, measured = sizes.devices[:1], np.ones(1), 1
@@ -169,7 +178,11 @@ def _curve(job: JobSnapshot, kind: str | None, sizes: _Sizes, now_seconds: float
 
 
 def work_left(job: JobSnapshot, rate_on_one: float, now_seconds: float) -> float:
-    """Useful examples; where that is not known as many as it may have made by now."""
+    """Return the useful examples left; if unknown, an estimate from the job's age.
+
+    The estimate is the work of one device in `UNKNOWN_REMAINING_SECONDS` or in the job's age,
+    whichever is longer.
+    """
     work = job.remaining_examples
     if work is None or not knows_the_end(job):
         age_seconds = now_seconds - job.submitted_seconds
@@ -180,29 +193,33 @@ def work_left(job: JobSnapshot, rate_on_one: float, now_seconds: float) -> float
 def rate_of(
     model: ThroughputModel, job: JobSnapshot, machines: IntArray, devices: IntArray
 ) -> FloatArray:
-    """Useful examples a second, by the point estimate, and what was measured beside it: (C,)."""
+    """Return useful examples per second, (C,), by the point estimate and its measured errors."""
     noise_examples = 0.0 if job.noise is None else job.noise.examples
     point, bounds = predictor_of((model.point,)), job.batch.on(model.device_kind)
     (rate,) = goodput_table(point, noise_examples, bounds, machines, devices)
-    slower = {(e.instances, e.devices): float(np.mean(e.log_errors)) for e in model.size_errors}
-    each = zip(machines.tolist(), devices.tolist(), strict=True)
-    found: FloatArray = rate * np.exp([-slower.get(size, 0.0) for size in each])
-    return found
+    slower = {
+        (error.instances, error.devices): float(np.mean(error.log_errors))
+        for error in model.size_errors
+    }
+    sizes = zip(machines.tolist(), devices.tolist(), strict=True)
+    corrected: FloatArray = rate * np.exp([-slower.get(size, 0.0) for size in sizes])
+    return corrected
 
 
-def value_of_progress(own: Curve, finish_prices: FloatArray) -> float:
-    """What a useful example is worth: its least price at what devices are worth at the end."""
-    return float(price_of_progress(finish_prices @ own.uses, own.weight, own.rate).min())
+def value_of_progress(curve: Curve, finish_prices: FloatArray) -> float:
+    """Return the value of a useful example: its least price at the finish price of devices."""
+    return float(price_of_progress(finish_prices @ curve.uses, curve.weight, curve.rate).min())
 
 
-def _bid(job: JobSnapshot, own: Curve, finish_price: float, pause_seconds: float) -> Bid:
-    value = value_of_progress(own, np.array([finish_price]))
-    devices = own.uses[0].astype(np.int64).tolist()
+def _bid(job: JobSnapshot, curve: Curve, finish_price: float, pause_seconds: float) -> Bid:
+    """Return the job's bid from its curve and the finish price of a device."""
+    value = value_of_progress(curve, np.array([finish_price]))
+    devices = curve.uses[0].astype(np.int64).tolist()
     return Bid(
         job=job,
         pause_seconds=pause_seconds,
-        worth=dict(zip(devices, (value * own.rate).tolist(), strict=True)),
-        seconds=dict(zip(devices, (own.work / own.rate).tolist(), strict=True)),
-        most_devices=GROWTH * own.measured_devices,
+        worth=dict(zip(devices, (value * curve.rate).tolist(), strict=True)),
+        seconds=dict(zip(devices, (curve.work / curve.rate).tolist(), strict=True)),
+        most_devices=GROWTH * curve.measured_devices,
         finish_price=finish_price,
     )

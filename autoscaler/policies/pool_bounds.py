@@ -1,7 +1,7 @@
-"""What a job may have of a pool, whatever a policy would give it: whole replicas, its own bounds.
+"""Bounds on a job's devices of a pool under every policy: whole replicas and its own bounds.
 
-Of a job's bounds those on single machines and types of machine count (`InstanceBounds.maxima`);
-a machine is an instance.
+Only a job's bounds on single machines and on types of machine apply (`InstanceBounds.maxima`). A
+machine counts as an instance.
 """
 
 from __future__ import annotations
@@ -15,44 +15,44 @@ from autoscaler.domain.snapshot import JobSnapshot
 
 
 def stages_of(job: JobSnapshot) -> int:
-    """Devices that make one replica of the job."""
+    """Return the devices of one replica of the job."""
     points = (model.point for model in job.models.values())
-    return next((each.stages for each in points if isinstance(each, PipelineParameters)), 1)
+    return next((point.stages for point in points if isinstance(point, PipelineParameters)), 1)
 
 
 def whole(job: JobSnapshot, devices: int) -> int:
-    """The most of these devices that make whole replicas."""
+    """Return the most devices, up to `devices`, that make whole replicas."""
     return devices - devices % stages_of(job)
 
 
 def allowed(job: JobSnapshot, machines: Iterable[str], types: Mapping[str, str]) -> list[str]:
-    """Of machines in the order of preference as many as the job may have.
+    """Return the machines, in the given order, up to the job's bounds on machines and types.
 
-    `types` are their instance types, by id.
+    `types` are the machines' instance types by id.
     """
     if not job.instances.maxima:
         return list(machines)
     counts: Counter[str] = Counter()
-    found = []
+    permitted = []
     for machine in machines:
         names = {machine, types.get(machine, machine)}
-        own = [(name, most) for name, most in job.instances.maxima if name in names]
-        if all(counts[name] < most for name, most in own):
-            counts.update(name for name, _ in own)
-            found.append(machine)
-    return found
+        bounds = [(name, most) for name, most in job.instances.maxima if name in names]
+        if all(counts[name] < most for name, most in bounds):
+            counts.update(name for name, _ in bounds)
+            permitted.append(machine)
+    return permitted
 
 
 def most_devices(job: JobSnapshot, capacity: Mapping[str, int], types: Mapping[str, str]) -> int:
-    """What it may have of these machines (id -> devices), in whole replicas."""
+    """Return the devices in whole replicas that the job may have of machines (id -> devices)."""
     largest_first = sorted(capacity, key=lambda machine: -capacity[machine])
-    return whole(job, sum(capacity[each] for each in allowed(job, largest_first, types)))
+    return whole(job, sum(capacity[machine] for machine in allowed(job, largest_first, types)))
 
 
 def within(
     job: JobSnapshot, placement: Placement | None, types: Mapping[str, str]
 ) -> Placement | None:
-    """What is left of a placement within the job's bounds, rather of where it is already."""
+    """Return the placement cut to the job's bounds, present machines first; None if empty."""
     if placement is None or (not job.instances.maxima and stages_of(job) == 1):
         return placement
     held, given = dict(job.placement.shares if job.placement else ()), dict(placement.shares)
@@ -63,5 +63,7 @@ def within(
     for machine in machines:
         shares[machine] = min(given[machine], left)
         left -= shares[machine]
-    found = tuple(sorted((machine, devices) for machine, devices in shares.items() if devices))
-    return Placement(found) if found else None
+    kept_shares = tuple(
+        sorted((machine, devices) for machine, devices in shares.items() if devices)
+    )
+    return Placement(kept_shares) if kept_shares else None

@@ -1,4 +1,4 @@
-"""What is expected of a job on a kind of device on which it was measured on one device alone."""
+"""Expected rates on several devices of a kind that was measured on one device only."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ Rates = Callable[[ThroughputModel, Sequence[Size]], Sequence[float]]
 
 
 def most_measured(model: ThroughputModel | None) -> int:
-    """The most devices that step times were measured on; 0 for none."""
+    """Return the most devices that step times were measured on; 0 for none."""
     return max((devices for _, devices in model.measured), default=0) if model else 0
 
 
 class Projection:
-    """One job's scaling carried from the kind on which it was measured on most devices.
+    """One job's scaling, projected from the kind on which it was measured on the most devices.
 
-    ``thr_A(N) = thr_A(1) / thr_B(1) * thr_B(N)`` until A was measured on several devices itself.
+    ``thr_A(N) = thr_A(1) / thr_B(1) * thr_B(N)`` until the job is measured on several devices of
+    A.
 
     Source: Sia (SOSP'23), section 3.2.
     """
@@ -27,7 +28,13 @@ class Projection:
     def __init__(
         self, models: Mapping[str, ThroughputModel], parts: Mapping[str, Pool], rates: Rates
     ) -> None:
-        """`rates` are useful examples a second, by a model, in sizes (machines, devices)."""
+        """Create the projection of a job.
+
+        Args:
+            models: model of each kind of device.
+            parts: machines of each kind that the job may use.
+            rates: function of a model and (machines, devices) sizes to useful examples per second.
+        """
         self._models = models
         self._parts = parts
         self._rates = rates
@@ -35,16 +42,16 @@ class Projection:
         self._best = max(known, key=lambda kind: most_measured(models[kind]), default=None)
 
     def on(self, kind: str, sizes: Sequence[Size]) -> list[float]:
-        """Useful examples a second on so many (machines, devices) of a kind that has a model."""
-        where = self._best or kind
-        model, best = self._models[kind], self._models[where]
-        measured, elsewhere = most_measured(model), most_measured(best)
-        if measured > 1 or elsewhere == measured:
+        """Return useful examples per second at (machines, devices) of a kind that has a model."""
+        source_kind = self._best or kind
+        model, source_model = self._models[kind], self._models[source_kind]
+        measured, source_measured = most_measured(model), most_measured(source_model)
+        if measured > 1 or source_measured == measured:
             return list(self._rates(model, sizes))
-        largest = max(self._parts[where].capacity.values())
-        there = [(-(-devices // max(largest, 1)), devices) for _, devices in sizes]
-        one, *several = self._rates(best, [(1, 1), *there])
+        largest = max(self._parts[source_kind].capacity.values())
+        source_sizes = [(-(-devices // max(largest, 1)), devices) for _, devices in sizes]
+        source_single, *source_rates = self._rates(source_model, [(1, 1), *source_sizes])
         if measured == 0:
-            return several
-        (alone,) = self._rates(model, [(1, 1)])
-        return [alone / one * rate for rate in several]
+            return source_rates
+        (single,) = self._rates(model, [(1, 1)])
+        return [single / source_single * rate for rate in source_rates]

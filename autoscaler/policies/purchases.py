@@ -1,4 +1,4 @@
-"""Jobs that each hold instances of one offer: the fewest at first, then more, turn by turn."""
+"""Instances of one offer for each job: the fewest at first, then more, in the order of gain."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from autoscaler.policies.transition import releases_first
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Range:
-    """What one job could hold of one offer: from `fewest` instances to `most`, all devices used.
+    """Instance counts that one job may hold of one offer, from `fewest` to `most`.
 
-    `model` is the job's on that kind of device.
+    All usable devices of each instance are used. `model` is the job's model of that kind of
+    device.
     """
 
     job: JobSnapshot
@@ -32,17 +33,17 @@ class Range:
 
     @property
     def devices_used(self) -> int:
-        """Of each instance: no more than there are examples for."""
+        """Devices used of each instance, at most one per example of the largest batch."""
         return min(self.offer.devices, largest_batch(self.job))
 
     def allocation(self, instances: int) -> Allocation:
-        """So many instances."""
+        """Return the allocation of so many instances."""
         return Allocation(self.offer.id, instances, self.devices_used)
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """To how many instances a job would grow next, and what each of the new ones gains."""
+    """Next instance count of a job, and the gain of each additional instance."""
 
     instances: int
     gain: float
@@ -50,36 +51,41 @@ class Growth:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ascent:
-    """Larger and larger purchases within the limits.
+    """Sequence of purchases within the limits, each larger than the one before.
 
-    `chosen` (job id -> range) has each job that is given anything, at first its fewest; `steps`
-    are the jobs that get more, one after the other, with how many instances each then has.
+    Attributes:
+        chosen: range of each job that gets anything, by id; it starts with its fewest instances.
+        steps: jobs that grow, in order, each with its new instance count.
     """
 
     chosen: Mapping[str, Range]
     steps: tuple[tuple[str, int], ...]
 
     def counts(self, steps: int) -> dict[str, int]:
-        """Instances of each job after so many steps."""
-        found = {job: own.fewest for job, own in self.chosen.items()}
-        return found | dict(self.steps[:steps])
+        """Return the instances of each job after the first `steps` steps."""
+        fewest = {job: option.fewest for job, option in self.chosen.items()}
+        return fewest | dict(self.steps[:steps])
 
     def allocations(self, steps: int) -> dict[str, Allocation]:
-        """What each job holds after so many steps."""
-        return {job: self.chosen[job].allocation(n) for job, n in self.counts(steps).items()}
+        """Return the allocation of each job after the first `steps` steps."""
+        return {
+            job: self.chosen[job].allocation(instances)
+            for job, instances in self.counts(steps).items()
+        }
 
 
 def largest_batch(job: JobSnapshot) -> int:
-    """The most examples that a step of the job may have."""
+    """Return the most examples of a step of the job."""
     return job.batch.maximum if job.batch.adaptive else job.batch.initial
 
 
 def ranges(job: JobSnapshot, supply: Supply, growth: int) -> tuple[Range, ...]:
-    """What the job could hold of each offer: the one it holds first, then the cheapest a device.
+    """Return the job's range of each offer: the held offer first, then by price per device.
 
-    It grows to `growth` times the devices that it was measured on, at first to an instance.
+    A job grows to `growth` times the devices that it was measured on, and to at least one
+    instance.
     """
-    found = []
+    options = []
     for index in supply.permitted(job.instances):
         offer = supply.offers[index]
         model = job.models.get(offer.device_kind)
@@ -92,8 +98,8 @@ def ranges(job: JobSnapshot, supply: Supply, growth: int) -> tuple[Range, ...]:
         if offer.id in supply.unavailable:
             most = min(most, held)
         if most >= fewest:
-            found.append(Range(job, offer, model, fewest, most))
-    return tuple(sorted(found, key=_preference))
+            options.append(Range(job, offer, model, fewest, most))
+    return tuple(sorted(options, key=_preference))
 
 
 def ascent(
@@ -102,43 +108,45 @@ def ascent(
     supply: Supply,
     growth: Callable[[Range, int], Growth | None],
 ) -> Ascent:
-    """Purchases that grow where an instance more gains most, ties in the order of the jobs.
+    """Return purchases that grow by the highest gain first, ties in the order of the jobs.
 
     Args:
-        jobs: in the order in which they are served.
-        options: of each job, the preferred first; it has the first whose fewest the limits bear.
-        supply: what bounds them.
-        growth: from so many instances of a range; a job that has none, or whose limits do not
-            bear it, grows no further.
+        jobs: jobs in the order of service.
+        options: ranges of each job by id, preferred ones first; the first whose fewest instances
+            fit the limits is chosen.
+        supply: offers and limits.
+        growth: function of a range and an instance count to the next growth. A job stops growing
+            at None or when its growth exceeds the limits.
     """
     used = np.zeros(len(supply.limits))
     chosen: dict[str, Range] = {}
     for job in sorted(jobs, key=lambda job: job.held is None):
-        for own in options[job.id]:
-            more = used + supply.uses([own.allocation(own.fewest)])
+        for option in options[job.id]:
+            more = used + supply.uses([option.allocation(option.fewest)])
             if supply.bears(more):
-                chosen[job.id], used = own, more
+                chosen[job.id], used = option, more
                 break
-    turns = {job.id: turn for turn, job in enumerate(jobs)}
+    order = {job.id: turn for turn, job in enumerate(jobs)}
     heap: list[tuple[float, int, str, int, int]] = []
 
-    def queue(own: Range, count: int) -> None:
-        further = growth(own, count)
+    def queue(option: Range, count: int) -> None:
+        """Push the next growth of the range, if there is one."""
+        further = growth(option, count)
         if further is not None:
-            name = own.job.id
-            heappush(heap, (-further.gain, turns[name], name, count, further.instances))
+            name = option.job.id
+            heappush(heap, (-further.gain, order[name], name, count, further.instances))
 
-    for own in chosen.values():
-        queue(own, own.fewest)
+    for option in chosen.values():
+        queue(option, option.fewest)
     steps = []
     while heap:
         _, _, name, before, count = heappop(heap)
-        own = chosen[name]
-        more = used + supply.uses([own.allocation(count - before)])
+        option = chosen[name]
+        more = used + supply.uses([option.allocation(count - before)])
         if supply.bears(more):
             used = more
             steps.append((name, count))
-            queue(own, count)
+            queue(option, count)
     return Ascent(chosen, tuple(steps))
 
 
@@ -148,34 +156,36 @@ def plan_of_allocations(
     targets: Mapping[str, Allocation | None],
     reasons: Mapping[str, str],
 ) -> Plan:
-    """The plan that gives every job its target; each reason is a clause."""
+    """Return the plan that gives every job its target by id; each reason is a clause."""
     jobs = sorted(snapshot.jobs, key=lambda job: job.id)
-    first = releases_first([(job.held, targets[job.id]) for job in jobs], supply)
+    release_first = releases_first([(job.held, targets[job.id]) for job in jobs], supply)
     return Plan(
         decisions=tuple(
             _decision(job, targets[job.id], reasons[job.id], is_first)
-            for job, is_first in zip(jobs, first, strict=True)
+            for job, is_first in zip(jobs, release_first, strict=True)
         ),
         shadow_prices={limit.name: 0.0 for limit in supply.limits},
     )
 
 
-def _preference(own: Range) -> tuple[bool, float, float, str]:
-    is_held = own.job.held is not None and own.job.held.offer == own.offer.id
-    price = own.offer.usd_per_second
-    return not is_held, price / own.offer.devices, price, own.offer.id
+def _preference(option: Range) -> tuple[bool, float, float, str]:
+    """Return the sort key of a range: held first, then by price per device."""
+    is_held = option.job.held is not None and option.job.held.offer == option.offer.id
+    price = option.offer.usd_per_second
+    return not is_held, price / option.offer.devices, price, option.offer.id
 
 
 def _decision(
-    job: JobSnapshot, target: Allocation | None, why: str, release_first: bool
+    job: JobSnapshot, target: Allocation | None, clause: str, release_first: bool
 ) -> Decision:
+    """Return the decision that gives the job its target."""
     action = action_of(job.held, target, stops=False)
-    what = f"{job.id}: {'no room or no offer' if target is None else target}"
+    outcome = f"{job.id}: {'no offer within the limits' if target is None else target}"
     return Decision(
         job=job.id,
         action=action,
         current=job.held,
         target=target,
-        reason=f"{action.value} {what}, {why}",
+        reason=f"{action.value} {outcome}, {clause}",
         release_first=release_first,
     )

@@ -1,4 +1,4 @@
-"""How a model's quality goes on: curves fitted to what was measured of it so far."""
+"""Extrapolation of a training metric by curves fitted to its reports so far."""
 
 from __future__ import annotations
 
@@ -11,16 +11,21 @@ from autoscaler.domain.report import Quality
 from autoscaler.goodput.throughput import FloatArray
 
 _LEAST_POINTS = 3
-# Offsets and time constants that are tried, over the progress so far.
+# Offsets and time constants of the fit, relative to the progress so far.
 _SCALES = np.geomspace(0.01, 10.0, 16)
 
 
 @dataclass(frozen=True, slots=True)
 class QualityCurve:
-    """``limit + size * shape(progress)``, of the one shape or the other.
+    """``limit + size * shape(progress)``.
 
-    `scale_examples` is s of ``1 / (x + s)``, for convergence below linear, or, if `is_linear`, of
-    ``exp(-x / s)``; `largest_change` is between two measurements.
+    Attributes:
+        limit: value that the metric approaches.
+        size: factor of the shape.
+        scale_examples: s of the shape ``s / (x + s)`` (sublinear convergence), or of ``exp(-x /
+            s)`` if `is_linear`.
+        is_linear: whether convergence is linear.
+        largest_change: largest change between two reports.
     """
 
     limit: float
@@ -30,45 +35,50 @@ class QualityCurve:
     largest_change: float
 
     def value(self, progress_examples: float) -> float:
-        """The metric at that progress."""
+        """Return the metric at that progress."""
         at = np.array([progress_examples])
         return self.limit + self.size * float(_shape(at, self.scale_examples, self.is_linear)[0])
 
     def improvement(self, progress_examples: float, more_examples: float) -> float:
-        """The change that so many more examples make, over the largest there was."""
+        """Return the absolute change by `more_examples`, over the largest change so far."""
         change = self.value(progress_examples + more_examples) - self.value(progress_examples)
         return abs(change) / self.largest_change
 
 
 def fitted(history: Sequence[Quality], decay: float) -> QualityCurve | None:
-    """The curve nearest to the measurements; None where they are too few or say nothing.
+    """Return the least-squares curve; None without three reports, a change and progress.
 
-    Least squares with a weight of `decay` to the power of the age, in measurements. Whether the
-    metric is to rise or to fall makes no difference.
+    A report of age k, in reports, has weight ``decay ** k``. The direction of the metric does not
+    matter.
 
     Source: Zhang et al., SLAQ (SoCC'17), section 3.1; its ``1 / (a k^2 + b k + c) + d`` without
     the square.
     """
     if len(history) < _LEAST_POINTS:
         return None
-    at = np.array([each.progress_examples for each in history])
-    metric = np.array([each.metric for each in history])
-    largest = float(np.abs(np.diff(metric)).max())
-    if largest == 0 or at[-1] <= 0:
+    progress = np.array([report.progress_examples for report in history])
+    metric = np.array([report.metric for report in history])
+    largest_change = float(np.abs(np.diff(metric)).max())
+    if largest_change == 0 or progress[-1] <= 0:
         return None
-    weights = np.sqrt(decay ** np.arange(len(at) - 1, -1, -1))
+    weights = np.sqrt(decay ** np.arange(len(progress) - 1, -1, -1))
     best: tuple[float, QualityCurve] | None = None
     for is_linear in (False, True):
-        for scale in (_SCALES * at[-1]).tolist():
-            columns = np.stack([np.ones(len(at)), _shape(at, scale, is_linear)], axis=1)
-            found, *_ = np.linalg.lstsq(columns * weights[:, None], metric * weights, rcond=None)
-            error = float((((columns @ found - metric) * weights) ** 2).sum())
+        for scale in (_SCALES * progress[-1]).tolist():
+            columns = np.stack(
+                [np.ones(len(progress)), _shape(progress, scale, is_linear)], axis=1
+            )
+            coefficients, *_ = np.linalg.lstsq(
+                columns * weights[:, None], metric * weights, rcond=None
+            )
+            error = float((((columns @ coefficients - metric) * weights) ** 2).sum())
             if best is None or error < best[0]:
-                limit, size = found.tolist()
-                best = error, QualityCurve(limit, size, scale, is_linear, largest)
+                limit, size = coefficients.tolist()
+                best = error, QualityCurve(limit, size, scale, is_linear, largest_change)
     return None if best is None else best[1]
 
 
-def _shape(at: FloatArray, scale: float, is_linear: bool) -> FloatArray:
-    found: FloatArray = np.exp(-at / scale) if is_linear else scale / (at + scale)
-    return found
+def _shape(progress: FloatArray, scale: float, is_linear: bool) -> FloatArray:
+    """Return the shape at each progress, 1 at the start and 0 in the limit."""
+    shape: FloatArray = np.exp(-progress / scale) if is_linear else scale / (progress + scale)
+    return shape

@@ -41,8 +41,8 @@ def test_an_opportunist_makes_way_for_a_guaranteed_job() -> None:
     plan = AntmanPolicy().plan(pool_snapshot(filler, pool_job("sure", 6)))
     assert sizes(plan) == {"filler": 2, "sure": 6}
     assert [decision.reason for decision in plan.decisions] == [
-        "shrink filler from 4 on node-000, 4 on node-001 to 2 on node-001: opportunistic: what "
-        "guaranteed jobs leave",
+        "shrink filler from 4 on node-000, 4 on node-001 to 2 on node-001: opportunistic: "
+        "devices that guaranteed jobs leave",
         "start sure with 4 on node-000, 2 on node-001: guaranteed",
     ]
 
@@ -52,7 +52,9 @@ def test_a_guaranteed_job_is_not_interrupted_and_the_next_uses_what_is_left() ->
     early = pool_job("early", 8, submitted_seconds=0.0)
     plan = AntmanPolicy().plan(pool_snapshot(first, early))
     assert sizes(plan) == {"early": 2, "first": 6}
-    assert "guaranteed, and opportunistic until there is room" in plan.decisions[0].reason
+    assert (
+        "guaranteed, but opportunistic until all its devices are free" in plan.decisions[0].reason
+    )
 
 
 def test_opportunists_share_evenly() -> None:

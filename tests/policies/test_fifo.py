@@ -42,7 +42,7 @@ def test_nobody_passes_the_first_who_waits_but_by_backfilling() -> None:
     assert sizes(plan) == {"a": 6, "b": 0, "c": 2}
     assert [decision.reason for decision in plan.decisions] == [
         "start a with 4 on node-000, 2 on node-001: first come, first served",
-        "wait b: its turn for 4 of 8 devices has not come",
+        "wait b: 4 of 8 devices go to earlier jobs",
         "start c with 2 on node-001: first come, first served",
     ]
 

@@ -65,7 +65,7 @@ def test_a_job_that_is_spread_is_moved_together() -> None:
     plan = GandivaPolicy(GandivaParameters(growth=1)).plan(pool_snapshot(spread))
     assert placements(plan) == {"spread": placed(node_000=4)}
     assert plan.decisions[0].action is Action.MOVE
-    assert plan.decisions[0].reason.endswith("together on fewer machines")
+    assert plan.decisions[0].reason.endswith("fewer machines suffice")
 
 
 @pytest.mark.parametrize("values", [{"quantum_seconds": 0.0}, {"growth": 0}, {"least_gain": -0.1}])

@@ -55,7 +55,6 @@ def test_a_newcomer_has_no_more_to_make_up_for_than_its_own_life() -> None:
     plan = GandivaFairPolicy().plan(pool_snapshot(aged("old", 4, 500.0), new, offers=machines(1)))
     assert sizes(plan) == {"new": 0, "old": 4}
     assert [decision.reason for decision in plan.decisions] == [
-        "wait new: 2.4 devices a ticket on average so far; "
-        "4 of 4 devices not left by those with less",
-        "start old with 4 on node-000: 2 devices a ticket on average so far",
+        "wait new: 2.4 devices per ticket on average so far; 4 of 4 devices go to jobs with less",
+        "start old with 4 on node-000: 2 devices per ticket on average so far",
     ]

@@ -54,7 +54,7 @@ def test_the_promising_come_first_and_the_poor_last_whatever_they_have_had() -> 
     by_name = {one.job: one.reason for one in plan.decisions}
     assert "promising" in by_name["good"]
     assert "poor" in by_name["flat"]
-    assert "opportunistic, no metric told yet" in by_name["new"]
+    assert "opportunistic, no metric reported yet" in by_name["new"]
 
 
 def test_a_metric_may_be_one_that_falls() -> None:

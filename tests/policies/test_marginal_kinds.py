@@ -103,5 +103,5 @@ def test_reasons_tell_what_is_left_and_worth() -> None:
     moment = pool_snapshot(job_on("a", 2.0), offers=ONE_EACH)
     (decision,) = MarginalPolicy().plan(moment).decisions
     assert decision.reason == (
-        "start a with 1 on node-001: 45 s left, worth 1 s of waiting a second"
+        "start a with 1 on node-001: 45 s left, worth 1 s of waiting per second"
     )

@@ -178,8 +178,8 @@ def test_reasons_are_in_terms_of_waiting() -> None:
         offers=machines(1),
     )
     assert [decision.reason for decision in MarginalPolicy().plan(moment).decisions] == [
-        "wait long: every device is worth more to others",
-        "start short with 4 on node-000: 200 s left, worth 2 s of waiting a second, "
+        "wait long: every device is worth more to other jobs",
+        "start short with 4 on node-000: 200 s left, worth 2 s of waiting per second, "
         "a device 0.25 when it ends",
     ]
 
