@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import datetime
 import logging
+from typing import TYPE_CHECKING
 
 import optuna
 from optuna.trial import FrozenTrial
 
 from autoscaler.domain.errors import CastorError
-from autoscaler.wire.client import StudyClient
 from hpo import attributes
+
+if TYPE_CHECKING:  # workers import this module
+    from autoscaler.wire.client import StudyClient
 
 _log = logging.getLogger(__name__)
 

@@ -9,14 +9,15 @@ import sysconfig
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import optuna
 
 from autoscaler.domain.errors import SpecError
-from autoscaler.spec.bundle import Bundle, pack
-from autoscaler.spec.tree import list_tree
 from hpo.closure import pickled
+
+if TYPE_CHECKING:
+    from autoscaler.spec.bundle import Bundle
 
 OBJECTIVE_FILE: Final = ".castor-objective"
 
@@ -45,6 +46,8 @@ def pack_objective(
     Raises:
         SpecError: something of it can't travel, or the files are too many.
     """
+    from autoscaler.spec.bundle import pack  # workers import this module and pack nothing
+
     if not callable(objective):
         raise SpecError(f"{objective!r} can't be called with a trial", "objective")
     with tempfile.TemporaryDirectory(prefix="castor-objective-") as scratch:
@@ -79,6 +82,8 @@ def _copy(directory: Path, stage: Path, leave_out: Path | None) -> None:
     To open and close such a file here takes this process's locks on it away, so that others may
     throw its log away (https://www.sqlite.org/howtocorrupt.html, section 2.2).
     """
+    from autoscaler.spec.tree import list_tree
+
     for file in list_tree(directory):
         if leave_out is not None and file.path.absolute() == leave_out:
             continue

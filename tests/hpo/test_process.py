@@ -3,6 +3,8 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 from tqdm import tqdm
@@ -63,3 +65,16 @@ def test_sigterm_unwinds_the_process() -> None:
         signal.pause()
     assert ended.value.code == 143
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_worker_imports_nothing_that_runs_beside_the_study() -> None:
+    """Check what a worker imports, and that each public name is there when it is used."""
+    program = (
+        "import sys, hpo.worker\n"
+        "late = {'autoscaler.wire', 'httpx', 'hpo.running', 'optuna.artifacts', 'pydantic'}\n"
+        "assert not late & sys.modules.keys(), late & sys.modules.keys()\n"
+        "import hpo\n"
+        "assert set(hpo.__all__) <= set(dir(hpo))\n"
+        "assert all(getattr(hpo, name) for name in hpo.__all__)\n"
+    )
+    subprocess.run([sys.executable, "-P", "-c", program], check=True)
