@@ -1,9 +1,9 @@
-"""The contract of every provider of instances.
+"""Contract of every provider of instances.
 
-`tests/conformance/provider.py` holds the contract as tests; a provider that passes them can be
-put under the controller. Every method may block on the network and may be called from any
-thread. No type of a cloud's SDK leaves its provider; what the cloud refuses is raised as one of
-the `ProviderError`s of `autoscaler.domain.errors`, whose type decides what the controller does.
+`tests/conformance/provider.py` holds the contract as tests. The controller can use every provider
+that passes them. Every method may block on the network and may be called from any thread. No type
+of a cloud's SDK leaves its provider. A refusal by the cloud is raised as one of the
+`ProviderError`s of `autoscaler.domain.errors`; its type decides what the controller does.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from providers.identity import IdentityVerifier
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """How a provider does, beside what its calls answer. All of it is for people, or a hint.
+    """Status of a provider: messages for people, and hints for the planner.
 
-    `left_out` says why offers can't be bought, by offer; `troubles` what does not work, a line
-    each; `at_risk` are instances that the cloud would rather have back, though it does not say
-    when.
+    `left_out` maps an offer's id to the reason why the offer can't be bought. `troubles` lists
+    current errors, one line each. `at_risk` holds the ids of instances that the cloud may reclaim
+    at an unknown time.
     """
 
     left_out: Mapping[str, str] = field(default_factory=dict)
@@ -32,74 +32,75 @@ class Condition:
 
 
 class Provider(ABC):
-    """Sells instances, tells which of them this deployment owns, and takes them back."""
+    """Source of instances that lists, launches and terminates this deployment's instances."""
 
     @property
     @abstractmethod
     def identity(self) -> IdentityVerifier | None:
-        """What checks the proof that an instance joins with; None where the cloud signs none.
+        """Verifier of instances' identity proofs; None where the cloud signs no proofs.
 
-        The same for as long as this provider is: what it goes by may change.
+        The object stays the same for the provider's lifetime. The settings that it applies may
+        change.
         """
 
     @abstractmethod
     def offers(self) -> Sequence[Offer]:
-        """All that can be bought here, at the prices of now. Ids are stable.
+        """Return every offer that can be bought, at current prices. Ids are stable.
 
         Raises:
-            Unavailable: the cloud did not answer; what was offered before may still be.
+            Unavailable: the cloud did not answer; earlier offers may still be valid.
         """
 
     @abstractmethod
     def limits(self) -> Sequence[Limit]:
-        """Quotas and capacity that bound all instances of this deployment together."""
+        """Return the quotas and capacities that bound this deployment's instances together."""
 
     @abstractmethod
     def launch(self, request: LaunchRequest) -> CloudInstance:
-        """Launch one instance, or return the one that this token launched before.
+        """Launch one instance, or return the instance that this token launched before.
 
-        The instance is tagged with `request.tags` from its first moment. It is returned as soon
-        as the cloud has accepted it, usually `PENDING`, or `QUEUED` where it waits for capacity.
+        The instance carries `request.tags` from its creation. The method returns as soon as the
+        cloud accepts the request. The state is then usually `PENDING`, or `QUEUED` while the
+        request awaits capacity.
 
         Raises:
             InsufficientCapacity, QuotaExceeded, PermissionDenied: nothing was launched.
-            NotFound: there is no such offer; nothing was launched.
-            Throttled: nothing was launched; the same call may be made again.
+            NotFound: no such offer exists; nothing was launched.
+            Throttled: nothing was launched; the same call may be repeated.
             UnknownRefusal: nothing was launched, for a reason without a rule.
-            Unavailable: it is not known whether something was launched; the same call must be
-                made again to find out.
+            Unavailable: the outcome is unknown; repeat the same call to learn it.
         """
 
     @abstractmethod
     def terminate(self, instance_ids: Sequence[str]) -> None:
-        """Begin to end these instances, or take them out of the queue that they wait in.
+        """Request the end of instances, including queued ones.
 
-        Those that are gone already count as done. Returning means that the cloud was told, not
-        that they have ended: `instances()` says so.
+        Instances that have ended already count as done. On return the cloud has accepted the
+        requests; `instances()` reports when the instances have ended.
 
         Raises:
-            PermissionDenied, Throttled, Unavailable: some may not have been told.
+            PermissionDenied, Throttled, Unavailable: some requests may not have been accepted.
         """
 
     @abstractmethod
     def instances(self) -> Sequence[CloudInstance]:
-        """Every instance that carries this deployment's ownership tag, and no other.
+        """Return every instance that carries this deployment's ownership tag, and no other.
 
-        What waits in a queue is among them, `QUEUED`, and costs nothing until it has a time of
-        launch, which it keeps. An order that the cloud gives up ends without one.
-        Ended ones stay in the list, as `TERMINATED` with `ended_seconds`, for at least an hour.
-        Those of a part of the cloud that does not answer, such as a region, are as they were last
-        seen, and `condition` says so.
+        A queued request is listed as `QUEUED`. It costs nothing until it has a launch time, which
+        then stays the same. A request that the cloud abandons ends without a launch time. Ended
+        instances stay listed for at least an hour, as `TERMINATED` with `ended_seconds`. If a part
+        of the cloud, such as a region, does not answer, its instances are listed as last seen;
+        `condition` says so.
 
         Raises:
-            Unavailable: not known, of all of it or of a part that has not answered yet. Never an
-                empty list in place of 'not known'.
+            Unavailable: the cloud, or a part of it that has never answered, does not answer. An
+                empty list never stands for an unknown one.
         """
 
     @abstractmethod
     def interruptions(self) -> Sequence[Interruption]:
-        """Notices of reclaim for instances that still run. The same notice may come again."""
+        """Return reclaim notices of running instances. The same notice may be returned again."""
 
     def condition(self) -> Condition:
-        """How it does, as found out by the calls so far; it calls nobody, and never fails."""
+        """Return the status found by earlier calls. This method makes no call and never fails."""
         return Condition()

@@ -1,8 +1,8 @@
-"""How an instance proves to the controller that it is the one that its cloud launched.
+"""Proof of an instance's identity, signed by its cloud.
 
-A join token says which instance was meant to come; whoever reads it could come in its place. A
-cloud that signs who an instance is has a verifier of that here. What is proven is compared with
-what was launched in `autoscaler/service/identities.py`.
+A join token names the instance that may join, but anyone who reads the token could use it. A cloud
+that signs instance identities therefore has a verifier. `autoscaler/service/identities.py`
+compares the proven identity with the launched instance.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class InstanceIdentity:
-    """Who an instance is by its cloud's word.
+    """Identity of an instance, as signed by its cloud.
 
-    `instance` is the cloud's own id of it; it began to start at `started_seconds` since the epoch.
+    `instance` is the cloud's id of the instance. `started_seconds` is when the instance began to
+    start, in seconds since the epoch.
     """
 
     instance: str
@@ -23,12 +24,14 @@ class InstanceIdentity:
 
 
 class IdentityVerifier(ABC):
-    """Checks what instances of one provider bring as their proof."""
+    """Verifier of the identity proofs of one provider's instances."""
 
     @abstractmethod
     def verify(self, proof: str) -> InstanceIdentity:
-        """The instance that a proof is of. Asks nobody, and says nothing of whose it may be.
+        """Return the instance that a proof identifies, without any call to the cloud.
+
+        The caller checks whether this deployment owns the instance.
 
         Raises:
-            NotAllowed: the cloud has not signed it so, or for somewhere else.
+            NotAllowed: the cloud did not sign the proof, or signed it for another audience.
         """

@@ -1,7 +1,7 @@
-"""What an instance can learn of itself: who it is, and whether it is about to be taken back.
+"""Metadata of an instance on the instance itself: its id, devices, paths and reclaim notice.
 
-The node agent reads this and nothing else of its provider. Today every provider tells it through
-environment variables and a file.
+This module is all that the node agent reads of its provider. Every provider passes the metadata
+in environment variables and the reclaim notice in a file.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ IDENTITY_VARIABLE = "CASTOR_IDENTITY"
 
 @dataclass(frozen=True, slots=True)
 class InstanceMetadata:
-    """One instance, as it sees itself.
+    """Metadata of the instance that runs this process.
 
-    `devices` are the numbers of its devices, one rank each; `directory` is its own disk, which
-    goes when it goes; `cache_directory` may be shared with other instances of the host and stay
-    for later ones; `bind_address` is where other instances reach it; `reclaim_notice_file`
-    appears when the instance is about to be taken back. `identity_file` holds its cloud's signed
-    word of which instance it is; None where the cloud gives it none.
+    `devices` are device indices; each device runs one rank. `directory` lies on the instance's own
+    disk, which is deleted with the instance. `cache_directory` may be shared with other instances
+    of the host and outlive this one. Other instances reach this one at `bind_address`.
+    `reclaim_notice_file` exists once the instance is about to be reclaimed. `identity_file` holds
+    the identity proof signed by the cloud; None where the cloud signs no proofs.
     """
 
     instance_id: str
@@ -46,7 +46,7 @@ class InstanceMetadata:
     identity_file: Path | None = None
 
     def environment(self) -> dict[str, str]:
-        """The variables from which `read_metadata` makes this again."""
+        """Return the environment variables that `read_metadata` reads."""
         identity = self.identity_file
         return {
             INSTANCE_VARIABLE: self.instance_id,
@@ -60,10 +60,10 @@ class InstanceMetadata:
 
 
 def read_metadata(environ: Mapping[str, str]) -> InstanceMetadata:
-    """What `environ` tells of the instance this process runs on.
+    """Return the metadata of the instance that runs this process.
 
     Raises:
-        NotFound: this process was not started by an instance.
+        NotFound: a variable is missing or invalid; no provider started this process.
     """
     identity = environ.get(IDENTITY_VARIABLE)
     try:
@@ -78,51 +78,53 @@ def read_metadata(environ: Mapping[str, str]) -> InstanceMetadata:
         )
     except KeyError as error:
         raise NotFound(
-            f"{error.args[0]} is not set: this is no instance; a provider starts the node agent"
+            f"{error.args[0]} is not set: this process runs on no instance of a provider; a "
+            "provider must start the node agent"
         ) from error
     except ValueError as error:
         raise NotFound(
-            f"{DEVICES_VARIABLE}={environ[DEVICES_VARIABLE]}: expected numbers with commas between"
+            f"{DEVICES_VARIABLE}={environ[DEVICES_VARIABLE]}: expected device numbers separated "
+            "by commas"
         ) from error
 
 
 def identity_proof(metadata: InstanceMetadata) -> str | None:
-    """The cloud's signed word of which instance this is; None where the cloud gives it none.
+    """Return the identity proof signed by the cloud; None where the cloud signs no proofs.
 
     Raises:
-        NotFound: it is not where this instance was told.
+        NotFound: `identity_file` can't be read.
     """
     if metadata.identity_file is None:
         return None
     try:
         return metadata.identity_file.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text"
+        reason = getattr(error, "strerror", None) or "the file is not text"
         raise NotFound(
-            f"{IDENTITY_VARIABLE}={metadata.identity_file}: {reason}: what starts the agent has "
-            "to write it before"
+            f"{IDENTITY_VARIABLE}={metadata.identity_file}: {reason}: the start script must "
+            "write this file before it starts the agent"
         ) from error
 
 
 def reclaim_notice(metadata: InstanceMetadata) -> float | None:
-    """When this instance will be taken back, in seconds since the epoch; None if nobody said.
+    """Return when the instance will be reclaimed, in epoch seconds; None without a notice.
 
-    A notice that can't be read, since it is being written, is not there yet.
+    A notice that can't be read, for example while it is being written, counts as absent.
     """
     try:
         text = metadata.reclaim_notice_file.read_text()
         if math.isfinite(reclaim_seconds := float(text)):
             return reclaim_seconds
-        reason = f"{text!r} is no time"
+        reason = f"{text!r} is not a time in seconds"
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         reason = str(error)
-    _tell_unreadable(metadata.reclaim_notice_file, reason)
+    _warn_unreadable_once(metadata.reclaim_notice_file, reason)
     return None
 
 
 @cache
-def _tell_unreadable(path: Path, reason: str) -> None:
-    """Say it, and once only: notices are looked for many times a second."""
+def _warn_unreadable_once(path: Path, reason: str) -> None:
+    """Log a warning once for each path and reason; callers poll many times a second."""
     _log.warning("%s: no readable reclaim notice yet: %s", path, reason)

@@ -1,8 +1,8 @@
-"""The contract of a storage in which jobs keep their files, where their instances share no disk.
+"""Contract of the object storage that keeps jobs' files where instances share no disk.
 
-What a job keeps lies under a place of its own, and an instance gets leave for that place alone.
-Every method may block on the network and may be called from any thread; what the cloud refuses
-is raised as one of the `ProviderError`s of `autoscaler.domain.errors`.
+Each job's files lie under its own prefix, and an instance gets credentials for that prefix alone.
+Every method may block on the network and may be called from any thread. A refusal by the cloud is
+raised as one of the `ProviderError`s of `autoscaler.domain.errors`.
 """
 
 from __future__ import annotations
@@ -14,35 +14,36 @@ from autoscaler.objects import Objects
 
 
 class JobStorage(ABC):
-    """Keeps the files of all jobs of one deployment."""
+    """Object storage for the files of all jobs of one deployment."""
 
     @property
     @abstractmethod
     def jobs(self) -> Objects:
-        """All places, for the controller itself: an owner's lies under its name."""
+        """Files of all owners, with the controller's access. Each owner's prefix is its name."""
 
     @property
     @abstractmethod
     def bundles(self) -> Objects:
-        """The packed files of jobs, by the SHA-256 of what is in them, for the controller."""
+        """Packed files of jobs, by SHA-256 of their contents, with the controller's access."""
 
     @property
     @abstractmethod
     def network(self) -> str:
-        """Where it is, as offers name their networks."""
+        """Network that holds the storage, named as offers name their networks."""
 
     @abstractmethod
     def grant(self, owner: str, bundle: str | None = None) -> StorageGrant:
-        """Leave to read and write the place of `owner`, and to read a bundle, and nothing else.
+        """Return credentials to read and write the prefix of `owner`, and to read one bundle.
 
-        `owner` is a job, or what several jobs share: letters, digits, dots and hyphens. The bundle
-        is named as in `bundles`. The same grant may be given again while most of its time is left.
+        `owner` is a job, or a group of jobs that share files. Its name has letters, digits, dots
+        and hyphens. `bundle` is a name in `bundles`. A grant may be returned again while most of
+        its time is left.
 
         Raises:
-            PermissionDenied: the controller may not give it.
-            Throttled, Unavailable: not now.
+            PermissionDenied: the controller may not grant this access.
+            Throttled, Unavailable: the cloud can't grant it now.
         """
 
     def place(self, owner: str) -> str:
-        """Where the files of `owner` lie."""
+        """Return the location of the files of `owner`."""
         return f"{self.jobs.place}/{owner}"

@@ -1,4 +1,4 @@
-"""The calls of one region: which client makes them, how often, and what their failure means."""
+"""API calls of one region: their clients, their rate limits and their errors."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from providers.cloud.budget import CallBudget, Rate
 
 Reply = Mapping[str, Any]
 
-# EC2's documented buckets are 100 and 20 a second for what only reads; what changes has 50 and 5,
-# and less where it is dear. Half of each is ours.
+# EC2 documents token buckets of 100 calls and 20 a second for reads, 50 and 5 for changes, less
+# for expensive calls. Castor uses half of each.
 _READS: Final = Rate(50, 10)
 _CHANGES: Final = Rate(25, 2.5)
-_UNCOUNTED: Final = Rate(300, 100)
+_PRACTICALLY_UNLIMITED: Final = Rate(300, 100)
 _RATES: Final = {
     "CreateFleet": _CHANGES,
     "TerminateInstances": Rate(50, 2.5),
     "ListServiceQuotas": Rate(5, 1),
     "GetProducts": Rate(10, 5),
-    "ReceiveMessage": _UNCOUNTED,
-    "DeleteMessageBatch": _UNCOUNTED,
-    "PutObject": _UNCOUNTED,
+    "ReceiveMessage": _PRACTICALLY_UNLIMITED,
+    "DeleteMessageBatch": _PRACTICALLY_UNLIMITED,
+    "PutObject": _PRACTICALLY_UNLIMITED,
 }
 
 PAGE: Final = 1000
-# The price list has one endpoint for all regions.
+# One endpoint serves the price list of all regions.
 _PRICING_REGION: Final = "us-east-1"
 
 
 def call_budget(clock: Clock) -> CallBudget:
-    """How often AWS may be called."""
+    """Return the client-side rate limits of AWS calls."""
     return CallBudget(clock, _RATES, _READS)
 
 
 class RegionCalls:
-    """Makes every call to AWS that concerns one region.
+    """Client of all AWS calls that concern one region.
 
-    What changes something is sent once: botocore would send a launch again for want of capacity,
-    and a lost reply is found out about with the same token by whoever asked. What only reads is
-    sent again by botocore, but for price lists, which may be out of reach for good.
+    A call that changes something is sent once. botocore would repeat a launch that lacks capacity,
+    and the caller resolves a lost reply with the same token. botocore repeats calls that only
+    read, except calls of the price list, which may be permanently unreachable.
     """
 
     def __init__(
@@ -60,61 +60,61 @@ class RegionCalls:
     ) -> None:
         self.region = region
         self._budget = budget
-        once = Config(
+        single_try = Config(
             retries={"total_max_attempts": 1},
             connect_timeout=patience.connect_seconds,
             read_timeout=patience.answer_seconds,
             s3={"addressing_style": "path" if settings.endpoint_url else "auto"},
         )
         retries = {"total_max_attempts": patience.read_attempts, "mode": patience.read_mode}
-        again = once.merge(Config(retries=retries))
+        with_retries = single_try.merge(Config(retries=retries))
 
         def client(service: str, config: Config, at: str = region) -> Any:
             return session.client(
                 service, region_name=at, endpoint_url=settings.endpoint_url, config=config
             )
 
-        self._ordering = client("ec2", once)
-        self._reading = client("ec2", again)
-        read_lists_quickly(self._reading)
-        self._queue = client("sqs", again)
-        self._files = client("s3", again)
-        self._quotas = client("service-quotas", again)
-        self._pricing = client("pricing", once, _PRICING_REGION)
+        self._launch_client = client("ec2", single_try)
+        self._read_client = client("ec2", with_retries)
+        read_lists_quickly(self._read_client)
+        self._sqs_client = client("sqs", with_retries)
+        self._s3_client = client("s3", with_retries)
+        self._quota_client = client("service-quotas", with_retries)
+        self._pricing_client = client("pricing", single_try, _PRICING_REGION)
 
     def create_fleet(self, pool: str, **parameters: Any) -> Reply:
-        """Launch. Sent once, if a token is there now.
+        """Launch instances. The call is sent once, and only if its bucket has a token now.
 
         Raises:
-            ProviderError: what the failure means.
+            ProviderError: the call failed; its type gives the cause.
         """
         call = Call(self.region, "CreateFleet", pool)
-        return self._make(self._ordering.create_fleet, call, parameters, can_wait=False)
+        return self._make(self._launch_client.create_fleet, call, parameters, can_wait=False)
 
     def terminate(self, instance_ids: list[str]) -> Reply:
-        """End instances. Only `ending` calls this.
+        """End instances. Only `ending` calls this method.
 
         Raises:
-            ProviderError: what the failure means.
+            ProviderError: the call failed; its type gives the cause.
         """
         call = Call(self.region, "TerminateInstances")
         parameters = {"InstanceIds": instance_ids}
-        return self._make(self._ordering.terminate_instances, call, parameters)
+        return self._make(self._launch_client.terminate_instances, call, parameters)
 
     def describe(self, action: str, **parameters: Any) -> Reply:
-        """One reply of one of EC2's actions that change nothing.
+        """Return one reply of an EC2 action that only reads.
 
         Raises:
-            ProviderError: what the failure means.
+            ProviderError: the call failed; its type gives the cause.
         """
         name = _method_name(action)
-        return self._make(getattr(self._reading, name), Call(self.region, action), parameters)
+        return self._make(getattr(self._read_client, name), Call(self.region, action), parameters)
 
     def pages(self, action: str, **parameters: Any) -> Iterator[Reply]:
-        """All replies of such an action, page by page.
+        """Yield all pages of the reply of an EC2 action that only reads.
 
         Raises:
-            ProviderError: what the failure means; what came before is not the whole.
+            ProviderError: the call failed; earlier pages are incomplete.
         """
         token: str | None = None
         while True:
@@ -125,15 +125,15 @@ class RegionCalls:
             if token is None:
                 return
             if token == before:
-                raise Unavailable(f"{self.region}: {action}: its pages do not end")
+                raise Unavailable(f"{self.region}: {action}: the reply repeats a page token")
 
     def quotas(self) -> Iterator[Reply]:
-        """Pages of EC2's quotas."""
+        """Yield the pages of EC2's quotas."""
         token: dict[str, str] = {}
         while True:
             call = Call(self.region, "ListServiceQuotas")
             page = self._make(
-                self._quotas.list_service_quotas, call, {"ServiceCode": "ec2", **token}
+                self._quota_client.list_service_quotas, call, {"ServiceCode": "ec2", **token}
             )
             yield page
             if not page.get("NextToken"):
@@ -141,12 +141,12 @@ class RegionCalls:
             token = {"NextToken": page["NextToken"]}
 
     def products(self, **parameters: Any) -> Reply:
-        """What the price list has."""
+        """Return one page of the price list's products."""
         call = Call(self.region, "GetProducts")
-        return self._make(self._pricing.get_products, call, parameters)
+        return self._make(self._pricing_client.get_products, call, parameters)
 
     def receive(self, queue_url: str, redelivery_seconds: int) -> Reply:
-        """Up to ten messages, which nobody else gets for some time."""
+        """Return up to ten messages, hidden from other receivers for `redelivery_seconds`."""
         parameters = {
             "QueueUrl": queue_url,
             "MaxNumberOfMessages": 10,
@@ -154,20 +154,20 @@ class RegionCalls:
             "WaitTimeSeconds": 0,
         }
         call = Call(self.region, "ReceiveMessage")
-        return self._make(self._queue.receive_message, call, parameters)
+        return self._make(self._sqs_client.receive_message, call, parameters)
 
     def forget(self, queue_url: str, handles: list[str]) -> Reply:
         """Delete up to ten messages."""
         entries = [{"Id": str(n), "ReceiptHandle": handle} for n, handle in enumerate(handles)]
         parameters = {"QueueUrl": queue_url, "Entries": entries}
         call = Call(self.region, "DeleteMessageBatch")
-        return self._make(self._queue.delete_message_batch, call, parameters)
+        return self._make(self._sqs_client.delete_message_batch, call, parameters)
 
     def put(self, bucket: str, key: str, text: str) -> None:
-        """Write an object of S3."""
+        """Write an object to S3."""
         call = Call(self.region, "PutObject")
         parameters = {"Bucket": bucket, "Key": key, "Body": text.encode()}
-        self._make(self._files.put_object, call, parameters)
+        self._make(self._s3_client.put_object, call, parameters)
 
     def _make(self, method: Any, call: Call, parameters: Reply, can_wait: bool = True) -> Reply:
         permit = self._budget.wait if can_wait else self._budget.take
@@ -175,10 +175,10 @@ class RegionCalls:
         try:
             reply: Reply = method(**parameters)
         except CALL_ERRORS as error:
-            meant = provider_error(error, call)
-            if isinstance(meant, Throttled):
+            translated = provider_error(error, call)
+            if isinstance(translated, Throttled):
                 self._budget.was_throttled(call.region, call.action)
-            raise meant from error
+            raise translated from error
         return reply
 
 

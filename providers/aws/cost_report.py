@@ -1,7 +1,7 @@
-"""What the account was billed for a deployment, as AWS Cost Explorer tells it.
+"""Account's costs of a deployment, from AWS Cost Explorer.
 
-It is asked by people, with their own credentials, and not by the controller: each call costs
-$0.01. It knows tags that were activated as cost allocation tags, and of them what is tagged.
+People run the report with their own credentials; the controller does not. Each call costs $0.01.
+Cost Explorer reports only resources whose tags are activated as cost allocation tags.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from providers.cloud.tags import DEPLOYMENT_TAG, HOST_TAG
 
 USD_A_CALL: Final = Decimal("0.01")
 _CALL: Final = Call("us-east-1", "GetCostAndUsage")  # one endpoint for all regions
-# What a use costs with the account's commitments spread over it. Credits hide what was used.
+# Cost of usage with the account's commitments spread over it. Credits would hide the cost.
 _METRIC: Final = "AmortizedCost"
-_NO_USE: Final = ("Credit", "Refund", "Tax")
-_FAR_TOO_MANY_PAGES: Final = 200
-# By AWS's codes of usage, of which most begin with the region's: USW2-BoxUsage:g5.xlarge.
+_NON_USAGE_TYPES: Final = ("Credit", "Refund", "Tax")
+_MAX_PAGES: Final = 200
+# Kinds by AWS's usage type, which mostly begins with a region code: USW2-BoxUsage:g5.xlarge.
 _KINDS: Final[tuple[Kind, ...]] = (
     (re.compile(r"\b(Box|Spot|Dedicated)Usage\b"), BillPart.INSTANCES, "instances"),
     (re.compile(r"\bEBS:Volume"), BillPart.EXTRAS, "volumes"),
@@ -43,15 +43,15 @@ _KINDS: Final[tuple[Kind, ...]] = (
 
 
 def is_of_aws(offer_id: str) -> bool:
-    """Whether the ledger's offer is one of EC2's."""
+    """Return whether an offer of the ledger is an offer of EC2."""
     return is_ware(offer_id, REGION)
 
 
 class CostReport:
-    """The account of `session`; `asked_usd` is what its answers have cost so far.
+    """Costs of the account of `session`.
 
-    `endpoint_url` is where Cost Explorer is, if not at AWS; `attempts` how often botocore sends
-    a call that fails.
+    `endpoint_url` is Cost Explorer's endpoint; None means AWS's own. `attempts` is the maximum
+    number of tries of a call.
     """
 
     def __init__(
@@ -70,61 +70,65 @@ class CostReport:
 
     @property
     def asked_usd(self) -> Decimal:
-        """What asking has cost so far."""
+        """Cost of the calls made so far, in US dollars."""
         return self._calls * USD_A_CALL
 
     def costs(self, deployment: str, first: date, last: date) -> tuple[AccountCost, ...]:
-        """What these days (UTC), the last one included, cost of what has the deployment's tags.
+        """Return the costs of resources with the deployment's tags, by day (UTC), `last` included.
 
         Raises:
             PermissionDenied: the credentials do not allow it, or the account has no Cost Explorer.
-            ProviderError: it does not answer, or not so that it can be read.
+            ProviderError: Cost Explorer does not answer, or its reply can't be read.
         """
-        used = list(self._lines(DEPLOYMENT_TAG, deployment, first, last))
+        resources = list(self._lines(DEPLOYMENT_TAG, deployment, first, last))
         host = [
             AccountCost(line.day, BillPart.BESIDE, HOST, line.usd, line.is_estimated)
             for line in self._lines(HOST_TAG, deployment, first, last)
         ]
-        return (*used, *host)
+        return (*resources, *host)
 
     def _lines(self, tag: str, value: str, first: date, last: date) -> Iterator[AccountCost]:
         token: dict[str, str] = {}
-        for _ in range(_FAR_TOO_MANY_PAGES):
-            reply = self._asked(_query(tag, value, first, last) | token)
+        for _ in range(_MAX_PAGES):
+            reply = self._call(_query(tag, value, first, last) | token)
             with readable(str(_CALL)):
-                yield from [line for told in reply["ResultsByTime"] for line in _of_day(told)]
+                yield from [
+                    line
+                    for day_result in reply["ResultsByTime"]
+                    for line in _lines_of_day(day_result)
+                ]
                 if not reply.get("NextPageToken"):
                     return
                 token = {"NextPageToken": str(reply["NextPageToken"])}
-        raise Unavailable(f"{_CALL}: its pages do not end")
+        raise Unavailable(f"{_CALL}: the reply has more than {_MAX_PAGES} pages")
 
-    def _asked(self, query: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _call(self, query: Mapping[str, Any]) -> Mapping[str, Any]:
         self._calls += 1
         try:
             reply: Mapping[str, Any] = self._client.get_cost_and_usage(**query)
         except CALL_ERRORS as error:
-            raise _meant(error) from error
+            raise _translate(error) from error
         return reply
 
 
 def _query(tag: str, value: str, first: date, last: date) -> dict[str, Any]:
-    no_use = {"Dimensions": {"Key": "RECORD_TYPE", "Values": list(_NO_USE)}}
+    non_usage = {"Dimensions": {"Key": "RECORD_TYPE", "Values": list(_NON_USAGE_TYPES)}}
     return {
         "TimePeriod": {"Start": first.isoformat(), "End": (last + timedelta(days=1)).isoformat()},
         "Granularity": "DAILY",
         "Metrics": [_METRIC],
         "GroupBy": [{"Type": "DIMENSION", "Key": key} for key in ("SERVICE", "USAGE_TYPE")],
-        "Filter": {"And": [{"Tags": {"Key": tag, "Values": [value]}}, {"Not": no_use}]},
+        "Filter": {"And": [{"Tags": {"Key": tag, "Values": [value]}}, {"Not": non_usage}]},
     }
 
 
-def _of_day(told: Mapping[str, Any]) -> Iterator[AccountCost]:
-    day = date.fromisoformat(told["TimePeriod"]["Start"])
-    for group in told["Groups"]:
+def _lines_of_day(day_result: Mapping[str, Any]) -> Iterator[AccountCost]:
+    day = date.fromisoformat(day_result["TimePeriod"]["Start"])
+    for group in day_result["Groups"]:
         service, usage = group["Keys"]
         part, name = part_of(usage, service, _KINDS)
         usd = _usd(group["Metrics"][_METRIC])
-        yield AccountCost(day, part, name, usd, bool(told.get("Estimated")))
+        yield AccountCost(day, part, name, usd, bool(day_result.get("Estimated")))
 
 
 def _usd(amount: Mapping[str, str]) -> Decimal:
@@ -133,10 +137,10 @@ def _usd(amount: Mapping[str, str]) -> Decimal:
     return amount_of(amount["Amount"])
 
 
-def _meant(error: Exception) -> ProviderError:
+def _translate(error: Exception) -> ProviderError:
     if error_code(error).startswith("AccessDenied"):
         return PermissionDenied(
-            f"{' '.join(str(error).split())}: your own credentials need ce:GetCostAndUsage, and "
-            "the account has to have Cost Explorer enabled"
+            f"{' '.join(str(error).split())}: allow ce:GetCostAndUsage to your own credentials, "
+            "and enable Cost Explorer in the account"
         )
     return provider_error(error, _CALL)

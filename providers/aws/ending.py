@@ -1,7 +1,7 @@
-"""The one way in which this provider ends instances.
+"""Ends of instances. Every terminate call of this provider passes `Ending._terminate`.
 
-Every terminate passes `Ending._terminate`, which refuses what was not seen with, or launched
-with, this deployment's own tag.
+`Ending._terminate` refuses instances that were neither listed nor launched with this deployment's
+own tag.
 """
 
 from __future__ import annotations
@@ -23,13 +23,17 @@ from providers.cloud.register import Owned, Register
 
 _log = logging.getLogger(__name__)
 
-_MOST_AT_ONCE: Final = 100
+_MAX_PER_CALL: Final = 100
 
 Find = Callable[[str, Sequence[str]], Sequence[Owned]]
 
 
 class Ending:
-    """Ends instances of `controller`. Calls that come together become one."""
+    """Sender of terminate calls for instances of `controller`. Concurrent requests share one call.
+
+    `find` looks up unregistered instances in a region. `visible_seconds` is the maximum lag of
+    EC2's lists.
+    """
 
     def __init__(
         self,
@@ -49,46 +53,48 @@ class Ending:
         self._queues = {region: _Queue() for region in calls}
 
     def end(self, instance_ids: Sequence[str]) -> None:
-        """Tell EC2 to end those that are ours and have not ended.
+        """Request the end of the given instances that this deployment owns and that run.
 
         Raises:
-            ProviderError: some may not have been told.
+            ProviderError: some requests may not have been accepted.
         """
-        regions = self._ours(instance_ids)
+        regions = self._owned_by_region(instance_ids)
         tickets = [
-            self._queues[region].put(one) for region, owned in regions.items() for one in owned
+            self._queues[region].put(instance)
+            for region, owned in regions.items()
+            for instance in owned
         ]
         for region in regions:
-            self._work_off(region)
+            self._process_queue(region)
         for ticket in tickets:
             ticket.result()
 
-    def _ours(self, instance_ids: Sequence[str]) -> dict[str, list[Owned]]:
-        found: defaultdict[str, list[Owned]] = defaultdict(list)
+    def _owned_by_region(self, instance_ids: Sequence[str]) -> dict[str, list[Owned]]:
+        owned_by_region: defaultdict[str, list[Owned]] = defaultdict(list)
         unknown = []
         for instance_id in dict.fromkeys(instance_ids):
             known = self._register.find(instance_id)
             if known is None:
                 unknown.append(instance_id)
             elif not known.has_ended:
-                found[known.scope].append(known)
+                owned_by_region[known.scope].append(known)
         for region in self._calls if unknown else ():
             for known in self._find(region, unknown):
                 if not known.has_ended:
-                    found[region].append(known)
-        return found
+                    owned_by_region[region].append(known)
+        return owned_by_region
 
-    def _work_off(self, region: str) -> None:
-        """Whoever comes while a call is under way is in the next one, whoever makes it."""
+    def _process_queue(self, region: str) -> None:
+        """End all queued instances of a region. Requests made during a call join the next call."""
         queue = self._queues[region]
         with queue.busy:
             tickets = queue.take_all()
             try:
-                for start in range(0, len(tickets), _MOST_AT_ONCE):
-                    self._end_together(region, tickets[start : start + _MOST_AT_ONCE])
+                for start in range(0, len(tickets), _MAX_PER_CALL):
+                    self._end_together(region, tickets[start : start + _MAX_PER_CALL])
             finally:
                 for ticket in tickets:
-                    ticket.done.cancel()  # where it has no answer yet, nobody waits for one
+                    ticket.done.cancel()  # only unanswered tickets, after an unexpected exception
 
     def _end_together(self, region: str, tickets: Sequence[_Ticket]) -> None:
         try:
@@ -98,33 +104,36 @@ class Ending:
                 ticket.done.set_exception(error)
         except ProviderError as error:
             if len(tickets) == 1:
-                self._refused(tickets[0], error)
+                self._answer_refused(tickets[0], error)
                 return
-            # EC2 refuses the whole call for one of them: the others are not to suffer for it.
+            # EC2 refuses the whole call because of one instance: try each one alone.
             for ticket in tickets:
                 self._end_together(region, [ticket])
         else:
             for ticket in tickets:
                 ticket.done.set_result(None)
 
-    def _refused(self, ticket: _Ticket, error: ProviderError) -> None:
-        """What is gone has ended. What is new is not gone but not known yet: EC2 tells of what has
-        ended for an hour.
+    def _answer_refused(self, ticket: _Ticket, error: ProviderError) -> None:
+        """Answer a refused ticket. An instance unknown to EC2 has ended unless it is new.
+
+        EC2 lists ended instances for an hour.
         """
         age_seconds = self._register.age_seconds(ticket.owned.instance, self._clock.now())
         if not is_gone(error.__cause__):
             ticket.done.set_exception(error)
         elif age_seconds < self._visible_seconds:
-            reason = "it is too new for EC2 to know it everywhere: again"
+            reason = "the instance may be too new for EC2 to find it: retry"
             ticket.done.set_exception(Unavailable(f"{error}: {reason}"))
         else:
             ticket.done.set_result(None)
 
     def _terminate(self, region: str, owned: Sequence[Owned]) -> None:
-        for one in owned:
-            if one.instance.tags.get(CONTROLLER_TAG) != self._controller:
-                raise PermissionDenied(f"{one.instance.id} is not tagged as this deployment's")
-        ids = list(dict.fromkeys(one.instance.id for one in owned))
+        for instance in owned:
+            if instance.instance.tags.get(CONTROLLER_TAG) != self._controller:
+                raise PermissionDenied(
+                    f"{instance.instance.id} does not carry this deployment's tag"
+                )
+        ids = list(dict.fromkeys(instance.instance.id for instance in owned))
         _log.info("%s: ending %s", region, ", ".join(ids))
         self._calls[region].terminate(ids)
 
@@ -136,20 +145,20 @@ class _Ticket:
 
 
 class _Queue:
-    """What waits to be ended in one region; who is `busy` takes all of it."""
+    """Queue of instances to end in one region. The holder of `busy` processes all of it."""
 
     def __init__(self) -> None:
         self.busy = threading.Lock()
-        self._waiting: list[_Ticket] = []
+        self._tickets: list[_Ticket] = []
         self._lock = threading.Lock()
 
     def put(self, owned: Owned) -> Future[None]:
         ticket = _Ticket(owned)
         with self._lock:
-            self._waiting.append(ticket)
+            self._tickets.append(ticket)
         return ticket.done
 
     def take_all(self) -> list[_Ticket]:
         with self._lock:
-            taken, self._waiting = self._waiting, []
+            taken, self._tickets = self._tickets, []
             return taken

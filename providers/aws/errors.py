@@ -1,7 +1,7 @@
-"""What AWS says no with, as Castor's errors.
+"""Translation of AWS errors to Castor's errors.
 
-The same refusal comes as an exception, or as one of `Errors` in a fleet's 200: both end in
-`provider_error`. A code that nobody has listed is `Unavailable`: unknown is not 'no'.
+A refusal arrives as an exception, or in `Errors` of a fleet reply with status 200. An unlisted
+code becomes `Unavailable`: the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from autoscaler.domain.errors import (
     Unavailable,
 )
 
-# All that botocore raises for a call, whether or not it was sent.
+# Every exception that botocore raises for a call, sent or not.
 CALL_ERRORS: Final = (ClientError, BotoCoreError, ResponseParserError)
 
-_WAY_TO_CREDENTIALS: Final = (
+_CREDENTIALS_HINT: Final = (
     "set AWS_PROFILE or AWS_ACCESS_KEY_ID, or run castor on an instance that has a role"
 )
 _NO_CREDENTIALS: Final = (
@@ -96,7 +96,7 @@ _DENIED: Final = frozenset(
         "Blocked",
     }
 )
-# What an account that has never used spot or fleets answers.
+# Code for an account that has never used spot or fleets.
 _NO_ROLE: Final = frozenset({"AuthFailure.ServiceLinkedRoleCreationNotPermitted"})
 _MISSING: Final = frozenset(
     {
@@ -123,7 +123,7 @@ _THROTTLED: Final = frozenset(
         "TooManyRequestsException",
     }
 )
-# The setting that a missing thing stands in: by region, or by pool.
+# Settings that name the missing resource, by error code.
 _SETTINGS: Final = {
     "InvalidLaunchTemplateId": "pools.{pool}.launch_template",
     "InvalidLaunchTemplateName": "pools.{pool}.launch_template",
@@ -140,14 +140,14 @@ _SETTINGS: Final = {
     "404": "regions.{region}.user_data",
 }
 _RETRY_SECONDS: Final = 2.0
-_MOST_CHARACTERS: Final = 300
-# A refusal of IAM appends thousands of characters, which make it another one each time.
+_MAX_MESSAGE_CHARACTERS: Final = 300
+# IAM appends thousands of characters that differ in each refusal.
 _ENCODED: Final = re.compile(r"\s*Encoded authorization failure message: \S*")
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Which call it was, for whom: what an error has to name."""
+    """API call named in an error: its region, its action, and its pool if it has one."""
 
     region: str
     action: str
@@ -158,75 +158,75 @@ class Call:
 
 
 def provider_error(error: Exception, call: Call) -> ProviderError:
-    """What a failed call means."""
+    """Return the Castor error for an exception of a call."""
     if isinstance(error, ClientError):
-        told = error.response.get("Error", {})
-        return refusal(str(told.get("Code", "")), str(told.get("Message", "")), call)
+        details = error.response.get("Error", {})
+        return refusal(str(details.get("Code", "")), str(details.get("Message", "")), call)
     if isinstance(error, _NO_CREDENTIALS):
-        return PermissionDenied(f"{call}: no credentials: {error}: {_WAY_TO_CREDENTIALS}")
+        return PermissionDenied(f"{call}: no credentials: {error}: {_CREDENTIALS_HINT}")
     if isinstance(error, EndpointConnectionError | InvalidRegionError):
-        return Unavailable(f"{call}: {error}{_other_region(call.region)}")
+        return Unavailable(f"{call}: {error}{_region_hint(call.region)}")
     if isinstance(error, ResponseParserError):
         return Unavailable(f"{call}: the reply can't be read")
     return Unavailable(f"{call}: {' '.join(str(error).split())}")
 
 
 def refusal(code: str, message: str, call: Call) -> ProviderError:
-    """What a code of AWS means."""
-    words = " ".join(_ENCODED.sub("", message).split())[:_MOST_CHARACTERS]
-    told = f"{call}: {code}: {words}".rstrip(": .")
-    if _is_of(code, _CAPACITY):
-        return InsufficientCapacity(told)
-    if _is_of(code, _QUOTA):
-        return QuotaExceeded(f"{told}: ask for more of it in Service Quotas of {call.region}")
-    if _is_of(code, _CREDENTIALS):
-        return PermissionDenied(f"{told}: these credentials do not hold: {_WAY_TO_CREDENTIALS}")
+    """Return the Castor error for an AWS error code and message."""
+    short_message = " ".join(_ENCODED.sub("", message).split())[:_MAX_MESSAGE_CHARACTERS]
+    text = f"{call}: {code}: {short_message}".rstrip(": .")
+    if _is_code_in(code, _CAPACITY):
+        return InsufficientCapacity(text)
+    if _is_code_in(code, _QUOTA):
+        return QuotaExceeded(f"{text}: request an increase in Service Quotas of {call.region}")
+    if _is_code_in(code, _CREDENTIALS):
+        return PermissionDenied(f"{text}: these credentials are not valid: {_CREDENTIALS_HINT}")
     if code in _NO_ROLE:
         return PermissionDenied(
-            f"{told}: create the service-linked role, which service_linked_roles = true of the "
-            "Terraform module does"
+            f"{text}: create the service-linked role, or set service_linked_roles = true in the "
+            "Terraform module"
         )
-    if _is_of(code, _DENIED):
+    if _is_code_in(code, _DENIED):
         return PermissionDenied(
-            f"{told}: allow {call.action} to the controller's role; its policy is the Terraform "
-            "module's"
+            f"{text}: allow {call.action} to the controller's role; the Terraform module has "
+            "its policy"
         )
-    if _is_of(code, _THROTTLED):
-        return Throttled(told, _RETRY_SECONDS)
-    if _is_of(code, _MISSING) or code.startswith("Invalid"):
-        return NotFound(f"{told}: {_setting(code, call)}")
-    return Unavailable(told)
+    if _is_code_in(code, _THROTTLED):
+        return Throttled(text, _RETRY_SECONDS)
+    if _is_code_in(code, _MISSING) or code.startswith("Invalid"):
+        return NotFound(f"{text}: {_setting_hint(code, call)}")
+    return Unavailable(text)
 
 
-def _is_of(code: str, codes: frozenset[str]) -> bool:
-    """Return whether a code, or the family before its dot, is one of these."""
+def _is_code_in(code: str, codes: frozenset[str]) -> bool:
+    """Return whether a code, or the part before its dot, is in `codes`."""
     return code in codes or code.partition(".")[0] in codes
 
 
 def is_gone(error: BaseException | None) -> bool:
-    """Whether the call named an instance that is no more, or not yet seen."""
+    """Return whether the call named an instance that has ended or is not visible yet."""
     return error_code(error).startswith("InvalidInstanceID")
 
 
 def error_code(error: BaseException | None) -> str:
-    """AWS's own code; empty where it is none of its errors."""
+    """Return AWS's error code; empty for any other exception."""
     if not isinstance(error, ClientError):
         return ""
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
-def _setting(code: str, call: Call) -> str:
+def _setting_hint(code: str, call: Call) -> str:
     setting = _SETTINGS.get(code) or _SETTINGS.get(code.split(".")[0])
     if setting is None or (call.pool is None and "{pool}" in setting):
-        return "correct what it names, or apply Terraform again"
+        return "correct the resource it names, or apply Terraform again"
     named = setting.format(region=call.region, pool=call.pool)
     return f"correct {named}, or apply Terraform again"
 
 
-def _other_region(region: str) -> str:
-    known = boto3.session.Session().get_available_regions("ec2")
-    if region in known:
-        return ": is there a way from here to AWS?"
-    meant = difflib.get_close_matches(region, known, n=1)
-    instead = f", did you mean {meant[0]}?" if meant else ""
-    return f": regions.{region}: botocore knows no such region{instead}"
+def _region_hint(region: str) -> str:
+    region_names = boto3.session.Session().get_available_regions("ec2")
+    if region in region_names:
+        return ": check the network path from this host to AWS"
+    matches = difflib.get_close_matches(region, region_names, n=1)
+    suggestion = f", did you mean {matches[0]}?" if matches else ""
+    return f": regions.{region}: botocore has no such region{suggestion}"

@@ -1,10 +1,11 @@
-"""The identity document of an EC2 instance, and AWS's signature under it.
+"""Verification of EC2 identity documents and of AWS's signatures.
 
-An instance gets it from its metadata service, at `dynamic/instance-identity/rsa2048`: a signed
-message (CMS, RFC 5652) with the document inside and a signature of SHA-256 with RSA of 2,048 bits,
-by a key of the region. `certificates/` has these keys' certificates as AWS publishes them:
-https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/regions-certs.html. For a region that is
-newer, settings name one.
+An instance reads its signed document from its metadata service, at
+`dynamic/instance-identity/rsa2048`. It is a signed message (CMS, RFC 5652) that contains the
+document. The signature uses SHA-256 and an RSA key of 2,048 bits that belongs to the region.
+`certificates/` has the keys' certificates as AWS publishes them:
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/regions-certs.html. The settings name a
+certificate for a region that is newer.
 """
 
 from __future__ import annotations
@@ -29,51 +30,55 @@ from autoscaler.domain.errors import NotAllowed, SpecError
 from providers.aws.settings import AwsSettings
 from providers.identity import IdentityVerifier, InstanceIdentity
 
-_MOST_CHARACTERS: Final = 16_384  # AWS's have 1,500
-# What asn1crypto raises for bytes that are not what they should be, some of it at their use.
-_UNREADABLE: Final = (
+_MAX_CHARACTERS: Final = 16_384  # AWS's documents have 1,500
+# Exceptions of asn1crypto for invalid bytes; some are raised only when a field is read.
+_PARSE_ERRORS: Final = (
     *(ValueError, TypeError, KeyError, IndexError, AttributeError),
     *(OverflowError, RecursionError),
 )
 
 
 class DocumentVerifier(IdentityVerifier):
-    """Knows whose signature a document of each region of `settings` must have.
+    """Verifier of the identity documents of the regions of `settings`.
 
     Raises:
-        SpecError: the certificate of a region is not known.
+        SpecError: the certificate of a region is unknown.
     """
 
     def __init__(self, settings: AwsSettings) -> None:
         self._account = settings.account
         self._keys = {
-            name: _key(region.identity_certificate or _published(name), name)
+            name: _public_key(region.identity_certificate or _published_certificate(name), name)
             for name, region in settings.regions.items()
         }
 
     def verify(self, proof: str) -> InstanceIdentity:
-        """The instance that the base64 text of a signed document is of.
+        """Return the instance named in a signed document, given as base64 text.
 
         Raises:
-            NotAllowed: it is none, AWS did not sign it, or it is of another account or region.
+            NotAllowed: the document is invalid, is not signed by AWS, or belongs to another
+                account or region.
         """
-        signed = _read(proof)
-        document = _readable_document(signed.content)
+        signed = _read_proof(proof)
+        document = _parse_document(signed.content)
         region, account = document.region, document.account
         key = self._keys.get(region)
         if key is None:
-            raise NotAllowed(f"the identity document is of {region}, where no pool is")
+            raise NotAllowed(
+                f"the identity document is of {region}, which the settings do not have"
+            )
         signed.check(key, region)
         if self._account not in (None, account):
             raise NotAllowed(
-                f"the identity document is of account {account}, and account is {self._account}"
+                f"the identity document is of account {account}; the settings have account "
+                f"{self._account}"
             )
         return InstanceIdentity(document.instance, document.pending_seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class _Document:
-    """What is read of a document, before anybody has looked at its signature."""
+    """Fields of a document before its signature is checked."""
 
     instance: str
     account: str
@@ -83,7 +88,7 @@ class _Document:
 
 @dataclass(frozen=True, slots=True)
 class _SignedMessage:
-    """A message with one signature; `attributes` are what was really signed, in DER."""
+    """Message with one signature; `attributes` are the signed bytes in DER."""
 
     content: bytes
     digest: bytes
@@ -91,10 +96,10 @@ class _SignedMessage:
     signature: bytes
 
     def check(self, key: RSAPublicKey, region: str) -> None:
-        """That the holder of `key` has signed the content.
+        """Check that the holder of `key` signed the content.
 
         Raises:
-            NotAllowed: it is somebody else's, or the content another.
+            NotAllowed: another key signed it, or the content was changed.
         """
         try:
             if hashlib.sha256(self.content).digest() != self.digest:
@@ -107,33 +112,35 @@ class _SignedMessage:
             ) from None
 
 
-def _read(proof: str) -> _SignedMessage:
+def _read_proof(proof: str) -> _SignedMessage:
     try:
-        if len(proof) > _MOST_CHARACTERS:
-            raise ValueError(f"it has {len(proof)} characters")
+        if len(proof) > _MAX_CHARACTERS:
+            raise ValueError(f"it has {len(proof)} characters, more than {_MAX_CHARACTERS}")
         return _parse(base64.b64decode("".join(proof.split()), validate=True))
-    except _UNREADABLE as error:
+    except _PARSE_ERRORS as error:
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]
         raise NotAllowed(f"the identity document can't be read: {reason}") from error
 
 
 def _parse(message: bytes) -> _SignedMessage:
-    """The one signature of a message, which must be of SHA-256 and over attributes.
+    """Return the message's only signature, which must use SHA-256 and signed attributes.
 
     Raises:
-        ValueError, ...: it is no such message; see `_UNREADABLE`.
+        ValueError, ...: the bytes are not such a message; see `_PARSE_ERRORS`.
     """
     outer = cms.ContentInfo.load(message, strict=True)
     if outer["content_type"].native != "signed_data":
-        raise ValueError("it is no signed message")
+        raise ValueError("it is not a signed message")
     (signer,) = outer["content"]["signer_infos"]
     if signer["digest_algorithm"]["algorithm"].native != "sha256":
         raise ValueError("it is not signed with SHA-256")
-    attributes = {each["type"].native: each["values"] for each in signer["signed_attrs"]}
+    attributes = {
+        attribute["type"].native: attribute["values"] for attribute in signer["signed_attrs"]
+    }
     content = outer["content"]["encap_content_info"]
     (kind,), (digest,) = attributes["content_type"], attributes["message_digest"]
     if kind.native != content["content_type"].native:
-        raise ValueError("what is signed is of another type")
+        raise ValueError("the signed content is of another type")
     return _SignedMessage(
         content=bytes(content["content"].native),
         digest=bytes(digest.native),
@@ -142,38 +149,38 @@ def _parse(message: bytes) -> _SignedMessage:
     )
 
 
-def _readable_document(content: bytes) -> _Document:
+def _parse_document(content: bytes) -> _Document:
     try:
-        told: Mapping[str, Any] = json.loads(content)
+        fields: Mapping[str, Any] = json.loads(content)
         return _Document(
-            instance=str(told["instanceId"]),
-            account=str(told["accountId"]),
-            region=str(told["region"]),
-            pending_seconds=datetime.fromisoformat(told["pendingTime"]).timestamp(),
+            instance=str(fields["instanceId"]),
+            account=str(fields["accountId"]),
+            region=str(fields["region"]),
+            pending_seconds=datetime.fromisoformat(fields["pendingTime"]).timestamp(),
         )
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise NotAllowed(f"the identity document lacks what it must have: {error}") from error
+        raise NotAllowed(f"the identity document lacks a required field: {error}") from error
 
 
-def _published(region: str) -> str:
+def _published_certificate(region: str) -> str:
     certificate = files("providers.aws") / "certificates" / f"{region}.pem"
     if not certificate.is_file():
         raise SpecError(
-            "AWS's certificate for identity documents is not known here: add the RSA-2048 one of "
+            "AWS's certificate for identity documents is unknown here: add the RSA-2048 one from "
             "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/regions-certs.html",
             f"regions.{region}.identity_certificate",
         )
     return certificate.read_text()
 
 
-def _key(certificate: str, region: str) -> RSAPublicKey:
+def _public_key(certificate: str, region: str) -> RSAPublicKey:
     try:
         key = load_pem_x509_certificate(certificate.encode()).public_key()
     except ValueError:
         key = None
     if not isinstance(key, RSAPublicKey):
         raise SpecError(
-            "it is no certificate of an RSA key: it begins with -----BEGIN CERTIFICATE-----",
+            "it is not a certificate of an RSA key: one begins with -----BEGIN CERTIFICATE-----",
             f"regions.{region}.identity_certificate",
         )
     return key

@@ -1,7 +1,7 @@
-"""The instance types of a region: what EC2 tells of them, and the catalogue where it knows them.
+"""Instance types of a region, from the catalogue or from EC2.
 
-The catalogue names kinds of devices as the rest of Castor does; EC2 names the makers' products
-and tells bandwidth of new types that the catalogue does not have yet.
+The catalogue names kinds of devices as the rest of Castor does. EC2 names the makers' products.
+EC2 describes types that are not in the catalogue yet.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from providers.cloud.replies import readable
 _log = logging.getLogger(__name__)
 
 _BYTES_PER_GBIT: Final = 1e9 / 8
-_MOST_VALUES: Final = 100  # of one filter; EC2 takes 200
+_MAX_FILTER_VALUES: Final = 100  # values of one filter; EC2 accepts 200
 _GIGABITS: Final = re.compile(r"([\d.]+) Gigabit")
-_KINDS: Final = {
+_DEVICE_KINDS: Final = {
     "P100": "p100",
     "V100": "v100",
     "T4": "t4",
@@ -38,7 +38,7 @@ _LARGE_A100_MIB: Final = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """An instance type as one may buy it, and the zones of the region that have it."""
+    """Instance type that can be bought, and the zones of the region that offer it."""
 
     name: str
     devices: int
@@ -49,93 +49,100 @@ class Kind:
 
 
 def kinds_of(calls: RegionCalls, names: Iterable[str]) -> Mapping[str, Kind]:
-    """The types of these names that the region has, and whose devices are known.
+    """Return the types of these names that the region offers and whose devices are known, by name.
 
     Raises:
-        ProviderError: EC2 did not tell.
+        ProviderError: EC2 did not list the types.
     """
     wanted = sorted(set(names))
-    zones = _zones(calls, wanted)
+    zones = _zones_by_type(calls, wanted)
     unlisted = [name for name in wanted if name not in catalogue()]
-    told = {kind.name: kind for kind in _told_kinds(calls, unlisted)} if unlisted else {}
-    found = {}
+    described = {kind.name: kind for kind in _described_kinds(calls, unlisted)} if unlisted else {}
+    kinds = {}
     for name in wanted:
-        kind = told.get(name) or _known(name)
+        kind = described.get(name) or _catalogue_kind(name)
         if kind is None:
-            _log.warning("%s: nothing is known of the devices of %s", calls.region, name)
+            _log.warning("%s: the devices of %s are unknown", calls.region, name)
         elif name in zones:
-            found[name] = replace(kind, zones=frozenset(zones[name]))
-    return found
+            kinds[name] = replace(kind, zones=frozenset(zones[name]))
+    return kinds
 
 
-def _zones(calls: RegionCalls, names: Sequence[str]) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
-    for start in range(0, len(names), _MOST_VALUES):
-        few = list(names[start : start + _MOST_VALUES])
+def _zones_by_type(calls: RegionCalls, names: Sequence[str]) -> dict[str, set[str]]:
+    zones: dict[str, set[str]] = {}
+    for start in range(0, len(names), _MAX_FILTER_VALUES):
+        filter_values = list(names[start : start + _MAX_FILTER_VALUES])
         for page in calls.pages(
             "DescribeInstanceTypeOfferings",
             LocationType="availability-zone",
-            Filters=[{"Name": "instance-type", "Values": few}],
+            Filters=[{"Name": "instance-type", "Values": filter_values}],
         ):
             with readable(f"{calls.region}: DescribeInstanceTypeOfferings"):
-                for one in page["InstanceTypeOfferings"]:
-                    found.setdefault(one["InstanceType"], set()).add(one["Location"])
-    return found
+                for offering in page["InstanceTypeOfferings"]:
+                    zones.setdefault(offering["InstanceType"], set()).add(offering["Location"])
+    return zones
 
 
-def _known(name: str) -> Kind | None:
-    known = catalogue().get(name)
-    if known is None:
+def _catalogue_kind(name: str) -> Kind | None:
+    entry = catalogue().get(name)
+    if entry is None:
         return None
     return Kind(
-        name, known.devices, known.device_kind, known.vcpus, known.network_bytes_per_second
+        name, entry.devices, entry.device_kind, entry.vcpus, entry.network_bytes_per_second
     )
 
 
-def _told_kinds(calls: RegionCalls, names: Sequence[str]) -> list[Kind]:
-    """EC2 refuses a list with an unknown name in it; a filter leaves it out."""
-    found = []
-    for start in range(0, len(names), _MOST_VALUES):
-        few = list(names[start : start + _MOST_VALUES])
+def _described_kinds(calls: RegionCalls, names: Sequence[str]) -> list[Kind]:
+    """Return the types that EC2 describes.
+
+    The call filters by name, since a list of names fails if EC2 does not know one of them.
+    """
+    kinds = []
+    for start in range(0, len(names), _MAX_FILTER_VALUES):
+        filter_values = list(names[start : start + _MAX_FILTER_VALUES])
         reply = calls.describe(
-            "DescribeInstanceTypes", Filters=[{"Name": "instance-type", "Values": few}]
+            "DescribeInstanceTypes", Filters=[{"Name": "instance-type", "Values": filter_values}]
         )
         with readable(f"{calls.region}: DescribeInstanceTypes"):
-            found += [kind for told in reply["InstanceTypes"] if (kind := _told_kind(told))]
-    return found
+            kinds += [
+                kind
+                for description in reply["InstanceTypes"]
+                if (kind := _described_kind(description))
+            ]
+    return kinds
 
 
-def _told_kind(told: Mapping[str, Any]) -> Kind | None:
-    gpus = told.get("GpuInfo", {}).get("Gpus", ())
+def _described_kind(description: Mapping[str, Any]) -> Kind | None:
+    gpus = description.get("GpuInfo", {}).get("Gpus", ())
     kinds = {_device_kind(gpu) for gpu in gpus}
     if len(kinds) != 1 or None in kinds:
         return None
     (kind,) = kinds
     assert kind is not None
     return Kind(
-        told["InstanceType"],
+        description["InstanceType"],
         sum(gpu["Count"] for gpu in gpus),
         kind,
-        told["VCpuInfo"]["DefaultVCpus"],
-        _bandwidth(told["NetworkInfo"]),
+        description["VCpuInfo"]["DefaultVCpus"],
+        _bytes_per_second(description["NetworkInfo"]),
     )
 
 
 def _device_kind(gpu: Mapping[str, Any]) -> str | None:
     name = str(gpu["Name"])
     if gpu.get("GpuPartitionSize", 1.0) < 1.0:
-        return None  # a part of a device is no device
+        return None  # a partition is not a whole device
     if name == "A100":
         is_large = gpu["MemoryInfo"]["SizeInMiB"] > _LARGE_A100_MIB
         return "a100-80" if is_large else "a100-40"
-    return _KINDS.get(name)
+    return _DEVICE_KINDS.get(name)
 
 
-def _bandwidth(network: Mapping[str, Any]) -> float:
-    """The baseline, which lasts; where EC2 has none, what the text says."""
+def _bytes_per_second(network: Mapping[str, Any]) -> float:
+    """Return the baseline bandwidth in bytes per second, or the bandwidth in EC2's text."""
     cards = network.get("NetworkCards", ())
     gigabits = sum(card.get("BaselineBandwidthInGbps", 0.0) for card in cards)
     if gigabits == 0:
-        found = _GIGABITS.search(network["NetworkPerformance"])
-        gigabits = float(found[1]) if found else 1.0
+        match = _GIGABITS.search(network["NetworkPerformance"])
+        gigabits = float(match[1]) if match else 1.0
     return float(gigabits) * _BYTES_PER_GBIT

@@ -1,8 +1,8 @@
-"""Launches: one instant fleet of one instance for each order.
+"""Launches by instant fleets: one fleet of one instance for each request.
 
-EC2 knows an order again by its client token, and yields the instance that it yielded before. So
-the token is a hash of all that could differ, and what is sent with it is the same each time: what
-an instance finds at its start goes another way (`Parcels`), for a join token is new at each try.
+EC2 recognises a repeated request by its client token and returns the same instance. The token is a
+hash of everything that could differ, and a repeated request sends the same parameters. User data
+is not among them (`Parcels` carries it), since its join token is new in each try.
 """
 
 from __future__ import annotations
@@ -34,21 +34,24 @@ from providers.cloud.tags import DEPLOYMENT_TAG, OFFER_TAG, POOL_TAG, TOKEN_TAG
 
 _log = logging.getLogger(__name__)
 
-_MOST_ATTEMPTS_KNOWN: Final = 4096
+_MAX_COUNTED_TOKENS: Final = 4096
 _MISMATCH: Final = "IdempotentParameterMismatch"
 _ENDED: Final = "IdempotentInstanceTerminated"
 
 
 class Parcels(Protocol):
-    """Brings an instance what it is to find at its start."""
+    """Store from which an instance reads its user data at its start."""
 
     def put(self, sale: AwsSale, token: str, user_data: str) -> None:
-        """Lay it down where the instance that carries `token` will look."""
+        """Write the user data where the instance that carries `token` reads it."""
         ...
 
 
 class Launching:
-    """Sends launches and finds out what came of them."""
+    """Sender of launches, which also resolves launches of unknown outcome.
+
+    `look` finds a listed instance by its region and token. `parcels` stores user data.
+    """
 
     def __init__(
         self,
@@ -63,7 +66,7 @@ class Launching:
         self._calls = calls
         self._register = register
         self._parcels = parcels
-        self._look = look
+        self._find_listed = look
         self._clock = clock
         self._attempts: OrderedDict[str, int] = OrderedDict()
         self._mismatched_seconds: dict[str, float] = {}
@@ -71,11 +74,11 @@ class Launching:
     def launch(
         self, request: LaunchRequest, sale: AwsSale, visible_seconds: float
     ) -> CloudInstance:
-        """Launch, or find what this token launched.
+        """Launch an instance, or return the instance that this token launched.
 
         Raises:
-            ProviderError: as `Provider.launch`. After any but `Unavailable`, nothing was launched
-                and the token may be used again.
+            ProviderError: see `Provider.launch`. After any error but `Unavailable`, nothing was
+                launched and the token may be used again.
         """
         self._parcels.put(sale, request.token, request.user_data)
         try:
@@ -83,33 +86,39 @@ class Launching:
         except Unavailable as error:
             if error_code(error.__cause__) not in (_MISMATCH, _ENDED):
                 raise
-            return self._known_to_ec2(request, sale, visible_seconds, error)
+            return self._resolve_used_token(request, sale, visible_seconds, error)
 
     def _send(self, request: LaunchRequest, sale: AwsSale) -> CloudInstance:
         calls = self._calls[sale.pool.region]
         reply = calls.create_fleet(sale.pool_name, **self._parameters(request, sale))
         with readable(f"{sale.pool.region}: CreateFleet"):
-            ids = [one for part in reply.get("Instances", ()) for one in part["InstanceIds"]]
+            ids = [
+                instance_id
+                for instances in reply.get("Instances", ())
+                for instance_id in instances["InstanceIds"]
+            ]
         if not ids:
-            refused = _fleet_refusal(reply, Call(calls.region, "CreateFleet", sale.pool_name))
+            error = _fleet_refusal(reply, Call(calls.region, "CreateFleet", sale.pool_name))
             self._count_attempt(request.token)
-            raise refused
-        return self._seen(calls, ids[0], request, sale)
+            raise error
+        return self._registered(calls, ids[0], request, sale)
 
-    def _seen(
+    def _registered(
         self, calls: RegionCalls, instance_id: str, request: LaunchRequest, sale: AwsSale
     ) -> CloudInstance:
-        """As EC2 tells of it; pending from now on where it does not yet."""
-        seen: CloudInstance | None = None
+        """Return the instance as EC2 describes it, or as pending while EC2 does not list it."""
+        instance: CloudInstance | None = None
         try:
             reply = calls.describe("DescribeInstances", InstanceIds=[instance_id])
             with readable(f"{calls.region}: DescribeInstances"):
-                seen = next((told_instance(told) for told in instances_in(reply)), None)
+                instance = next(
+                    (told_instance(description) for description in instances_in(reply)), None
+                )
         except ProviderError as error:
-            _log.info("%s is launched and can't be looked at yet: %s", instance_id, error)
+            _log.info("%s is launched but can't be described yet: %s", instance_id, error)
         now_seconds = self._clock.now()
-        if seen is None:
-            seen = CloudInstance(
+        if instance is None:
+            instance = CloudInstance(
                 id=instance_id,
                 token=request.token,
                 offer=request.offer,
@@ -117,37 +126,37 @@ class Launching:
                 tags={},
                 launched_seconds=now_seconds,
             )
-        told = replace(  # its tags may come to be seen later than it does
-            seen,
+        description = replace(  # its tags may come to be seen later than it does
+            instance,
             token=request.token,
             offer=request.offer,
-            tags={**self._tags(request, sale), **seen.tags},
+            tags={**self._tags(request, sale), **instance.tags},
         )
-        return self._register.add(calls.region, told, now_seconds)
+        return self._register.add(calls.region, description, now_seconds)
 
-    def _known_to_ec2(
+    def _resolve_used_token(
         self, request: LaunchRequest, sale: AwsSale, visible_seconds: float, error: Unavailable
     ) -> CloudInstance:
-        """EC2 knows the client token from another order, or the instance has ended.
+        """Resolve a client token that EC2 has seen in another request or whose instance has ended.
 
         Raises:
-            Unavailable: what came of that order may be too young to be listed.
-            Throttled: nothing came of it; the next try has another client token.
-            NotFound: an instance came of it, and is no more.
+            Unavailable: the result of the earlier request may not be listed yet.
+            Throttled: the earlier request launched nothing; the next try has another client token.
+            NotFound: the earlier request launched an instance that has ended.
         """
-        found = self._look(sale.pool.region, request.token)
-        if found is not None:
+        listed = self._find_listed(sale.pool.region, request.token)
+        if listed is not None:
             self._mismatched_seconds.pop(request.token, None)
-            return self._register.add(sale.scope, found, self._clock.now())
+            return self._register.add(sale.scope, listed, self._clock.now())
         if error_code(error.__cause__) == _ENDED:
-            raise NotFound(f"{error}: it ended so long ago that EC2 no longer lists it")
+            raise NotFound(f"{error}: the instance has ended, and EC2 no longer lists it")
         now_seconds = self._clock.now()
         first_seconds = self._mismatched_seconds.setdefault(request.token, now_seconds)
         if now_seconds - first_seconds < visible_seconds:
             raise error
         self._mismatched_seconds.pop(request.token, None)
         self._count_attempt(request.token)
-        raise Throttled(f"{error}: nothing came of that order, and it is sent anew")
+        raise Throttled(f"{error}: that request launched nothing; a new request replaces it")
 
     def _parameters(self, request: LaunchRequest, sale: AwsSale) -> dict[str, Any]:
         pool, offer = sale.pool, sale.offer
@@ -162,7 +171,12 @@ class Launching:
             {"Key": key, "Value": value}
             for key, value in sorted(self._tags(request, sale).items())
         ]
-        tagged = ["fleet", "instance", "volume", *(["spot-instances-request"] if is_spot else [])]
+        tagged_kinds = [
+            "fleet",
+            "instance",
+            "volume",
+            *(["spot-instances-request"] if is_spot else []),
+        ]
         options: dict[str, Any] = (
             {"SpotOptions": {"AllocationStrategy": "price-capacity-optimized"}}
             if is_spot
@@ -178,7 +192,7 @@ class Launching:
                 "TotalTargetCapacity": 1,
                 "DefaultTargetCapacityType": offer.purchase.value,
             },
-            "TagSpecifications": [{"ResourceType": kind, "Tags": tags} for kind in tagged],
+            "TagSpecifications": [{"ResourceType": kind, "Tags": tags} for kind in tagged_kinds],
             **options,
         }
 
@@ -194,35 +208,37 @@ class Launching:
 
     def _client_token(self, request: LaunchRequest, sale: AwsSale) -> str:
         offer = sale.offer
-        told = (
+        identifying = (
             *(self._settings.deployment, *sorted(request.tags.items()), request.token),
             *(offer.instance_type, offer.zone, offer.purchase.value, sale.pool_name),
             self._attempts.get(request.token, 0),
         )
-        return hashlib.sha256(repr(told).encode()).hexdigest()
+        return hashlib.sha256(repr(identifying).encode()).hexdigest()
 
     def _count_attempt(self, token: str) -> None:
-        """EC2 has answered this client token, without an instance; the next is another.
+        """Count an answer without an instance, so that the next try has another client token.
 
-        Not after an exception: EC2 has nothing to repeat then. The count is lost with this
-        process, and the next one hears the old answer first.
+        An exception is not counted, since EC2 then has no answer to repeat. The counts are lost
+        when the process ends; the next process then receives the old answer once.
         """
         self._attempts[token] = self._attempts.pop(token, 0) + 1
-        while len(self._attempts) > _MOST_ATTEMPTS_KNOWN:
+        while len(self._attempts) > _MAX_COUNTED_TOKENS:
             self._attempts.popitem(last=False)
 
 
 def _fleet_refusal(reply: Reply, call: Call) -> ProviderError:
-    """What a fleet without an instance says.
+    """Return the error for a fleet reply without an instance.
 
     Raises:
-        Unavailable: nothing, so that it is not known whether it has one.
+        Unavailable: the reply has no error, so the outcome is unknown.
     """
     with readable(str(call)):
-        told = [(one["ErrorCode"], one.get("ErrorMessage") or "") for one in reply["Errors"]]
-        code, message = told[0]
-    meant = refusal(code, message, call)
-    if isinstance(meant, Unavailable):
-        # Nothing was launched, which is more than is known after a call that failed with it.
-        return UnknownRefusal(str(meant))
-    return meant
+        errors = [
+            (entry["ErrorCode"], entry.get("ErrorMessage") or "") for entry in reply["Errors"]
+        ]
+        code, message = errors[0]
+    error = refusal(code, message, call)
+    if isinstance(error, Unavailable):
+        # The reply proves that nothing was launched; a failed call with this code does not.
+        return UnknownRefusal(str(error))
+    return error

@@ -1,8 +1,8 @@
-"""What the cloud announces: EventBridge's events, through a queue of SQS for each region.
+"""Cloud events from EventBridge, received from an SQS queue in each region.
 
-A message is deleted when there is nothing left to do about it: the instance that it names has
-ended, is nobody's here, or the message can't be read. Until then it is told again and again, to
-this process from memory and to the next one from the queue.
+A message is deleted once it needs no more action. Its instances have then ended or are not of this
+deployment, or the message is unreadable. Until then its notice is reported again: by this process
+from memory, by the next process from the queue.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _REBALANCE: Final = "EC2 Instance Rebalance Recommendation"
 _STATE_CHANGE: Final = "EC2 Instance State-change Notification"
 _HEALTH: Final = "AWS Health Event"
 _ENDING: Final = frozenset({CloudState.STOPPING, CloudState.TERMINATED})
-# So many receives in one look, of ten messages each: the rest is for the next look.
-_MOST_RECEIVES: Final = 50
-_MOST_DELETED: Final = 10
+# Receives in one poll, of ten messages each; the next poll receives the rest.
+_MAX_RECEIVES: Final = 50
+_MAX_DELETED: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What one message says. `reclaim_seconds` is None where nothing is taken back."""
+    """Event in one message. `reclaim_seconds` is None unless the event announces a reclaim."""
 
     kind: str
     instances: tuple[str, ...]
@@ -49,7 +49,10 @@ class Event:
 
 
 class Notices:
-    """The queue of one region, and what it has told. Thread-safe."""
+    """Event queue of one region and its received events. Thread-safe.
+
+    `trouble` says why the queue can't be read; None if it can. `counts` counts events by kind.
+    """
 
     def __init__(
         self,
@@ -71,49 +74,56 @@ class Notices:
         self.trouble: str | None = None
 
     def interruptions(self) -> list[Interruption]:
-        """Those of instances of ours that have not ended.
+        """Return reclaim notices of this deployment's running instances.
 
-        While the queue can't be read, which `trouble` says, those that it has told.
+        While the queue can't be read, the notices received before are returned and `trouble` says
+        why.
         """
         if self._queue_url is None:
             return []
         with self._lock:
             try:
                 self._receive(self._queue_url)
-                self._close(self._queue_url)
+                self._delete_handled(self._queue_url)
             except ProviderError as error:
-                self._tell(str(error))
+                self._set_trouble(str(error))
             else:
-                self._tell(None)
-            return self._told()
+                self._set_trouble(None)
+            return self._earliest_notices()
 
     @property
     def rebalanced(self) -> frozenset[str]:
-        """Instances of ours that EC2 would rather have back soon: a hint to save, no more."""
+        """This deployment's running instances that have a rebalance recommendation of EC2."""
         with self._lock:
-            return frozenset(one for one in self._rebalanced if self._alive(one))
+            return frozenset(
+                instance_id for instance_id in self._rebalanced if self._is_running(instance_id)
+            )
 
-    def _tell(self, trouble: str | None) -> None:
-        if trouble is not None and self.trouble is None:
-            _log.warning("announcements are not heard: %s", trouble)
-        self.trouble = trouble
+    def _set_trouble(self, error: str | None) -> None:
+        if error is not None and self.trouble is None:
+            _log.warning("reclaim notices can't be received: %s", error)
+        self.trouble = error
 
     def _receive(self, queue_url: str) -> None:
-        for _ in range(_MOST_RECEIVES):
+        for _ in range(_MAX_RECEIVES):
             reply = self._calls.receive(queue_url, self._patience.redelivery_seconds)
             with readable(f"{self._calls.region}: ReceiveMessage"):
                 messages = [
-                    (one["MessageId"], one["ReceiptHandle"], one["Body"])
-                    for one in reply.get("Messages", ())
+                    (message["MessageId"], message["ReceiptHandle"], message["Body"])
+                    for message in reply.get("Messages", ())
                 ]
-            news = {message_id for message_id, _, _ in messages} - self._open.keys()
+            new_ids = {message_id for message_id, _, _ in messages} - self._open.keys()
             for message_id, handle, body in messages:
-                event = self._read(body) if message_id in news else self._open[message_id][0]
+                event = (
+                    self._parse_message(body)
+                    if message_id in new_ids
+                    else self._open[message_id][0]
+                )
                 self._open[message_id] = event, handle
-            if not news:
+            if not new_ids:
                 return
 
-    def _read(self, body: str) -> Event:
+    def _parse_message(self, body: str) -> Event:
         try:
             with readable("a message"):
                 event = read_event(json.loads(body), self._patience.notice_seconds)
@@ -122,7 +132,7 @@ class Notices:
             _log.warning("%s: a message is dropped: %s", self._calls.region, error)
             return Event("poison", (), self._clock.now())
         self.counts[event.kind] += 1
-        # One from the future would never be old enough to be nobody's.
+        # A time in the future would delay the deletion of the message.
         event = replace(event, at_seconds=min(event.at_seconds, self._clock.now()))
         for instance_id in event.instances:
             if event.state == "terminated" and self._register.find(instance_id) is not None:
@@ -131,41 +141,51 @@ class Notices:
                 self._rebalanced.add(instance_id)
         return event
 
-    def _close(self, queue_url: str) -> None:
-        """Delete what is dealt with; what can't be deleted now comes again."""
-        done = [one for one, (event, _) in self._open.items() if self._is_dealt_with(event)]
-        for start in range(0, len(done), _MOST_DELETED):
-            batch = done[start : start + _MOST_DELETED]
-            self._calls.forget(queue_url, [self._open[one][1] for one in batch])
-            for one in batch:
-                del self._open[one]
-        self._rebalanced = {one for one in self._rebalanced if not self._has_ended(one)}
+    def _delete_handled(self, queue_url: str) -> None:
+        """Delete the messages that need no more action. One whose deletion fails stays open."""
+        handled = [
+            message_id for message_id, (event, _) in self._open.items() if self._is_handled(event)
+        ]
+        for start in range(0, len(handled), _MAX_DELETED):
+            batch = handled[start : start + _MAX_DELETED]
+            self._calls.forget(queue_url, [self._open[message_id][1] for message_id in batch])
+            for message_id in batch:
+                del self._open[message_id]
+        self._rebalanced = {
+            message_id for message_id in self._rebalanced if not self._has_ended(message_id)
+        }
 
-    def _is_dealt_with(self, event: Event) -> bool:
+    def _is_handled(self, event: Event) -> bool:
         if event.reclaim_seconds is None:
             return True
         age_seconds = self._clock.now() - event.at_seconds
         is_old = age_seconds > self._patience.visible_seconds
-        known = [self._register.find(one) for one in event.instances]
+        known = [self._register.find(instance_id) for instance_id in event.instances]
         return all(
-            (one is None and is_old) or (one is not None and one.has_ended) for one in known
+            (instance_id is None and is_old) or (instance_id is not None and instance_id.has_ended)
+            for instance_id in known
         )
 
-    def _told(self) -> list[Interruption]:
-        """One for each instance: the earliest end that was announced."""
-        found: dict[str, Interruption] = {}
+    def _earliest_notices(self) -> list[Interruption]:
+        """Return one notice for each instance: the earliest announced reclaim."""
+        notices: dict[str, Interruption] = {}
         for event, _ in self._open.values():
             if event.reclaim_seconds is None:
                 continue
-            for instance_id in filter(self._alive, event.instances):
+            for instance_id in filter(self._is_running, event.instances):
                 notice = Interruption(instance_id, event.at_seconds, event.reclaim_seconds)
-                before = found.get(instance_id, notice)
-                found[instance_id] = min(
-                    before, notice, key=lambda one: (one.reclaim_seconds, one.notice_seconds)
+                before = notices.get(instance_id, notice)
+                notices[instance_id] = min(
+                    before,
+                    notice,
+                    key=lambda interruption: (
+                        interruption.reclaim_seconds,
+                        interruption.notice_seconds,
+                    ),
                 )
-        return list(found.values())
+        return list(notices.values())
 
-    def _alive(self, instance_id: str) -> bool:
+    def _is_running(self, instance_id: str) -> bool:
         known = self._register.find(instance_id)
         return known is not None and known.instance.state not in _ENDING
 
@@ -175,10 +195,10 @@ class Notices:
 
 
 def read_event(told: Mapping[str, Any], notice_seconds: float) -> Event:
-    """An event as EventBridge wraps it.
+    """Return the event in an EventBridge message.
 
     Raises:
-        KeyError, ValueError, ...: it is none.
+        KeyError, ValueError, ...: the message is not such an event.
     """
     kind, detail = str(told["detail-type"]), told["detail"]
     at_seconds = datetime.fromisoformat(told["time"]).timestamp()
@@ -188,7 +208,7 @@ def read_event(told: Mapping[str, Any], notice_seconds: float) -> Event:
         state = str(detail.get("state", ""))
         return Event(kind, (str(detail["instance-id"]),), at_seconds, state=state)
     if kind == _HEALTH and detail["eventTypeCategory"] == "scheduledChange":
-        instances = tuple(str(one["entityValue"]) for one in detail["affectedEntities"])
+        instances = tuple(str(entity["entityValue"]) for entity in detail["affectedEntities"])
         starts_seconds = parsedate_to_datetime(detail["startTime"]).timestamp()
         return Event(kind, instances, at_seconds, max(starts_seconds, at_seconds))
     return Event("other", (), at_seconds)

@@ -1,4 +1,4 @@
-"""What can be bought in the pools, at the prices of now."""
+"""Sales of one region's pools at current prices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ _log = logging.getLogger(__name__)
 
 
 class RegionOffering:
-    """The pools of one region, and what is remembered of its types, prices and quotas."""
+    """Sales and quota limits of one region's pools, with cached types, prices and quotas.
+
+    `table` is the owner's price list, or None. `closed` names the quotas that have no room for one
+    instance.
+    """
 
     def __init__(
         self,
@@ -44,26 +48,26 @@ class RegionOffering:
             name: pool for name, pool in settings.pools.items() if pool.region == calls.region
         }
         names = self._names(Purchase.ON_DEMAND, Purchase.SPOT)
-        on_spot = self._names(Purchase.SPOT)
+        spot_names = self._names(Purchase.SPOT)
         zones = sorted(settings.regions[calls.region].subnets)
-        slow, retry = patience.facts_seconds, patience.retry_seconds
-        # Price list and quotas have no endpoint in a network of one's own.
-        is_open = settings.has_internet
-        price_list = PriceList(calls, names, table, slow, is_asked=is_open)
+        facts_seconds, retry_seconds = patience.facts_seconds, patience.retry_seconds
+        # The price list and the quotas have no endpoint in a private network.
+        has_internet = settings.has_internet
+        price_list = PriceList(calls, names, table, facts_seconds, is_asked=has_internet)
         self._kinds: Remembered[Mapping[str, Kind]] = Remembered(
-            lambda: kinds_of(calls, names), slow, retry, clock
+            lambda: kinds_of(calls, names), facts_seconds, retry_seconds, clock
         )
         self._on_demand: Remembered[OnDemandPrices] = Remembered(
-            lambda: price_list.prices(clock.now()), patience.prices_seconds, retry, clock
+            lambda: price_list.prices(clock.now()), patience.prices_seconds, retry_seconds, clock
         )
         self._spot: Remembered[SpotQuotes] = Remembered(
-            lambda: spot_quotes(calls, on_spot, zones, clock.now()) if on_spot else {},
+            lambda: spot_quotes(calls, spot_names, zones, clock.now()) if spot_names else {},
             patience.prices_seconds,
-            retry,
+            retry_seconds,
             clock,
         )
         self._quotas: Remembered[list[VcpuQuota]] = Remembered(
-            lambda: read_quotas(calls) if is_open else [], slow, retry, clock
+            lambda: read_quotas(calls) if has_internet else [], facts_seconds, retry_seconds, clock
         )
         self._stock = Stock(
             "aws",
@@ -76,14 +80,14 @@ class RegionOffering:
 
     @property
     def left_out(self) -> Mapping[str, str]:
-        """Why offers can't be bought, by offer."""
+        """Reasons why offers can't be bought, by offer id."""
         return self._stock.left_out
 
     def sales(self) -> list[AwsSale]:
-        """What is sold now. What has no price that one may spend by is in `left_out`.
+        """Return the current sales. An offer without a usable price is in `left_out` instead.
 
         Raises:
-            ProviderError: types or prices can't be had.
+            ProviderError: types or prices are unavailable.
         """
         kinds, on_demand, spot = self._kinds.get(), self._on_demand.get(), self._spot.get()
 
@@ -96,21 +100,24 @@ class RegionOffering:
         return self._stock.sales(kinds, prices)
 
     def limits(self, sales: Iterable[AwsSale]) -> list[Limit]:
-        """The account's quotas; none where they can't be read, and EC2 refuses beyond them.
+        """Return the account's quotas as limits, and update `closed`.
 
-        Those that leave room for none of a type are in `closed`.
+        The last known quotas apply if the quotas can't be read. The result is empty if there are
+        none.
         """
-        own = [sale for sale in sales if sale.pool.region == self._region]
+        region_sales = [sale for sale in sales if sale.pool.region == self._region]
         try:
             quotas = self._quotas.get()
         except ProviderError as error:
-            _log.debug("%s: quotas are not known: %s", self._region, error)
+            _log.debug("%s: the quotas can't be read: %s", self._region, error)
             quotas = self._quotas.last or []
-        limits = quota_limits(self._region, quotas, own, self._kinds.last or {})
+        limits = quota_limits(self._region, quotas, region_sales, self._kinds.last or {})
         self.closed = frozenset(limit.name for limit in limits if limit.maximum == 0)
         return limits
 
     def _names(self, *purchases: Purchase) -> list[str]:
-        """The types that pools buy on such terms."""
-        buying = [pool for pool in self._pools.values() if {*purchases} & {*pool.purchases}]
-        return sorted({one for pool in buying for one in pool.instance_types})
+        """Return the types of the pools that allow one of these purchases."""
+        matching_pools = [
+            pool for pool in self._pools.values() if {*purchases} & {*pool.purchases}
+        ]
+        return sorted({name for pool in matching_pools for name in pool.instance_types})

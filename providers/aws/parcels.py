@@ -1,8 +1,8 @@
-"""What an instance is to find at its start, through S3.
+"""User data of instances, stored in S3.
 
-An instant fleet can't be given user data of its own, and user data that differed from one try to
-the next would make EC2 refuse the retry. So the launch template's user data, the same for all,
-takes the instance's own from ``PLACE/TOKEN``, where TOKEN is its tag ``castor:token``.
+An instant fleet can't carry user data of its own. User data that differed between tries would also
+make EC2 refuse the retry. All instances therefore share the launch template's user data, which
+reads the instance's own from ``PLACE/TOKEN``. TOKEN is the instance's tag ``castor:token``.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from providers.aws.settings import AwsSale, AwsSettings
 
 
 class BucketParcels:
-    """Objects under the place that the settings give for each region. A retry overwrites."""
+    """User data as S3 objects under each region's location in the settings. A retry overwrites."""
 
     def __init__(self, settings: AwsSettings, calls: Mapping[str, RegionCalls]) -> None:
         self._settings = settings
         self._calls = calls
 
     def put(self, sale: AwsSale, token: str, user_data: str) -> None:
-        """Write it down before the launch.
+        """Write an instance's user data before its launch.
 
         Raises:
-            ProviderError: nothing was launched, and nothing is to be.
+            ProviderError: the user data was not written; nothing may be launched.
         """
         region = sale.pool.region
         place = urlsplit(self._settings.regions[region].user_data)

@@ -1,4 +1,4 @@
-"""What instances cost in one region: on demand from the price list, on spot from its history."""
+"""Prices of one region: on-demand from the price list, spot from the spot price history."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from autoscaler.market.prices import Price, Quote, RefusedPrice, checked, spot_p
 from providers.aws.calls import RegionCalls
 from providers.cloud.replies import readable
 
-_MOST_TYPES: Final = 100
-_PRICED: Final = {
+_MAX_FILTER_TYPES: Final = 100
+_PRODUCT_FILTERS: Final = {
     "operatingSystem": "Linux",
     "preInstalledSw": "NA",
     "tenancy": "Shared",
@@ -26,15 +26,20 @@ _PRICED: Final = {
 }
 
 OnDemandPrices = Mapping[str, Price | RefusedPrice]
-"""By the type."""
+"""Prices by type."""
 
 SpotQuotes = Mapping[tuple[str, str], Quote]
-"""By type and zone, as the market told them."""
+"""Spot prices by type and zone, as quoted by the market."""
 
 
 class PriceList:
-    """On-demand prices: of the owner's list where it has the type, else AWS's, else the
-    catalogue's if that is of this region. A type without any may not be bought.
+    """On-demand prices of a region's types.
+
+    The owner's list is used for the types it has, then AWS's list, then the catalogue's price if
+    it is of this region. A type without a price can't be bought.
+
+    `kept_seconds` is the age at which AWS's price of a type is fetched again. AWS is never called
+    if `is_asked` is False.
     """
 
     def __init__(
@@ -50,56 +55,61 @@ class PriceList:
         self._names = names
         self._table = table
         self._kept_seconds = kept_seconds
-        self._asked: dict[str, tuple[float, Price]] = {}
+        self._fetched: dict[str, tuple[float, Price]] = {}
 
     def prices(self, now_seconds: float) -> OnDemandPrices:
-        """The price of every type. AWS is asked where its answer is missing or old, and no more
-        once it has failed: what it said before holds, whatever its age.
-        """
-        trouble = self._ask(now_seconds)
-        return {name: self._price(name, trouble) for name in self._names}
+        """Return the price of every type.
 
-    def _ask(self, now_seconds: float) -> str:
-        """What went wrong, or the like for a type that AWS does not list."""
+        Prices that are missing or too old are fetched from AWS, until a call fails. Old prices
+        stay in use.
+        """
+        missing_reason = self._refresh(now_seconds)
+        return {name: self._price(name, missing_reason) for name in self._names}
+
+    def _refresh(self, now_seconds: float) -> str:
+        """Fetch missing and old prices; return the reason why a price may still be missing."""
         if not self._is_asked:
-            return "AWS's list can't be asked without internet"
+            return "AWS's price list can't be reached without internet"
         for name in self._names:
-            asked_seconds = self._asked[name][0] if name in self._asked else -math.inf
-            is_fresh = now_seconds - asked_seconds < self._kept_seconds
+            fetched_seconds = self._fetched[name][0] if name in self._fetched else -math.inf
+            is_fresh = now_seconds - fetched_seconds < self._kept_seconds
             if is_fresh or (self._table is not None and name in self._table):
                 continue
             try:
-                usd = _list_price(self._calls, name)
+                usd = _list_usd_per_hour(self._calls, name)
             except ProviderError as error:
                 return str(error)
-            price = checked(Quote(usd, now_seconds, "AWS price list"), _reference(name))
+            price = checked(Quote(usd, now_seconds, "AWS price list"), _catalogue_price(name))
             if isinstance(price, Price):
-                self._asked[name] = now_seconds, price
-        return "AWS lists none"
+                self._fetched[name] = now_seconds, price
+        return "AWS lists no price"
 
-    def _price(self, name: str, trouble: str) -> Price | RefusedPrice:
+    def _price(self, name: str, missing_reason: str) -> Price | RefusedPrice:
         region = self._calls.region
         if self._table is not None and name in self._table:
-            return self._table.price(name, region, Purchase.ON_DEMAND, _reference(name))
-        if name in self._asked:
-            return self._asked[name][1]
-        known = catalogue().get(name)
-        if known is not None and known.region == region:
-            return known.price
+            return self._table.price(name, region, Purchase.ON_DEMAND, _catalogue_price(name))
+        if name in self._fetched:
+            return self._fetched[name][1]
+        entry = catalogue().get(name)
+        if entry is not None and entry.region == region:
+            return entry.price
         return RefusedPrice(
-            f"no on-demand price of {name} in {region} is known: {trouble}: "
-            "name a list in prices_from"
+            f"the on-demand price of {name} in {region} is unknown: {missing_reason}: "
+            "name a price list in prices_from"
         )
 
 
-def _reference(name: str) -> Price | None:
-    known = catalogue().get(name)
-    return None if known is None else known.price
+def _catalogue_price(name: str) -> Price | None:
+    entry = catalogue().get(name)
+    return None if entry is None else entry.price
 
 
-def _list_price(calls: RegionCalls, name: str) -> Decimal | None:
-    """What AWS's price list says of Linux, shared hardware, nothing agreed on."""
-    wanted = {**_PRICED, "instanceType": name, "regionCode": calls.region}
+def _list_usd_per_hour(calls: RegionCalls, name: str) -> Decimal | None:
+    """Return AWS's hourly list price for Linux on shared hardware without commitment.
+
+    The result is None if the list has no such price.
+    """
+    wanted = {**_PRODUCT_FILTERS, "instanceType": name, "regionCode": calls.region}
     reply = calls.products(
         ServiceCode="AmazonEC2",
         FormatVersion="aws_v1",
@@ -128,39 +138,39 @@ def _decimal(text: str) -> Decimal:
     try:
         return Decimal(text)
     except InvalidOperation as error:
-        raise ValueError(f"{text} is no price") from error
+        raise ValueError(f"{text} is not a price") from error
 
 
 def spot_quotes(
     calls: RegionCalls, names: Iterable[str], zones: Sequence[str], now_seconds: float
 ) -> SpotQuotes:
-    """What the market takes now. The price of now is the last that was set, however long ago.
+    """Return the current spot prices: the latest change of each, at any time in the past.
 
     Raises:
-        ProviderError: EC2 did not tell.
+        ProviderError: EC2 did not return the prices.
     """
     now = datetime.fromtimestamp(now_seconds, UTC)
     wanted = sorted(set(names))
     latest: dict[tuple[str, str], tuple[float, Decimal]] = {}
-    for start in range(0, len(wanted), _MOST_TYPES):
+    for start in range(0, len(wanted), _MAX_FILTER_TYPES):
         for page in calls.pages(
             "DescribeSpotPriceHistory",
-            InstanceTypes=wanted[start : start + _MOST_TYPES],
+            InstanceTypes=wanted[start : start + _MAX_FILTER_TYPES],
             ProductDescriptions=["Linux/UNIX"],
             Filters=[{"Name": "availability-zone", "Values": list(zones)}],
             StartTime=now,
             EndTime=now,
         ):
             with readable(f"{calls.region}: DescribeSpotPriceHistory"):
-                for one in page["SpotPriceHistory"]:
-                    key = one["InstanceType"], one["AvailabilityZone"]
-                    moved = one["Timestamp"].timestamp(), _decimal(one["SpotPrice"])
-                    latest[key] = max(latest.get(key, moved), moved)
+                for record in page["SpotPriceHistory"]:
+                    key = record["InstanceType"], record["AvailabilityZone"]
+                    change = record["Timestamp"].timestamp(), _decimal(record["SpotPrice"])
+                    latest[key] = max(latest.get(key, change), change)
     return {key: Quote(usd, now_seconds, "EC2 spot market") for key, (_, usd) in latest.items()}
 
 
 def price_of_spot(quote: Quote | None, on_demand: Price | RefusedPrice) -> Price | RefusedPrice:
-    """The price that one may count on, as `market.prices.spot_price` has it."""
+    """Return the spot price to plan with, as `market.prices.spot_price` derives it."""
     if quote is None:
-        return RefusedPrice("the spot market tells no price")
+        return RefusedPrice("EC2 reports no spot price")
     return spot_price(quote, on_demand if isinstance(on_demand, Price) else None)

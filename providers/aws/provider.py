@@ -1,8 +1,8 @@
-"""EC2 as a provider: what one deployment buys in the regions of its settings.
+"""Provider for EC2: the instances of one deployment in the regions of its settings.
 
-Each region is asked as a whole, never for one job: its instances in pages of a thousand, its
-announcements from one queue. Launches go through `launching`, ends through `ending`; what is
-remembered in between is in `register`.
+Each call concerns a whole region, never one job: instances are listed in pages of a thousand, and
+notices are read from one queue. `launching` launches and `ending` ends instances; `register` keeps
+them in between.
 """
 
 from __future__ import annotations
@@ -40,17 +40,16 @@ from providers.cloud.replies import readable
 from providers.cloud.tags import TOKEN_TAG
 
 _ALL_REGIONS: Final = "all regions"
-_MOST_IDS: Final = 200  # of one filter
+_MAX_FILTER_IDS: Final = 200  # values of one filter
 
 
 class AwsProvider(CloudProvider[PoolForm]):
-    """Sells the instances of `settings` to the deployment whose controller is `controller`.
+    """Provider of EC2 instances for the deployment of `controller`.
 
-    `session` has the credentials, `table` is the owner's price list, if there is one. Safe to
-    share between threads.
+    `session` has the credentials. `table` is the owner's price list, or None. Thread-safe.
 
     Raises:
-        SpecError: nobody knows by whom a region's identity documents are signed.
+        SpecError: the certificate for a region's identity documents is unknown.
     """
 
     def __init__(
@@ -105,31 +104,37 @@ class AwsProvider(CloudProvider[PoolForm]):
 
     @property
     def identity(self) -> DocumentVerifier:
-        """What checks the identity documents of instances."""
+        """Verifier of instances' identity documents."""
         return self._identity
 
     def interruptions(self) -> Sequence[Interruption]:
-        """Announced reclaims and maintenances of instances that have not ended.
+        """Return announced reclaims and maintenance of instances that have not ended.
 
-        They are hints: a queue that can't be read is told by `condition`, and hides nothing else.
+        A queue that can't be read is reported by `condition` and does not affect other regions.
 
         Raises:
-            ProviderError: it is not known which instances there are.
+            ProviderError: the deployment's instances can't be listed.
         """
-        self._know_own()
-        heard = asked_at_once(Notices.interruptions, self._notices.values())
-        return [notice for of_region in heard for notice in of_region]
+        self._ensure_listed()
+        notices_by_region = asked_at_once(Notices.interruptions, self._notices.values())
+        return [notice for notices in notices_by_region for notice in notices]
 
     def condition(self) -> Condition:
-        """Offers without a price, what is not listed or heard, and what EC2 wants back soon."""
-        troubles = self._silences
-        troubles += [f"{name}: no announcements: {why}" for name, why in self._deaf.items()]
-        for name in sorted(closed for one in self._offering.values() for closed in one.closed):
-            troubles.append(f"{name}: the quota is too small for one: ask for more of it")
+        """Return offers left out, errors of lists and queues, and instances at risk of reclaim."""
+        errors = self._silences
+        errors += [
+            f"{name}: no reclaim notices: {error}" for name, error in self._queue_errors.items()
+        ]
+        for name in sorted(
+            closed for region in self._offering.values() for closed in region.closed
+        ):
+            errors.append(f"{name}: the quota is too small for one instance: request an increase")
         if dropped := sum(region.counts["poison"] for region in self._notices.values()):
-            troubles.append(f"{dropped} messages could not be read since the start: see the log")
+            errors.append(
+                f"{dropped} unreadable messages were dropped since the start: see the log"
+            )
         at_risk = (region.rebalanced for region in self._notices.values())
-        return Condition(self._left_out, tuple(troubles), frozenset().union(*at_risk))
+        return Condition(self._left_out, tuple(errors), frozenset().union(*at_risk))
 
     @property
     def _left_out(self) -> Mapping[str, str]:
@@ -140,8 +145,8 @@ class AwsProvider(CloudProvider[PoolForm]):
         }
 
     @property
-    def _deaf(self) -> Mapping[str, str]:
-        return {name: why for name, region in self._notices.items() if (why := region.trouble)}
+    def _queue_errors(self) -> Mapping[str, str]:
+        return {name: error for name, region in self._notices.items() if (error := region.trouble)}
 
     def _sold(self) -> Sequence[AwsSale]:
         return [sale for region in self._offering.values() for sale in region.sales()]
@@ -165,23 +170,23 @@ class AwsProvider(CloudProvider[PoolForm]):
             return error
 
     def _listed(self, region: str, filters: Sequence[Mapping[str, object]]) -> list[CloudInstance]:
-        """The only way in which instances are looked for: among those with our tag."""
-        own = {"Name": f"tag:{CONTROLLER_TAG}", "Values": [self._controller]}
-        pages = self._calls[region].pages("DescribeInstances", Filters=[own, *filters])
-        found = []
+        """List this deployment's instances in a region; the only search for instances."""
+        own_tag = {"Name": f"tag:{CONTROLLER_TAG}", "Values": [self._controller]}
+        pages = self._calls[region].pages("DescribeInstances", Filters=[own_tag, *filters])
+        instances = []
         for page in pages:
             with readable(f"{region}: DescribeInstances"):
-                found += [told_instance(told) for told in instances_in(page)]
-        return found
+                instances += [told_instance(description) for description in instances_in(page)]
+        return instances
 
     def _find(self, region: str, instance_ids: Sequence[str]) -> list[Owned]:
-        found = []
-        for start in range(0, len(instance_ids), _MOST_IDS):
-            few = list(instance_ids[start : start + _MOST_IDS])
-            named = {"Name": "instance-id", "Values": few}
-            found += [Owned(one, region) for one in self._listed(region, [named])]
-        return found
+        owned = []
+        for start in range(0, len(instance_ids), _MAX_FILTER_IDS):
+            batch = list(instance_ids[start : start + _MAX_FILTER_IDS])
+            id_filter = {"Name": "instance-id", "Values": batch}
+            owned += [Owned(instance, region) for instance in self._listed(region, [id_filter])]
+        return owned
 
     def _find_token(self, region: str, token: str) -> CloudInstance | None:
-        named = {"Name": f"tag:{TOKEN_TAG}", "Values": [token]}
-        return next(iter(self._listed(region, [named])), None)
+        token_filter = {"Name": f"tag:{TOKEN_TAG}", "Values": [token]}
+        return next(iter(self._listed(region, [token_filter])), None)

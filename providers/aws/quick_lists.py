@@ -1,8 +1,8 @@
-"""Reads long lists of instances by a parser in C: botocore's own takes 0.5 ms an instance.
+"""Fast parser of long instance lists, in C: botocore's own parser takes 0.5 ms an instance.
 
-Only what `replies.told_instance` looks at is read. botocore hands a reply to whoever asks for it
-before it parses it itself (``before-parse``), and takes over what it is given; all the rest of a
-call, errors too, stays botocore's.
+Only the fields that `replies.told_instance` needs are parsed. botocore passes each reply to a hook
+(``before-parse``) before it parses the reply, and takes over the hook's result. botocore handles
+everything else of the call, including errors.
 """
 
 from __future__ import annotations
@@ -12,45 +12,49 @@ from typing import Any, Final
 from xml.etree import ElementTree
 
 _EVENT: Final = "before-parse.ec2.DescribeInstances"
-_NOTHING_LEFT: Final = b"<DescribeInstancesResponse/>"
+_EMPTY_REPLY: Final = b"<DescribeInstancesResponse/>"
 
 
 def read_lists_quickly(client: Any) -> None:
-    """Have the replies of this client of EC2 to DescribeInstances read here."""
-    client.meta.events.register(_EVENT, _read)
+    """Parse this EC2 client's DescribeInstances replies with the fast parser."""
+    client.meta.events.register(_EVENT, _parse_reply)
 
 
-def _read(
+def _parse_reply(
     response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any
 ) -> None:
-    """Take the list out of the reply; what can't be read is left to botocore and its errors."""
+    """Parse the list and remove it from the reply; leave an unreadable reply to botocore."""
     if response_dict["status_code"] != 200:
         return
     try:
-        found = _listed(ElementTree.fromstring(response_dict["body"]))
+        parsed = _parse_list(ElementTree.fromstring(response_dict["body"]))
     except (ElementTree.ParseError, AttributeError, KeyError, TypeError, ValueError):
         return
-    if found is not None:
-        customized_response_dict.update(found)
-        response_dict["body"] = _NOTHING_LEFT
+    if parsed is not None:
+        customized_response_dict.update(parsed)
+        response_dict["body"] = _EMPTY_REPLY
 
 
-def _listed(reply: ElementTree.Element) -> dict[str, Any] | None:
-    """The reply as botocore would give it; None if there is no list in it."""
-    names = _Names(reply)
+def _parse_list(reply: ElementTree.Element) -> dict[str, Any] | None:
+    """Return the reply in botocore's form; None if it has no list."""
+    names = _ElementNames(reply)
     reservations = reply.find(names.reservations)
     if reservations is None:
         return None
-    told = [
-        {"Instances": [names.instance(one) for one in reservation.iterfind(names.instances)]}
+    reservations_found = [
+        {
+            "Instances": [
+                names.instance(instance) for instance in reservation.iterfind(names.instances)
+            ]
+        }
         for reservation in reservations
     ]
     token = reply.findtext(names.next_token)
-    return {"Reservations": told, **({"NextToken": token} if token else {})}
+    return {"Reservations": reservations_found, **({"NextToken": token} if token else {})}
 
 
-class _Names:
-    """The names of what is read, in the reply's own namespace: to look in any takes longer."""
+class _ElementNames:
+    """Names of the XML elements to read, in the reply's namespace, which speeds up the search."""
 
     def __init__(self, reply: ElementTree.Element) -> None:
         space = reply.tag[: reply.tag.find("}") + 1]
@@ -65,13 +69,13 @@ class _Names:
         self._tags = f"{space}tagSet"
         self._key, self._value = f"{space}key", f"{space}value"
 
-    def instance(self, told: ElementTree.Element) -> dict[str, Any]:
-        """One instance.
+    def instance(self, element: ElementTree.Element) -> dict[str, Any]:
+        """Return one instance in botocore's form.
 
         Raises:
-            AttributeError, KeyError, TypeError, ValueError: a field is missing, or unreadable.
+            AttributeError, KeyError, TypeError, ValueError: a field is missing or unreadable.
         """
-        parts = {part.tag: part for part in told}
+        parts = {part.tag: part for part in element}
         tags = [
             {"Key": tag.find(self._key).text or "", "Value": tag.find(self._value).text or ""}  # type: ignore[union-attr]
             for tag in parts.get(self._tags, ())

@@ -1,9 +1,10 @@
-"""The account's quotas, as limits that a plan keeps to.
+"""The account's quotas, as limits for the planner.
 
-EC2 counts vCPUs of families of types, on-demand and spot apart. A limit counts instances or
-devices, so each quota bounds the instances of every type, and the devices of them all by the type
-that has the fewest vCPUs to a device: never tighter than the quota, and a mix that passes here
-and not there is refused by EC2 as a quota, not as capacity.
+EC2 counts the vCPUs of families of types, separately for on-demand and spot. A `Limit` counts
+instances or devices. Each quota therefore bounds the instances of every type. It also bounds the
+devices of all types together, at the smallest number of vCPUs per device. These limits are never
+stricter than the quota. If they admit a mix that the quota does not, EC2 refuses it with a quota
+error.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _SPOT: Final = re.compile(r"All (.+) Spot Instance Requests")
 
 @dataclass(frozen=True, slots=True)
 class VcpuQuota:
-    """So many vCPUs of the types whose names begin with one of `families`."""
+    """Quota on vCPUs of the types whose names begin with one of `families`."""
 
     name: str
     code: str
@@ -40,54 +41,62 @@ class VcpuQuota:
     vcpus: float
 
     def fit(self, instance_type: str) -> int:
-        """How closely the quota is the type's: 0 not at all, more the more it names of it."""
-        return max((len(one) for one in self.families if _is_of(instance_type, one)), default=0)
+        """Return the length of the longest family that contains the type; 0 if none does."""
+        return max(
+            (len(family) for family in self.families if _is_in_family(instance_type, family)),
+            default=0,
+        )
 
 
 def read_quotas(calls: RegionCalls) -> list[VcpuQuota]:
-    """EC2's quotas of vCPUs in a region.
+    """Return EC2's vCPU quotas in a region.
 
     Raises:
-        ProviderError: they can't be had.
+        ProviderError: the quotas can't be read.
     """
-    found = []
+    quotas = []
     for page in calls.quotas():
         with readable(f"{calls.region}: ListServiceQuotas"):
-            for one in page["Quotas"]:
-                quota = _vcpu_quota(one["QuotaName"], one["QuotaCode"], float(one["Value"]))
+            for entry in page["Quotas"]:
+                quota = _parse_quota(entry["QuotaName"], entry["QuotaCode"], float(entry["Value"]))
                 if quota is not None:
-                    found.append(quota)
-    return found
+                    quotas.append(quota)
+    return quotas
 
 
 def quota_limits(
     region: str, quotas: Iterable[VcpuQuota], sales: Iterable[AwsSale], kinds: Mapping[str, Kind]
 ) -> list[Limit]:
-    """The quotas as limits on what is sold in the region."""
-    known = list(quotas)
-    covered: defaultdict[VcpuQuota, list[AwsSale]] = defaultdict(list)
+    """Return the quotas as limits on the region's sales.
+
+    The quota with the longest matching family applies to a type.
+    """
+    all_quotas = list(quotas)
+    sales_by_quota: defaultdict[VcpuQuota, list[AwsSale]] = defaultdict(list)
     for sale in sales:
         offer = sale.offer
-        fitting = [
+        fitting_quotas = [
             quota
-            for quota in known
+            for quota in all_quotas
             if quota.purchase is offer.purchase and quota.fit(offer.instance_type)
         ]
-        if fitting:
-            covered[max(fitting, key=lambda quota: quota.fit(offer.instance_type))].append(sale)
+        if fitting_quotas:
+            sales_by_quota[
+                max(fitting_quotas, key=lambda quota: quota.fit(offer.instance_type))
+            ].append(sale)
     return [
         limit
-        for quota, sold in covered.items()
-        for limit in _limits_of(region, quota, sold, kinds)
+        for quota, quota_sales in sales_by_quota.items()
+        for limit in _limits_of(region, quota, quota_sales, kinds)
     ]
 
 
 def _limits_of(
     region: str, quota: VcpuQuota, sales: Iterable[AwsSale], kinds: Mapping[str, Kind]
 ) -> list[Limit]:
-    of_type: defaultdict[str, set[str]] = defaultdict(set)
+    offers_by_type: defaultdict[str, set[str]] = defaultdict(set)
     for sale in sales:
-        of_type[sale.offer.instance_type].add(sale.offer.id)
+        offers_by_type[sale.offer.instance_type].add(sale.offer.id)
     name = f"{region}: {quota.name} ({quota.code})"
     limits = [
         Limit(
@@ -96,27 +105,33 @@ def _limits_of(
             math.floor(quota.vcpus / kinds[kind].vcpus),
             frozenset(offers),
         )
-        for kind, offers in of_type.items()
+        for kind, offers in offers_by_type.items()
     ]
-    if len(of_type) > 1:
-        each = min(kinds[kind].vcpus / kinds[kind].devices for kind in of_type)
-        everything = frozenset().union(*of_type.values())
-        limits.append(Limit(name, LimitUnit.DEVICES, math.floor(quota.vcpus / each), everything))
+    if len(offers_by_type) > 1:
+        vcpus_per_device = min(kinds[kind].vcpus / kinds[kind].devices for kind in offers_by_type)
+        all_offers = frozenset().union(*offers_by_type.values())
+        limits.append(
+            Limit(name, LimitUnit.DEVICES, math.floor(quota.vcpus / vcpus_per_device), all_offers)
+        )
     return limits
 
 
-def _vcpu_quota(name: str, code: str, vcpus: float) -> VcpuQuota | None:
+def _parse_quota(name: str, code: str, vcpus: float) -> VcpuQuota | None:
     for pattern, purchase in ((_ON_DEMAND, Purchase.ON_DEMAND), (_SPOT, Purchase.SPOT)):
-        found = pattern.fullmatch(name)
-        if found is not None:
-            families = re.findall(r"[A-Z][A-Za-z]*\d*", found[1].replace("Standard", ""))
-            return VcpuQuota(name, code, purchase, tuple(one.lower() for one in families), vcpus)
+        match = pattern.fullmatch(name)
+        if match is not None:
+            families = re.findall(r"[A-Z][A-Za-z]*\d*", match[1].replace("Standard", ""))
+            return VcpuQuota(
+                name, code, purchase, tuple(family.lower() for family in families), vcpus
+            )
     return None
 
 
-def _is_of(instance_type: str, family: str) -> bool:
-    """``p`` and ``p5`` have p5.48xlarge, ``p5`` has p5en.48xlarge and ``g`` gr6.4xlarge; ``i`` has
-    not inf2.xlarge.
+def _is_in_family(instance_type: str, family: str) -> bool:
+    """Return whether a family contains a type.
+
+    ``p`` and ``p5`` contain p5.48xlarge; ``p5`` contains p5en.48xlarge; ``g`` contains
+    gr6.4xlarge; ``i`` does not contain inf2.xlarge.
     """
     rest = instance_type.removeprefix(family)
     if rest == instance_type:

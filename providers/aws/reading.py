@@ -1,4 +1,4 @@
-"""Where the settings come from: a file, or a parameter of SSM that Terraform wrote."""
+"""Sources of the settings: a file, or an SSM parameter that Terraform wrote."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _SSM: Final = "ssm:"
 
 
 def open_session() -> boto3.session.Session:
-    """A session with the credentials and the region of the environment.
+    """Return a session with the credentials and the region of the environment.
 
-    AWS_REGION is what other tools of AWS go by; boto3 knows AWS_DEFAULT_REGION alone.
+    AWS_REGION is what other AWS tools read; boto3 reads AWS_DEFAULT_REGION only.
 
     Raises:
-        PermissionDenied: what the environment names can't be used.
+        PermissionDenied: the environment names a profile that can't be used.
     """
     try:
         return boto3.session.Session(region_name=os.environ.get("AWS_REGION") or None)
@@ -39,17 +39,17 @@ def open_session() -> boto3.session.Session:
 def read_settings(
     source: str, session: boto3.session.Session | None = None, endpoint_url: str | None = None
 ) -> AwsSettings:
-    """The settings in a file, or in the SSM parameter that ``ssm:/NAME`` names.
+    """Return the settings in a file, or in the SSM parameter ``ssm:/NAME``.
 
     Args:
-        source: which.
-        session: with credentials and, for SSM, a region; what the environment has by default.
-        endpoint_url: where SSM is, if not at AWS.
+        source: path of the file, or name of the parameter.
+        session: session with credentials and, for SSM, a region; by default from the environment.
+        endpoint_url: endpoint of SSM; AWS's own by default.
 
     Raises:
-        SpecError: they can't be read or used; each problem is a line with the place, the key and
-            what is meant.
-        ProviderError: AWS did not give the parameter.
+        SpecError: the settings can't be read or are invalid; each problem is a line with the
+            place, the key and the expected value.
+        ProviderError: AWS did not return the parameter.
     """
     return parse_settings(fetch_settings(source, session, endpoint_url), source)
 
@@ -57,30 +57,30 @@ def read_settings(
 def fetch_settings(
     source: str, session: boto3.session.Session | None = None, endpoint_url: str | None = None
 ) -> str:
-    """The text of the settings: for `parse_settings`, now or later. Arguments as `read_settings`.
+    """Return the text of the settings for `parse_settings`. Arguments as in `read_settings`.
 
     Raises:
         SpecError: the file can't be read, or no region is set.
-        ProviderError: AWS did not give the parameter.
+        ProviderError: AWS did not return the parameter.
     """
     if not source.startswith(_SSM):
         return read_text(Path(source))
     session = session or open_session()
     if session.region_name is None:
-        raise SpecError(f"{source}: no region is set: set AWS_REGION to that of the parameter")
-    return _parameter(source, session, endpoint_url)
+        raise SpecError(f"{source}: no region is set: set AWS_REGION to the parameter's region")
+    return _fetch_parameter(source, session, endpoint_url)
 
 
 def parse_settings(text: str, origin: str) -> AwsSettings:
-    """The settings that a JSON text holds.
+    """Return the settings in a JSON text.
 
     Raises:
-        SpecError: as `read_settings`, with `origin` and the line.
+        SpecError: the settings are invalid; the error names `origin` and the line.
     """
     return validated(read_yaml(text, origin), AwsSettings)
 
 
-def _parameter(source: str, session: boto3.session.Session, endpoint_url: str | None) -> str:
+def _fetch_parameter(source: str, session: boto3.session.Session, endpoint_url: str | None) -> str:
     call = Call(session.region_name or "", "GetParameter")
     try:
         client = session.client(
@@ -91,10 +91,10 @@ def _parameter(source: str, session: boto3.session.Session, endpoint_url: str | 
         reply = client.get_parameter(Name=source.removeprefix(_SSM), WithDecryption=True)
         return str(reply["Parameter"]["Value"])
     except CALL_ERRORS as error:
-        raise _named(source, provider_error(error, call), error_code(error)) from error
+        raise _with_source(source, provider_error(error, call), error_code(error)) from error
 
 
-def _named(source: str, error: ProviderError, code: str) -> ProviderError:
+def _with_source(source: str, error: ProviderError, code: str) -> ProviderError:
     if code == "ParameterNotFound":
         return NotFound(
             f"--pools {source}: there is no such parameter in this account and region: set "

@@ -1,4 +1,4 @@
-"""What EC2 tells of instances, as the contract has it."""
+"""EC2's descriptions of instances, translated to `CloudInstance`."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ _STATES: Final = {
     "stopped": CloudState.STOPPING,
     "terminated": CloudState.TERMINATED,
 }
-_WHEN: Final = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
+_REASON_TIME: Final = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 
 
 def instances_in(page: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The instances of one reply of DescribeInstances."""
+    """Yield the instances in a DescribeInstances reply."""
     for reservation in page["Reservations"]:
         yield from reservation["Instances"]
 
 
 def told_instance(told: Mapping[str, Any]) -> CloudInstance:
-    """One of them; an ended one has `ended_seconds` only where EC2 says when.
+    """Return one described instance.
+
+    `ended_seconds` is None unless the instance has ended and EC2 reports when.
 
     Raises:
         KeyError, ValueError, ...: see `providers.cloud.replies.readable`.
@@ -36,7 +38,7 @@ def told_instance(told: Mapping[str, Any]) -> CloudInstance:
     tags = {tag["Key"]: tag["Value"] for tag in told.get("Tags", ())}
     state = _STATES[told["State"]["Name"]]
     launched_seconds = told["LaunchTime"].timestamp()
-    ended = _when(told.get("StateTransitionReason") or "")
+    reason_seconds = _reason_seconds(told.get("StateTransitionReason") or "")
     return CloudInstance(
         id=told["InstanceId"],
         token=tags.get(TOKEN_TAG, ""),
@@ -44,13 +46,13 @@ def told_instance(told: Mapping[str, Any]) -> CloudInstance:
         state=state,
         tags=tags,
         launched_seconds=launched_seconds,
-        ended_seconds=ended if state is CloudState.TERMINATED else None,
+        ended_seconds=reason_seconds if state is CloudState.TERMINATED else None,
     )
 
 
-def _when(reason: str) -> float | None:
-    """EC2 appends the moment to the reason of most changes of state."""
-    found = _WHEN.search(reason)
-    if found is None:
+def _reason_seconds(reason: str) -> float | None:
+    """Return the time that EC2 appends to most reasons of a state change; None without a time."""
+    match = _REASON_TIME.search(reason)
+    if match is None:
         return None
-    return datetime.strptime(found[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC).timestamp()
+    return datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC).timestamp()

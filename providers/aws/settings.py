@@ -1,7 +1,7 @@
-"""What this provider is told: the ground that Terraform laid, and the bounds it set.
+"""Settings of the AWS provider: resources and caps that Terraform defines.
 
-It arrives as JSON, in a file or a parameter of SSM, and says which `schema` it is written in.
-Everything that a retry of a launch must repeat word for word is in here or in the order itself.
+The settings are JSON, in a file or an SSM parameter, and state their `schema` version. Everything
+that a retried launch must repeat exactly is either in the settings or in the request.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from providers.cloud.forms import (
 )
 from providers.cloud.sales import Sale
 
-_MOST_TAGS: Final = 40  # EC2 takes 50 of a resource; the rest are Castor's own
+_MAX_TAGS: Final = 40  # EC2 accepts 50 tags of a resource; Castor's own tags need the rest
 _RESERVED_TAGS: Final = ("aws:", "castor:")
 REGION: Final = r"[a-z]{2,3}(-[a-z]+)+-\d{1,2}"
 
 
-def _tags(tags: dict[str, str]) -> dict[str, str]:
-    if len(tags) > _MOST_TAGS:
-        raise ValueError(f"{len(tags)} are too many: at most {_MOST_TAGS}")
+def _check_tags(tags: dict[str, str]) -> dict[str, str]:
+    if len(tags) > _MAX_TAGS:
+        raise ValueError(f"{len(tags)} tags are too many: at most {_MAX_TAGS}")
     for key, value in tags.items():
         if key.lower().startswith(_RESERVED_TAGS):
-            raise ValueError(f'"{key}" begins with a reserved word: choose another key')
+            raise ValueError(f'"{key}" begins with a reserved prefix: choose another key')
         if not key or len(key) > 128 or len(value) > 256:
             raise ValueError(f'"{key:.40}" is too long: keys have 128 characters, values 256')
     return tags
@@ -45,7 +45,7 @@ def _tags(tags: dict[str, str]) -> dict[str, str]:
 RegionName = Annotated[str, matching(REGION, "us-east-1")]
 TemplateId = Annotated[str, matching(r"lt-[0-9a-f]{8,17}", "lt-0123456789abcdef0")]
 TemplateVersion = Annotated[
-    str, matching(r"[1-9]\d*", "3: a number, since a retry has to launch the same")
+    str, matching(r"[1-9]\d*", "3: a number, since a retry must launch the same")
 ]
 SubnetId = Annotated[str, matching(r"subnet-[0-9a-f]{8,17}", "subnet-0123456789abcdef0")]
 Place = Annotated[str, matching(r"s3://[a-z0-9.-]{3,63}/.*[^/]", "s3://bucket/prefix")]
@@ -53,18 +53,18 @@ RoleArn = Annotated[
     str, matching(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+", "arn:aws:iam::1234:role/job")
 ]
 Account = Annotated[str, matching(r"\d{12}", "123456789012")]
-Tags = Annotated[dict[str, str], AfterValidator(_tags)]
+Tags = Annotated[dict[str, str], AfterValidator(_check_tags)]
 
 
 class TemplateForm(Form):
-    """`launch_template` of a pool."""
+    """Launch template of a pool: the field `launch_template`."""
 
     id: TemplateId
     version: TemplateVersion
 
 
 class RegionForm(Form):
-    """One of `regions`: what is there once, whatever pools are in it."""
+    """Resources of one region that its pools share: an entry of `regions`."""
 
     subnets: Annotated[dict[Text, SubnetId], Field(min_length=1)]
     user_data: Place
@@ -74,7 +74,7 @@ class RegionForm(Form):
     job_role: RoleArn | None = None
 
     @model_validator(mode="after")
-    def _jobs_have_a_role(self) -> Self:
+    def _check_job_role(self) -> Self:
         if (self.jobs is None) != (self.job_role is None):
             missing = "job_role" if self.job_role is None else "jobs"
             raise ValueError(f"{missing} is missing: jobs and job_role go together")
@@ -82,9 +82,10 @@ class RegionForm(Form):
 
 
 class PoolForm(Form):
-    """One of `pools`: instances of one launch template, and their bounds.
+    """Instances of one launch template and their caps: an entry of `pools`.
 
-    `extras_usd_per_hour` is what is billed beside each instance as long as it is there.
+    `extras_usd_per_hour` is charged for each instance in addition to its price, from launch to
+    end.
     """
 
     region: RegionName
@@ -106,7 +107,7 @@ AwsSale = Sale[PoolForm]
 
 
 class AwsSettings(Form):
-    """The whole document. `deployment` is what policies of IAM know this deployment by."""
+    """Whole settings document. IAM policies identify the deployment by `deployment`."""
 
     written_in: Annotated[Schema, Field(alias="schema")]
     cloud: Literal["aws"] = "aws"
@@ -122,7 +123,7 @@ class AwsSettings(Form):
     endpoint_url: Url | None = None
 
     @model_validator(mode="after")
-    def _pools_have_ground(self) -> Self:
+    def _check_zones(self) -> Self:
         require_ground(
             self.pools,
             {name: region.subnets for name, region in self.regions.items()},
@@ -132,28 +133,28 @@ class AwsSettings(Form):
 
     @property
     def zones(self) -> frozenset[str]:
-        """The zones of all regions, each of which has a subnet."""
+        """Zones of all regions; each has a subnet."""
         return frozenset(zone for region in self.regions.values() for zone in region.subnets)
 
     def zones_of(self, pool: PoolForm) -> tuple[str, ...]:
-        """Where the pool's instances may be: each zone that has a subnet, unless it names some."""
+        """Return the zones of a pool: those it names, or all zones of its region with a subnet."""
         return pool.zones or tuple(self.regions[pool.region].subnets)
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long things may take, and how they are asked for. None of it is Terraform's.
+    """Time limits, refresh intervals and retries of calls. Terraform does not set them.
 
     Attributes:
-        visible_seconds: for how long EC2 may leave a new instance out of its lists.
-        notice_seconds: from a spot interruption warning to the end; EC2's promise.
-        redelivery_seconds: when a message that was not handled may be read again.
-        prices_seconds: how old a spot price may become before it is asked for again.
-        facts_seconds: the same of quotas, types and on-demand prices.
-        retry_seconds: after a failure to learn these, ask again no sooner.
-        connect_seconds, answer_seconds: how long one call may take.
-        read_attempts: how often a call that changes nothing is sent.
-        read_mode: how botocore spaces them.
+        visible_seconds: maximum time for which EC2's lists may omit a new instance.
+        notice_seconds: time from a spot interruption warning to the end, as EC2 promises.
+        redelivery_seconds: time after which an unhandled message is delivered again.
+        prices_seconds: age at which a spot price is fetched again.
+        facts_seconds: age at which quotas, types and on-demand prices are fetched again.
+        retry_seconds: minimum time between a failed fetch and the next one.
+        connect_seconds, answer_seconds: timeouts of one call.
+        read_attempts: maximum number of tries of a call that only reads.
+        read_mode: botocore's retry mode, which spaces the tries.
     """
 
     visible_seconds: float = 60.0

@@ -1,7 +1,7 @@
-"""Jobs' files in S3: one prefix a job, and one credential for each that is good for nothing else.
+"""Jobs' files in S3: one prefix for each job, and credentials limited to this prefix.
 
-The credential is that of a role that Terraform makes, assumed under a policy for the one prefix.
-A role that was assumed by a role lasts for an hour at most, so that is what a grant lasts.
+The credentials are of a role that Terraform creates, assumed with a policy for the one prefix. AWS
+limits a role assumed by another role to an hour, so a grant is valid for an hour.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from providers.cloud.storage import (
     place_of_jobs,
 )
 
-_LONGEST_SESSION_NAME: Final = 64
+_MAX_SESSION_NAME_CHARACTERS: Final = 64
 
 
 class S3JobStorage(CloudJobStorage):
-    """The storage that `settings` name: that of the first region with `jobs`.
+    """Job storage in S3, at the location of the first region with `jobs` in the settings.
 
-    `session` has the controller's credentials. Safe to share between threads.
+    `session` has the controller's credentials. Thread-safe.
 
     Raises:
-        SpecError: no region names one.
-        PermissionDenied: there are no credentials.
+        SpecError: no region has `jobs`.
+        PermissionDenied: no credentials are available.
         NotFound: obstore is not installed.
     """
 
@@ -55,7 +55,7 @@ class S3JobStorage(CloudJobStorage):
         self._options = {"region": self._region}
         if settings.endpoint_url is not None:
             self._options["endpoint"] = settings.endpoint_url
-        self._tokens = session.client(
+        self._sts_client = session.client(
             "sts",
             region_name=self._region,
             endpoint_url=settings.endpoint_url,
@@ -74,31 +74,31 @@ class S3JobStorage(CloudJobStorage):
         policy = session_policy(place, bundle, self._region, _partition(self._role))
         owner = place.rpartition("/")[2]
         try:
-            reply = self._tokens.assume_role(
+            reply = self._sts_client.assume_role(
                 RoleArn=self._role,
-                RoleSessionName=f"castor-{owner}"[:_LONGEST_SESSION_NAME],
+                RoleSessionName=f"castor-{owner}"[:_MAX_SESSION_NAME_CHARACTERS],
                 Policy=json.dumps(policy, separators=(",", ":")),
                 DurationSeconds=GRANT_SECONDS,
             )
         except CALL_ERRORS as error:
             raise provider_error(error, Call(self._region, "AssumeRole")) from error
-        return _told(place, self._options, reply["Credentials"], bundle)
+        return _grant_of(place, self._options, reply["Credentials"], bundle)
 
     def _own(self) -> StorageGrant:
-        """By what botocore has for the controller now."""
+        """Return the controller's access by its current credentials."""
         try:
             credentials = self._session.get_credentials()
-            found = None if credentials is None else credentials.get_frozen_credentials()
+            frozen = None if credentials is None else credentials.get_frozen_credentials()
         except CALL_ERRORS as error:
             raise provider_error(error, Call(self._region, "GetCredentials")) from error
-        if found is None:
+        if frozen is None:
             raise PermissionDenied(
                 f"{self._place}: no credentials: set AWS_PROFILE or AWS_ACCESS_KEY_ID, or run the "
-                "controller where its instance role is"
+                "controller on an instance with its role"
             )
-        credential = {"access_key_id": found.access_key, "secret_access_key": found.secret_key}
-        if found.token is not None:
-            credential["token"] = found.token
+        credential = {"access_key_id": frozen.access_key, "secret_access_key": frozen.secret_key}
+        if frozen.token is not None:
+            credential["token"] = frozen.token
         until_seconds = self._clock.now() + OWN_SECONDS
         return StorageGrant(self._place, self._options, credential, until_seconds)
 
@@ -106,13 +106,13 @@ class S3JobStorage(CloudJobStorage):
 def session_policy(
     place: str, bundle: str | None, region: str, partition: str = "aws"
 ) -> Mapping[str, Any]:
-    """What a grant allows: all that is under `place`, and to read `bundle`.
+    """Return a policy that allows reading and writing under `place`, and reading `bundle`.
 
-    It bounds the job role: nothing is allowed that the role's own policy does not allow, too.
+    The policy narrows the job role: an action needs the permission of the role's own policy, too.
     """
     bucket, prefix = bucket_and_name(place)
     arn = f"arn:{partition}:s3:::{bucket}"
-    readable = (
+    bundle_arns = (
         [] if bundle is None else [f"arn:{partition}:s3:::{'/'.join(bucket_and_name(bundle))}"]
     )
     return {
@@ -129,8 +129,8 @@ def session_policy(
                 "Resource": f"{arn}/{prefix}/*",
             },
             *(
-                {"Effect": "Allow", "Action": "s3:GetObject", "Resource": each}
-                for each in readable
+                {"Effect": "Allow", "Action": "s3:GetObject", "Resource": arn_of_bundle}
+                for arn_of_bundle in bundle_arns
             ),
             {
                 "Effect": "Allow",
@@ -148,7 +148,7 @@ def session_policy(
     }
 
 
-def _told(
+def _grant_of(
     place: str, options: Mapping[str, str], credentials: Mapping[str, Any], bundle: str | None
 ) -> StorageGrant:
     credential = {

@@ -1,4 +1,4 @@
-"""Asking several places at the same time: one that is slow to answer holds up no other."""
+"""Concurrent calls to several places, so that one slow place delays no other."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from typing import Final, TypeVar
 Place = TypeVar("Place")
 Told = TypeVar("Told")
 
-_MOST_AT_ONCE: Final = 8
+_MAX_THREADS: Final = 8
 
 
 def asked_at_once(ask: Callable[[Place], Told], places: Collection[Place]) -> list[Told]:
-    """What each place answers, in their order. What one raises is raised here."""
+    """Call `ask` for all places concurrently and return the answers in order.
+
+    An exception of a call is raised here.
+    """
     if len(places) <= 1:
         return [ask(place) for place in places]
-    with ThreadPoolExecutor(min(len(places), _MOST_AT_ONCE)) as pool:
+    with ThreadPoolExecutor(min(len(places), _MAX_THREADS)) as pool:
         return list(pool.map(ask, places))

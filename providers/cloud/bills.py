@@ -1,4 +1,4 @@
-"""What the bills of clouds have in common: a line is told apart by the words of what was used."""
+"""Shared parsing of clouds' bills: usage descriptions and amounts of money."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from autoscaler.domain.spending import BillPart
 
 HOST: Final = "controller's host"
 Kind = tuple[re.Pattern[str], BillPart, str]
-"""What the words of a use are found to have, which part of a bill it is, and what it is called."""
+"""Pattern that matches a usage description, the part of the bill, and the name to show."""
 
 
 def part_of(words: str, service: str, kinds: Iterable[Kind]) -> tuple[BillPart, str]:
-    """The first kind that the words of a use are of; else it is beside, by its service."""
+    """Return the part and name of the first kind that matches; else `BESIDE` and the service."""
     for pattern, part, name in kinds:
         if pattern.search(words):
             return part, name
@@ -23,15 +23,15 @@ def part_of(words: str, service: str, kinds: Iterable[Kind]) -> tuple[BillPart, 
 
 
 def amount_of(text: str) -> Decimal:
-    """An amount of money that stands in a reply.
+    """Return the amount of money that `text` states.
 
     Raises:
-        ValueError: it is none.
+        ValueError: `text` is not a finite number.
     """
     try:
         amount = Decimal(text)
     except InvalidOperation:
-        raise ValueError(f"{text} is no amount") from None
+        raise ValueError(f"{text} is not an amount of money") from None
     if not amount.is_finite():
-        raise ValueError(f"{text} is no amount")
+        raise ValueError(f"{text} is not an amount of money")
     return amount

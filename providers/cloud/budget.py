@@ -1,7 +1,7 @@
-"""How many calls may be made: a token bucket for each region and action, as clouds have them.
+"""Client-side rate limits of API calls: a token bucket for each region and action.
 
-They count by account, region and action, and refuse what is beyond. Staying below leaves room for
-whatever else the account runs.
+Clouds count calls by account, region and action, and refuse calls above their rate. Calling at a
+lower rate leaves room for other users of the account.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from autoscaler.domain.errors import Throttled
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A bucket holds `burst` tokens and gets `per_second` more."""
+    """Capacity of a token bucket (`burst`, in calls) and its refill rate (`per_second`)."""
 
     burst: float
     per_second: float
 
 
 class CallBudget:
-    """The buckets. Safe to share between threads.
+    """Token buckets by region and action. Thread-safe.
 
-    `rates` are those of actions, `usual` that of all others.
+    `rates` maps an action to its rate; `usual` applies to all other actions. `wait` sleeps for at
+    most `longest_wait_seconds`.
     """
 
     def __init__(
@@ -43,30 +44,30 @@ class CallBudget:
         self._lock = threading.Lock()
 
     def wait(self, region: str, action: str) -> None:
-        """Take a token, after a short wait if need be.
+        """Take a token; sleep if the bucket is empty.
 
         Raises:
-            Throttled: it would be a long one.
+            Throttled: the sleep would exceed `longest_wait_seconds`.
         """
         wait_seconds = self._reserve(region, action, self._longest_wait_seconds)
         if wait_seconds > 0:
             self._clock.sleep(wait_seconds)
 
     def take(self, region: str, action: str) -> None:
-        """Take a token that is there now.
+        """Take a token without waiting.
 
         Raises:
-            Throttled: there is none.
+            Throttled: the bucket is empty.
         """
         self._reserve(region, action, 0.0)
 
     def was_throttled(self, region: str, action: str) -> None:
-        """The cloud has said so: others use the same bucket, and it is empty."""
+        """Empty a bucket after the cloud throttled a call: other users drain the same bucket."""
         with self._lock:
             self._bucket(region, action).empty(self._clock.monotonic())
 
     def limit(self, region: str, action: str, rate: Rate) -> None:
-        """Bound an action by a rate of the owner's."""
+        """Set the rate of an action in one region, with a full bucket."""
         with self._lock:
             self._buckets[region, action] = _Bucket(rate, self._clock.monotonic())
 
@@ -76,8 +77,7 @@ class CallBudget:
             wait_seconds = bucket.wait_seconds(self._clock.monotonic())
             if wait_seconds > longest_seconds:
                 raise Throttled(
-                    f"{region}: {action}: as often as is good for now; again in "
-                    f"{wait_seconds:.1f} s",
+                    f"{region}: {action}: call rate limit reached; retry in {wait_seconds:.1f} s",
                     wait_seconds,
                 )
             bucket.tokens -= 1
@@ -92,7 +92,7 @@ class CallBudget:
 
 
 class _Bucket:
-    """Tokens may be owed: who waits has theirs already."""
+    """Token bucket. `tokens` is negative while callers sleep for tokens they have reserved."""
 
     def __init__(self, rate: Rate, now_seconds: float) -> None:
         self._rate = rate
@@ -100,13 +100,13 @@ class _Bucket:
         self.tokens = rate.burst
 
     def wait_seconds(self, now_seconds: float) -> float:
-        """How long until one more can be had."""
+        """Refill the bucket and return the seconds until it holds a whole token."""
         gained = (now_seconds - self._filled_seconds) * self._rate.per_second
         self.tokens = min(self.tokens + gained, self._rate.burst)
         self._filled_seconds = now_seconds
         return max(1.0 - self.tokens, 0.0) / self._rate.per_second
 
     def empty(self, now_seconds: float) -> None:
-        """Nothing is left."""
+        """Remove all tokens; reserved ones stay owed."""
         self.wait_seconds(now_seconds)
         self.tokens = min(self.tokens, 0.0)

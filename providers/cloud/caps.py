@@ -1,7 +1,7 @@
-"""The owner's bounds, held at the one moment that decides: before a launch is sent.
+"""Owner's caps on instances and cost, checked immediately before a launch is sent.
 
-A launch whose outcome is unknown holds its place until the same token tells, or until a list has
-come that would show what it had launched.
+A launch of unknown outcome keeps its reservation until a call with the same token has a known
+outcome. The reservation also lapses once a later list would show the launched instance.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from providers.cloud.tags import POOL_TAG
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
-    """One instance, or one launch that may become one; None is a price that nobody knows."""
+class _Commitment:
+    """Instance or pending launch that counts against the caps; a price of None is unknown."""
 
     pool: str
     most_usd_per_hour: Decimal | None
@@ -36,13 +36,14 @@ class _Held:
 
 
 class Caps:
-    """Counts what runs, what is on its way and what may have been launched. Thread-safe.
+    """Caps on instances and on US dollars per hour, by pool and over all pools. Thread-safe.
 
-    An instance whose offer is no longer sold counts at its last known price, which `prices` keeps
-    across restarts. An instance whose price nobody knows takes the whole of every cap that it
-    counts for.
+    Running instances, pending launches and launches of unknown outcome count. An instance whose
+    offer is no longer sold counts at its last known price, which `prices` keeps across restarts.
+    An instance of unknown price exhausts every money cap that it counts against.
 
-    `provider` is the name that its bound of all pools goes by.
+    `provider` names the cap over all pools. `visible_seconds` is the maximum lag of the cloud's
+    lists.
     """
 
     def __init__(
@@ -60,29 +61,32 @@ class Caps:
         self._register = register
         self._visible_seconds = visible_seconds
         self._clock = clock
-        self._on_the_way: dict[str, _Held] = {}
-        self._known: dict[str, Decimal] = {}
+        self._reservations: dict[str, _Commitment] = {}
+        self._highest_usd_per_hour: dict[str, Decimal] = {}
         self._lock = threading.Lock()
 
     def learn(self, sales: Sales) -> None:
-        """Prices of now: the dearest that was ever heard of an offer counts."""
+        """Record current prices. Each offer counts at its highest recorded price."""
         with self._lock:
             for sale in sales.values():
-                price = max(self._known.get(sale.offer.id, Decimal(0)), sale.most_usd_per_hour)
-                self._known[sale.offer.id] = price
+                price = max(
+                    self._highest_usd_per_hour.get(sale.offer.id, Decimal(0)),
+                    sale.most_usd_per_hour,
+                )
+                self._highest_usd_per_hour[sale.offer.id] = price
             self._prices.learn({sale.offer.id: sale.most_usd_per_hour for sale in sales.values()})
 
     def reserve(self, token: str, sale: AnySale) -> None:
-        """Take a place for a launch that is about to be sent.
+        """Reserve room under the caps for a launch that is about to be sent.
 
         Raises:
-            QuotaExceeded: a bound of the settings leaves none; the error names it.
+            QuotaExceeded: a cap leaves no room; the error names the cap.
         """
         with self._lock:
-            held = self._held(without_token=token)
-            self._check(held, sale)
-            before = self._on_the_way.get(token)
-            self._on_the_way[token] = _Held(
+            commitments = self._commitments(without_token=token)
+            self._check(commitments, sale)
+            before = self._reservations.get(token)
+            self._reservations[token] = _Commitment(
                 sale.pool_name,
                 sale.most_usd_per_hour,
                 f"a launch of {sale.offer.id}",
@@ -91,95 +95,108 @@ class Caps:
             )
 
     def launched(self, token: str) -> None:
-        """The register has the instance: it counts by itself."""
+        """Release the reservation of a launch whose instance is in the register."""
         with self._lock:
-            self._on_the_way.pop(token, None)
+            self._reservations.pop(token, None)
 
     def unknown(self, token: str) -> None:
-        """What came of the launch is not known: it keeps its place until a list would show it."""
+        """Keep the reservation of a launch of unknown outcome until a list shows the result."""
         with self._lock:
-            self._keep(token)
+            self._keep_reservation(token)
 
     def refused(self, token: str) -> None:
-        """This try yielded nothing; one before it may have, if that is not known."""
+        """Release the reservation of a refused launch, unless an earlier try may have launched."""
         with self._lock:
-            held = self._on_the_way.get(token)
+            held = self._reservations.get(token)
             if held is not None and held.may_be_there:
-                self._keep(token)
+                self._keep_reservation(token)
             else:
-                self._on_the_way.pop(token, None)
+                self._reservations.pop(token, None)
 
     def limits(self, sales: Sales) -> list[Limit]:
-        """The same bounds for those who plan."""
-        settings = self._settings
-        found = _money_limits(self._provider, settings.max_usd_per_hour, list(sales.values()))
-        for name, pool in settings.pools.items():
-            own = [sale for sale in sales.values() if sale.pool_name == name]
-            found.append(_limit(f"pools.{name}", LimitUnit.INSTANCES, pool.max_instances, own))
-            found += _money_limits(f"pools.{name} budget", pool.max_usd_per_hour, own)
-        return [limit for limit in found if limit.offers]
+        """Return the caps as limits for the planner.
 
-    def _keep(self, token: str) -> None:
-        held = self._on_the_way.get(token)
+        A cap without an offer in `sales` is left out.
+        """
+        settings = self._settings
+        limits = _money_limits(self._provider, settings.max_usd_per_hour, list(sales.values()))
+        for name, pool in settings.pools.items():
+            pool_sales = [sale for sale in sales.values() if sale.pool_name == name]
+            limits.append(
+                _limit(f"pools.{name}", LimitUnit.INSTANCES, pool.max_instances, pool_sales)
+            )
+            limits += _money_limits(f"pools.{name} budget", pool.max_usd_per_hour, pool_sales)
+        return [limit for limit in limits if limit.offers]
+
+    def _keep_reservation(self, token: str) -> None:
+        held = self._reservations.get(token)
         if held is not None:
             until_seconds = self._clock.now() + self._visible_seconds
-            self._on_the_way[token] = replace(held, until_seconds=until_seconds, may_be_there=True)
+            self._reservations[token] = replace(
+                held, until_seconds=until_seconds, may_be_there=True
+            )
 
-    def _held(self, without_token: str) -> list[_Held]:
-        self._on_the_way = {
+    def _commitments(self, without_token: str) -> list[_Commitment]:
+        self._reservations = {
             token: held
-            for token, held in self._on_the_way.items()
+            for token, held in self._reservations.items()
             if held.until_seconds > self._register.asked_seconds(held.scope)
         }
-        alive = [one.instance for one in self._register.all() if not one.has_ended]
-        listed = {instance.token for instance in alive} | {without_token}
-        waiting = [held for token, held in self._on_the_way.items() if token not in listed]
-        return waiting + [self._price(instance) for instance in alive]
+        running = [owned.instance for owned in self._register.all() if not owned.has_ended]
+        listed = {instance.token for instance in running} | {without_token}
+        waiting = [held for token, held in self._reservations.items() if token not in listed]
+        return waiting + [self._commitment_of(instance) for instance in running]
 
-    def _price(self, instance: CloudInstance) -> _Held:
-        """Return what an instance counts as: the dearest heard of its offer, or the last known."""
-        price = self._known.get(instance.offer, self._prices.of(instance.offer))
-        return _Held(instance.tags.get(POOL_TAG, ""), price, instance.id)
+    def _commitment_of(self, instance: CloudInstance) -> _Commitment:
+        """Return an instance at its offer's highest recorded price, or its last known price."""
+        price = self._highest_usd_per_hour.get(instance.offer, self._prices.of(instance.offer))
+        return _Commitment(instance.tags.get(POOL_TAG, ""), price, instance.id)
 
-    def _check(self, held: list[_Held], sale: AnySale) -> None:
+    def _check(self, commitments: list[_Commitment], sale: AnySale) -> None:
         settings, pool, name = self._settings, sale.pool, sale.pool_name
-        count = Counter(one.pool for one in held)[name]
+        count = Counter(commitment.pool for commitment in commitments)[name]
         if count + 1 > pool.max_instances:
             raise QuotaExceeded(
-                f"pools.{name}.max_instances: {count} of {pool.max_instances} are there or on "
-                "their way: end one, or raise it in Terraform"
+                f"pools.{name}.max_instances: {count} of {pool.max_instances} instances are "
+                "running or launching: end one, or raise the cap in Terraform"
             )
-        own = [one for one in held if one.pool == name]
+        pool_commitments = [commitment for commitment in commitments if commitment.pool == name]
         for field, most, counted in (
-            (f"pools.{name}.max_usd_per_hour", pool.max_usd_per_hour, own),
-            ("max_usd_per_hour", settings.max_usd_per_hour, held),
+            (f"pools.{name}.max_usd_per_hour", pool.max_usd_per_hour, pool_commitments),
+            ("max_usd_per_hour", settings.max_usd_per_hour, commitments),
         ):
-            unpriced = [one.name for one in counted if one.most_usd_per_hour is None]
+            unpriced = [
+                commitment.name for commitment in counted if commitment.most_usd_per_hour is None
+            ]
             if unpriced:
                 raise QuotaExceeded(
-                    f"{field}: the price of {', '.join(unpriced)} is not known, which counts as "
-                    f"all of ${most}/h: end it, or name its pool again in Terraform"
+                    f"{field}: the price of {', '.join(unpriced)} is unknown and counts as all "
+                    f"of ${most}/h: end these instances, or restore their pools in Terraform"
                 )
-            spent = sum((one.most_usd_per_hour or Decimal(0) for one in counted), Decimal(0))
+            spent = sum(
+                (commitment.most_usd_per_hour or Decimal(0) for commitment in counted), Decimal(0)
+            )
             if spent + sale.most_usd_per_hour > most:
                 raise QuotaExceeded(
-                    f"{field}: ${spent}/h are committed and {sale.offer.id} may cost "
-                    f"${sale.most_usd_per_hour}/h of ${most}/h: end some, or raise it in Terraform"
+                    f"{field}: ${spent}/h of ${most}/h are committed and {sale.offer.id} may cost "
+                    f"${sale.most_usd_per_hour}/h: end instances, or raise the cap in Terraform"
                 )
 
 
 def _money_limits(name: str, most_usd: Decimal, sales: Sequence[AnySale]) -> list[Limit]:
-    """A cap as planners can count it.
+    """Return a money cap as limits that a planner can check.
 
-    They count an offer at its price of now, and spot may come to cost more: so many instances
-    that may each cost so much are the most that the cap bears.
+    Planners count an offer at its current price, but a spot price may rise to the offer's maximum.
+    For each maximum spot price, the cap divided by it bounds the instances that may cost as much.
     """
     limits = [_limit(name, LimitUnit.USD_PER_HOUR, most_usd, sales)]
     prices = {sale.most_usd_per_hour for sale in sales if sale.offer.purchase is Purchase.SPOT}
     for usd in sorted(prices):
-        dear = [sale for sale in sales if sale.most_usd_per_hour >= usd]
+        expensive_sales = [sale for sale in sales if sale.most_usd_per_hour >= usd]
         count = math.floor(most_usd / usd)
-        limits.append(_limit(f"{name} at ${usd}/h or more", LimitUnit.INSTANCES, count, dear))
+        limits.append(
+            _limit(f"{name} at ${usd}/h or more", LimitUnit.INSTANCES, count, expensive_sales)
+        )
     return limits
 
 

@@ -1,4 +1,4 @@
-"""Facts that are asked for once in a while, and answered from memory in between."""
+"""Facts that are fetched at intervals and cached in between."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ Fact = TypeVar("Fact")
 
 
 class Remembered(Generic[Fact]):
-    """One fact, asked for again when it is `every_seconds` old.
+    """Cached fact, fetched again when it is `every_seconds` old. `get` is thread-safe.
 
-    A failure is remembered, too: for `retry_seconds` it is raised without a call, so that a loop
-    that asks each second does not call each second.
+    A failure is cached for `retry_seconds`: `get` raises it again without a call.
     """
 
     def __init__(
@@ -30,31 +29,31 @@ class Remembered(Generic[Fact]):
         self._every_seconds = every_seconds
         self._retry_seconds = retry_seconds
         self._clock = clock
-        self._known: tuple[float, Fact] | None = None
-        self._failed: tuple[float, ProviderError] | None = None
+        self._cached: tuple[float, Fact] | None = None
+        self._failure: tuple[float, ProviderError] | None = None
         self._lock = threading.Lock()
 
     def get(self) -> Fact:
-        """The fact as it is.
+        """Return the fact, fetched if the cached one is too old.
 
         Raises:
-            ProviderError: it can't be had now; `last` may do.
+            ProviderError: the fetch failed now or less than `retry_seconds` ago; `last` may serve.
         """
         with self._lock:
             now_seconds = self._clock.now()
-            if self._known is not None and now_seconds - self._known[0] < self._every_seconds:
-                return self._known[1]
-            if self._failed is not None and now_seconds - self._failed[0] < self._retry_seconds:
-                raise self._failed[1]
+            if self._cached is not None and now_seconds - self._cached[0] < self._every_seconds:
+                return self._cached[1]
+            if self._failure is not None and now_seconds - self._failure[0] < self._retry_seconds:
+                raise self._failure[1]
             try:
                 fact = self._ask()
             except ProviderError as error:
-                self._failed = now_seconds, error
+                self._failure = now_seconds, error
                 raise
-            self._known, self._failed = (now_seconds, fact), None
+            self._cached, self._failure = (now_seconds, fact), None
             return fact
 
     @property
     def last(self) -> Fact | None:
-        """The fact as it was, whatever its age; None if it never was had."""
-        return None if self._known is None else self._known[1]
+        """Last fetched fact, of any age; None if no fetch has succeeded."""
+        return None if self._cached is None else self._cached[1]

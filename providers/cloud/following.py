@@ -1,8 +1,8 @@
-"""A cloud by settings that Terraform may change while the controller runs.
+"""Provider whose settings Terraform may change while the controller runs.
 
-A change of the pools is to its provider what a restart of the controller is: what it knew is
-found again in the cloud. It is taken up only once every launch of before is in the cloud's lists,
-so that no cap is passed in between.
+Changed pools replace the provider, as a restart of the controller would: the new provider reads
+its instances from the cloud. The change waits until the cloud's lists show every earlier launch,
+so that no cap is exceeded meanwhile.
 """
 
 from __future__ import annotations
@@ -34,19 +34,20 @@ from providers.identity import IdentityVerifier, InstanceIdentity
 _log = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 60.0
+"""Seconds between two reads of the settings."""
 
 
 class HasPools(Protocol):
-    """The settings of one cloud."""
+    """Settings of one cloud."""
 
     @property
     def pools(self) -> Mapping[str, object]:
-        """The pools by name."""
+        """Pools by name."""
         ...
 
     @property
     def zones(self) -> frozenset[str]:
-        """The zones of all regions."""
+        """Zones of all regions."""
         ...
 
 
@@ -54,9 +55,9 @@ Settings = TypeVar("Settings", bound=HasPools)
 
 
 class PoolsSource(Generic[Settings]):
-    """Where the settings are, and a copy in `kept` of what was read there last.
+    """Source of the settings, with a copy in the folder `kept` of the settings last in force.
 
-    `fetch` gets the text of a source, and `parse` makes settings of a text and its origin.
+    `fetch` returns the text of a source. `parse` makes settings of a text and its origin.
     """
 
     def __init__(
@@ -74,33 +75,34 @@ class PoolsSource(Generic[Settings]):
         self._text: str | None = None
 
     def read(self) -> Settings:
-        """The settings of now.
+        """Return the current settings.
 
         Raises:
-            SpecError: they can't be read or used.
-            ProviderError: the cloud did not give them.
+            SpecError: the settings can't be read or are invalid.
+            ProviderError: the cloud did not return them.
         """
         self._text = self._fetch(self.source)
         return self._parse(self._text, self.source)
 
     def accept(self) -> None:
-        """Keep what was read last as the settings in force."""
+        """Save the text that was read last as the settings in force."""
         if self._text is not None:
-            self._keep(self._text)
+            self._save(self._text)
 
     def recall(self) -> Settings | None:
-        """Return the settings that were in force last; None if there are none that can be used."""
+        """Return the settings that were last in force; None if no usable copy exists."""
         try:
             return self._parse(self._copy.read_text(), self.source)
         except (OSError, SpecError):
             return None
 
     def read_or_recall(self) -> Settings:
-        """As `read`; those of the last time where the cloud does not answer.
+        """Return the current settings, or the saved ones if the cloud does not answer.
 
         Raises:
-            SpecError: they can't be read or used.
-            ProviderError: the cloud did not give them, and never did, or they are not to be had.
+            SpecError: the settings can't be read or are invalid.
+            NotFound, PermissionDenied: the settings are missing or may not be read.
+            ProviderError: the cloud did not answer and no copy exists.
         """
         try:
             return self.read()
@@ -109,23 +111,24 @@ class PoolsSource(Generic[Settings]):
         except ProviderError as error:
             if not self._copy.exists():
                 raise
-            _log.warning("%s; the pools are those of the last start", error)
+            _log.warning("%s; using the pools that were last in force", error)
             return self._parse(self._copy.read_text(), self.source)
 
-    def _keep(self, text: str) -> None:
+    def _save(self, text: str) -> None:
         if self._copy.exists() and self._copy.read_text() == text:
             return
         self._copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial = self._copy.with_suffix(".partial")
-        with open(partial, "w", opener=_private) as file:
+        with open(partial, "w", opener=_open_private) as file:
             file.write(text)
         partial.rename(self._copy)
 
 
 class FollowingProvider(Provider, Generic[Settings]):
-    """A provider by the settings of `source`, and another one when these have changed.
+    """Provider that is replaced when the settings of `source` change.
 
-    `connect` makes one; `visible_seconds` is how long the cloud's lists may lag.
+    `connect` makes a provider from settings. `visible_seconds` is the maximum lag of the cloud's
+    lists.
     """
 
     def __init__(
@@ -142,88 +145,88 @@ class FollowingProvider(Provider, Generic[Settings]):
         before = source.recall()
         self._settings = source.read_or_recall()
         if before is not None and before.zones - self._settings.zones:
-            _require_nothing_left(connect(before), self._settings)
+            _require_no_stranded_instance(connect(before), self._settings)
         self._provider = connect(self._settings)
         source.accept()
-        self._looked_seconds = clock.now()
+        self._read_seconds = clock.now()
         self._launched_seconds = float("-inf")
-        self._launching = 0
+        self._launches_under_way = 0
         self._lock = threading.Lock()
         self._next: Settings | None = None
-        self._trouble: str | None = None
+        self._settings_error: str | None = None
 
     @property
     def identity(self) -> IdentityVerifier:
-        """What checks the proofs of instances, by the settings of the moment."""
-        return _PresentVerifier(lambda: self._provider.identity)
+        """Verifier of identity proofs by the current settings."""
+        return _CurrentVerifier(lambda: self._provider.identity)
 
     def offers(self) -> Sequence[Offer]:
-        """Those of the settings of now, which are looked at every minute."""
-        self._look()
+        """Return the offers by the current settings, which are read again every minute."""
+        self._follow()
         return self._provider.offers()
 
     def limits(self) -> Sequence[Limit]:
-        """Those of the settings and the account."""
+        """Return the limits of the settings and the cloud's quotas."""
         return self._provider.limits()
 
     def launch(self, request: LaunchRequest) -> CloudInstance:
-        """As `Provider.launch`."""
+        """Launch one instance; see `Provider.launch`."""
         with self._launch_under_way() as provider:
             return provider.launch(request)
 
     def terminate(self, instance_ids: Sequence[str]) -> None:
-        """As `Provider.terminate`."""
+        """Request the end of instances; see `Provider.terminate`."""
         self._provider.terminate(instance_ids)
 
     def instances(self) -> Sequence[CloudInstance]:
-        """As `Provider.instances`."""
+        """Return this deployment's instances; see `Provider.instances`."""
         return self._provider.instances()
 
     def interruptions(self) -> Sequence[Interruption]:
-        """As `Provider.interruptions`."""
+        """Return reclaim notices; see `Provider.interruptions`."""
         return self._provider.interruptions()
 
     def condition(self) -> Condition:
-        """That of the cloud, and whether the settings can be read."""
-        found = self._provider.condition()
-        if self._trouble is None:
-            return found
-        return replace(found, troubles=(*found.troubles, self._trouble))
+        """Return the cloud's status, with an error if the settings can't be read or applied."""
+        condition = self._provider.condition()
+        if self._settings_error is None:
+            return condition
+        return replace(condition, troubles=(*condition.troubles, self._settings_error))
 
-    def _look(self) -> None:
+    def _follow(self) -> None:
         now_seconds = self._clock.now()
-        if now_seconds - self._looked_seconds >= LOOK_SECONDS:
-            self._looked_seconds = now_seconds
-            self._read()
+        if now_seconds - self._read_seconds >= LOOK_SECONDS:
+            self._read_seconds = now_seconds
+            self._read_settings()
         if self._next is not None:
-            self._change_over(self._next)
+            self._replace_provider(self._next)
 
-    def _read(self) -> None:
+    def _read_settings(self) -> None:
         try:
-            found = self._source.read()
+            settings = self._source.read()
         except CastorError as error:
-            if self._trouble is None:
-                _log.warning("the pools stay as they are: %s", error)
-            self._trouble = f"the pools stay as they are: {error}"
+            if self._settings_error is None:
+                _log.warning("the pools stay unchanged: %s", error)
+            self._settings_error = f"the pools stay unchanged: {error}"
             return
-        self._trouble = None
-        self._next = None if found == self._settings else found
+        self._settings_error = None
+        self._next = None if settings == self._settings else settings
 
-    def _change_over(self, settings: Settings) -> None:
+    def _replace_provider(self, settings: Settings) -> None:
         with self._lock:
             quiet_seconds = self._clock.now() - self._launched_seconds
-            if self._launching or quiet_seconds < self._visible_seconds:
+            if self._launches_under_way or quiet_seconds < self._visible_seconds:
                 return
             try:
                 if self._settings.zones - settings.zones:
-                    _require_nothing_left(self._provider, settings)
+                    _require_no_stranded_instance(self._provider, settings)
                 self._provider = self._connect(settings)
             except SpecError as error:
                 self._next = None
-                self._trouble = f"the pools stay as they are: {error}"
+                self._settings_error = f"the pools stay unchanged: {error}"
                 return
             except ProviderError as error:
-                self._trouble = f"the pools stay as they are for now: {error}"
+                self._settings_error = f"the pools stay unchanged for now: {error}"
                 return
             self._settings, self._next = settings, None
             self._source.accept()
@@ -234,54 +237,56 @@ class FollowingProvider(Provider, Generic[Settings]):
     @contextmanager
     def _launch_under_way(self) -> Iterator[Provider]:
         with self._lock:
-            self._launching += 1
+            self._launches_under_way += 1
             provider = self._provider
         try:
             yield provider
         finally:
             with self._lock:
-                self._launching -= 1
+                self._launches_under_way -= 1
                 self._launched_seconds = self._clock.now()
 
 
-class _PresentVerifier(IdentityVerifier):
-    def __init__(self, present: Callable[[], IdentityVerifier | None]) -> None:
-        self._present = present
+class _CurrentVerifier(IdentityVerifier):
+    def __init__(self, current: Callable[[], IdentityVerifier | None]) -> None:
+        self._current = current
 
     def verify(self, proof: str) -> InstanceIdentity:
-        verifier = self._present()
+        verifier = self._current()
         if verifier is None:
-            raise NotAllowed("this cloud signs no proofs")
+            raise NotAllowed("this cloud signs no identity proofs")
         return verifier.verify(proof)
 
 
-def _require_nothing_left(provider: Provider, settings: HasPools) -> None:
-    """Check that no instance runs in a zone that the new settings do not name.
+def _require_no_stranded_instance(provider: Provider, settings: HasPools) -> None:
+    """Check that no instance runs in a zone that the new settings leave out.
 
-    Nobody would list or end the instance there any more.
+    The new provider could neither list nor end such an instance.
 
     Raises:
-        SpecError: one does; the error names the zones and the instances.
-        ProviderError: it is not known what runs.
+        SpecError: an instance does; the error names the zones and the instances.
+        ProviderError: the instances can't be listed.
     """
-    left: dict[str, list[str]] = {}
+    stranded: dict[str, list[str]] = {}
     for instance in provider.instances():
         zone = _zone_of(instance)
         if instance.state is not CloudState.TERMINATED and zone and zone not in settings.zones:
-            left.setdefault(zone, []).append(instance.id)
-    if left:
-        words = "; ".join(f"{', '.join(sorted(left[zone]))} in {zone}" for zone in sorted(left))
+            stranded.setdefault(zone, []).append(instance.id)
+    if stranded:
+        listing = "; ".join(
+            f"{', '.join(sorted(stranded[zone]))} in {zone}" for zone in sorted(stranded)
+        )
         raise SpecError(
-            f"zones leave the settings while instances run there ({words}): end them first, or "
-            "name the zones again in Terraform"
+            f"the settings drop zones in which instances run ({listing}): end the instances "
+            "first, or restore the zones in Terraform"
         )
 
 
 def _zone_of(instance: CloudInstance) -> str:
-    """Return the zone in the id of an instance's offer; empty where there is none."""
+    """Return the zone in the id of an instance's offer; empty if the id has none."""
     parts = instance.offer.split("/")
     return parts[2] if len(parts) == 4 else ""
 
 
-def _private(path: str, flags: int) -> int:
+def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)

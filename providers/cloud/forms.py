@@ -1,4 +1,4 @@
-"""What pools' documents of all clouds have in common: they say which `schema` they are in."""
+"""Shared fields and checks of all clouds' pool documents, including their `schema` version."""
 
 from __future__ import annotations
 
@@ -16,70 +16,73 @@ SCHEMA: Final = 1
 
 
 class PlacedPool(Protocol):
-    """One pool of the settings, and where its instances may be."""
+    """Pool of the settings, with its region and zones."""
 
     @property
     def region(self) -> str:
-        """Its region."""
+        """Region of the pool."""
         ...
 
     @property
     def zones(self) -> tuple[str, ...] | None:
-        """The zones that it names, if it does."""
+        """Zones that the pool names; None if it names none."""
         ...
 
 
 def require_ground(
     pools: Mapping[str, PlacedPool], zones: Mapping[str, Collection[str]], lack: str
 ) -> None:
-    """Pools may only be where regions have `zones`; `lack` says of a zone that it is not there.
+    """Check that pools are only in regions and zones of `zones`, which maps a region to its zones.
+
+    `lack` is the message for an unknown zone, with the field `{region}`.
 
     Raises:
-        ValueError: one is elsewhere; the error names its key and what there is.
+        ValueError: a pool is elsewhere; the error names its key and the known choices.
     """
     for name, pool in pools.items():
-        there = zones.get(pool.region)
-        if there is None:
+        region_zones = zones.get(pool.region)
+        if region_zones is None:
             known = ", ".join(zones)
             raise ValueError(f"pools.{name}.region: {pool.region} is not in regions: {known}")
         for zone in pool.zones or ():
-            if zone not in there:
-                lacks, known = lack.format(region=pool.region), ", ".join(there)
-                raise ValueError(f"pools.{name}.zones: {zone} {lacks}; there are {known}")
+            if zone not in region_zones:
+                reason, known = lack.format(region=pool.region), ", ".join(region_zones)
+                raise ValueError(f"pools.{name}.zones: {zone} {reason}; there are {known}")
 
 
 def matching(pattern: str, example: str) -> AfterValidator:
-    """A text of that pattern; one of another is answered with the example."""
+    """Return a validator that accepts texts of `pattern`; its error shows `example`."""
 
     def check(value: str) -> str:
         if re.fullmatch(pattern, value) is None:
-            raise ValueError(f'"{value}" is none: write it like {example}')
+            raise ValueError(f'"{value}" is not valid: write it like {example}')
         return value
 
     return AfterValidator(check)
 
 
-def _schema(value: int) -> int:
+def _check_schema(value: int) -> int:
     if value != SCHEMA:
         raise ValueError(
-            f"this Castor reads schema {SCHEMA}, not {value}: use its release's Terraform module"
+            f"this Castor reads schema {SCHEMA}, not {value}: use the Terraform module of the "
+            "same release"
         )
     return value
 
 
 def bought(*sold: Purchase) -> AfterValidator:
-    """One of the terms on which a cloud sells."""
+    """Return a validator that accepts the kinds of purchase in `sold`."""
 
     def check(value: Purchase) -> Purchase:
         if value not in sold:
-            known = " or ".join(one.value for one in sold)
-            raise ValueError(f"{value.value} is nothing to buy here: write {known}")
+            known = " or ".join(purchase.value for purchase in sold)
+            raise ValueError(f"{value.value} is not sold here: write {known}")
         return value
 
     return AfterValidator(check)
 
 
-def _money_or_nothing(value: object) -> Decimal:
+def _parse_money_or_zero(value: object) -> Decimal:
     text = str(value).strip()
     if re.fullmatch(r"0+(\.0+)?", text):
         return Decimal(0)
@@ -87,13 +90,13 @@ def _money_or_nothing(value: object) -> Decimal:
         return parse_money(text)
     except ValueError:
         raise ValueError(
-            f'"{text}" is no amount: write it like 0.03, or 0 if an instance is billed alone'
+            f'"{text}" is not an amount: write it like 0.03, or 0 without extra charges'
         ) from None
 
 
-Schema = Annotated[int, AfterValidator(_schema)]
+Schema = Annotated[int, AfterValidator(_check_schema)]
 Bought = Annotated[Purchase, bought(Purchase.ON_DEMAND, Purchase.SPOT)]
 Money = Annotated[Decimal, BeforeValidator(lambda value: parse_money(str(value)))]
-MoneyOrNothing = Annotated[Decimal, BeforeValidator(_money_or_nothing)]
+MoneyOrNothing = Annotated[Decimal, BeforeValidator(_parse_money_or_zero)]
 Name = Annotated[str, matching(r"[a-z0-9][a-z0-9-]{0,62}", "gpu-large")]
 Url = Annotated[str, matching(r"https?://\S+", "https://host/path")]

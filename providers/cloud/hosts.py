@@ -1,4 +1,4 @@
-"""Where a host is, as far as its name says it."""
+"""Checks of a host's name: loopback or unspecified address."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 
 def is_here(host: str) -> bool:
-    """Whether it can only be this machine."""
+    """Return whether a host is `localhost` or a loopback address."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:  # a name
@@ -15,7 +15,7 @@ def is_here(host: str) -> bool:
 
 
 def is_any(host: str) -> bool:
-    """Whether it stands for all addresses of a machine, and is none itself."""
+    """Return whether a host is the unspecified address, which stands for all addresses."""
     try:
         return ip_address(host).is_unspecified
     except ValueError:  # a name
@@ -23,5 +23,5 @@ def is_any(host: str) -> bool:
 
 
 def is_url_here(url: str | None) -> bool:
-    """Whether what is at a URL is on this machine; no URL is elsewhere."""
+    """Return whether a URL's host is a loopback host; False for no URL."""
     return url is not None and is_here(urlsplit(url).hostname or "")

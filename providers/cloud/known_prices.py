@@ -14,36 +14,36 @@ _log = logging.getLogger(__name__)
 
 
 class KnownPrices:
-    """The most that an hour of each offer could cost when it was last sold. Thread-safe.
+    """Maximum hourly price of each offer when last sold. Thread-safe.
 
-    Without a `path` nothing outlives the process.
+    Without a `path` the prices are lost when the process ends.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._usd_per_hour = {} if path is None else _read(path)
+        self._usd_per_hour = {} if path is None else _read_prices(path)
 
     def learn(self, usd_per_hour: Mapping[str, Decimal]) -> None:
-        """Keep these prices, by offer; those of other offers stay.
+        """Record prices in $/h by offer. Prices of other offers stay.
 
         Raises:
-            OSError: they can't be written.
+            OSError: the file can't be written.
         """
         with self._lock:
             known = {**self._usd_per_hour, **usd_per_hour}
             if known != self._usd_per_hour and self._path is not None:
-                _write(self._path, known)
+                _write_prices(self._path, known)
             self._usd_per_hour = known
 
     def of(self, offer: str) -> Decimal | None:
-        """Return the last known price of an offer in $/h; None if there never was one."""
+        """Return the last known price of an offer in $/h; None if no price was recorded."""
         with self._lock:
             return self._usd_per_hour.get(offer)
 
 
-def _read(path: Path) -> dict[str, Decimal]:
-    """Return the prices of a file; none where it can't be read, which only makes caps tighter."""
+def _read_prices(path: Path) -> dict[str, Decimal]:
+    """Return the prices in a file; empty if unreadable, which only makes caps stricter."""
     try:
         known = json.loads(path.read_text())
         prices = {str(offer): Decimal(price) for offer, price in known.items()}
@@ -55,7 +55,7 @@ def _read(path: Path) -> dict[str, Decimal]:
     return {offer: price for offer, price in prices.items() if price.is_finite() and price >= 0}
 
 
-def _write(path: Path, prices: Mapping[str, Decimal]) -> None:
+def _write_prices(path: Path, prices: Mapping[str, Decimal]) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
     with partial.open("w") as file:

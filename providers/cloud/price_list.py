@@ -1,4 +1,4 @@
-"""The owner's own price list, where the settings of a cloud name one."""
+"""Owner's own price list, if the settings of a cloud name one."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from autoscaler.spec.form_file import read_text
 
 
 def read_price_table(prices_from: str | None) -> PriceTable | None:
-    """The list in that file; None where none is named.
+    """Return the price list in a file; None if no file is named.
 
     Raises:
-        SpecError: it can't be read.
+        SpecError: the file can't be read or is invalid.
     """
     if prices_from is None:
         return None

@@ -1,6 +1,6 @@
-"""What providers of clouds do alike: sell within caps, and launch once for each token.
+"""Shared base of cloud providers: sales within caps, and one launch for each token.
 
-What only one cloud has, its prices, its calls and its words for them, its own provider adds.
+Each cloud's own provider adds its prices and calls.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ _LAUNCHES: Final = "launches"
 
 Pool = TypeVar("Pool", bound=PoolBounds)
 Answer = Sequence[CloudInstance] | ProviderError
-"""All instances of ours that a scope lists, or why it does not."""
+"""Every instance of this deployment in a scope, or the error of the list call."""
 
 
 class CloudSettings(Bounds[AnyPool], Protocol[AnyPool]):
-    """The settings of one cloud, as far as they bound what is bought, and how fast."""
+    """Settings of one cloud that bound what is bought, and how fast."""
 
     @property
     def launches_per_minute(self) -> int:
-        """So many at most."""
+        """Maximum number of launches per minute."""
         ...
 
 
 class CloudProvider(Provider, Generic[Pool]):
-    """Sells the instances of `settings` to the deployment whose controller is `controller`.
+    """Provider of the instances of `settings` for the deployment of `controller`.
 
-    `name` is what its bound of all pools goes by, and `whole` what errors call all of its regions.
-    `prices` keeps the last known price of each offer; None keeps them in memory.
-    Safe to share between threads, if what it is completed by is.
+    `name` names the cap over all pools. `whole` names all regions together in errors. `prices`
+    keeps the last known price of each offer; None keeps the prices in memory. `visible_seconds` is
+    the maximum lag of the cloud's lists. Thread-safe if the subclass is.
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class CloudProvider(Provider, Generic[Pool]):
         known = KnownPrices() if prices is None else prices
         self._caps = Caps(name, settings, self._register, visible_seconds, clock, known)
         self._sales: Mapping[str, Sale[Pool]] = {}
-        self._silent: Mapping[str, str] = {}
-        self._knows_own = False
+        self._stale_scopes: Mapping[str, str] = {}
+        self._was_ever_listed = False
 
     def offers(self) -> Sequence[Offer]:
-        """Every type, zone and purchase of every pool that has a price.
+        """Return an offer for every type, zone and purchase of every pool that has a price.
 
         Raises:
-            ProviderError: types or prices can't be had; what was offered before may still be.
+            ProviderError: types or prices are unavailable; earlier offers may still be valid.
         """
         sold = self._sold()
         self._sales = {sale.offer.id: sale for sale in sold}
@@ -84,29 +84,29 @@ class CloudProvider(Provider, Generic[Pool]):
         return [sale.offer for sale in sold]
 
     def limits(self) -> Sequence[Limit]:
-        """The bounds of the settings, and the cloud's quotas."""
+        """Return the caps of the settings and the cloud's quotas."""
         quotas = self._quotas(list(self._known_sales().values()))
         return [*self._caps.limits(self._sales), *quotas]
 
     def launch(self, request: LaunchRequest) -> CloudInstance:
-        """Launch one instance, or return the one of this token, which may have ended.
+        """Launch one instance, or return the instance of this token, which may have ended.
 
         Raises:
-            PermissionDenied: the tags name another deployment, or the cloud does not allow it.
-            NotFound: there is no such offer, or not what the settings name.
-            InsufficientCapacity: the cloud has none of it now.
-            QuotaExceeded: a bound of the settings or a quota leaves no room.
-            Throttled: too many launches or calls; the same call again.
+            PermissionDenied: the tags name another deployment, or the cloud denies the launch.
+            NotFound: no such offer exists, or the cloud lacks something that the settings name.
+            InsufficientCapacity: the cloud has no capacity for the offer now.
+            QuotaExceeded: a cap of the settings or a quota leaves no room.
+            Throttled: too many launches or calls; repeat the same call.
             UnknownRefusal: nothing was launched, for a reason without a rule.
-            Unavailable: not known what came of it; the same call again finds out.
+            Unavailable: the outcome is unknown; repeat the same call to learn it.
         """
         if request.tags.get(CONTROLLER_TAG) != self._controller:
             raise PermissionDenied(f"tags: {CONTROLLER_TAG} must be {self._controller}")
         sale = self._known_sales().get(request.offer)
         if sale is None:
-            reason = self._left_out.get(request.offer, "no pool of the settings has it")
+            reason = self._left_out.get(request.offer, "no pool of the settings contains it")
             raise NotFound(f"offer {request.offer}: {reason}")
-        self._know_own()
+        self._ensure_listed()
         known = self._register.of_token(request.token)
         if known is not None:
             return known.instance
@@ -124,20 +124,20 @@ class CloudProvider(Provider, Generic[Pool]):
         return launched
 
     def terminate(self, instance_ids: Sequence[str]) -> None:
-        """End those of them that this deployment owns. Those that are gone count as done.
+        """Request the end of this deployment's instances. Ended instances count as done.
 
         Raises:
-            PermissionDenied, Throttled, Unavailable: some may not have been told.
+            PermissionDenied, Throttled, Unavailable: some requests may not have been accepted.
         """
         self._end(instance_ids)
 
     def instances(self) -> Sequence[CloudInstance]:
-        """What this deployment owns: ended ones for two hours, new ones from their launch on.
+        """Return this deployment's instances: new ones at once, ended ones for two hours.
 
-        Those of a scope that does not answer are as they were last seen, and `condition` says so.
+        Instances of a scope that does not answer are as last seen; `condition` says so.
 
         Raises:
-            ProviderError: no scope answers, or one has not answered yet.
+            ProviderError: no scope answers, or a scope has never answered.
         """
         self._list()
         return [owned.instance for owned in self._register.all()]
@@ -145,62 +145,62 @@ class CloudProvider(Provider, Generic[Pool]):
     @property
     @abstractmethod
     def _left_out(self) -> Mapping[str, str]:
-        """Why offers can't be bought, by offer."""
+        """Reasons why offers can't be bought, by offer id."""
 
     @abstractmethod
     def _sold(self) -> Sequence[Sale[Pool]]:
-        """What is sold now."""
+        """Return the offers that are sold now."""
 
     @abstractmethod
     def _quotas(self, sales: Sequence[Sale[Pool]]) -> Sequence[Limit]:
-        """What the cloud allows of these."""
+        """Return the cloud's quotas that bound these sales."""
 
     @abstractmethod
     def _send(self, request: LaunchRequest, sale: Sale[Pool]) -> CloudInstance:
-        """Launch it, and have it in the register."""
+        """Launch the instance and add it to the register."""
 
     @abstractmethod
     def _end(self, instance_ids: Sequence[str]) -> None:
-        """End those of them that are ours."""
+        """Request the end of those instances that this deployment owns."""
 
     @abstractmethod
     def _ask(self) -> Mapping[str, Answer]:
-        """Ask for what there is in each scope where something of ours may be.
+        """Return the list of each scope that may hold instances of this deployment.
 
         Raises:
-            ProviderError: it can't be asked of any.
+            ProviderError: no scope can be listed.
         """
 
     @property
     def _silences(self) -> list[str]:
-        """Of which scopes it is not known what there is now, a line each."""
-        silent = self._silent.items()
-        return [f"instances of {scope} are as last seen: {why}" for scope, why in silent]
+        """Scopes whose current instances are unknown, as one message each."""
+        stale = self._stale_scopes.items()
+        return [f"instances of {scope} are as last seen: {reason}" for scope, reason in stale]
 
     def _list(self) -> None:
-        """Bring the register up to date. What a silent scope has neither ends nor makes room."""
+        """Update the register. A scope that does not answer keeps its instances."""
         asked_seconds = self._clock.now()
         answers = self._ask()
         now_seconds = self._clock.now()
-        silent: dict[str, ProviderError] = {}
+        errors: dict[str, ProviderError] = {}
         for scope, answer in answers.items():
             if isinstance(answer, ProviderError):
-                silent[scope] = answer
+                errors[scope] = answer
             else:
                 self._register.take_in(scope, answer, asked_seconds, now_seconds)
-        is_all_silent = len(silent) == len(answers)
-        for scope, error in silent.items():
-            if is_all_silent or not self._was_listed(scope):
-                self._silent = {}
+        no_scope_answers = len(errors) == len(answers)
+        for scope, error in errors.items():
+            if no_scope_answers or not self._was_listed(scope):
+                self._stale_scopes = {}
                 raise error
-        self._tell(silent)
-        self._knows_own = True
+        self._note_silent_scopes(errors)
+        self._was_ever_listed = True
 
-    def _tell(self, silent: Mapping[str, ProviderError]) -> None:
+    def _note_silent_scopes(self, silent: Mapping[str, ProviderError]) -> None:
         for scope, error in silent.items():
-            if scope not in self._silent:
+            if scope not in self._stale_scopes:
                 _log.warning("%s is not listed: %s", scope, error)
-        self._silent = {scope: str(error) for scope, error in silent.items()}
+        self._stale_scopes = {scope: str(error) for scope, error in silent.items()}
 
     def _was_listed(self, scope: str) -> bool:
         return self._register.asked_seconds(scope) > -math.inf
@@ -210,7 +210,7 @@ class CloudProvider(Provider, Generic[Pool]):
             self.offers()
         return self._sales
 
-    def _know_own(self) -> None:
-        """Nothing is bought or concluded before the cloud was asked what is there."""
-        if not self._knows_own:
+    def _ensure_listed(self) -> None:
+        """List the instances once before the first launch, so that no token launches twice."""
+        if not self._was_ever_listed:
             self._list()

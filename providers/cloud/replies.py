@@ -1,4 +1,4 @@
-"""Replies of clouds: one that can't be read is no answer."""
+"""Errors for clouds' replies that can't be read."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from autoscaler.domain.errors import Unavailable
 
 @contextmanager
 def readable(what: str) -> Iterator[None]:
-    """Reading `what` inside; whatever is missing or wrong in it makes it no answer.
+    """Turn an error while reading the reply `what` into `Unavailable`.
 
     Raises:
-        Unavailable: it can't be read.
+        Unavailable: the reply can't be read: a field is missing or has a wrong value.
     """
     try:
         yield

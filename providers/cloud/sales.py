@@ -1,4 +1,4 @@
-"""What one offer needs to be bought, and the bounds within which it may be."""
+"""Data that a launch needs of one offer, and the caps that bound it."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from autoscaler.domain.offer import Offer
 
 
 class PoolBounds(Protocol):
-    """One pool of the settings, of whichever cloud."""
+    """Pool of the settings of any cloud."""
 
     @property
     def region(self) -> str:
-        """Where its instances are."""
+        """Region of the pool's instances."""
         ...
 
     @property
     def max_instances(self) -> int:
-        """So many at once."""
+        """Maximum number of instances at a time."""
         ...
 
     @property
     def max_usd_per_hour(self) -> Decimal:
-        """So dear together."""
+        """Maximum cost of the pool's instances together, in US dollars per hour."""
         ...
 
 
@@ -33,24 +33,24 @@ AnyPool = TypeVar("AnyPool", bound=PoolBounds, covariant=True)
 
 
 class Bounds(Protocol[AnyPool]):
-    """The settings of one cloud, as far as they bound what is bought."""
+    """Settings of one cloud that bound what is bought."""
 
     @property
     def pools(self) -> Mapping[str, AnyPool]:
-        """The pools by name."""
+        """Pools by name."""
         ...
 
     @property
     def max_usd_per_hour(self) -> Decimal:
-        """The bound of all pools together."""
+        """Maximum cost of all pools together, in US dollars per hour."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Sale(Generic[AnyPool]):
-    """An offer, the pool that it is bought for, and the most that an hour can cost, all told.
+    """Offer with its pool and its maximum hourly price, including all extra charges.
 
-    `scope` is the part of the cloud whose list shows what was bought, such as a region.
+    `scope` is the part of the cloud whose list shows the instance, such as a region.
     """
 
     offer: Offer
@@ -62,4 +62,4 @@ class Sale(Generic[AnyPool]):
 
 AnySale = Sale[PoolBounds]
 Sales = Mapping[str, AnySale]
-"""By the id of the offer."""
+"""Sales by offer id."""

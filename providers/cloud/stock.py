@@ -1,4 +1,4 @@
-"""What is sold of a cloud's pools at the prices of now, and why the rest is not."""
+"""Offers of a cloud's pools at current prices, and reasons for the ones left out."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from providers.cloud.sales import PoolBounds, Sale
 
 _log = logging.getLogger(__name__)
 
-# Clouds do not tell; what is seen takes its place.
-_USUAL_RECLAIMS_PER_HOUR: Final = 0.2
-_BOUGHT: Final = frozenset(one.value for one in Purchase) - {Purchase.RESERVED.value}
+# Prior, since clouds publish no rate; observed reclaims replace it.
+_PRIOR_RECLAIMS_PER_HOUR: Final = 0.2
+_POOL_PURCHASES: Final = frozenset(kind.value for kind in Purchase) - {Purchase.RESERVED.value}
 
 
 class PoolTerms(PoolBounds, Protocol):
-    """One pool of the settings, and how its instances are bought."""
+    """Pool of the settings, with the terms of purchase."""
 
     @property
     def purchases(self) -> Sequence[Purchase]:
-        """The terms on which they are."""
+        """Kinds of purchase that the pool allows."""
         ...
 
     @property
@@ -38,36 +38,36 @@ class PoolTerms(PoolBounds, Protocol):
 
     @property
     def extras_usd_per_hour(self) -> Decimal:
-        """What is billed beside each."""
+        """Extra charges for each instance in US dollars per hour."""
         ...
 
 
 class Kind(Protocol):
-    """A type as its cloud tells of it."""
+    """Instance type as described by its cloud."""
 
     @property
     def name(self) -> str:
-        """As the catalogue names it."""
+        """Name of the type in the catalogue."""
         ...
 
     @property
     def devices(self) -> int:
-        """How many it has."""
+        """Number of devices."""
         ...
 
     @property
     def device_kind(self) -> str:
-        """Of which kind they are."""
+        """Kind of device."""
         ...
 
     @property
     def network_bytes_per_second(self) -> float:
-        """What one can send to others."""
+        """Bytes per second that an instance can send to other instances."""
         ...
 
     @property
     def zones(self) -> frozenset[str]:
-        """Where it is to be had."""
+        """Zones that offer the type."""
         ...
 
 
@@ -78,7 +78,7 @@ AnyPrice = Price | RefusedPrice
 
 @dataclass(frozen=True, slots=True)
 class Ware(Generic[Pool]):
-    """What a pool would buy: a type, in a zone, on one kind of purchase."""
+    """Item that a pool may buy: a type in a zone on one kind of purchase."""
 
     pool_name: str
     pool: Pool
@@ -88,24 +88,27 @@ class Ware(Generic[Pool]):
 
     @property
     def id(self) -> str:
-        """That of its offer."""
+        """Id of the offer."""
         return f"{self.pool_name}/{self.type}/{self.zone}/{self.purchase.value}"
 
 
 def is_ware(offer_id: str, region: str) -> bool:
-    """Whether an offer's id is that of a `Ware` of the cloud whose regions match `region`.
+    """Return whether an offer's id is that of a `Ware` of the cloud whose regions match `region`.
 
-    Zones are called by their regions, and no two clouds call these alike.
+    Zone names start with their region's name, and region names differ between clouds.
     """
     parts = offer_id.split("/")
-    return len(parts) == 4 and parts[3] in _BOUGHT and re.match(region, parts[2]) is not None
+    return (
+        len(parts) == 4 and parts[3] in _POOL_PURCHASES and re.match(region, parts[2]) is not None
+    )
 
 
 class Stock(Generic[Pool]):
-    """The wares of `pools`. `left_out` says why some can't be bought, by offer.
+    """Items that `pools` may buy.
 
-    `provider` is the name that offers go by; `types` and `zones` are those of a pool, and `scope`
-    is where a ware is listed once it is bought.
+    `left_out` maps an offer id to the reason why it can't be bought. `provider` is the provider's
+    name in offers. `types` and `zones` return those of a pool. `scope` returns the scope whose
+    list shows an item once it is bought.
     """
 
     def __init__(
@@ -132,26 +135,29 @@ class Stock(Generic[Pool]):
         kinds: Mapping[str, SomeKind],
         prices: Callable[[Ware[Pool], SomeKind], tuple[AnyPrice, AnyPrice]],
     ) -> list[Sale[Pool]]:
-        """What is sold now of the types that there are, by their names.
+        """Return a sale for each item that can be bought now, and update `left_out`.
 
-        `prices` has what a ware costs, and what it would on demand.
+        `kinds` maps a type's name to the type. `prices` returns an item's price and its on-demand
+        price.
         """
         sales: list[Sale[Pool]] = []
         left_out = {}
         for ware in self._wares:
             kind = kinds.get(ware.type)
             if kind is None or ware.zone not in kind.zones:
-                left_out[ware.id] = f"{ware.type} is not to be had in {ware.zone}"
+                left_out[ware.id] = f"{ware.type} is not available in {ware.zone}"
                 continue
             price, on_demand = prices(ware, kind)
             if isinstance(price, RefusedPrice):
                 left_out[ware.id] = price.reason
                 continue
-            most_usd = _most_usd(ware.purchase, price, on_demand) + ware.pool.extras_usd_per_hour
+            most_usd = (
+                _max_usd_per_hour(ware.purchase, price, on_demand) + ware.pool.extras_usd_per_hour
+            )
             offer = self._offer(ware, kind, price)
             scope = self._scope(ware)
             sales.append(Sale(offer, ware.pool_name, ware.pool, most_usd, scope))
-        self._tell(left_out)
+        self._update_left_out(left_out)
         return sales
 
     def _offer(self, ware: Ware[Pool], kind: Kind, price: Price) -> Offer:
@@ -168,7 +174,7 @@ class Stock(Generic[Pool]):
             usd_per_hour=price.usd_per_hour + ware.pool.extras_usd_per_hour,
             boot_seconds=ware.pool.boot,
             network_bytes_per_second=kind.network_bytes_per_second,
-            reclaims_per_hour=_USUAL_RECLAIMS_PER_HOUR if is_spot else 0.0,
+            reclaims_per_hour=_PRIOR_RECLAIMS_PER_HOUR if is_spot else 0.0,
             minimum_billed_seconds=MINIMUM_BILLED_SECONDS,
             fill_seconds=queues.USUAL_SECONDS if has_queue else 0.0,
             extras_usd_per_hour=ware.pool.extras_usd_per_hour,
@@ -177,14 +183,14 @@ class Stock(Generic[Pool]):
             priced_seconds=price.as_of_seconds,
         )
 
-    def _tell(self, left_out: Mapping[str, str]) -> None:
+    def _update_left_out(self, left_out: Mapping[str, str]) -> None:
         for offer_id in sorted(left_out.keys() - self.left_out.keys()):
             _log.warning("%s is not offered: %s", offer_id, left_out[offer_id])
         self.left_out = left_out
 
 
-def _most_usd(purchase: Purchase, price: Price, on_demand: AnyPrice) -> Decimal:
-    """Without a bid spot may come to cost what on-demand does, and never more."""
+def _max_usd_per_hour(purchase: Purchase, price: Price, on_demand: AnyPrice) -> Decimal:
+    """Return the maximum hourly price. Spot without a bid costs at most the on-demand price."""
     if purchase is Purchase.SPOT and isinstance(on_demand, Price):
         return max(price.usd_per_hour, on_demand.usd_per_hour)
     return price.usd_per_hour

@@ -1,4 +1,4 @@
-"""What storages of clouds have in common: where files lie, and grants that are given again."""
+"""Shared base of clouds' job storages: locations of files, and cached grants."""
 
 from __future__ import annotations
 
@@ -18,23 +18,22 @@ from providers.storage import JobStorage
 
 GRANT_SECONDS: Final = 3600
 OWN_SECONDS: Final = 60.0
-"""For so long the controller's own access is not asked for again."""
-# A grant is given again, to the next instance of its job, while so much of its time is left.
-_LEAST_LEFT: Final = 0.75
-_PATIENCE_SECONDS: Final = 10.0
-# The names of a place that policies are made from; ".." would lead elsewhere.
-_PLAIN: Final = re.compile(r"(?!\.+$)[A-Za-z0-9._=-]+")
+"""Seconds for which the controller's own access is cached."""
+# A grant is reused for the job's next instance while this fraction of its time is left.
+_MIN_FRACTION_LEFT: Final = 0.75
+_TIMEOUT_SECONDS: Final = 10.0
+# Parts of a location that policies contain; ".." would leave the location.
+_PLAIN_NAME: Final = re.compile(r"(?!\.+$)[A-Za-z0-9._=-]+")
 _OWNER: Final = re.compile(r"(?!\.+$)[A-Za-z0-9.-]+")
 
 
 class CloudJobStorage(JobStorage):
-    """Jobs' files under `place`, and bundles beside it. Safe to share between threads.
+    """Storage of jobs' files under `place`, and of bundles beside it. Thread-safe.
 
-    What a cloud does its own way are `_own` and `_made`; `_own` must be ready before this
-    constructor is called.
+    Each cloud implements `_own` and `_made`. `_own` must work before this constructor is called.
 
     Raises:
-        ProviderError: `_own` did.
+        ProviderError: raised by `_own`.
         NotFound: obstore is not installed.
     """
 
@@ -43,64 +42,68 @@ class CloudJobStorage(JobStorage):
         self._network = network
         self._grants: dict[tuple[str, str | None], StorageGrant] = {}
         self._lock = threading.Lock()
-        self._jobs = Objects(place, self._own, _PATIENCE_SECONDS)
+        self._jobs = Objects(place, self._own, _TIMEOUT_SECONDS)
         bundles = f"{place.rpartition('/')[0]}/bundles"
-        self._bundles = Objects(bundles, self._own, _PATIENCE_SECONDS)
+        self._bundles = Objects(bundles, self._own, _TIMEOUT_SECONDS)
 
     @abstractmethod
     def _own(self) -> StorageGrant:
-        """The controller's own access to all of it.
+        """Return the controller's own access to the whole storage.
 
         Raises:
-            ProviderError: it has none, or not now.
+            ProviderError: the controller has no access, or the cloud does not answer.
         """
 
     @abstractmethod
     def _made(self, place: str, bundle: str | None) -> StorageGrant:
-        """A new grant for `place`, and to read `bundle`, for `GRANT_SECONDS`.
+        """Return a new grant for `place` and to read `bundle`, valid for `GRANT_SECONDS`.
 
         Raises:
-            PermissionDenied: the controller may not give it.
-            Throttled, Unavailable: not now.
+            PermissionDenied: the controller may not grant this access.
+            Throttled, Unavailable: the cloud can't grant it now.
         """
 
     @property
     def jobs(self) -> Objects:
-        """What lies under `regions.R.jobs`, with the controller's own credentials."""
+        """Files under the location in `regions.R.jobs`, with the controller's credentials."""
         return self._jobs
 
     @property
     def bundles(self) -> Objects:
-        """What lies beside it, under `bundles`."""
+        """Files under `bundles`, beside `jobs`."""
         return self._bundles
 
     @property
     def network(self) -> str:
-        """That of the region that it is in."""
+        """Network of the storage's region."""
         return self._network
 
     def grant(self, owner: str, bundle: str | None = None) -> StorageGrant:
         """Return a grant for one owner's prefix and one bundle; see `JobStorage`."""
         if not _OWNER.fullmatch(owner):
             raise PermissionDenied(
-                f"{quoted(owner)} gets no credential: an owner is letters, digits, "
+                f"{quoted(owner)} gets no credential: an owner's name may have letters, digits, "
                 "dots and hyphens"
             )
-        known = self._known(owner, bundle)
-        if known is not None:
-            return known
+        usable = self._cached_grant(owner, bundle)
+        if usable is not None:
+            return usable
         archive = None if bundle is None else f"{self._bundles.place}/{bundle}"
-        made = self._made(self.place(owner), archive)
+        new_grant = self._made(self.place(owner), archive)
         with self._lock:
             now_seconds = self._clock.now()
-            alive = {key: each for key, each in self._grants.items() if _left(each, now_seconds)}
-            self._grants = {**alive, (owner, bundle): made}
-        return made
+            fresh = {
+                key: cached
+                for key, cached in self._grants.items()
+                if _has_time_left(cached, now_seconds)
+            }
+            self._grants = {**fresh, (owner, bundle): new_grant}
+        return new_grant
 
-    def _known(self, owner: str, bundle: str | None) -> StorageGrant | None:
+    def _cached_grant(self, owner: str, bundle: str | None) -> StorageGrant | None:
         with self._lock:
-            known = self._grants.get((owner, bundle))
-        return known if known is not None and _left(known, self._clock.now()) else None
+            cached = self._grants.get((owner, bundle))
+        return cached if cached is not None and _has_time_left(cached, self._clock.now()) else None
 
 
 class _Region(Protocol):
@@ -114,25 +117,25 @@ Region = TypeVar("Region", bound=_Region)
 def place_of_jobs(
     regions: Mapping[str, Region], account_of: Callable[[Region], str | None], key: str
 ) -> tuple[str, str, str]:
-    """In which region jobs keep their files, where, and as whom instances get leave for them.
+    """Return the region, location and account of jobs' files: the first that the settings name.
 
-    A job's files lie in one place, wherever its instances are: the first that a region has.
+    All of a job's files lie in one location, wherever its instances run.
 
     Args:
-        regions: the settings' own.
-        account_of: as whom leave is given in one of them.
-        key: what that is called in the settings.
+        regions: the regions of the settings.
+        account_of: returns the account or role that grants a region's storage access.
+        key: the name of that account in the settings.
 
     Raises:
-        SpecError: no region has one.
+        SpecError: no region has a location and an account.
     """
     for name, region in regions.items():
         account = account_of(region)
         if region.jobs is not None and account is not None:
             return name, region.jobs, account
     raise SpecError(
-        "no region says where jobs keep their files, and an instance's disk goes with it: apply "
-        f"this release's Terraform module, or add jobs and {key}",
+        "no region names a location for jobs' files, and an instance's disk is deleted with it: "
+        f"apply this release's Terraform module, or add jobs and {key}",
         f"regions.{next(iter(regions))}.jobs",
     )
 
@@ -140,14 +143,14 @@ def place_of_jobs(
 def bucket_and_name(place: str) -> tuple[str, str]:
     """Return ``castor`` and ``jobs/digits`` of ``s3://castor/jobs/digits``.
 
-    Both stand in policies, in which wildcards and quotation marks mean something.
+    Both become part of access policies, in which wildcards and quotation marks have a meaning.
 
     Raises:
-        PermissionDenied: the place holds such a character, or an empty or relative part.
+        PermissionDenied: the location has such a character, or an empty or relative part.
     """
     parts = urlsplit(place)
     bucket, name = parts.netloc, parts.path.strip("/")
-    plain = all(_PLAIN.fullmatch(part) for part in (bucket, *name.split("/")))
+    plain = all(_PLAIN_NAME.fullmatch(part) for part in (bucket, *name.split("/")))
     if not plain or "?" in place or "#" in place:
         raise PermissionDenied(
             f"{quoted(place)} gets no credential: use letters, digits, dots, hyphens, "
@@ -156,7 +159,7 @@ def bucket_and_name(place: str) -> tuple[str, str]:
     return bucket, name
 
 
-def _left(grant: StorageGrant, now_seconds: float) -> bool:
-    """Most of its time is left."""
+def _has_time_left(grant: StorageGrant, now_seconds: float) -> bool:
+    """Return whether most of a grant's time is left."""
     until_seconds = grant.expires_seconds or 0.0
-    return until_seconds - now_seconds > _LEAST_LEFT * GRANT_SECONDS
+    return until_seconds - now_seconds > _MIN_FRACTION_LEFT * GRANT_SECONDS

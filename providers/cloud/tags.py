@@ -1,4 +1,4 @@
-"""What instances are tagged with beside the tags of `autoscaler.domain.instance`."""
+"""Tags of instances, in addition to the tags of `autoscaler.domain.instance`."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ OFFER_TAG: Final = "castor:offer"
 DEPLOYMENT_TAG: Final = "castor:deployment"
 POOL_TAG: Final = "castor:pool"
 HOST_TAG: Final = "castor:controller-of"
-"""Of the controller's host, in place of `DEPLOYMENT_TAG`: what has that, it may end."""
+"""Tag of the controller's host. The controller may end instances with `DEPLOYMENT_TAG` only."""

@@ -100,7 +100,7 @@ class GcpProvider(CloudProvider[PoolForm]):
         Raises:
             ProviderError: it is not known which instances there are.
         """
-        self._know_own()
+        self._ensure_listed()
         return self._notices.interruptions()
 
     def condition(self) -> Condition:

@@ -31,4 +31,4 @@ def test_an_instance_without_the_word_it_should_have_ends(site: Site, tmp_path: 
     instance = site.launch()
     wait_until(lambda: instance.is_off, "the end of the instance")
     assert not controller.joins
-    assert "nowhere: No such file or directory: what starts the agent" in instance.console
+    assert "nowhere: No such file or directory: the start script" in instance.console

@@ -102,7 +102,7 @@ def test_who_may_not_ask_is_told_what_is_wanting(world: AwsWorld) -> None:
     world.account.faults.add(denied)
     error = error_of(lambda: told(world))
     assert isinstance(error, PermissionDenied)
-    assert "your own credentials need ce:GetCostAndUsage" in str(error)
+    assert "allow ce:GetCostAndUsage to your own credentials" in str(error)
     assert "controller" not in str(error) and "\n" not in str(error)
 
 

@@ -101,7 +101,7 @@ def test_what_differs_each_time_is_left_out() -> None:
 def test_a_region_that_is_none_is_told_with_what_is_like_it() -> None:
     error = EndpointConnectionError(endpoint_url="https://ec2.us-eas-1.amazonaws.com")
     told = provider_error(error, Call("us-eas-1", "DescribeInstances"))
-    assert "regions.us-eas-1: botocore knows no such region, did you mean us-east-1?" in str(told)
+    assert "regions.us-eas-1: botocore has no such region, did you mean us-east-1?" in str(told)
 
 
 def test_what_was_not_answered_is_not_known() -> None:

@@ -83,7 +83,7 @@ def test_it_waits_until_lists_have_what_was_launched(followed: Followed) -> None
     assert followed.kinds(LAG_SECONDS - LOOK_SECONDS) == {"g4dn.xlarge"}
     (launched,) = followed.provider.instances()
     assert launched.tags[CONTROLLER_TAG] == OURS
-    with pytest.raises(Exception, match="1 of 1 are there or on their way"):
+    with pytest.raises(Exception, match="1 of 1 instances are running or launching"):
         followed.provider.launch(followed.world.request("2", SMALL))
     followed.provider.terminate([launched.id])
     assert followed.world.account.alive() == []
@@ -96,7 +96,7 @@ def test_what_can_not_be_read_changes_nothing_and_is_told_until_it_can(
         followed.parameter.told = told
         assert followed.kinds() == {"g4dn.xlarge", "g5.xlarge"}
         (trouble,) = followed.provider.condition().troubles
-        assert trouble.startswith("the pools stay as they are: ")
+        assert trouble.startswith("the pools stay unchanged: ")
     followed.write(instance_types=["g5.xlarge"])
     assert followed.kinds() == {"g5.xlarge"}
     assert followed.provider.condition().troubles == ()
@@ -136,7 +136,7 @@ def test_documents_are_checked_by_the_settings_of_the_moment(followed: Followed)
     followed.write()
     assert followed.kinds() == {"g4dn.xlarge", "g5.xlarge"}
     (trouble,) = followed.provider.condition().troubles
-    assert "regions.us-east-1.identity_certificate: it is no certificate" in trouble
+    assert "regions.us-east-1.identity_certificate: it is not a certificate" in trouble
     ground["identity_certificate"] = signer(REGION).certificate
     followed.write()
     followed.kinds()
@@ -156,7 +156,7 @@ def test_a_zone_does_not_leave_while_an_instance_runs_there(followed: Followed) 
     followed.parameter.told = without_its_zone(followed)
     followed.kinds(LAG_SECONDS + LOOK_SECONDS)
     (trouble,) = followed.provider.condition().troubles
-    assert f"{launched.id} in {REGION}a" in trouble and "end them first" in trouble
+    assert f"{launched.id} in {REGION}a" in trouble and "end the instances first" in trouble
     assert [seen.id for seen in followed.provider.instances()] == [launched.id]
     assert any(offer.id == SMALL for offer in followed.provider.offers())
     followed.provider.terminate([launched.id])

@@ -56,7 +56,9 @@ def test_poison_is_dropped_and_counted(world: AwsWorld) -> None:
     world.announce(WARNING, {"instance-id": launched.id}, time="yesterday")
     world.announce(WARNING, {"instance-id": launched.id})
     assert [notice.instance for notice in provider.interruptions()] == [launched.id]
-    assert any(trouble.startswith("8 messages") for trouble in provider.condition().troubles)
+    assert any(
+        trouble.startswith("8 unreadable messages") for trouble in provider.condition().troubles
+    )
     assert world.messages_left() == 1
 
 

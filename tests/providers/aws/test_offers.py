@@ -83,9 +83,9 @@ def test_no_price_no_offer(world: AwsWorld) -> None:
         "gpu/g4dn.xlarge/us-east-1b/spot",
         "gpu/g5.xlarge/us-east-1b/spot",
     ]
-    assert provider.condition().left_out[SMALL_SPOT] == "the spot market tells no price"
+    assert provider.condition().left_out[SMALL_SPOT] == "EC2 reports no spot price"
     error = error_of(lambda: provider.launch(world.request("1", SMALL_SPOT)))
-    assert "the spot market tells no price" in str(error)
+    assert "EC2 reports no spot price" in str(error)
     assert world.account.calls["CreateFleet"] == 0
 
 
@@ -215,7 +215,7 @@ def test_a_quota_of_nothing_allows_nothing_and_is_told(world: AwsWorld) -> None:
     provider = world.connect()
     bounded = [limit for limit in provider.limits() if limit.maximum == 0]
     told = "\n".join(provider.condition().troubles)
-    assert "(L-DB2E81BA) of g5.xlarge: the quota is too small for one: ask for more" in told
+    assert "(L-DB2E81BA) of g5.xlarge: the quota is too small for one instance: request" in told
     assert frozenset().union(*(limit.offers or () for limit in bounded)) == {
         one.id for one in world.connect().offers() if one.purchase is Purchase.ON_DEMAND
     }

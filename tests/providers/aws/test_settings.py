@@ -59,7 +59,7 @@ def test_a_whole_document_is_read(tmp_path: Path) -> None:
     ("path", "value", "said"),
     [
         ("schema", 2, "schema: this Castor reads schema 1, not 2"),
-        ("deployment", "Prod!", 'deployment: "Prod!" is none'),
+        ("deployment", "Prod!", 'deployment: "Prod!" is not valid'),
         ("regions", {}, "regions"),
         ("regions", {"us east 1": {}}, "regions.us east 1"),
         ("regions.us-east-1.user_data", "bucket", "regions.us-east-1.user_data"),
@@ -72,17 +72,17 @@ def test_a_whole_document_is_read(tmp_path: Path) -> None:
         (
             "pools.gpu.purchases",
             "flex-start",
-            "flex-start is nothing to buy here: write",
+            "flex-start is not sold here: write",
         ),
-        ("pools.gpu.purchases", "reserved", "pools.gpu.purchases: reserved is nothing to buy"),
+        ("pools.gpu.purchases", "reserved", "pools.gpu.purchases: reserved is not sold"),
         ("pools.gpu.max_instances", 0, "pools.gpu.max_instances: must be at least 1"),
         ("pools.gpu.extras_usd_per_hour", -0.1, "pools.gpu.extras_usd_per_hour: "),
-        ("pools.gpu.extras_usd_per_hour", "a lot", '"a lot" is no amount: write it like 0.03'),
+        ("pools.gpu.extras_usd_per_hour", "a lot", '"a lot" is not an amount: write it like 0.03'),
         ("pools.gpu.max_usd_per_hour", "free", "pools.gpu.max_usd_per_hour"),
         ("max_usd_per_hour", None, "max_usd_per_hour: has to be given"),
         ("max_instance", 3, 'unknown key "max_instance"'),
-        ("tags", {"castor:job": "x"}, '"castor:job" begins with a reserved word'),
-        ("tags", {f"k{number}": "v" for number in range(41)}, "41 are too many"),
+        ("tags", {"castor:job": "x"}, '"castor:job" begins with a reserved prefix'),
+        ("tags", {f"k{number}": "v" for number in range(41)}, "41 tags are too many"),
     ],
 )
 def test_what_is_wrong_is_named_with_the_way_out(path: str, value: object, said: str) -> None:

@@ -38,7 +38,7 @@ class S3Site(AwsWorld):
         Refusal(
             Fault("AssumeRole", code="ExpiredToken", status=400),
             PermissionDenied,
-            "these credentials do not hold",
+            "these credentials are not valid",
         ),
         Refusal(
             Fault("AssumeRole", code="Throttling", status=400),
@@ -182,8 +182,11 @@ def test_without_credentials_nothing_is_reached(
     [
         ({"job_role": None}, "job_role is missing: jobs and job_role go together"),
         ({"jobs": None}, "jobs is missing: jobs and job_role go together"),
-        ({"jobs": "castor/jobs"}, 'jobs: "castor/jobs" is none: write it like s3://bucket'),
-        ({"job_role": "castor-job"}, 'job_role: "castor-job" is none: write it like arn:aws:iam'),
+        ({"jobs": "castor/jobs"}, 'jobs: "castor/jobs" is not valid: write it like s3://bucket'),
+        (
+            {"job_role": "castor-job"},
+            'job_role: "castor-job" is not valid: write it like arn:aws:iam',
+        ),
     ],
 )
 def test_what_is_wrong_with_the_keys_is_told(

@@ -65,7 +65,7 @@ class RemovedPools:
         offer = rename_pool(world, cap=f"{usd_per_hour * Decimal('1.5'):.2f}")
         provider = self.start_again(world, file)
         refusal = refusal_of(lambda: provider.launch(later(world, offer=offer)))
-        assert refusal.startswith(f"max_usd_per_hour: ${usd_per_hour}/h are committed")
+        assert refusal.startswith(f"max_usd_per_hour: ${usd_per_hour}/h of $")
 
     def test_there_is_room_for_what_the_cap_leaves(self, world: FakeCloud, file: Path) -> None:
         usd_per_hour = run_before_the_rename(world)
@@ -85,7 +85,9 @@ class RemovedPools:
         provider = self.start_again(world, file)
         (running,) = provider.instances()
         refusal = refusal_of(lambda: provider.launch(later(world, offer=offer)))
-        assert refusal.startswith(f"max_usd_per_hour: the price of {running.id} is not known")
+        assert refusal.startswith(
+            f"max_usd_per_hour: the price of {running.id} is unknown and counts as all"
+        )
         provider.terminate([running.id])
         world.pass_time(120.0)
         provider.instances()

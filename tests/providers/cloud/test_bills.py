@@ -78,5 +78,5 @@ def test_the_first_words_that_fit_say_what_a_line_is() -> None:
 def test_what_is_no_amount_is_refused() -> None:
     assert amount_of("-1.50") == Decimal("-1.5")
     for text in ("", "NaN", "Infinity", "$1", "None"):
-        with pytest.raises(ValueError, match="is no amount"):
+        with pytest.raises(ValueError, match="is not an amount"):
             amount_of(text)

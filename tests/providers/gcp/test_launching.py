@@ -170,7 +170,7 @@ def test_the_caps_hold_what_is_on_its_way(world: GcpWorld) -> None:
     world.faults.add(Fault(INSERT, When.LOST_AFTER))
     error_of(lambda: provider.launch(world.request("1")))
     error = error_of(lambda: provider.launch(world.request("2")))
-    assert str(error).startswith("pools.gpu.max_instances: 1 of 1 are there or on their way")
+    assert str(error).startswith("pools.gpu.max_instances: 1 of 1 instances are running")
 
 
 def test_so_many_launches_a_minute(world: GcpWorld) -> None:

@@ -117,7 +117,7 @@ def test_a_type_that_a_zone_lacks_is_left_out(world: GcpWorld) -> None:
     found = prices(provider)
     assert "gpu/a3-highgpu-1g/us-central1-a/spot" in found
     left_out = provider.condition().left_out
-    assert "not to be had" in left_out["gpu/a3-highgpu-1g/us-central1-b/spot"]
+    assert "not available" in left_out["gpu/a3-highgpu-1g/us-central1-b/spot"]
     assert "gpu/e2-standard-4/us-central1-a/spot" in left_out
 
 

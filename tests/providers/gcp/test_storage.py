@@ -249,7 +249,7 @@ def test_a_fault_costs_no_more_than_one_try(site: GcsSite, action: str, way: str
     [
         ({"job_account": None}, "job_account is missing: jobs and job_account go together"),
         ({"jobs": None}, "jobs is missing: jobs and job_account go together"),
-        ({"jobs": "castor/jobs"}, 'jobs: "castor/jobs" is none: write it like gs://bucket'),
+        ({"jobs": "castor/jobs"}, 'jobs: "castor/jobs" is not valid: write it like gs://bucket'),
     ],
 )
 def test_what_is_wrong_with_the_keys_is_told(
