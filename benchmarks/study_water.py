@@ -21,7 +21,10 @@ from study_cloud import Orders, Outcome, StudyCloud, View
 from autoscaler.economics.studies.constraints import StudyConstraints
 from autoscaler.economics.studies.rungs.rung import FutureRung, Rung, SurvivorDraws, future_rungs
 from autoscaler.economics.studies.rungs.rung_plan import plan_rung
-from autoscaler.economics.studies.speeds.siblings import (
+from autoscaler.economics.studies.speeds.trial_speeds import median_where_unmeasured
+from autoscaler.economics.studies.study_plan import StudyPlan, TrialAction
+from autoscaler.economics.studies.trial_state import FreedInstances, TrialState
+from autoscaler.goodput.sibling_speeds import (
     SiblingPrior,
     Siblings,
     SpeedMeasurements,
@@ -29,9 +32,6 @@ from autoscaler.economics.studies.speeds.siblings import (
     hyper_parameter_features,
     sibling_speeds,
 )
-from autoscaler.economics.studies.speeds.trial_speeds import median_where_unmeasured
-from autoscaler.economics.studies.study_plan import StudyPlan, TrialAction
-from autoscaler.economics.studies.trial_state import FreedInstances, TrialState
 
 _ALREADY = 1.0
 _SEEDS = 1000

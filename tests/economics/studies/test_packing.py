@@ -84,13 +84,12 @@ def test_to_keep_all_as_it_is_all_must_train() -> None:
     assert alone.assignments[0].size == 1
 
 
-def test_what_is_paid_for_is_taken_first_and_what_trains_passes_on_what_it_leaves_of_it() -> None:
+def test_trials_first_use_instances_that_are_paid_for() -> None:
     free = FreedInstances("gpu", 1), FreedInstances("gpu", 1, paid_seconds=900.0)
     task = packing_task(Rung((trial("t", 500.0),), free), supply(), 0.8)
     packing = pack(task, 5000.0)
     assert packing is not None
     assert packing.usd[0] == 0.0
-    assert packing.paid == ((1, 900.0),)
     holds = replace(trial("old", 100.0, held=0), paid_seconds=900.0)
     packing = pack(packing_task(Rung((holds, trial("new", 500.0))), supply(), 0.8), 5000.0)
     assert packing is not None

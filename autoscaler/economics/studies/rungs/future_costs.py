@@ -35,16 +35,12 @@ class FutureRungCosts:
         seconds: duration of the later rungs, rising, (K, L).
         usd: cost of the later rungs, falling, (K, L).
         next_instances: number of instances of the next rung, (K, L).
-        next_seconds: duration of the next rung, (K, L).
-        next_usd: cost of the next rung on instances that are there, (K, L).
     """
 
     usd_per_second: FloatArray
     seconds: FloatArray
     usd: FloatArray
     next_instances: FloatArray
-    next_seconds: FloatArray
-    next_usd: FloatArray
 
     def usd_within(self, seconds: FloatArray) -> FloatArray:
         """Return the least cost within seconds (K, C), at least that of the fastest plan."""
@@ -63,11 +59,6 @@ class FutureRungCosts:
         places = self._places(seconds)
         held: FloatArray = self.next_instances[np.arange(len(places)), places]
         return held
-
-    def next_within(self, seconds: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return duration and cost of the next rung, with `seconds` left for all, (K,) each."""
-        row, places = np.arange(len(seconds)), self._places(seconds)
-        return self.next_seconds[row, places], self.next_usd[row, places]
 
     def at(self, usd_per_second: float) -> int:
         """Return the index of the least multiplier that is at least so great."""
@@ -88,7 +79,7 @@ def future_rung_costs(
     ladder = np.append(np.geomspace(10.0**_MOST, 10.0**_LEAST, _MULTIPLIERS - 1) * prices, 0.0)
     shape = draws, len(ladder)
     seconds, usd = np.zeros(shape), np.zeros(shape)
-    first = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    first = np.zeros(shape)
     before, trials = np.full(shape, float(held_instances)), held_instances
     for place, rung in enumerate(rungs):
         took, cost, before, bought = _planned(rung, supply, (before, trials), ladder)
@@ -96,8 +87,8 @@ def future_rung_costs(
         seconds += took
         usd += cost + bought
         if place == 0:
-            first = before, took, cost
-    return FutureRungCosts(ladder, seconds, usd, *first)
+            first = before
+    return FutureRungCosts(ladder, seconds, usd, first)
 
 
 def _planned(

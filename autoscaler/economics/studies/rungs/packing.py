@@ -109,7 +109,6 @@ class Packing:
         ends: when each trial is done, (K, N).
         unused: free instances that no trial takes, by offer.
         barrier_seconds: when all were to be done.
-        paid: instances that are paid for in any case, as (number, seconds from now).
     """
 
     assignments: tuple[Assignment, ...]
@@ -117,7 +116,6 @@ class Packing:
     ends: FloatArray
     unused: dict[str, int]
     barrier_seconds: float
-    paid: tuple[tuple[int, float], ...] = ()
 
     @property
     def seconds(self) -> FloatArray:
@@ -244,14 +242,12 @@ class _Lane:
         end_seconds: cautious end of the last trial.
         last: the last trial.
         spare_seconds: paid for in any case after that end.
-        paid_seconds: paid for in any case, from now.
     """
 
     size: int
     end_seconds: float
     last: int
     spare_seconds: float
-    paid_seconds: float
 
 
 class _Packer:
@@ -314,7 +310,7 @@ class _Packer:
         self._pay(float(changes.usd[row, size]), size, took - mean)
         paid = self.task.rung.trials[place].paid_seconds if size == held else 0.0
         end = float(changes.cautious[row, size])
-        self.lanes.append(_Lane(size, end, place, max(paid - mean, 0.0), paid))
+        self.lanes.append(_Lane(size, end, place, max(paid - mean, 0.0)))
         source = InstanceSource.HOLDS if size == held else InstanceSource.RESIZES
         self._put(place, Assignment(size, source), took)
 
@@ -326,10 +322,7 @@ class _Packer:
         """Return the packing of all trials."""
         offers = self.supply.offers
         unused = {offers[offer].id: len(free) for offer, free in self.free.items() if free}
-        paid = [(self.needs[lane.size], lane.paid_seconds) for lane in self.lanes]
-        paid += [(1, freed.paid_seconds) for free in self.free.values() for freed in free]
-        kept = tuple((count, seconds) for count, seconds in paid if seconds > 0)
-        return Packing(tuple(self.assignments), self.usd, self.ends, unused, self.barrier, kept)
+        return Packing(tuple(self.assignments), self.usd, self.ends, unused, self.barrier)
 
     def _begin(self, row: int, place: int) -> bool:
         lane, opened = self._cheapest_lane(row), self._cheapest_opening(row)
@@ -417,7 +410,7 @@ class _Packer:
         mean = wait + float(idle.mean[row, size])
         took = wait + idle.seconds[:, row, size]
         self._pay(option.usd, size, took - mean)
-        self.lanes.append(_Lane(size, option.end_seconds, place, max(paid - mean, 0.0), paid))
+        self.lanes.append(_Lane(size, option.end_seconds, place, max(paid - mean, 0.0)))
         source = InstanceSource.FREED if option.on_free else InstanceSource.NEW
         self._put(place, Assignment(size, source), took)
 

@@ -218,7 +218,7 @@ def _filling(packing: Packing, later: FutureRungCosts, constraints: StudyConstra
     if deadline is not None:
         left = np.minimum(left, deadline - packing.seconds)
     left = np.maximum(left, later.seconds[:, 0])
-    usd = packing.usd + later.usd_within(left[:, None])[:, 0] - _passed_on(packing, later, left)
+    usd = packing.usd + later.usd_within(left[:, None])[:, 0]
     seconds = packing.seconds + left
     kept = _keeps(seconds, usd, constraints)
     return Filling(packing, seconds, usd, kept, later.instances_within(left))
@@ -232,25 +232,6 @@ def _keeps(seconds: FloatArray, usd: FloatArray, constraints: StudyConstraints) 
     if constraints.budget_usd is not None:
         kept &= usd <= constraints.budget_usd * (1.0 + _ROUNDING)
     return kept
-
-
-def _passed_on(packing: Packing, later: FutureRungCosts, left: FloatArray) -> FloatArray:
-    """Return what the next rung saves by instances that are paid for when it begins, (K,).
-
-    Each of them saves its share of the rung's cost, the longest paid first.
-    """
-    saved = np.zeros(len(left))
-    paid = [(until, count) for count, until in packing.paid if until > packing.barrier_seconds]
-    if not paid:
-        return saved
-    held = later.instances_within(left)
-    took, usd = later.next_within(left)
-    share = usd / np.maximum(held * took, _ROUNDING)
-    for until, count in sorted(paid, reverse=True):
-        used = np.clip(held, 0.0, count)
-        saved += share * used * np.clip(until - packing.seconds, 0.0, took)
-        held = held - used
-    return saved
 
 
 def _best(fillings: list[Filling], constraints: StudyConstraints, least_price: float) -> Filling:

@@ -13,15 +13,15 @@ from threadpoolctl import ThreadpoolController
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.terms import TrialRecord
-from autoscaler.economics.studies.speeds.siblings import (
+from autoscaler.economics.studies.supply import StudySupply
+from autoscaler.economics.supply import BoolArray, IntArray
+from autoscaler.goodput.sibling_speeds import (
     Siblings,
     SpeedMeasurements,
     StudySizes,
     hyper_parameter_features,
     sibling_speeds,
 )
-from autoscaler.economics.studies.supply import StudySupply
-from autoscaler.economics.supply import BoolArray, IntArray
 from autoscaler.goodput.throughput import FloatArray
 
 DRAWS = 24

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.economics.studies.speeds.siblings import (
+from autoscaler.goodput.sibling_speeds import (
     Siblings,
     SpeedMeasurements,
     StudySizes,

@@ -26,7 +26,7 @@ from statistics import NormalDist
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from autoscaler.economics.supply import IntArray
+from autoscaler.goodput.batch import IntArray
 from autoscaler.goodput.throughput import FloatArray
 
 _JITTER = 1e-8
