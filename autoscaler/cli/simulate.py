@@ -1,4 +1,4 @@
-"""The words of `castor simulate`; what it does is in `simulation`, imported when it is called."""
+"""Options of `castor simulate`. The command imports `simulation` when called."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ from typer import Option
 
 from autoscaler.cli.simulate_options import SimulateOptions, takes_scenario
 
-Plot = Annotated[Path | None, Option(help="Draw the run there: FILE.png or FILE.svg.")]
-JsonFile = Annotated[Path | None, Option("--json", help="Write each job and its timeline there.")]
+Plot = Annotated[Path | None, Option(help="Draw the run to FILE.png or FILE.svg.")]
+JsonFile = Annotated[
+    Path | None, Option("--json", help="Write each job and its timeline to this file.")
+]
 
 
 @takes_scenario()
 def simulate(options: SimulateOptions, plot: Plot = None, json_file: JsonFile = None) -> None:
-    """Run a workload, or a study, under the real controller on a virtual clock."""
+    """Simulate a workload or a study on a virtual clock.
+
+    The real controller plans; instances and training are simulated.
+    """
     from rich.console import Console
 
     from autoscaler.cli import simulation

@@ -1,4 +1,4 @@
-"""What a simulation is told, checked; and the commands that take it."""
+"""Options of simulations, their checks, and a decorator for commands that accept them."""
 
 from __future__ import annotations
 
@@ -16,92 +16,107 @@ from autoscaler.spec.objective_text import parse_objective_text
 
 @dataclass(frozen=True, slots=True)
 class SimulateOptions:
-    """A workload, what there is to train on, and how all of it is to go.
+    """Workload, market, policy and settings of a simulation.
 
-    Each field is an option of the commands that `takes_scenario` makes.
+    Each field is an option of the commands that `takes_scenario` decorates.
     """
 
     workload: Annotated[
-        Path | None, Option(help="CSV, or .trace, of jobs and when they arrive.")
+        Path | None, Option(help="Jobs with their arrival times: a CSV file, or a .trace.")
     ] = None
     study: Annotated[
         Path | None,
-        Option(help="YAML of a study whose trials are the jobs, in place of a workload."),
+        Option(
+            help="Study file for simulations (YAML), instead of a workload; its trials are jobs."
+        ),
     ] = None
     profiles: Annotated[
         list[Path],
-        Option(help="Directory of measured applications; may be repeated.", metavar="<path>"),
+        Option(help="Directory of application profiles; may be repeated.", metavar="<path>"),
     ] = field(default_factory=list)
     regimes: Annotated[
-        Path | None, Option(help="Directory of the regimes of a .trace: rigid jobs on a pool.")
+        Path | None,
+        Option(help="Directory of the regimes of a .trace, for rigid jobs on a fixed pool."),
     ] = None
-    offers: Annotated[
-        Path | None, Option(help="YAML of what can be bought: an elastic cloud.")
-    ] = None
+    offers: Annotated[Path | None, Option(help="Offers file (YAML) of an elastic cloud.")] = None
     cluster: Annotated[
         str | None,
         Option(
-            help="A pool paid for already: machines x devices, as 16x4, or YAML of several kinds."
+            help="Fixed pool, already paid for: machines x devices of each, as 16x4, or a YAML "
+            "file of several kinds."
         ),
     ] = None
     policy: Annotated[
         str,
-        Option(help="Who plans, as marginal, pollux, sia; of a wrong name all are told."),
+        Option(help="Policy, as marginal, pollux or sia; an unknown name lists all policies."),
     ] = "marginal"
     objective: Annotated[
         str | None,
         Option(
-            help="Of every job, or of the study: cheapest, fastest, balanced, value_of_time=40, "
-            "deadline=2h, budget=5 or deadline=2h,budget=5.",
-            show_default="balanced, or what the study's file says",
+            help="Objective of every job, or of the study: cheapest, fastest, balanced, "
+            "value_of_time=40, deadline=2h, budget=5 or deadline=2h,budget=5.",
+            show_default="balanced, or the objective in the study's file",
         ),
     ] = None
     interval_seconds: Annotated[
-        float, Option("--interval", help="Seconds between plans, at most.")
+        float, Option("--interval", help="Longest time between two plans, in seconds.")
     ] = 60.0
     restart_seconds: Annotated[
-        float, Option(help="What every change of a job's instances holds it up.")
+        float, Option(help="Seconds without training after each change of a job's instances.")
     ] = 1.0
-    most_instances: Annotated[int, Option("--max-instances", help="Of each job.")] = 16
-    step_error: Annotated[float, Option(help="Log standard deviation of measured step times.")] = (
-        0.0
-    )
+    most_instances: Annotated[
+        int, Option("--max-instances", help="Maximum number of instances of a job.")
+    ] = 16
+    step_error: Annotated[
+        float, Option(help="Error of measured step times: standard deviation of their logarithm.")
+    ] = 0.0
     noise_error: Annotated[
-        float, Option(help="Log standard deviation of measured noise scales.")
+        float,
+        Option(help="Error of measured noise scales: standard deviation of their logarithm."),
     ] = 0.0
     interference: Annotated[
         float,
-        Option(help="Share of speed that a distributed job loses on a machine with another."),
+        Option(
+            help="Fraction of speed, from 0 to below 1, that a distributed job loses on a machine "
+            "shared with another."
+        ),
     ] = 0.0
     fleet_usd_per_hour: Annotated[
-        float | None, Option(help="What all instances together may cost an hour.")
+        float | None,
+        Option(help="Limit on the price of all instances together, US dollars an hour."),
     ] = None
-    seed: Annotated[int, Option(help="The same seed gives the same run.")] = 0
+    seed: Annotated[int, Option(help="Random seed; equal seeds give equal runs.")] = 0
     published: Annotated[
-        bool, Option(help="With the quirks of the published simulator of Pollux.")
+        bool, Option(help="Reproduce the quirks of the published Pollux simulator.")
     ] = False
     remembers: Annotated[
         bool,
-        Option("--remember", help="What a job teaches is known to the next of its application."),
+        Option(
+            "--remember",
+            help="Start each job with the measurements of earlier jobs of its application.",
+        ),
     ] = False
     replans_on_news: Annotated[
         bool,
-        Option("--on-news", help="Plan for a pool also when something happens, as in earnest."),
+        Option(
+            "--on-news",
+            help="Replan a fixed pool at each event, too, as the controller does in a cloud.",
+        ),
     ] = False
     device_batches: Annotated[
         list[str],
         Option(
             "--device-batch",
-            help="The most examples on one device, as yolov3=8; repeatable.",
+            help="Maximum number of examples on one device, as yolov3=8; may be repeated.",
             metavar="<application=number>",
         ),
     ] = field(default_factory=list)
 
     def check(self) -> None:
-        """Make sure that every number can be used.
+        """Check that every number is in its range.
 
         Raises:
-            SpecError: one can't; it names the option.
+            SpecError: a number is out of range; the message names the option.
         """
         least: Mapping[str, tuple[float, float]] = {
             "--interval": (self.interval_seconds, 1.0),
@@ -114,80 +129,92 @@ class SimulateOptions:
         for option, (value, minimum) in least.items():
             if not minimum <= value < float("inf"):
                 raise SpecError(f"{value} must be at least {minimum:g}", option)
-        most_usd = self.fleet_usd_per_hour
-        if most_usd is not None and not 0 < most_usd < float("inf"):
-            raise SpecError(f"{most_usd} must be above 0", "--fleet-usd-per-hour")
+        limit_usd = self.fleet_usd_per_hour
+        if limit_usd is not None and not 0 < limit_usd < float("inf"):
+            raise SpecError(f"{limit_usd} must be above 0", "--fleet-usd-per-hour")
         deadlines = [
             parse_objective_text(self.objective or "balanced", now_seconds).deadline_seconds
             for now_seconds in (0.0, 1.0)
         ]
         if deadlines[0] is not None and deadlines[0] == deadlines[1]:
-            message = "no simulation knows the date: write how long after submission, as 2h"
+            message = "a simulation has no dates: write the time after submission, as 2h"
             raise SpecError(message, "--objective: deadline")
         if not 0 <= self.interference < 1:
             raise SpecError(f"{self.interference} must be from 0 to below 1", "--interference")
 
     @property
     def title(self) -> str:
-        """What is simulated, in a word."""
-        named = self.study or self.workload
-        return "" if named is None else named.stem
+        """Name of the study's or the workload's file, without its suffix; empty if none."""
+        file = self.study or self.workload
+        return "" if file is None else file.stem
 
     @property
     def most_device_batches(self) -> dict[str, int]:
-        """The most examples on one device, by application, of `yolov3=8` and the like.
+        """Maximum number of examples on one device, by application.
 
         Raises:
-            SpecError: a word is none of these.
+            SpecError: a word of `device_batches` is not of the form ``application=number``.
         """
-        found = {}
+        maxima = {}
         for word in self.device_batches:
-            application, _, number_of = word.partition("=")
-            if not application or not number_of.isdigit() or int(number_of) < 1:
-                raise SpecError(f'"{word}" is not like yolov3=8', "--device-batch")
-            found[application] = int(number_of)
-        return found
+            application, _, examples = word.partition("=")
+            if not application or not examples.isdigit() or int(examples) < 1:
+                raise SpecError(
+                    f'"{word}" must be application=number, as yolov3=8', "--device-batch"
+                )
+            maxima[application] = int(examples)
+        return maxima
 
 
 def takes_scenario(
     but: Collection[str] = (), **defaults: object
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command, whose first argument they become, the options of a scenario.
+    """Return a decorator that adds the fields of `SimulateOptions` to a command's options.
+
+    The command gets a `SimulateOptions` as its first argument.
 
     Args:
-        but: fields of `SimulateOptions` that are not asked for.
-        defaults: of some fields, in place of their own.
+        but: fields of `SimulateOptions` to leave out.
+        defaults: default values by field, instead of those of `SimulateOptions`.
     """
     hints = get_type_hints(SimulateOptions, include_extras=True)
-    taken = [each for each in fields(SimulateOptions) if each.name not in but]
-    asked = [
+    used_fields = [option for option in fields(SimulateOptions) if option.name not in but]
+    scenario_parameters = [
         inspect.Parameter(
-            each.name,
+            option.name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=defaults.get(each.name, _default(each)),
-            annotation=hints[each.name],
+            default=defaults.get(option.name, _default(option)),
+            annotation=hints[option.name],
         )
-        for each in taken
+        for option in used_fields
     ]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        _, *own = inspect.signature(command, eval_str=True).parameters.values()
-        own = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
-        parameters = sorted((*asked, *own), key=lambda each: each.default is not each.empty)
+        _, *command_parameters = inspect.signature(command, eval_str=True).parameters.values()
+        command_parameters = [
+            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for parameter in command_parameters
+        ]
+        parameters = sorted(
+            (*scenario_parameters, *command_parameters),
+            key=lambda parameter: parameter.default is not parameter.empty,
+        )
 
-        def run(**given: Any) -> None:
-            scenario = SimulateOptions(**{each.name: given.pop(each.name) for each in taken})
-            command(scenario, **given)
+        def run(**values: Any) -> None:
+            scenario = SimulateOptions(
+                **{option.name: values.pop(option.name) for option in used_fields}
+            )
+            command(scenario, **values)
 
         run.__name__, run.__doc__ = command.__name__, command.__doc__
-        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         return run
 
     return decorate
 
 
-def _default(each: Field[Any]) -> Any:
-    if each.default_factory is not MISSING:
-        return each.default_factory()
-    return inspect.Parameter.empty if each.default is MISSING else each.default
+def _default(option: Field[Any]) -> Any:
+    if option.default_factory is not MISSING:
+        return option.default_factory()
+    return inspect.Parameter.empty if option.default is MISSING else option.default

@@ -1,4 +1,4 @@
-"""What a simulation trains on: the offers of an elastic cloud, or the machines of a pool."""
+"""Market of a simulation: the offers of an elastic cloud, or the machines of a fixed pool."""
 
 from __future__ import annotations
 
@@ -23,19 +23,24 @@ from autoscaler.spec.cluster_file import (
 from autoscaler.spec.offers_file import OffersFile, load_offers
 
 _POOL_BYTES_PER_SECOND = 6.25e9
-# Profiles whose files name no kind of device are of this one.
-_ONLY_KIND = "default"
+# Kind of device of profiles whose files name no kind.
+_DEFAULT_KIND = "default"
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedMarket:
-    """What there is to train on.
+    """Offers and limits of a simulation.
 
-    `equipment` (offer id -> equipment) says as which kind of device each offer was profiled.
-    `restart_seconds` and `slowdown` are by application, as the file of a pool has them, and so
-    is whether each was profiled on one device of each kind. `traces` (offer id -> file) are of
-    offers of which there are not always as many. `shape` is that of a pool whose kind
-    of device nobody named; `source` is where offers stand, for messages.
+    Attributes:
+        equipment: each offer with the kind of device of its profile, by offer id.
+        limits: limits on what can be held together.
+        is_pool: whether this is a fixed pool of machines, already paid for.
+        restart_seconds: seconds without training after a resize, by application.
+        slowdown: factor on step times, by application.
+        is_profiled: whether each application was profiled on one device of each kind.
+        traces: files of changing capacity, by offer id.
+        shape: machines and devices of a pool without a named kind of device; otherwise None.
+        source: prefix of error messages that names the file of offers or machines.
     """
 
     equipment: Mapping[str, Equipment]
@@ -51,10 +56,13 @@ class SimulatedMarket:
     @property
     def offers(self) -> tuple[Offer, ...]:
         """All offers."""
-        return tuple(each.offer for each in self.equipment.values())
+        return tuple(item.offer for item in self.equipment.values())
 
     def settings_of_applications(self, common: TrainingSettings) -> dict[str, TrainingSettings]:
-        """How applications train that the pool's file says something of."""
+        """Return training settings by application, for applications that the pool's file names.
+
+        Settings that the file does not name are those of `common`.
+        """
         return {
             application: replace(
                 common,
@@ -65,89 +73,91 @@ class SimulatedMarket:
         }
 
     def as_profiled(self, profiles: Mapping[str, Profile]) -> SimulatedMarket:
-        """The market with every offer of a kind that each of these applications was profiled on.
+        """Return the market with kinds of device that all applications were profiled on.
 
-        A pool whose kind nobody named is of the one that all were profiled on, if it is one.
+        A pool without a named kind gets the only kind that all profiles share.
 
         Raises:
-            SpecError: some application was not profiled on an offer's kind of device.
+            SpecError: an application was not profiled on an offer's kind of device.
         """
         if self.shape is not None and any(
-            _ONLY_KIND not in each.kinds for each in profiles.values()
+            _DEFAULT_KIND not in profile.kinds for profile in profiles.values()
         ):
             return self._of_common_kind(self.shape, profiles)
         for application, profile in sorted(profiles.items()):
-            for each in self.equipment.values():
-                if each.profile_kind not in profile.kinds:
+            for item in self.equipment.values():
+                if item.profile_kind not in profile.kinds:
                     raise SpecError(
-                        f"{application} was not profiled on {each.profile_kind}, but on "
-                        f"{', '.join(sorted(profile.kinds))}: {self._way_out}",
-                        f"{self.source}{each.offer.id}",
+                        f"{application} was not profiled on {item.profile_kind}, but on "
+                        f"{', '.join(sorted(profile.kinds))}: {self._kind_hint}",
+                        f"{self.source}{item.offer.id}",
                     )
         return self
 
     def _of_common_kind(
         self, shape: ClusterSpec, profiles: Mapping[str, Profile]
     ) -> SimulatedMarket:
-        known = sorted(frozenset.intersection(*(each.kinds for each in profiles.values())))
-        if len(known) != 1:
-            words = ", ".join(sorted({kind for each in profiles.values() for kind in each.kinds}))
-            kind = known[0] if known else "KIND"
+        common = sorted(frozenset.intersection(*(profile.kinds for profile in profiles.values())))
+        if len(common) != 1:
+            words = ", ".join(
+                sorted({kind for profile in profiles.values() for kind in profile.kinds})
+            )
+            kind = common[0] if common else "KIND"
             raise SpecError(
-                f"applications were profiled on {words}: say in a file which of these the "
-                f"machines have, --cluster FILE.yaml with nodes: [{{kind: {kind}, "
+                f"applications were profiled on {words}: name the kind of the machines in a "
+                f"file, --cluster FILE.yaml with nodes: [{{kind: {kind}, "
                 f"count: {shape.nodes}, devices: {shape.devices_per_node}}}]",
                 "--cluster",
             )
         equipment = {
-            name: Equipment(each.offer, known[0]) for name, each in self.equipment.items()
+            name: Equipment(item.offer, common[0]) for name, item in self.equipment.items()
         }
         return replace(self, equipment=equipment)
 
     @property
-    def _way_out(self) -> str:
+    def _kind_hint(self) -> str:
         if self.is_pool:
             return "name one of these as the kind of its machines"
-        return "say which of these its devices are (profile: KIND), or leave it out"
+        return "name one of these as the kind of its devices (profile: KIND), or leave it out"
 
 
 def read_market(options: SimulateOptions) -> SimulatedMarket:
-    """The market that the options name.
+    """Return the market that the options name.
 
     Raises:
-        SpecError: they name none or both, or the file can't be used.
+        SpecError: the options name no market or two, or the file can't be used.
     """
     if options.offers is not None and options.cluster is None:
-        return _elastic(options.offers)
+        return _elastic_market(options.offers)
     if options.cluster is not None and options.offers is None:
-        return _pool(options.cluster)
-    raise SpecError("say what there is to train on: --offers FILE, or --cluster 16x4")
+        return _pool_market(options.cluster)
+    raise SpecError("name one market to train on: --offers FILE, or --cluster 16x4")
 
 
 def equipment_of(file: OffersFile) -> dict[str, Equipment]:
-    """As which kind of device each offer of a file was profiled."""
+    """Return each offer of a file with the kind of device of its profile, by offer id."""
     return {
         offer.id: Equipment(offer, file.profile_kinds.get(offer.id, offer.device_kind))
         for offer in file.offers
     }
 
 
-def _elastic(path: Path) -> SimulatedMarket:
+def _elastic_market(path: Path) -> SimulatedMarket:
     file = load_offers(path, 0.0)
     source = f"{path}: offers: "
     return SimulatedMarket(equipment_of(file), file.limits, traces=file.traces, source=source)
 
 
-def _pool(text: str) -> SimulatedMarket:
-    """The pool, of one kind of machine or as a file has it."""
+def _pool_market(text: str) -> SimulatedMarket:
+    """Return the pool of a file, or of a shape such as ``16x4``."""
     if text.endswith((".yaml", ".yml")):
-        return _machines(load_cluster(Path(text)), f"{text}: nodes: ")
+        return _market_of_machines(load_cluster(Path(text)), f"{text}: nodes: ")
     shape = parse_cluster(text)
-    nodes = (NodeGroup(_ONLY_KIND, shape.nodes, shape.devices_per_node),)
-    return replace(_machines(MixedCluster(nodes, {}, {}), ""), shape=shape)
+    nodes = (NodeGroup(_DEFAULT_KIND, shape.nodes, shape.devices_per_node),)
+    return replace(_market_of_machines(MixedCluster(nodes, {}, {}), ""), shape=shape)
 
 
-def _machines(cluster: MixedCluster, source: str) -> SimulatedMarket:
+def _market_of_machines(cluster: MixedCluster, source: str) -> SimulatedMarket:
     nodes = [group for group in cluster.nodes for _ in range(group.count)]
     machines = [_machine(number, node) for number, node in enumerate(nodes)]
     return SimulatedMarket(
@@ -161,7 +171,7 @@ def _machines(cluster: MixedCluster, source: str) -> SimulatedMarket:
 
 
 def _machine(number: int, node: NodeGroup) -> Offer:
-    """One machine of a pool that is paid for already."""
+    """Return the offer of a machine of a pool that is already paid for."""
     return Offer(
         id=f"node-{number:03}",
         provider="pool",

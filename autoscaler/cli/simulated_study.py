@@ -1,4 +1,4 @@
-"""The study of `castor simulate --study FILE`, put together from the files that it names."""
+"""Study of `castor simulate --study FILE`, read from the files that the study file names."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ from autoscaler.spec.simulated_study_file import (
 
 
 def as_the_study_says(options: SimulateOptions) -> SimulateOptions:
-    """The options, with what their study's file says where they say nothing.
+    """Return the options completed by the market and restart time of the study's file.
 
     Raises:
-        SpecError: the file can't be used, or options go with workloads alone.
+        SpecError: the file can't be used, or an option is for workloads only.
     """
     if options.study is None:
         return options
     if options.workload is not None or options.profiles or options.regimes is not None:
         raise SpecError(
-            "its file names all of it: leave --workload, --profiles, --regimes out", "--study"
+            "the study's file names its inputs: leave out --workload, --profiles and --regimes",
+            "--study",
         )
     spec = load_simulated_study(options.study)
     is_named = options.offers is not None or options.cluster is not None
@@ -53,15 +54,15 @@ def as_the_study_says(options: SimulateOptions) -> SimulateOptions:
 def read_study(
     options: SimulateOptions, market: SimulatedMarket
 ) -> tuple[SimulatedStudy, SimulatedMarket]:
-    """The study, its curves drawn by the seed, and the market with its kinds of device.
+    """Return the study with curves drawn by the seed, and the market with its kinds of device.
 
     Raises:
-        SpecError: a file can't be used, or does not go with the others; it names file and key.
+        SpecError: a file can't be used or contradicts another; the message names file and key.
     """
     assert options.study is not None
     spec = load_simulated_study(options.study)
-    every = read_curves(spec.curves)
-    chosen = _drawn(spec, every, options.seed)
+    curves = read_curves(spec.curves)
+    chosen = _drawn_curves(spec, curves, options.seed)
     application, market = _application(spec.scaling, market)
     batch = BatchOfTrials(spec.scaling.batch, spec.scaling.initial_batch)
     trials = trials_of(chosen, application, batch, _kind(spec.scaling, application))
@@ -78,25 +79,29 @@ def read_study(
         maximize=spec.maximize,
         start_seconds=spec.start_seconds,
         handover_seconds=spec.handover_seconds,
-        features=tuple(features(curve, every) for curve in chosen),
+        features=tuple(features(curve, curves) for curve in chosen),
     )
     return study, market
 
 
-def _drawn(spec: SimulatedStudySpec, every: Sequence[Curve], seed: int) -> list[Curve]:
-    """As many as the search has, in an order that the seed decides."""
-    needed, place = spec.search.trials, str(spec.curves)
-    if len(every) < needed:
-        raise SpecError(f"has {len(every)} trials, and the search has {needed}", place)
+def _drawn_curves(spec: SimulatedStudySpec, curves: Sequence[Curve], seed: int) -> list[Curve]:
+    """Draw a curve for each trial of the search, without replacement.
+
+    Raises:
+        SpecError: there are too few curves, or a curve ends before the last rung.
+    """
+    needed, source = spec.search.trials, str(spec.curves)
+    if len(curves) < needed:
+        raise SpecError(f"has {len(curves)} trials, but the search needs {needed}", source)
     last = spec.search.rungs[-1] if spec.search.rungs else spec.search.min_resource
-    for curve in every:
+    for curve in curves:
         if curve.epochs[-1] < last:
             message = (
                 f"trial {curve.trial} ends at {curve.epochs[-1]:g}, before the rung at {last:g}"
             )
-            raise SpecError(message, f"{place}: epoch")
-    order = np.random.default_rng(seed).permutation(len(every))
-    return [every[place] for place in order[:needed].tolist()]
+            raise SpecError(message, f"{source}: epoch")
+    order = np.random.default_rng(seed).permutation(len(curves))
+    return [curves[index] for index in order[:needed].tolist()]
 
 
 def _rule(search: SearchSpec) -> SynchronousHalving | AsynchronousHalving:
@@ -107,24 +112,31 @@ def _rule(search: SearchSpec) -> SynchronousHalving | AsynchronousHalving:
 
 def _application(scaling: ScalingSpec, market: SimulatedMarket) -> tuple[Profile, SimulatedMarket]:
     if scaling.profiles is None:
-        kinds = sorted({each.profile_kind for each in market.equipment.values()})
+        kinds = sorted({item.profile_kind for item in market.equipment.values()})
         return application_of("trial", dict(scaling.speedup), kinds), market
     profiles = read_profiles(scaling.profiles)
     application = profiles.get(scaling.application)
     if application is None:
         known = ", ".join(sorted(profiles))
         raise SpecError(
-            f"{scaling.application!r} has no profile: there are {known}", "application"
+            f"{scaling.application!r} has no profile; profiles: {known}", "application"
         )
     return application, market.as_profiled({scaling.application: application})
 
 
 def _kind(scaling: ScalingSpec, application: Profile) -> str:
-    """The kind of device that the seconds of the curves were measured on."""
+    """Return the kind of device that the seconds of the curves were measured on.
+
+    Raises:
+        SpecError: the file names no kind although there are several, or names an unknown kind.
+    """
     kinds = sorted(application.kinds)
     if scaling.profiles is None or (scaling.kind is None and len(kinds) == 1):
         return kinds[0]
     if scaling.kind not in application.kinds:
-        said = "is missing" if scaling.kind is None else f"{scaling.kind!r} was not profiled"
-        raise SpecError(f"{said}: say which of {', '.join(kinds)} the curves were made on", "kind")
+        problem = "is missing" if scaling.kind is None else f"{scaling.kind!r} was not profiled"
+        raise SpecError(
+            f"{problem}: name the kind that the curves were measured on: {', '.join(kinds)}",
+            "kind",
+        )
     return scaling.kind

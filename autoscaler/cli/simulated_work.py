@@ -1,4 +1,4 @@
-"""What a simulation runs: a workload, and how each of its jobs goes."""
+"""Jobs of a simulation: a workload with profiles or regimes, or a study."""
 
 from __future__ import annotations
 
@@ -16,15 +16,19 @@ from autoscaler.simulator.simulated_study import SimulatedStudy
 from autoscaler.simulator.trace import read_trace
 from autoscaler.simulator.workload import Arrival, read_workload, require_applications
 
-# So far outside of the batches that gradients were measured at, the nearest stands for it.
+# Beyond the measured batches by at most this factor, the nearest measured batch is used.
 BATCHES_WITHIN_FACTOR: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedWork:
-    """The jobs, and the profiles of their applications or the regimes of each, by its name.
+    """Jobs to simulate: arrivals with profiles or regimes, or the trials of a study.
 
-    Or a study, whose trials are the jobs.
+    Attributes:
+        arrivals: jobs of a workload in order of arrival; empty for a study.
+        profiles: profiles by application; empty for rigid jobs.
+        regimes: regimes of rigid jobs, by job name.
+        study: study whose trials are the jobs; None for a workload.
     """
 
     arrivals: tuple[Arrival, ...] = ()
@@ -34,26 +38,26 @@ class SimulatedWork:
 
     @property
     def jobs(self) -> int:
-        """How many there are."""
+        """Number of jobs, or of the study's trials."""
         return len(self.arrivals) if self.study is None else self.study.rule.trials
 
 
 def read_work(
     options: SimulateOptions, market: SimulatedMarket
 ) -> tuple[SimulatedWork, SimulatedMarket]:
-    """The work that the options name, and the market with the kinds that it was profiled on.
+    """Return the jobs that the options name, and the market with kinds of device from profiles.
 
     Raises:
-        SpecError: they name neither profiles nor regimes or both, a file can't be used, or jobs
-            can't train on what there is in the market.
+        SpecError: the options name neither or both of profiles and regimes, a file can't be used,
+            or jobs can't train on the offers of the market.
     """
     if options.study is not None:
         study, market = read_study(options, market)
         return SimulatedWork(study=study), market
     if options.workload is None:
-        raise SpecError("say what is simulated: --workload FILE, or --study FILE")
+        raise SpecError("name the jobs to simulate: --workload FILE, or --study FILE")
     if (options.regimes is None) == (not options.profiles):
-        message = "say how jobs go: --profiles DIR, or --regimes DIR for those of a .trace"
+        message = "name one source of speeds: --profiles DIR, or --regimes DIR for a .trace"
         raise SpecError(message)
     if options.regimes is not None:
         arrivals = read_trace(options.workload)
@@ -61,7 +65,7 @@ def read_work(
         regimes = read_regimes(options.regimes, options.workload, arrivals)
         return SimulatedWork(arrivals, regimes=regimes), market
     if options.workload.suffix == ".trace":
-        message = "is of jobs with regimes: name where those are, --regimes DIR, not --profiles"
+        message = "is a .trace, whose jobs have regimes: use --regimes DIR instead of --profiles"
         raise SpecError(message, str(options.workload))
     profiles = read_profiles(*options.profiles)
     arrivals = read_workload(options.workload)
@@ -72,24 +76,33 @@ def read_work(
 
 
 def _require_batches(arrivals: tuple[Arrival, ...], profiles: Mapping[str, Profile]) -> None:
-    """What a batch far from those that were measured is worth, nobody knows."""
+    """Check that each job's batch size is near the batches that its profile measured.
+
+    Raises:
+        SpecError: a batch is more than 2 times beyond the measured range.
+    """
     for arrival in arrivals:
         profile = profiles[arrival.application]
         least, most = profile.initial_batch, profile.maximum_batch
         if not least / BATCHES_WITHIN_FACTOR <= arrival.batch_size <= most * BATCHES_WITHIN_FACTOR:
             message = (
-                f"{arrival.batch_size} is far from what {arrival.application} was measured at, "
-                f"{least} to {most}: at most {BATCHES_WITHIN_FACTOR:g} times beyond is answered"
+                f"{arrival.batch_size} is too far from the measured batches of "
+                f"{arrival.application}, {least} to {most}: use a batch at most "
+                f"{BATCHES_WITHIN_FACTOR:g} times beyond"
             )
             raise arrival.error("batch_size", message)
 
 
 def _require_room(arrivals: tuple[Arrival, ...], market: SimulatedMarket) -> None:
-    """Jobs with regimes train on the devices that they request, of machines that they share."""
+    """Check that a pool can hold each job's requested devices.
+
+    Raises:
+        SpecError: the market is no pool, or a job requests more devices than the pool has.
+    """
     if not market.is_pool:
-        raise SpecError("jobs with regimes share out a pool: use --cluster", "--regimes")
+        raise SpecError("jobs with regimes need a fixed pool: use --cluster", "--regimes")
     most = sum(offer.devices for offer in market.offers)
     for arrival in arrivals:
         if arrival.devices_requested > most:
-            message = f"asks for {arrival.devices_requested} devices, and there are {most}"
+            message = f"requests {arrival.devices_requested} devices, but the pool has {most}"
             raise arrival.error("scale_factor", message)

@@ -1,4 +1,4 @@
-"""`castor simulate`: a workload under the real controller, on a virtual clock."""
+"""Runs and table of `castor simulate`: the real controller on a virtual clock."""
 
 from __future__ import annotations
 
@@ -40,15 +40,20 @@ from providers.simulated.cloud import SimulatedCloud
 from providers.simulated.provider import SimulatedProvider
 from providers.simulated.settings import SimulatedSettings
 
-_MOST_STOPPED = 5
+_STOPPED_JOBS_SHOWN = 5
 _STUDY_POLICY = "marginal"
 
 
 def run_simulation(options: SimulateOptions, bars: Progress | None = None) -> Result:
-    """Run a scenario, with a bar of the jobs that have ended, among `bars` if there are some.
+    """Run a simulation, and show a progress bar of ended jobs.
+
+    Args:
+        options: options of the simulation.
+        bars: progress display to add the bar to; None: a display of its own, and warnings about
+            sizes that were not profiled.
 
     Raises:
-        SpecError: what is to be simulated is wrong; the message names file and field.
+        SpecError: an input is wrong; the message names file and field.
     """
     options.check()
     options = as_the_study_says(options)
@@ -56,7 +61,7 @@ def run_simulation(options: SimulateOptions, bars: Progress | None = None) -> Re
     planner = create_policy(options.policy)
     require_ground(options.policy, planner, is_pool=options.cluster is not None)
     scenario = _scenario(options, market, work, planner)
-    for line in _reach(work, market, options.most_instances) if bars is None else ():
+    for line in _size_warnings(work, market, options.most_instances) if bars is None else ():
         print(line, file=sys.stderr)
     with progress_bar() if bars is None else nullcontext(bars) as progress:
         task = progress.add_task(options.policy, total=work.jobs)
@@ -67,10 +72,10 @@ def run_simulation(options: SimulateOptions, bars: Progress | None = None) -> Re
 
 
 def simulate_study(study: SimulatedStudy, market: SimulatedMarket, seed: int) -> Result:
-    """One study on an elastic cloud, as a controller plans it that nobody has told otherwise.
+    """Simulate a study under the default policy and default settings of a controller.
 
     Raises:
-        Stuck: none of its trials is given anything.
+        Stuck: no trial gets an instance.
     """
     planner = create_policy(_STUDY_POLICY)
     pause_seconds = study.start_seconds or 0.0
@@ -88,28 +93,28 @@ def simulate_study(study: SimulatedStudy, market: SimulatedMarket, seed: int) ->
 
 
 def write_result(result: Result, path: Path) -> None:
-    """Keep the whole result as JSON."""
+    """Write all jobs, timelines and totals to a JSON file."""
     write_json(as_document(result), path)
 
 
 def print_result(result: Result, console: Console) -> None:
-    """The totals, as a table, and why jobs were stopped."""
+    """Print a table of totals, and the reasons of at most 5 stopped jobs."""
     table = Table(box=None, pad_edge=False, show_header=False)
     rows = _rows(result) if result.study is None else study_rows(result, result.study)
     for name, value in rows.items():
         table.add_row(name, value)
     console.print(table)
     stopped = [job for job in result.jobs if job.stopped is not None]
-    for job in stopped[:_MOST_STOPPED]:
+    for job in stopped[:_STOPPED_JOBS_SHOWN]:
         console.print(Text(f"{job.name} was stopped: {job.stopped}", style="yellow"))
-    if len(stopped) > _MOST_STOPPED:
-        console.print(f"and {len(stopped) - _MOST_STOPPED} more: --json FILE has all")
+    if len(stopped) > _STOPPED_JOBS_SHOWN:
+        console.print(f"and {len(stopped) - _STOPPED_JOBS_SHOWN} more: --json FILE writes all")
 
 
 def _rows(result: Result) -> dict[str, str]:
     totals, jobs = result.totals, result.jobs
     all_stopped = totals.stopped == len(jobs)
-    is_free = totals.cost_usd == 0  # a pool that is paid for
+    is_free = totals.cost_usd == 0  # a pool that is already paid for
     rows = {
         "policy": result.policy,
         "jobs": str(len(jobs)),
@@ -140,9 +145,11 @@ def _rows(result: Result) -> dict[str, str]:
 
 
 def _in_time(jobs: Sequence[JobResult]) -> str:
-    asked = [job for job in jobs if job.deadline_s is not None]
-    kept = sum(job.stopped is None and job.finished_s <= (job.deadline_s or 0.0) for job in asked)
-    return f"{kept} of {len(asked)}"
+    with_deadline = [job for job in jobs if job.deadline_s is not None]
+    in_time = sum(
+        job.stopped is None and job.finished_s <= (job.deadline_s or 0.0) for job in with_deadline
+    )
+    return f"{in_time} of {len(with_deadline)}"
 
 
 def _scenario(
@@ -187,16 +194,16 @@ def _scenario(
     )
 
 
-def _reach(work: SimulatedWork, market: SimulatedMarket, most: int) -> list[str]:
-    """Which offers are bounded because more of them were not profiled."""
+def _size_warnings(work: SimulatedWork, market: SimulatedMarket, most: int) -> list[str]:
+    """Return a line for each offer whose number of instances is limited by the profiles."""
     bounded: dict[tuple[str, int], list[str]] = {}
     for application in sorted({arrival.application for arrival in work.arrivals}):
         profile = work.profiles.get(application)
         if profile is not None:
-            for found in profiled_maxima(profile, market.equipment.values(), most):
-                bounded.setdefault(found, []).append(application)
+            for maximum in profiled_maxima(profile, market.equipment.values(), most):
+                bounded.setdefault(maximum, []).append(application)
     return [
-        f"at most {count} x {offer} for a job of {', '.join(names)}: no more were profiled"
+        f"at most {count} x {offer} for a job of {', '.join(names)}: larger sizes have no profile"
         for (offer, count), names in bounded.items()
     ]
 
@@ -229,7 +236,7 @@ def _cloud(
 
 
 def progress_bar(is_shown: bool = True) -> Progress:
-    """Bars on standard error, gone when all is done."""
+    """Return a progress display on standard error, which disappears at the end."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

@@ -1,4 +1,4 @@
-"""The words of `castor study`: studies of Optuna's from a file."""
+"""Commands `castor study`: Optuna studies from a study file."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Annotated
 from typer import Argument, Option, Typer
 
 study = Typer(
-    help="Run a study of Optuna's from a file, and see how it stands. A study whose file names no "
-    "storage lies in NAME.db in the current directory: call all commands there."
+    help="Run and inspect Optuna studies. A study whose file names no storage is stored as "
+    "NAME.db in the current directory: run all commands on it there."
 )
 
-File = Annotated[Path, Argument(help="A study file; see docs/study-file.md.")]
+File = Annotated[Path, Argument(help="Study file; see docs/study-file.md.")]
 
 
 @study.command()
@@ -20,15 +20,16 @@ def run(
     file: File,
     trials: Annotated[
         int | None,
-        Option(help="Begin so many more trials, whatever total the file says.", min=1),
+        Option(help="Number of additional trials; overrides the total in the file.", min=1),
     ] = None,
     quiet: Annotated[
-        bool, Option("--quiet", "-q", help="No bar, and no line for each trial.")
+        bool, Option("--quiet", "-q", help="Print no progress bar, and no line for each trial.")
     ] = False,
 ) -> None:
-    """Run the trials of a study as jobs. Ctrl-C stops the jobs; the same command continues.
+    """Run the trials of a study as jobs.
 
-    The path of its storage and a default budget are printed at the start.
+    Ctrl-C stops the jobs; the same command continues the study. The path of the storage and a
+    default budget are printed at the start.
     """
     from autoscaler.cli.studying import run_file
 
@@ -81,12 +82,12 @@ def plan(
 @study.command()
 def status(
     file: File,
-    as_json: Annotated[bool, Option("--json", help="For scripts.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print JSON, for scripts.")] = False,
     plot: Annotated[
-        Path | None, Option(help="Draw what its trials held and when: FILE.png or FILE.svg.")
+        Path | None, Option(help="Draw the trials' instances over time to FILE.png or FILE.svg.")
     ] = None,
 ) -> None:
-    """Print what its storage knows: the best trial, and each of them."""
+    """Print the best trial, spending, and a table of all trials."""
     from autoscaler.cli.studying import print_status
 
     if plot is not None:
@@ -100,10 +101,13 @@ def status(
 def stop(
     file: File,
     now: Annotated[
-        bool, Option("--now", help="End the trials that run, too: the next run goes on with them.")
+        bool, Option("--now", help="Stop running trials, too. The next run continues them.")
     ] = False,
 ) -> None:
-    """Let no trial begin any more, wherever the study is run; those that run go on to the end."""
+    """Stop a study: start no more trials.
+
+    Running trials continue to their ends. The study may run on any machine.
+    """
     from autoscaler.cli.studying import stop_file
 
     stop_file(file, now)
@@ -112,11 +116,11 @@ def stop(
 @study.command()
 def why(
     file: File,
-    trial: Annotated[int, Argument(help="The trial's number, as `castor study status` has it.")],
-    number: Annotated[int, Option("-n", help="How many of the last decisions.")] = 20,
-    as_json: Annotated[bool, Option("--json", help="For scripts.")] = False,
+    trial: Annotated[int, Argument(help="Number of the trial, as in `castor study status`.")],
+    number: Annotated[int, Option("-n", help="Number of decisions to print, the latest.")] = 20,
+    as_json: Annotated[bool, Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
-    """Print what was decided for a trial, and the numbers it was decided by; also afterwards."""
+    """Print the decisions made for a trial, with their reasons."""
     from autoscaler.cli.studying import explain
 
     explain(file, trial, number, as_json)
@@ -125,11 +129,11 @@ def why(
 @study.command()
 def budget(
     file: File,
-    usd: Annotated[str, Argument(help="What the whole study may cost, such as 60 or $0.50.")],
+    usd: Annotated[str, Argument(help="Budget of the whole study in US dollars, as 60 or $0.50.")],
 ) -> None:
-    """Let a study cost so much, until its file says otherwise; it need not run.
+    """Set the budget of a study, running or not.
 
-    The next run goes by the larger of this budget and the file's.
+    The next run uses the larger of this budget and the budget in the study file.
     """
     from autoscaler.cli.studying import set_budget
 

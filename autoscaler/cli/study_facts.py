@@ -1,4 +1,4 @@
-"""The facts of a recorded study: as JSON for scripts, as a line for people."""
+"""State of a recorded study, as JSON and as lines of text."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from autoscaler.wire.study_messages import StudyView
 
 
 def study_facts(spec: StudySpec, study: Any, view: StudyView | None) -> dict[str, Any]:
-    """Return what `castor study status --json` prints.
+    """Return the document that `castor study status --json` prints.
 
-    Amounts are decimal numbers in strings, times are seconds since the epoch. What only a
-    controller knows is null where no controller here knows the study (`view` None).
+    Amounts are decimal numbers in strings. Times are seconds since the epoch. Facts that only a
+    controller has are null if `view` is None: no controller here has run the study.
     """
     terms = None if view is None else view.terms
     goal = None if terms is None else terms.objective
@@ -34,7 +34,7 @@ def study_facts(spec: StudySpec, study: Any, view: StudyView | None) -> dict[str
 
 
 def trial_facts(trial: Any) -> dict[str, Any]:
-    """Return what a trial's record in the storage says."""
+    """Return number, state, values, last step, parameters, job and error of a recorded trial."""
     from hpo import attributes
 
     return {
@@ -49,7 +49,7 @@ def trial_facts(trial: Any) -> dict[str, Any]:
 
 
 def jobs_of(trial: Any) -> tuple[str, ...]:
-    """Return the jobs that have run a trial, in all runs of its study."""
+    """Return the ids of all jobs that ran a trial, in all runs of its study."""
     from hpo import attributes
 
     earlier = trial.user_attrs.get(attributes.EARLIER_JOBS, ())
@@ -58,23 +58,23 @@ def jobs_of(trial: Any) -> tuple[str, ...]:
 
 
 def best_trials(study: Any) -> list[Any]:
-    """Return the best trial, or those of the Pareto front; none if no trial is feasible."""
+    """Return the best trial, or the Pareto front; empty if no complete trial is feasible."""
     if len(study.directions) > 1:
         return list(study.best_trials)
     try:
         return [study.best_trial]
-    except ValueError:  # none is complete and keeps to the constraints
+    except ValueError:  # no trial is complete and feasible
         return []
 
 
 def state_counts(study: Any) -> dict[str, int]:
-    """Return how many trials are in each state."""
+    """Return the number of trials by state, in the order in which states first occur."""
     states = [trial.state.name.lower() for trial in study.trials]
     return {state: states.count(state) for state in dict.fromkeys(states)}
 
 
 def summary(spec: StudySpec, study: Any) -> str:
-    """Return one line on a study: its trials by state, and the best."""
+    """Return a line with a study's trials by state and its best trial."""
     counts = state_counts(study)
     words = ", ".join(f"{count} {state}" for state, count in counts.items())
     line = f"{spec.name}: {counted(sum(counts.values()), 'trial')}" + (
@@ -88,19 +88,19 @@ def summary(spec: StudySpec, study: Any) -> str:
 
 
 def money_line(view: StudyView) -> str:
-    """Return one line on a study's money and driver, and its trouble below."""
+    """Return a line with a study's spending and driver, and a second line with its error."""
     budget_usd = None if view.terms is None else view.terms.objective.most_usd
-    of = "" if budget_usd is None else f" of {money(budget_usd)}"
+    budget = "" if budget_usd is None else f" of {money(budget_usd)}"
     rate = f", {money(view.usd_per_hour)}/h now" if view.usd_per_hour else ""
-    line = f"{spent_words(view)}{of} spent{rate}; driven by {view.driver or 'nobody'}"
-    return line if view.trouble is None else f"{line}\ntrouble: {view.trouble}"
+    line = f"{spent_words(view)}{budget} spent{rate}; driver: {view.driver or 'none'}"
+    return line if view.trouble is None else f"{line}\nerror: {view.trouble}"
 
 
 def spent_words(view: StudyView) -> str:
-    """Return what a study has cost; a question mark if the ledger can't tell."""
+    """Return the cost of a study in words; a question mark if the ledger does not know it."""
     return "?" if view.spent_usd is None else money(view.spent_usd)
 
 
 def shortened(value: object) -> str:
-    """Return a parameter's value with at most four digits."""
+    """Return a parameter's value as text, a float with 4 significant digits."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)

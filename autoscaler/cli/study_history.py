@@ -1,4 +1,4 @@
-"""`castor study status --plot`: what became of a study, from what was kept of it."""
+"""Plot of `castor study status --plot`: the recorded history of a study."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from autoscaler.simulator.study_driver import Report
 from autoscaler.simulator.study_results import Level
 from autoscaler.wire.study_messages import StudyView
 
-_WORDS = {"fail": "failed"}
-# An instance that is free for no longer than this between two trials was not released.
+_STATE_WORDS = {"fail": "failed"}
+# An instance that is idle for at most this long between two trials counts as held throughout.
 _HAND_OVER_SECONDS = 60.0
 
 
 def draw_history(file: Path, plot: Path) -> None:
-    """Draw the study of a file as far as it has come.
+    """Draw the recorded history of a file's study to `plot`.
 
     Raises:
-        CastorError: a file can't be used, or nothing is known of the study's trials here.
+        CastorError: a file can't be used, or no controller here has run the study's trials.
     """
     require_plots(plot)
     now_seconds = SystemClock().now()
@@ -40,7 +40,7 @@ def draw_history(file: Path, plot: Path) -> None:
     view = view_of(spec.name, names)
     stays = () if view is None else stays_of(spec.name, names)
     if view is None or not stays:
-        raise NotFound(f"{spec.name}: no controller knows what its trials held")
+        raise NotFound(f"{spec.name}: no controller here has a record of its trials' instances")
     draw_study(pictured(view, stays, study.trials, now_seconds, spec.directions[0]), plot)
 
 
@@ -51,7 +51,15 @@ def pictured(
     now_seconds: float,
     direction: str,
 ) -> PicturedStudy:
-    """Return a study to be drawn; `trials` are Optuna's records."""
+    """Return a study in the form that `draw_study` draws.
+
+    Args:
+        view: the study as its controller reports it.
+        stays: intervals in which its trials held instances; at least one, the first starts first.
+        trials: Optuna's trial records.
+        now_seconds: current time, the end of stays that have not ended.
+        direction: ``minimize`` or ``maximize``.
+    """
     start = stays[0].from_seconds
     closed = [replace(stay, to_seconds=stay.to_seconds or now_seconds) for stay in stays]
     by_job: dict[str, list[StudyStay]] = defaultdict(list)
@@ -60,7 +68,7 @@ def pictured(
     records = {record.stands.job: record for record in view.trials}
     shared = Counter(job for trial in trials for job in jobs_of(trial))
     drawn = [
-        _trial(
+        _pictured_trial(
             trial,
             [
                 _JobOfTrial(records[job], by_job[job], shared[job] > 1)
@@ -88,21 +96,31 @@ def pictured(
 
 @dataclass(frozen=True, slots=True)
 class _JobOfTrial:
-    """A job that ran a trial, and what it held; `is_shared` with other, short trials."""
+    """Job that ran a trial, and its instances.
+
+    Attributes:
+        record: the controller's record of the trial.
+        stays: intervals in which the job held instances.
+        is_shared: whether the job ran other trials, too.
+    """
 
     record: TrialRecord
     stays: Sequence[StudyStay]
     is_shared: bool
 
 
-def _trial(trial: Any, jobs: Sequence[_JobOfTrial], start: float) -> PicturedTrial:
-    """Return a trial with what all its jobs held; a report counts when it was heard first."""
+def _pictured_trial(trial: Any, jobs: Sequence[_JobOfTrial], start: float) -> PicturedTrial:
+    """Return a trial with the devices of all its jobs and its reports.
+
+    A report made by two jobs counts at its earlier time. `start` is the plot's origin, seconds
+    since the epoch.
+    """
     end = trial.state.name.lower()
     spans: list[Span] = []
-    heard: dict[float, Report] = {}
+    reports: dict[float, Report] = {}
     for job in jobs:
         if job.is_shared:
-            spans.extend(_own_spans(trial, job.stays, start))
+            spans.extend(_spans_of_short_trial(trial, job.stays, start))
             continue
         ended = job.record.told_seconds if job.record.stands.has_ended else float("inf")
         for stay in job.stays:
@@ -110,39 +128,41 @@ def _trial(trial: Any, jobs: Sequence[_JobOfTrial], start: float) -> PicturedTri
         values = dict(job.record.stands.reports)
         for progress, at_seconds in job.record.heard:
             report = Report(at_seconds - start, progress, values[progress])
-            heard[progress] = min(report, heard.get(progress, report), key=lambda one: one.at_s)
+            reports[progress] = min(
+                report, reports.get(progress, report), key=lambda candidate: candidate.at_s
+            )
     return PicturedTrial(
         number=trial.number,
-        end=_WORDS.get(end, end),
+        end=_STATE_WORDS.get(end, end),
         spans=tuple(sorted(spans, key=lambda span: span.from_s)),
-        reports=tuple(heard[progress] for progress in sorted(heard)) or _result(trial, start),
+        reports=tuple(reports[progress] for progress in sorted(reports)) or _result(trial, start),
     )
 
 
-def _own_spans(trial: Any, stays: Iterable[StudyStay], start: float) -> Iterator[Span]:
-    """Yield what a short trial held, which ran between others under one job."""
-    begun, ended = _seconds(trial.datetime_start), _seconds(trial.datetime_complete)
+def _spans_of_short_trial(trial: Any, stays: Iterable[StudyStay], start: float) -> Iterator[Span]:
+    """Yield the spans in which a trial held devices of a job that it shared with others."""
+    began, ended = _seconds(trial.datetime_start), _seconds(trial.datetime_complete)
     for stay in stays:
-        opened = max(stay.from_seconds, begun or stay.from_seconds)
+        opened = max(stay.from_seconds, began or stay.from_seconds)
         closed = min(stay.to_seconds or float("inf"), ended or float("inf"))
         if opened < closed < float("inf"):
             yield Span(opened - start, closed - start, stay.devices)
 
 
 def _result(trial: Any, start: float) -> tuple[Report, ...]:
-    """Return the result of a trial that reported nothing as its one report."""
+    """Return a trial's result as its only report, at progress 0; empty if it has no result."""
     at_seconds = _seconds(trial.datetime_complete)
     if at_seconds is None or not trial.values:
         return ()
     return (Report(at_seconds - start, 0.0, trial.values[0]),)
 
 
-def _seconds(moment: datetime | None) -> float | None:
-    return None if moment is None else moment.timestamp()
+def _seconds(time: datetime | None) -> float | None:
+    return None if time is None else time.timestamp()
 
 
 def _spans(stay: StudyStay, ended: float, start: float) -> Iterator[Span]:
-    """What a trial holds after its end is idle: the next one may take it."""
+    """Yield the span until the trial's end with its devices, and the idle span after."""
     opened, closed = stay.from_seconds, stay.to_seconds or ended
     if opened < ended:
         yield Span(opened - start, min(closed, ended) - start, stay.devices)
@@ -151,9 +171,9 @@ def _spans(stay: StudyStay, ended: float, start: float) -> Iterator[Span]:
 
 
 def _levels(stays: Iterable[StudyStay], start: float) -> Iterator[Level]:
-    """Yield how many instances were held from when on, and what they cost together.
+    """Yield number and total price of held instances, at each time at which they change.
 
-    An instance that one trial hands to another within seconds is held in between.
+    An instance that changes trials within 60 s counts as held in between.
     """
     changes: dict[float, list[tuple[int, float]]] = defaultdict(list)
     for opened, closed, price in _holdings(stays):
@@ -161,22 +181,25 @@ def _levels(stays: Iterable[StudyStay], start: float) -> Iterator[Level]:
         changes[closed].append((-1, -price))
     count, price = 0, 0.0
     for at_seconds, changed in sorted(changes.items()):
-        count += sum(more for more, _ in changed)
-        price += sum(more for _, more in changed)
+        count += sum(added for added, _ in changed)
+        price += sum(added_price for _, added_price in changed)
         yield Level(at_seconds - start, count, price)
 
 
 def _holdings(stays: Iterable[StudyStay]) -> Iterator[tuple[float, float, float]]:
-    """Yield from when to when each instance was held, and its price in US dollars an hour."""
+    """Yield start and end of each instance's holding (seconds), and its price (US dollars/h)."""
     by_instance: dict[str, list[StudyStay]] = defaultdict(list)
     for stay in stays:
         by_instance[stay.instance].append(stay)
-    for held in by_instance.values():
-        held.sort(key=lambda stay: stay.from_seconds)
-        opened, closed = held[0].from_seconds, held[0].to_seconds or held[0].from_seconds
-        for stay in held[1:]:
+    for own_stays in by_instance.values():
+        own_stays.sort(key=lambda stay: stay.from_seconds)
+        opened, closed = (
+            own_stays[0].from_seconds,
+            own_stays[0].to_seconds or own_stays[0].from_seconds,
+        )
+        for stay in own_stays[1:]:
             if stay.from_seconds > closed + _HAND_OVER_SECONDS:
                 yield opened, closed, float(stay.usd_per_hour)
                 opened = stay.from_seconds
             closed = max(closed, stay.to_seconds or closed)
-        yield opened, closed, float(held[0].usd_per_hour)
+        yield opened, closed, float(own_stays[0].usd_per_hour)

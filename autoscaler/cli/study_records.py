@@ -1,4 +1,4 @@
-"""What a controller knows of a study, while it runs and from its database after its end."""
+"""Records of a study in its controller: by its API, or from the database of an ended one."""
 
 from __future__ import annotations
 
@@ -24,84 +24,91 @@ Value = TypeVar("Value")
 
 
 def decisions_of(study_name: str, job: str, number: int) -> tuple[DecisionView, ...]:
-    """The last decisions for a trial's job, the latest first.
+    """Return the last `number` decisions for a trial's job, the latest first.
 
     Raises:
-        Unavailable: there is neither a controller nor the database of one of ours.
-        UnknownJob: it has no such job.
+        Unavailable: there is neither a controller nor the database of a local one.
+        UnknownJob: the controller has no such job.
     """
 
     def read(store: Store) -> tuple[DecisionView, ...]:
         entries = store.journal.decisions(store.jobs.find(job).id, number)
         return tuple(decision_view(entry) for entry in entries)
 
-    return _told(study_name, {}, lambda client, _: client.decisions(job, number), read)
+    return _ask_or_read(study_name, {}, lambda client, _: client.decisions(job, number), read)
 
 
 def view_of(study_name: str, names: Mapping[str, str]) -> StudyView | None:
-    """The study as its controller knows it, or knew it at the end; None if none does.
+    """Return the study as its controller reports it, or as its database recorded it.
 
-    `names` is what controllers call it.
+    `names` maps controller ids to the study's name there. None means that no controller here has
+    run the study.
     """
 
     def read(store: Store) -> StudyView:
         return _view_in(store, study_name, names)
 
     try:
-        return _told(study_name, names, lambda _, line: line.view(), read)
+        return _ask_or_read(study_name, names, lambda _, study_client: study_client.view(), read)
     except (NotFound, Unavailable):
         return None
 
 
 def command_budget(study_name: str, names: Mapping[str, str], budget_usd: Decimal) -> StudyView:
-    """Let a study cost so much from now on, and return it; where it does not run, from then on.
+    """Set the budget of a study in US dollars, and return the study.
+
+    The budget of a study that is not running applies to its next run.
 
     Raises:
-        Unavailable: there is neither a controller nor the database of one of ours, or the one
-            that CASTOR_URL names does not answer.
-        NotFound: nobody has run it there.
-        SpecError: it is no amount.
+        Unavailable: there is neither a controller nor the database of a local one, or the
+            controller of CASTOR_URL does not answer.
+        NotFound: the study has never run on this controller.
+        SpecError: the budget is not a valid amount.
     """
 
-    def tell(_: Client, line: StudyClient) -> StudyView:
-        line.set_budget(budget_usd)
-        return line.view()
+    def set_budget(_: Client, study_client: StudyClient) -> StudyView:
+        study_client.set_budget(budget_usd)
+        return study_client.view()
 
     def write(store: Store) -> StudyView:
         if "CASTOR_URL" in os.environ:
-            raise Unavailable("the controller that CASTOR_URL names does not answer")
+            raise Unavailable("the controller of CASTOR_URL does not answer")
         require_amount(budget_usd, "budget_usd")
         store.studies.set_budget(_name_in(store, study_name, names), budget_usd)
         return _view_in(store, study_name, names)
 
-    return _told(study_name, names, tell, write)
+    return _ask_or_read(study_name, names, set_budget, write)
 
 
 def name_of(study_name: str) -> str:
-    """What controllers call the first study of this name."""
+    """Return the name that a controller gives the first study of this name."""
     from hpo.naming import slug
 
     return slug(study_name)
 
 
 def stays_of(study_name: str, names: Mapping[str, str]) -> tuple[StudyStay, ...]:
-    """What the trials of a study held and when. `names` is what controllers call it.
+    """Return the intervals in which the trials of a study held instances.
+
+    `names` maps controller ids to the study's name there.
 
     Raises:
-        Unavailable: there is neither a controller nor the database of one of ours.
+        Unavailable: there is neither a controller nor the database of a local one.
     """
 
     def read(store: Store) -> tuple[StudyStay, ...]:
         return stays_of_study(store, _name_in(store, study_name, names))
 
-    return _told(study_name, names, lambda _, line: line.stays(), read)
+    return _ask_or_read(study_name, names, lambda _, study_client: study_client.stays(), read)
 
 
 def fleet_of(study_name: str) -> FleetView | None:
-    """What the controller sells that would run the study; None if one of our own would.
+    """Return the fleet of the controller that would run the study.
+
+    None means that a new controller on this machine would run it.
 
     Raises:
-        Unavailable: the one that CASTOR_URL names does not answer.
+        Unavailable: the controller of CASTOR_URL does not answer.
     """
     from hpo.running import line_to
 
@@ -115,7 +122,7 @@ def fleet_of(study_name: str) -> FleetView | None:
 
 
 def _view_in(store: Store, study_name: str, names: Mapping[str, str]) -> StudyView:
-    """Return a study as the controller that had this store knew it at its end."""
+    """Return a study as the controller of this store recorded it."""
     name = _name_in(store, study_name, names)
     spent_usd = StudySpending(store).spent(name, (), SystemClock().now())
     terms, trials = store.studies.terms(name), store.studies.trials(name)
@@ -123,28 +130,28 @@ def _view_in(store: Store, study_name: str, names: Mapping[str, str]) -> StudyVi
 
 
 def _name_in(store: Store, study_name: str, names: Mapping[str, str]) -> str:
-    """What the controller that had this store calls a study."""
+    """Return the name of a study at the controller of this store."""
     from hpo.naming import name_at
 
     return name_at(study_name, names, store.settings.controller_id())
 
 
-def _told(
+def _ask_or_read(
     study_name: str,
     names: Mapping[str, str],
     ask: Callable[[Client, StudyClient], Value],
     read: Callable[[Store], Value],
 ) -> Value:
-    """What the study's controller says, or the database of one of ours that has ended.
+    """Return the answer of the study's controller, or read an ended local one's database.
 
     Raises:
-        Unavailable: there is neither.
+        Unavailable: there is neither a controller nor a database.
     """
     from hpo.running import database_of, line_to
 
     try:
-        with line_to(study_name, names) as (client, line):
-            return ask(client, line)
+        with line_to(study_name, names) as (client, study_client):
+            return ask(client, study_client)
     except Unavailable:
         database = database_of(study_name)
         if not database.exists():

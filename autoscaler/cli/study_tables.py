@@ -1,4 +1,4 @@
-"""A simulated study as a table."""
+"""Table of a simulated study."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autoscaler.spec.quantities import format_duration
 
 
 def study_rows(result: Result, study: StudyResult) -> dict[str, str]:
-    """What is told of a study, by what it is called."""
+    """Return the rows of a simulated study's table, from name to value."""
     totals = result.totals
     ends = ", ".join(f"{count} {end}" for end, count in study.ends.items())
     rows = {
@@ -19,14 +19,14 @@ def study_rows(result: Result, study: StudyResult) -> dict[str, str]:
         "policy": result.policy,
         "trials": f"{len(study.trials)}: {ends}",
         "best": "-" if study.best is None else number(study.best),
-        "over after": format_duration(study.finished_s),
+        "duration": format_duration(study.finished_s),
         "in time": _in_time(study),
         "spent": _spent(study),
         "device hours": number(totals.gpu_hours),
         "devices at work": f"{totals.gpu_utilisation:.0%}",
         "instances launched": str(study.launches),
-        "handed over": str(study.hand_overs),
-        "at once at most": str(max((level.instances for level in study.held), default=0)),
+        "instances handed over": str(study.hand_overs),
+        "most instances at once": str(max((level.instances for level in study.held), default=0)),
         "resizes": str(totals.restarts),
         "plans": f"{totals.decisions}, {totals.decision_ms_p50:.1f} ms each, "
         f"95th percentile {totals.decision_ms_p95:.1f} ms",

@@ -1,4 +1,4 @@
-"""What `castor study` does: a file to a study, its trials to a table."""
+"""Implementation of `castor study`: run, status, why, budget and stop."""
 
 from __future__ import annotations
 
@@ -28,15 +28,20 @@ from autoscaler.spec.study_file import load_study
 
 
 class StudyMethodFailed(CastorError):
-    """An error that a study's sampler or pruner raised."""
+    """Error raised by a study's sampler or pruner."""
 
 
 def run_file(file: Path, trials: int | None, is_quiet: bool = False) -> None:
     """Run the study of a file, and print its best trial.
 
+    Args:
+        file: the study file.
+        trials: number of additional trials; None: the rest of the file's total.
+        is_quiet: print no progress bar, and no line for each trial.
+
     Raises:
-        CastorError: the file can't be used, a trial failed that is not tolerated, or no trial of
-            this run ended well.
+        CastorError: the file can't be used, more trials failed than are tolerated, or no trial of
+            this run completed.
     """
     spec, directory = load_study(file, SystemClock().now())
     optuna_side = require_optuna()
@@ -55,15 +60,15 @@ def run_file(file: Path, trials: int | None, is_quiet: bool = False) -> None:
     catch = catch_of(spec.catch)
     effort = Effort(trials, spec.at_once, spec.timeout_seconds, catch.names, spec.retries)
     effort = tolerating(effort, spec.max_failures)
-    study = optuna_side.open_study(spec)  # after the checks: it makes a storage
+    study = optuna_side.open_study(spec)  # after the checks, because it creates the storage
     if trials is None and spec.trials is not None:
         totals = totals_of(study)
         effort = replace(effort, trials=totals.to_begin(spec.trials))
         if not (effort.trials or totals.open):
             print(summary(spec, study))
             print(
-                f"nothing is left to run: trials is {spec.trials} in {file}; raise it, or begin "
-                "more with --trials"
+                f"no trial is left to run: trials is {spec.trials} in {file}; raise it, or add "
+                "trials with --trials"
             )
             return
     todo = Todo(
@@ -84,14 +89,14 @@ def run_file(file: Path, trials: int | None, is_quiet: bool = False) -> None:
         origin = origin_of(error, study)
         if origin is None:
             raise
-        said = " ".join(f"{type(error).__name__}: {error}".split())
-        raise StudyMethodFailed(f"{origin}, failed: {said}") from error
+        message = " ".join(f"{type(error).__name__}: {error}".split())
+        raise StudyMethodFailed(f"{origin}, failed: {message}") from error
     print(summary(spec, study))
     require_result(study, ended_before)
 
 
 def print_status(file: Path, as_json: bool) -> None:
-    """Print the trials of a file's study, its money and its driver."""
+    """Print the best trial, spending, driver and all trials of a file's study."""
     from autoscaler.cli.study_records import view_of
 
     spec, study = open_recorded(file)
@@ -115,15 +120,15 @@ def print_status(file: Path, as_json: bool) -> None:
 
 
 def explain(file: Path, trial: int, number: int, as_json: bool) -> None:
-    """Print what was decided for a trial of a file's study.
+    """Print the last `number` decisions for a trial of a file's study.
 
     Raises:
-        CastorError: the file can't be used, there is no such trial, or what was decided for it is
-            not known here.
+        CastorError: the file can't be used, there is no such trial, or no controller here has its
+            decisions.
     """
     spec, study = open_recorded(file)
     if not 0 <= trial < len(study.trials):
-        raise NotFound(f"trial {trial}: {spec.name} has {len(study.trials)}, counted from 0")
+        raise NotFound(f"trial {trial}: {spec.name} has {len(study.trials)} trials, from number 0")
     job = trial_facts(study.trials[trial])["job"]
     if job is None:
         raise NotFound(f"trial {trial} of {spec.name} was not run by Castor")
@@ -133,10 +138,10 @@ def explain(file: Path, trial: int, number: int, as_json: bool) -> None:
 
 
 def set_budget(file: Path, budget: str) -> None:
-    """Let the study of a file cost so much, whether it runs or not.
+    """Set the budget of a file's study, in US dollars, and print it.
 
     Raises:
-        CastorError: the file or the amount can't be used, or the study has never been run here.
+        CastorError: the file or the amount can't be used, or the study has never run here.
     """
     try:
         budget_usd = parse_money(budget)
@@ -147,43 +152,43 @@ def set_budget(file: Path, budget: str) -> None:
     from autoscaler.cli.study_records import command_budget
 
     view = command_budget(spec.name, names, budget_usd)
-    print(f"{spec.name} may cost {money(budget_usd)}; it has cost {spent_words(view)}")
-    own_usd = spec.objective.budget_usd
-    if view.driver is None and own_usd is not None and own_usd > budget_usd:
-        print(f"its next run has the {money(own_usd)} of {file}: write the smaller budget there")
+    print(f"{spec.name}: budget {money(budget_usd)}, spent {spent_words(view)}")
+    file_usd = spec.objective.budget_usd
+    if view.driver is None and file_usd is not None and file_usd > budget_usd:
+        print(f"the next run uses the larger {money(file_usd)} of {file}: lower it there, too")
 
 
 def stop_file(file: Path, now: bool) -> None:
-    """Have the study of a file ended.
+    """Stop the study of a file; `now` stops its running trials, too.
 
     Raises:
-        CastorError: the file can't be used, or nobody runs the study.
+        CastorError: the file can't be used, or the study is not running.
     """
     spec, _ = load_study(file, SystemClock().now())
     names = require_optuna().recorded_names(spec)
     from hpo.running import line_to
 
-    with line_to(spec.name, names) as (_, line):
-        line.stop(now)
-    rest = "its jobs end within seconds" if now else "the trials that run go on to their ends"
-    print(f"{spec.name} begins no trial any more; {rest}")
+    with line_to(spec.name, names) as (_, study_client):
+        study_client.stop(now)
+    rest = "its jobs end within seconds" if now else "running trials continue to their ends"
+    print(f"{spec.name} starts no more trials; {rest}")
 
 
 def open_recorded(file: Path) -> tuple[StudySpec, Any]:
-    """The study of a file as its storage has it, to be read only.
+    """Return the spec of a study file and Optuna's recorded study, for reading only.
 
     Raises:
-        CastorError: the file can't be used, or the storage.
+        CastorError: the file or the storage can't be used.
     """
     spec, _ = load_study(file, SystemClock().now())
     return spec, require_optuna().recorded_study(spec)
 
 
 def require_optuna() -> Any:
-    """The part that knows Optuna.
+    """Return the module `hpo.study_file`, with Optuna's own log messages off.
 
     Raises:
-        Unavailable: it is not installed.
+        Unavailable: Optuna is not installed.
     """
     try:
         from hpo import study_file

@@ -1,4 +1,4 @@
-"""Handing a job in: its files packed, sent to the controller with what it is to be."""
+"""Submission of a job: its files are packed and sent to the controller with its spec."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from autoscaler.wire.messages import JobView, Resumption
 def hand_in(
     client: Client, job_file: JobFile, environment: Mapping[str, str] | None = None
 ) -> tuple[JobView, Bundle]:
-    """Submit the job of a file; `environment` is added to its own."""
+    """Submit the job of a file; return its view and its packed files.
+
+    `environment` is added to the job's environment variables.
+    """
     with _packed(job_file) as (bundle, archive):
         spec = replace(
             job_file.spec,
@@ -31,7 +34,7 @@ def hand_in(
 def hand_in_next_run(
     client: Client, job: str, file: Path, changes: Sequence[str], now_seconds: float
 ) -> JobView:
-    """Resume a job with the settings and files of a job file, changed by `changes`."""
+    """Resume a job with the files and settings of a job file, and apply `changes`."""
     job_file = load_job(file, now_seconds)
     change = parse_changes(changes, job_file.spec.instances, now_seconds)
     with _packed(job_file) as (bundle, archive):
@@ -42,14 +45,14 @@ def hand_in_next_run(
 
 @contextmanager
 def _packed(job_file: JobFile) -> Iterator[tuple[Bundle, Path]]:
-    """Yield the packed files of a job and their archive, which is removed afterwards."""
+    """Yield the packed files of a job and their archive, and remove the archive at the end."""
     with tempfile.TemporaryDirectory(prefix="castor-") as directory:
         archive = Path(directory) / "bundle.tar.gz"
         yield pack_job(job_file, archive), archive
 
 
 def require_bundle(job_file: JobFile) -> None:
-    """Pack the files of a job and discard the archive.
+    """Check that the files of a job can be packed.
 
     Raises:
         SpecError: as `pack_job`.
@@ -62,7 +65,7 @@ def pack_job(job_file: JobFile, archive: Path) -> Bundle:
     """Pack the files of a job as `archive`.
 
     Raises:
-        SpecError: they can't be packed, or an ignore file names all of them.
+        SpecError: the files can't be packed, or an ignore file excludes all of them.
     """
     bundle = pack(job_file.working_directory, archive, job_file.ref, job_file.maximum_bytes)
     if job_file.ref is None:

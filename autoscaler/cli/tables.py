@@ -1,4 +1,4 @@
-"""What people see of jobs, decisions and costs, as Rich tables and lines."""
+"""Tables and lines of text for jobs, decisions and costs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _UNLIMITED_COLUMNS = 10_000
 
 
 def number(value: float | None) -> str:
-    """Three significant digits, or a dash."""
+    """Return a number with 3 significant digits; a dash for None."""
     if value is None:
         return "-"
     if abs(value) >= 1000:
@@ -44,24 +44,24 @@ def number(value: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """A share in percent, or a dash."""
+    """Return a fraction in percent; a dash for None."""
     return "-" if value is None else f"{value:.0%}"
 
 
 def money(usd: Decimal | float) -> str:
-    """Dollars; small amounts to the hundredth of a cent."""
+    """Return US dollars as text, with 4 decimals below one dollar and 2 otherwise."""
     return f"${usd:,.4f}" if -1 < usd < 1 else f"${usd:,.2f}"
 
 
 def counted(count: int, what: str) -> str:
-    """So many of them, by the word for one."""
+    """Return a count with a noun, such as ``1 file`` or ``2 files``."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def words_table(*columns: str, wraps: Collection[str] = (), right: Collection[str] = ()) -> Table:
-    """A table of which the columns `wraps` give way where there is little room, the others never.
+    """Return an empty table in which only the columns `wraps` may wrap.
 
-    Headings may have lines.
+    The columns `right` are right-aligned. Headings may have several lines.
     """
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for heading in columns:
@@ -73,16 +73,17 @@ def words_table(*columns: str, wraps: Collection[str] = (), right: Collection[st
 
 
 def fits(table: Table, console: Console, options: ConsoleOptions) -> bool:
-    """Whether all of it can be seen."""
+    """Return whether a table fits the width of the console without wrapping."""
     unlimited = options.update(max_width=_UNLIMITED_COLUMNS)
     return Measurement.get(console, unlimited, table).maximum <= options.max_width
 
 
 class JobsTable:
-    """One row a job, with as many columns as there is room for."""
+    """Table with a row for each job, and as many columns as fit the console."""
 
-    _RIGHT = frozenset({"goodput", "progress", "left", "$/h", "spent"})
-    _LEFT_OUT_FIRST = ("weight", "noise scale", "batch", "goodput", "objective", "$/h", "left")
+    _RIGHT_ALIGNED = frozenset({"goodput", "progress", "left", "$/h", "spent"})
+    # Columns to drop where space is short, in this order.
+    _OPTIONAL = ("weight", "noise scale", "batch", "goodput", "objective", "$/h", "left")
 
     def __init__(self, jobs: Sequence[JobView], now_seconds: float) -> None:
         self._rows = [_job_cells(job, now_seconds) for job in jobs]
@@ -91,18 +92,18 @@ class JobsTable:
                 row["weight"] = number(job.weight)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The widest table that fits."""
-        for count in range(len(self._LEFT_OUT_FIRST) + 1):
-            table = self._table(self._LEFT_OUT_FIRST[:count])
+        """Yield the widest table that fits the console."""
+        for count in range(len(self._OPTIONAL) + 1):
+            table = self._table(self._OPTIONAL[:count])
             if fits(table, console, options):
                 break
         yield table
 
-    def _table(self, left_out: Sequence[str]) -> Table:
+    def _table(self, dropped: Sequence[str]) -> Table:
         table = Table(box=None, pad_edge=False, header_style="bold")
-        headings = [heading for heading in self._rows[0] if heading not in left_out]
+        headings = [heading for heading in self._rows[0] if heading not in dropped]
         for heading in headings:
-            justify: JustifyMethod = "right" if heading in self._RIGHT else "left"
+            justify: JustifyMethod = "right" if heading in self._RIGHT_ALIGNED else "left"
             table.add_column(heading, justify=justify, no_wrap=True)
         for row in self._rows:
             table.add_row(*(row[heading] for heading in headings))
@@ -129,24 +130,24 @@ def _job_cells(job: JobView, now_seconds: float) -> dict[str, str | Text]:
 
 
 def job_phase(job: JobView) -> str:
-    """Return the phase of a job; that of a trial that its study pruned is `pruned`."""
+    """Return the phase of a job, or `pruned` for a trial that its study pruned."""
     return TrialEnding.PRUNED if job.trial_ending is TrialEnding.PRUNED else job.phase
 
 
 def weight_text(job: JobView) -> str:
-    """What the job weighs where jobs compete, and by what."""
+    """Return a job's weight against other jobs, with its priority and its owner's share."""
     has_share = job.person is not None and job.weight != job.priority
-    whose = f", {job.person}'s share" if has_share else ""
-    return f"{number(job.weight)}   priority {format_priority(job.priority)}{whose}"
+    owner_share = f", {job.person}'s share" if has_share else ""
+    return f"{number(job.weight)}   priority {format_priority(job.priority)}{owner_share}"
 
 
 def objective_text(job: JobView, now_seconds: float) -> str:
-    """What its owner asks of a job; of an ended one, what was left of it at its end."""
+    """Return a job's objective in words; times left count from now, or from the job's end."""
     return describe_objective(job.objective, job.ended_seconds or now_seconds)
 
 
 def instances_text(job: JobView) -> str:
-    """Instances by offer, with the phases of those that do not train yet or any more."""
+    """Return a job's instances by offer, with the phases of instances that do not train."""
     parts = []
     for offer in sorted({instance.offer for instance in job.instances}):
         phases = [instance.phase for instance in job.instances if instance.offer == offer]
@@ -157,14 +158,14 @@ def instances_text(job: JobView) -> str:
 
 
 def phase_words(phase: InstancePhase, job: JobView) -> str:
-    """Return the phase of an instance; a script without a session runs, and trains nothing."""
+    """Return the phase of an instance; `running, no session` for a script without a session."""
     if job.is_sessionless and phase is InstancePhase.STARTING:
         return "running, no session"
     return phase
 
 
 def progress_text(job: JobView) -> str:
-    """Return the share of the useful examples that is done."""
+    """Return progress in percent of useful examples; a dash if the total is unknown."""
     report = job.report
     if job.is_sessionless:
         return "unknown"
@@ -174,46 +175,52 @@ def progress_text(job: JobView) -> str:
 
 
 def clock_time(seconds: float) -> str:
-    """A time of day, in the reader's own zone."""
+    """Return the time of day in the local time zone, as ``HH:MM:SS``."""
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%H:%M:%S")
 
 
 def checkpoint_words(job: JobView) -> str:
-    """Return where the checkpoints of a job are, as far as its reports say.
+    """Return words for the directory of a job's checkpoints, based on its last report.
 
-    The checkpoint that is saved at the end may come after the last report.
+    The final checkpoint may be saved after the last report.
     """
     if job.report is not None and job.report.checkpoint.step is not None:
         return f"checkpoints are in {job.checkpoint_directory}"
     if job.phase.is_final:
-        return f"checkpoints, if it saved any, are in {job.checkpoint_directory}"
-    return f"it has reported no checkpoint yet; they go to {job.checkpoint_directory}"
+        return f"checkpoints, if any were saved, are in {job.checkpoint_directory}"
+    return f"no checkpoint is reported yet; the directory is {job.checkpoint_directory}"
 
 
 def rest_of_logs(job: JobView) -> str:
-    """Return which command shows all that a job printed."""
-    return f"castor logs {job.id} shows all that it printed"
+    """Return a hint at the command that prints the whole log of a job."""
+    return f"castor logs {job.id} prints the whole log"
 
 
 def alarm_text(alarm: ModelAlarm, now_seconds: float) -> str:
-    """Return an alarm in words, with how long its condition has lasted."""
+    """Return an alarm in words, with the time since it began."""
     lasted = format_duration(max(now_seconds - alarm.since_seconds, 0.0))
     return f"alarm for {lasted}: {alarm.text}"
 
 
 def print_decisions(decisions: Sequence[DecisionView], of: str, as_json: bool) -> None:
-    """Print decisions, the latest first as given, in the order in which they were made."""
+    """Print decisions in order of time, or as JSON in the given order.
+
+    Args:
+        decisions: decisions, the latest first.
+        of: name of the job or trial, for the message that there are none.
+        as_json: print JSON.
+    """
     if as_json:
         print_json(tuple[DecisionView, ...], decisions)
         return
     for decision in reversed(decisions):
         print(f"{clock_time(decision.at_seconds)}  {decision.reason}")
     if not decisions:
-        print(f"nothing was decided for {of} yet")
+        print(f"no decision for {of} yet")
 
 
 def print_remarks(job: JobView, now_seconds: float) -> None:
-    """Print what holds of a job beside its decisions: no session, too little memory, its alarm."""
+    """Print remarks on a job: a missing session, too little memory, and its alarm."""
     if job.is_sessionless:
         print(f"{job.id}: {job.cause}")
     if job.report is not None:
@@ -224,14 +231,14 @@ def print_remarks(job: JobView, now_seconds: float) -> None:
 
 
 def forecast_table(job: JobView, forecast: Sequence[ForecastView]) -> Table:
-    """What a job took, beside what it would have taken at every fixed size by its model."""
+    """Return a table of a job's actual time and cost, and its predictions for fixed sizes."""
     table = Table(box=None, header_style="bold")
     table.add_column(job.id)
     for heading in ("time", "at 90 %", "cost", "at 90 %"):
         table.add_column(heading, justify="right")
     table.add_column("")
     took_seconds = (job.ended_seconds or job.submitted_seconds) - job.submitted_seconds
-    cells = ("elastic", format_duration(took_seconds), "", money(job.spent_usd), "", "as it ran")
+    cells = ("elastic", format_duration(took_seconds), "", money(job.spent_usd), "", "actual")
     table.add_row(*cells, style="bold")
     for row in forecast:
         table.add_row(
@@ -246,16 +253,17 @@ def forecast_table(job: JobView, forecast: Sequence[ForecastView]) -> Table:
 
 
 def costs_table(costs: CostView) -> Table:
-    """Return a table of what was spent, by job, offer and day.
+    """Return a table of spending by job, offer and day.
 
-    Months and persons have rows where there are several, and transfer a column if there was any.
+    It has rows for months and users if there are several, and a column for transfer costs if
+    there are any.
     """
     sent = costs.transfer
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("")
     table.add_column("spent", justify="right")
     if sent is not None:
-        table.add_column("of it transfer", justify="right")
+        table.add_column("of which transfer", justify="right")
     for title, parts, sent_parts in (
         ("job", costs.by_job, sent.by_job if sent else {}),
         ("offer", costs.by_offer, sent.by_offer if sent else {}),
@@ -269,7 +277,7 @@ def costs_table(costs: CostView) -> Table:
             if name in sent_parts:
                 cells.append(money(sent_parts[name]))
             table.add_row(*cells)
-    in_all = [costs.total_usd] if sent is None else [costs.total_usd, sent.total_usd]
-    table.add_row("in all", *map(money, in_all), style="bold")
-    table.add_row("now, an hour", money(costs.usd_per_hour))
+    totals = [costs.total_usd] if sent is None else [costs.total_usd, sent.total_usd]
+    table.add_row("total", *map(money, totals), style="bold")
+    table.add_row("now, per hour", money(costs.usd_per_hour))
     return table

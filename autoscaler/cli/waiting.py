@@ -1,4 +1,4 @@
-"""Commands that stay until a job has ended, or all jobs."""
+"""Waiting for the end of a job, or of all jobs and instances."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from autoscaler.wire.client import Client
 from autoscaler.wire.messages import FleetView, JobView
 
 _POLL_SECONDS = 1.0
-_TIMES_EMPTY = 2
+_EMPTY_LISTINGS = 2  # consecutive, to catch a launch that was in progress at the first
 
 
 def wait_for_end(client: Client, name: str, clock: Clock) -> JobView:
-    """The job once it has ended and holds nothing any more; a controller may come and go."""
+    """Wait until a job has ended and holds no instance, and return it.
+
+    The controller may be unavailable meanwhile.
+    """
     while True:
         try:
             job = client.job(name)
@@ -32,29 +35,29 @@ def wait_for_end(client: Client, name: str, clock: Clock) -> JobView:
 
 
 def checkpoint_of(client: Client, job: JobView) -> str:
-    """Return in words which checkpoint an ended job has left."""
+    """Return words for the newest checkpoint of an ended job and the commands that use it."""
     try:
         newest = client.checkpoint(job.id)
     except NotFound:
         has_saved = job.report is not None and job.report.checkpoint.step is not None
-        return checkpoint_words(job) if has_saved else "it has saved no checkpoint"
+        return checkpoint_words(job) if has_saved else "no checkpoint was saved"
     except CastorError:
         return checkpoint_words(job)
     return (
-        f"its newest checkpoint is {newest.name} in {job.checkpoint_directory}: "
-        f"castor resume {job.id} goes on from it, castor fetch {job.id} --checkpoint fetches it"
+        f"the newest checkpoint is {newest.name} in {job.checkpoint_directory}: "
+        f"castor resume {job.id} continues from it, castor fetch {job.id} --checkpoint fetches it"
     )
 
 
 def details_of(client: Client, name: str, now_seconds: float) -> RenderableType:
-    """Return the details of a job, of an ended one with the checkpoint that it has left."""
+    """Return the detailed view of a job; for an ended job, with its newest checkpoint."""
     job = client.job(name)
     checkpoint = checkpoint_of(client, job) if job.phase.is_final else None
     return job_detail(job, client.fleet().trouble, now_seconds, checkpoint)
 
 
 def print_end(job: JobView) -> None:
-    """Print how a job ended; where it failed, its last lines go to standard error."""
+    """Print phase and cause of an ended job, and a failed job's last lines to standard error."""
     cause = f": {job.cause}" if job.cause else ""
     print(f"{job.id} {job_phase(job)}{cause}")
     if job.phase is JobPhase.FAILED:
@@ -64,46 +67,46 @@ def print_end(job: JobView) -> None:
 
 
 def drain(client: Client, say: Callable[[str], None], clock: Clock) -> None:
-    """Stop all jobs, again and again, until nothing of this deployment is left in any cloud.
+    """Stop all jobs repeatedly until no instance of this deployment is left in any cloud.
 
-    Ask twice: what was on its way when the jobs were stopped is in the second list. `say` is told
-    what is left whenever that changes. A controller may come and go, but for the first call.
+    Two consecutive listings must be empty. `say` is called with words for the instances that are
+    left, whenever the words change. The controller may be unavailable after the first call.
 
     Raises:
-        Unavailable: there is none.
+        Unavailable: no controller answers the first call.
     """
     client.drain()
-    times_empty, told = 0, ""
-    while times_empty < _TIMES_EMPTY:
+    empty_listings, last_words = 0, ""
+    while empty_listings < _EMPTY_LISTINGS:
         try:
             client.drain()
             left = _left(_next_fleet(client, clock))
         except Unavailable:
-            left = "the controller is away"
+            left = "the controller does not answer"
             clock.sleep(_POLL_SECONDS)
-        times_empty = 0 if left else times_empty + 1
-        if left and left != told:
+        empty_listings = 0 if left else empty_listings + 1
+        if left and left != last_words:
             say(left)
-        told = left
+        last_words = left
 
 
 def _next_fleet(client: Client, clock: Clock) -> FleetView:
-    """The fleet after another turn of the controller's loop."""
-    asked_seconds = clock.now()
+    """Wait for the controller's next tick, and return the fleet after it."""
+    start_seconds = clock.now()
     while True:
         fleet = client.fleet()
-        if (fleet.ticked_seconds or 0.0) > asked_seconds:
+        if (fleet.ticked_seconds or 0.0) > start_seconds:
             return fleet
         clock.sleep(_POLL_SECONDS)
 
 
 def _left(fleet: FleetView) -> str:
-    """What is left, in words; nothing if nothing is."""
+    """Return words for the instances that are left; empty if there are none."""
     parts = []
     if fleet.instances:
         parts.append(counted(len(fleet.instances), "instance"))
     if fleet.strays:
-        parts.append(f"{', '.join(sorted(fleet.strays))}, which nobody ordered")
+        parts.append(f"{', '.join(sorted(fleet.strays))}, which ran without an order")
     if fleet.silent:
-        parts.append(f"{', '.join(sorted(fleet.silent))} does not say what runs: {fleet.trouble}")
+        parts.append(f"{', '.join(sorted(fleet.silent))} does not list instances: {fleet.trouble}")
     return "; ".join(parts)

@@ -121,7 +121,7 @@ def _require_durations(document: LocatedYaml, form: _StudyForm) -> None:
     }
     for key, (now, then) in pairs.items():
         if now.deadline is not None and now.deadline == then.deadline:
-            message = "no simulation knows the date: write how long the study may take, as 2h"
+            message = "a simulation has no dates: write the time that the study may take, as 2h"
             raise located([Problem((key, "deadline"), message)], document)
 
 

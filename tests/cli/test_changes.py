@@ -30,5 +30,5 @@ def test_another_word_is_no_priority() -> None:
 
 
 def test_no_offer_at_all_is_refused() -> None:
-    with pytest.raises(SpecError, match=r"set offers: .* say any"):
+    with pytest.raises(SpecError, match=r"set offers: .* write any"):
         parse_changes(["offers=,"], BOUNDS, 0.0)

@@ -89,11 +89,11 @@ def test_a_script_that_raises_fails_with_its_trace(terminal: Terminal, tmp_path:
     assert done.returncode == 4
     assert done.stdout.startswith("raises failed: ")
     assert "ValueError: invalid literal" in done.stdout
-    assert "castor logs raises shows all that it printed" in done.stderr
+    assert "castor logs raises prints the whole log" in done.stderr
     detail = terminal.castor("status", "raises").stdout
     assert "ValueError: invalid literal for int() with base 10: 'none'" in detail
     assert "failed" in detail
-    assert "it has saved no checkpoint" in detail
+    assert "no checkpoint was saved" in detail
     assert json.loads(terminal.castor("status", "raises", "--json").stdout)["attempt"] <= 2
 
 

@@ -108,7 +108,9 @@ def test_days_are_compared_and_what_is_beside_is_shown(
     said = printed()
     assert "2025-03-01 10.00 10.20 +2.0% 1.50 1.44 1.08" in said
     assert "settled 10.00 10.20 +2.0% 1.50 1.44 1.08" in said
-    assert "Extras are disks and addresses; beside are costs that the ledger does not track." in said
+    assert (
+        "Extras are disks and addresses; beside are costs that the ledger does not track." in said
+    )
     assert "Beside: transfer $1.08. The ledger has $0.9000 for transfers of jobs' files" in said
     assert "Instances agree within 3%" in said
     assert "The query to BigQuery cost $0.0001; a month's first TiB of queries is free." in said
@@ -131,7 +133,10 @@ def test_costs_that_are_missing_are_told_with_why_that_may_be(
     assert "discounts for sustained or committed use." in said
     project.tables[TABLE].rows.clear()
     said = printed()
-    assert "has no cost with castor-deployment=prod: billing lines are exported up to a day late" in said
+    assert (
+        "has no cost with castor-deployment=prod: billing lines are exported up to a day late"
+        in said
+    )
 
 
 def test_the_same_for_scripts(project: Project, ledger: ToldLedger) -> None:
@@ -155,10 +160,13 @@ def test_another_project_may_pay(project: Project, fake: FakeGcp, ledger: ToldLe
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--table", "billing.export"], "--table: 'billing.export' is no table: write it like"),
-        (["--table", ""], "--table: '' is no table: write it like my-project.billing.gcp_billing"),
+        (["--table", "billing.export"], "--table: 'billing.export' is not a table: write it like"),
+        (
+            ["--table", ""],
+            "--table: '' is not a table: write it like my-project.billing.gcp_billing",
+        ),
         (["--project", PROJECT], "--project: is for Google Cloud only: name the export with"),
-        (["--table", TABLE, "--project", "x"], "--project: 'x' is no project's id: write it"),
+        (["--table", TABLE, "--project", "x"], "--project: 'x' is not a project id: write it"),
     ],
 )
 def test_what_names_no_export_is_refused_before_anybody_is_asked(

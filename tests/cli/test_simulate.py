@@ -111,7 +111,7 @@ def test_a_run_is_drawn_and_its_decisions_are_kept(files: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ((), "say what there is to train on"),
+        ((), "name one market to train on"),
         (("--cluster", "2x2"), r"profiled on fast, slow: .* --cluster FILE.yaml with nodes: "),
         (("--cluster", "other.yaml"), "other.yaml: nodes: node-000: toy was not profiled on zorg"),
         (("--offers", "other-offers.yaml"), "other-offers.yaml: offers: slow: toy was not prof"),
@@ -123,7 +123,7 @@ def test_a_run_is_drawn_and_its_decisions_are_kept(files: Path) -> None:
         (("--offers", "offers.yaml", "--workload", "jobs.trace"), "jobs.trace: .* --regimes DIR"),
         (("--cluster", "2by2"), "is no cluster"),
         (("--offers", "offers.yaml", "--interval", "0"), "--interval: 0.0 must be at least 1"),
-        (("--offers", "offers.yaml", "--device-batch", "x"), "is not like yolov3=8"),
+        (("--offers", "offers.yaml", "--device-batch", "x"), "must be application=number, as yolov3=8"),
         (("--offers", "offers.yaml", "--policy", "smart"), "is no policy"),
         (("--offers", "offers.yaml", "--json", "no/such/place"), "can't be written"),
     ],
@@ -204,7 +204,7 @@ def test_no_more_instances_are_bought_than_were_profiled(files: Path) -> None:
     words = ["simulate", "--workload", str(files / "workload.csv")]
     words += ["--profiles", str(files / "profiles"), *options, "--json", str(out)]
     result = CliRunner().invoke(app, words, catch_exceptions=False)
-    assert "at most 5 x slow for a job of toy: no more were profiled" in result.stderr
+    assert "at most 5 x slow for a job of toy: larger sizes have no profile" in result.stderr
     jobs = json.loads(out.read_text())["jobs"]
     assert max(part["instances"] for job in jobs for part in job["timeline"]) <= 5
 

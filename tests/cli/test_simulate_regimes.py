@@ -50,7 +50,7 @@ def test_rigid_jobs_with_regimes_share_a_pool(files: Path, policy: str) -> None:
         (["--cluster", "1x2"], "--profiles DIR, or --regimes DIR"),
         (
             ["--cluster", "1x1", "--regimes", "."],
-            ":1: scale_factor: asks for 2 devices, and there are 1",
+            ":1: scale_factor: requests 2 devices, but the pool has 1",
         ),
         (["--offers", "offers.yaml", "--regimes", "."], "use --cluster"),
     ],

@@ -60,7 +60,7 @@ def test_another_objective_and_a_pool_may_be_named_beside_the_file(files: Path) 
             "halving.yaml",
             "configurations: 27",
             "configurations: 41",
-            "40 trials, and the search has 41",
+            "40 trials, but the search needs 41",
         ),
         (
             "halving.yaml",
@@ -68,7 +68,7 @@ def test_another_objective_and_a_pool_may_be_named_beside_the_file(files: Path) 
             "{1: 1, 2: 2.9",
             "speedup: 2: 2.9 is not above 0 and at most 2",
         ),
-        ("halving.yaml", "offers: offers.yaml", "", "say what there is to train on"),
+        ("halving.yaml", "offers: offers.yaml", "", "name one market to train on"),
     ],
 )
 def test_what_is_wrong_is_told_with_file_and_key(
@@ -82,7 +82,7 @@ def test_what_is_wrong_is_told_with_file_and_key(
 
 
 def test_a_workload_and_a_study_do_not_go_together(files: Path) -> None:
-    with pytest.raises(SpecError, match="--study: its file names all of it"):
+    with pytest.raises(SpecError, match="--study: the study's file names its inputs"):
         simulate("--study", str(files / "asha.yaml"), "--workload", "jobs.csv")
     with pytest.raises(SpecError, match="--workload FILE, or --study FILE"):
         simulate("--cluster", "4x4")

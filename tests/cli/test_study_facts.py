@@ -75,4 +75,4 @@ def test_people_are_told_in_a_line(spec: StudySpec) -> None:
     assert summary(spec, two_trials(["minimize"])).startswith(
         "s: 3 trials (2 complete, 1 running); best is 0.25, trial 1 with x="
     )
-    assert money_line(VIEW) == "$0.2500 of $1.50 spent, $3.60/h now; driven by host-1"
+    assert money_line(VIEW) == "$0.2500 of $1.50 spent, $3.60/h now; driver: host-1"

@@ -164,7 +164,7 @@ def test_a_study_that_has_its_trials_is_not_run_and_says_so(
     run_file(file, None)
     printed = capsys.readouterr().out
     assert "fails: 1 trial (1 complete); best is 1" in printed
-    assert f"nothing is left to run: trials is 1 in {file}" in printed
+    assert f"no trial is left to run: trials is 1 in {file}" in printed
 
 
 def test_a_budget_is_set_while_nobody_runs_the_study(
@@ -181,11 +181,11 @@ def test_a_budget_is_set_while_nobody_runs_the_study(
     store = open_store(f"sqlite:///{database}")
     store.studies.state("fails", StudyTerms(Objective(budget_usd=Decimal("0.05"))))
     set_budget(file, "$0.10")
-    assert "fails may cost $0.1000; it has cost $0.0000" in capsys.readouterr().out
+    assert "fails: budget $0.1000, spent $0.0000" in capsys.readouterr().out
     terms = store.studies.terms("fails")
     assert terms is not None and terms.objective.budget_usd == Decimal("0.10")
     set_budget(file, "0.01")
-    assert f"its next run has the $0.0500 of {file}" in capsys.readouterr().out
+    assert f"the next run uses the larger $0.0500 of {file}" in capsys.readouterr().out
     monkeypatch.setenv("CASTOR_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("CASTOR_TOKEN", "token")
     with pytest.raises(Unavailable, match="CASTOR_URL"):

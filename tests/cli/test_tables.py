@@ -106,7 +106,7 @@ def test_a_failed_job_shows_its_cause_once_and_the_command_for_the_rest(
     print_whole(job_detail(job, None, 3_740.0))
     told = capsys.readouterr().out
     assert told.count(FAILED_CAUSE) == 1 and "Traceback" not in told
-    assert f"castor logs {JOB.id} shows all that it printed\n" in told
+    assert f"castor logs {JOB.id} prints the whole log\n" in told
     assert "  failure: a-0-2\n" in told and "  retry: retry 1 of 1 in 2 s\n" in told
     assert "  failed\n" in told and "a-0-1: killed by signal 9 (out of memory?)\n" in told
 
@@ -158,8 +158,8 @@ def test_a_script_without_a_session_is_shown_as_running(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("newest", "words"),
     [
-        (SimpleNamespace(name="step-0000000080"), "its newest checkpoint is step-0000000080 in"),
-        (NotFound("none"), "it has saved no checkpoint"),
+        (SimpleNamespace(name="step-0000000080"), "the newest checkpoint is step-0000000080 in"),
+        (NotFound("none"), "no checkpoint was saved"),
     ],
 )
 def test_the_details_of_an_ended_job_name_its_checkpoint(newest: object, words: str) -> None:
@@ -219,7 +219,7 @@ def test_transfer_has_a_column_where_there_was_any() -> None:
     sent_usd = Decimal("0.25")
     sent = TransferView(sent_usd, {"words": sent_usd}, {"away": sent_usd}, {day: sent_usd})
     lines = shown(replace(costs, transfer=sent)).splitlines()
-    assert lines[0].split() == ["spent", "of", "it", "transfer"]
+    assert lines[0].split() == ["spent", "of", "which", "transfer"]
     assert [line.split()[-1] for line in lines[1:]] == [
         *("$0.2500", "$0.2500", "already", "$0.2500", "$0.2500", "$0.0000")
     ]

@@ -20,10 +20,10 @@ from autoscaler.domain.job import JobPhase
     [
         (
             SimpleNamespace(name="step-7"),
-            "its newest checkpoint is step-7 in /checkpoints: castor",
+            "the newest checkpoint is step-7 in /checkpoints: castor",
         ),
-        (NotFound("none"), "it has saved no checkpoint"),
-        (Unavailable("away"), "checkpoints, if it saved any, are in /checkpoints"),
+        (NotFound("none"), "no checkpoint was saved"),
+        (Unavailable("away"), "checkpoints, if any were saved, are in /checkpoints"),
     ],
 )
 def test_the_checkpoint_of_an_ended_job_is_asked_for(answer: object, words: str) -> None:
@@ -67,9 +67,9 @@ def test_a_drain_ends_once_nothing_is_left_twice_in_a_row() -> None:
     drain(controller, told.append, clock)  # type: ignore[arg-type]
     assert told == [
         "2 instances",
-        "the controller is away",
-        "aws does not say what runs: aws: throttled",
-        "i-1, which nobody ordered",
+        "the controller does not answer",
+        "aws does not list instances: aws: throttled",
+        "i-1, which ran without an order",
     ]
     assert controller.drained == 9
 

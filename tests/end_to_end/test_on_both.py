@@ -118,7 +118,7 @@ def _assert_its_transfer_is_paid(deployment: Deployment) -> None:
     costs = json.loads(deployment.castor("costs", "--json"))
     assert Decimal(costs["transfer"]["by_job"]["words"]) == usd
     assert Decimal(costs["total_usd"]) > Decimal(costs["transfer"]["total_usd"]) == usd
-    assert "of it transfer" in deployment.castor("costs")
+    assert "of which transfer" in deployment.castor("costs")
 
 
 def _saved_step(story: Story) -> int:

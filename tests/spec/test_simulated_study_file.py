@@ -49,7 +49,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
         ("synchronous", "synchronized", 'unknown key "synchronized": did you mean'),
         ("  speedup: {1: 1, 2: 1.8}", "  application: bert", "say one of speedup and profiles"),
         ("{1: 1, 2: 1.8}", "{1: 1, 2: no}", "scaling.speedup.2: must be a number"),
-        ("deadline: 2h", "deadline: 2031-01-01T00:00Z", "no simulation knows the date"),
+        ("deadline: 2h", "deadline: 2031-01-01T00:00Z", "a simulation has no dates"),
         ("name: s", "", "name: has to be given"),
     ],
 )
