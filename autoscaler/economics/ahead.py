@@ -1,4 +1,4 @@
-"""What is ahead of a job whose program has run before: the noise scale piece by piece."""
+"""Predicted noise scale over the rest of a job whose program has run before."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ from autoscaler.domain.snapshot import JobSnapshot
 from autoscaler.goodput.draws import is_usable
 from autoscaler.goodput.throughput import FloatArray
 
-# Where pieces end, in shares of all progress: fixed, so that a change that is planned for the end
-# of a piece comes nearer, and close together at first, where noise scales grow fastest.
-_ENDS = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1.0)
-# An earlier run gives the curve its shape. How far today's level may be from it: what is measured
-# at another batch size lies elsewhere.
+# Ends of the pieces as shares of a job's total progress. They are fixed, so that a change planned
+# for the end of a piece gets nearer, and denser at first, where noise scales grow fastest.
+_PIECE_ENDS = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1.0)
+# Bounds of today's noise scale divided by the earlier run's at the same progress. A measurement at
+# another batch size differs.
 _LEAST_LEVEL, _MOST_LEVEL = 0.1, 10.0
 _SMALLEST_EXAMPLES = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of the remaining work, in useful examples, and the noise scale that it will have."""
+    """Part of the remaining work, in useful examples, with its predicted noise scale."""
 
     work: float
     noise: NoiseScale
 
 
 def pieces_ahead(job: JobSnapshot) -> tuple[Piece, ...]:
-    """The rest of the job in pieces; none where there is no curve, or no end is known.
+    """Split the rest of a job into pieces; empty without a noise curve or a known end.
 
-    The noise scale at progress x is ``curve(x) * level ** sqrt(now / x)``, with the curve at the
-    middle of each piece and ``level = phi(now) / curve(now)``: how far a run is from the earlier
-    one at its beginning says little of its end.
+    The predicted noise scale at progress x is ``curve(x) * level ** sqrt(now / x)``. The curve is
+    evaluated at the middle of each piece, ``now`` is the present progress in useful examples, and
+    ``level = phi(now) / curve(now)`` is the measured noise scale over the earlier run's. The root
+    lets the level fade, because an early deviation says little about the end of a run.
     """
     curve, noise, remaining = job.noise_curve, job.noise, job.remaining_examples
     if curve is None or noise is None or remaining is None or not is_usable(noise):
@@ -41,29 +42,31 @@ def pieces_ahead(job: JobSnapshot) -> tuple[Piece, ...]:
     if not np.isfinite(remaining) or remaining <= 0:
         return ()
     now, total = job.progress_examples, job.progress_examples + remaining
-    ends = [end for end in (share * total for share in _ENDS) if end > now + 1e-9 * total]
+    ends = [end for end in (share * total for share in _PIECE_ENDS) if end > now + 1e-9 * total]
     starts = [now, *ends[:-1]]
-    at = np.array([now, *((start + end) / 2 for start, end in zip(starts, ends, strict=True))])
-    found = _curve_at(curve, at)
-    level = np.clip(noise.examples / found[0], _LEAST_LEVEL, _MOST_LEVEL)
-    examples = found[1:] * level ** np.sqrt(now / at[1:])
+    positions = np.array(
+        [now, *((start + end) / 2 for start, end in zip(starts, ends, strict=True))]
+    )
+    curve_examples = _curve_at(curve, positions)
+    level = np.clip(noise.examples / curve_examples[0], _LEAST_LEVEL, _MOST_LEVEL)
+    examples = curve_examples[1:] * level ** np.sqrt(now / positions[1:])
     return tuple(
-        Piece(end - start, _with_examples(noise, float(there)))
-        for start, end, there in zip(starts, ends, examples, strict=True)
+        Piece(end - start, _with_examples(noise, float(piece_examples)))
+        for start, end, piece_examples in zip(starts, ends, examples, strict=True)
     )
 
 
 def _curve_at(curve: NoiseCurve, progress_examples: FloatArray) -> FloatArray:
-    """The curve between its points, on logarithmic scales; beyond them that of the nearest."""
-    at = np.log(np.maximum(progress_examples, 1.0))
+    """Interpolate the curve on logarithmic scales; beyond its ends return its end values."""
+    log_progress = np.log(np.maximum(progress_examples, 1.0))
     points = np.log(np.maximum(curve.progress_examples, 1.0))
     levels = np.log(np.maximum(curve.noise_examples, _SMALLEST_EXAMPLES))
-    found: FloatArray = np.exp(np.interp(at, points, levels))
-    return found
+    noise_examples: FloatArray = np.exp(np.interp(log_progress, points, levels))
+    return noise_examples
 
 
 def _with_examples(noise: NoiseScale, examples: float) -> NoiseScale:
-    """Another noise scale, known as surely."""
+    """Return a noise scale of `examples` with the uncertainty of `noise`."""
     factor = max(examples, _SMALLEST_EXAMPLES) / noise.examples
     return NoiseScale(
         noise.initial_batch,

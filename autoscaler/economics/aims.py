@@ -1,4 +1,4 @@
-"""What a job's objective asks for now: a value of time, a sequence of allocations, or an end."""
+"""Aims: the value of time, the stages or the stop that a job's objective requires now."""
 
 from __future__ import annotations
 
@@ -25,18 +25,21 @@ from autoscaler.economics.supply import BoolArray, Supply
 from autoscaler.economics.switching import Ground
 from autoscaler.economics.wording import duration, money, percent
 
-# What is not in any draw, the turns of the controller above all, must not cost a deadline: of its
-# time this share is kept back, or what passes until the next plan if that is less.
+# Share of the time to a deadline kept back as a margin, at most the time to the next plan. It
+# covers delays that no draw contains, above all the controller's planning interval.
 _MARGIN_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """What the objective asks for now.
+    """Requirements of a job's objective now.
 
-    `value_of_time` is in $ per second; `stages` where a deadline or budget decides. `note` is
-    what its owner should know of it, `stop` why the job has to end now. `least_bid`, in $ per
-    second, is what it competes with at least for what its deadline needs now.
+    Attributes:
+        value_of_time: price of a second of waiting, $ per second.
+        stages: allocations in sequence, if a deadline or budget decides; else None.
+        note: message for the job's owner; None: nothing to report.
+        stop: reason why the job must end now; None: it goes on.
+        least_bid: lowest bid for limits while a deadline needs them, $ per second.
     """
 
     value_of_time: float
@@ -47,17 +50,17 @@ class Aim:
 
 
 def aim(job: JobSnapshot, at: Ground, supply: Supply, prices: PriceRange) -> Aim:
-    """What the job's objective asks for.
+    """Return what the job's objective requires now.
 
-    A deadline or a budget is planned for as soon as it is known how much remains and something
-    was measured; until then the preference decides, within what money is left. What is bought for
-    a deadline that may still be kept is the least that keeps it, but for that the job bids as much
-    as it may: what waiting loses can't be bought back.
+    Deadlines and budgets are planned for once the remaining work is known and a size was measured.
+    Until then the preference decides, within the money left. A deadline that may still be kept
+    gets the cheapest allocation that keeps it. For that allocation the job bids its highest value
+    of time, because time lost by waiting can't be bought back.
     """
     objective = job.objective
     usual = Aim(value_of_time(objective, prices))
     ends = ends_of(job, supply)
-    if ends.usd is not None and ends.usd < _least_to_go_on(job, supply):
+    if ends.usd is not None and ends.usd < _least_usd_to_go_on(job, supply):
         return replace(usual, stop=_budget_spent(job))
     if ends.seconds is None and ends.usd is None:
         return usual
@@ -74,40 +77,40 @@ def aim(job: JobSnapshot, at: Ground, supply: Supply, prices: PriceRange) -> Aim
 
 
 def affordable(job: JobSnapshot, supply: Supply, candidates: Candidates) -> BoolArray:
-    """Which candidates can be paid until the next plan and a last checkpoint, (A,).
+    """Return which candidates the budget pays until the next plan and a last checkpoint, (A,).
 
-    What waits for capacity is not billed meanwhile.
+    Time in a cloud's queue is not billed.
     """
     ends = ends_of(job, supply)
     if ends.usd is None:
         return np.ones(len(candidates), dtype=np.bool_)
-    lasting = supply.replan_seconds + CHECKPOINT_SECONDS
-    starts = billed_starts_seconds(job.switching, supply.offers)
-    billed = np.array([float(offer.minimum_billed_seconds) for offer in supply.offers])
+    held_seconds = supply.replan_seconds + CHECKPOINT_SECONDS
+    start_seconds_of_offer = billed_starts_seconds(job.switching, supply.offers)
+    minimum_of_offer = np.array([float(offer.minimum_billed_seconds) for offer in supply.offers])
     offer = candidates.sizes.offer
-    seconds = np.maximum(starts[offer] + lasting, billed[offer])
+    seconds = np.maximum(start_seconds_of_offer[offer] + held_seconds, minimum_of_offer[offer])
     if candidates.held is not None:
-        kept = (offer == offer[candidates.held]) & (
+        is_kept = (offer == offer[candidates.held]) & (
             candidates.sizes.instances <= candidates.sizes.instances[candidates.held]
         )
-        seconds = np.where(kept, lasting, seconds)
+        seconds = np.where(is_kept, held_seconds, seconds)
     return np.asarray(seconds * candidates.usd_per_second <= ends.usd)
 
 
-def _least_to_go_on(job: JobSnapshot, supply: Supply) -> float:
-    """US dollars that even the cheapest costs until the next plan and a last checkpoint."""
-    lasting = supply.replan_seconds + CHECKPOINT_SECONDS
-    least = []
+def _least_usd_to_go_on(job: JobSnapshot, supply: Supply) -> float:
+    """Return the cheapest cost until the next plan and a last checkpoint, in US dollars."""
+    held_seconds = supply.replan_seconds + CHECKPOINT_SECONDS
+    costs = []
     for index in supply.permitted(job.instances):
         offer = supply.offers[index]
         is_held = job.held is not None and job.held.offer == offer.id
-        seconds = lasting + (0.0 if is_held else billed_start_seconds(job.switching, offer))
-        least.append(offer.usd_per_second * max(job.instances.minimum, 1) * seconds)
-    return min(least, default=0.0)
+        seconds = held_seconds + (0.0 if is_held else billed_start_seconds(job.switching, offer))
+        costs.append(offer.usd_per_second * max(job.instances.minimum, 1) * seconds)
+    return min(costs, default=0.0)
 
 
 def ends_of(job: JobSnapshot, supply: Supply) -> Ends:
-    """The job's deadline and budget, from now."""
+    """Return the job's deadline and budget relative to now and to its spending."""
     objective = job.objective
     seconds = usd = None
     if objective.deadline_seconds is not None:
@@ -118,50 +121,56 @@ def ends_of(job: JobSnapshot, supply: Supply) -> Ends:
 
 
 def _staged(job: JobSnapshot, at: Ground, supply: Supply, prices: PriceRange, ends: Ends) -> Aim:
-    found = stages_that_keep(ends, at, job.remaining_examples or 0.0, supply.replan_seconds)
-    if isinstance(found, Stages):
+    stages = stages_that_keep(ends, at, job.remaining_examples or 0.0, supply.replan_seconds)
+    if isinstance(stages, Stages):
         return Aim(
-            value_of_time=_implied_value(at.candidates, found, ends, prices),
-            stages=found,
-            note=_kept(job, ends, found),
+            value_of_time=_implied_value(at.candidates, stages, ends, prices),
+            stages=stages,
+            note=_describe_kept(job, ends, stages),
             least_bid=_least_bid(ends, prices),
         )
     if ends.seconds is None:
-        return Aim(0.0, note=_short_of_budget(job, found))
-    return _without_deadline(job, at, supply, prices, _out_of_reach(job, ends, found))
+        return Aim(0.0, note=_short_of_budget(job, stages))
+    return _without_deadline(job, at, supply, prices, _describe_missed(job, ends, stages))
 
 
 def stages_that_keep(
     ends: Ends, at: Ground, work: float, replan_seconds: float
 ) -> Stages | Shortfall:
-    """The stages that keep the ends, a deadline with a margin if that can be.
+    """Return stages that keep the ends, a deadline with a margin if possible.
 
-    Reclaims are in no draw. Spot is planned with only where after the last of them there would
-    still be time to start on what is not reclaimed, or where nothing else keeps the deadline.
+    No draw contains reclaims. So stages use spot only if the deadline leaves time to recover from
+    a reclaim on firm instances, or if nothing else keeps it. Firm instances are never reclaimed.
+
+    Args:
+        ends: deadline and budget from now, and the confidence.
+        at: what the job may change to, and at what cost.
+        work: useful examples left.
+        replan_seconds: longest time until the next plan.
     """
     firm = _firm(at.candidates)
     is_choice = (firm & at.candidates.allowed).any() and not firm.all()
     if ends.seconds is None or not is_choice:
         return _with_margin(at, work, ends, replan_seconds)
     early = replace(ends, seconds=ends.seconds - _recovery_seconds(at, firm))
-    found = _with_margin(at, work, early, replan_seconds)
-    if isinstance(found, Stages) and found.chance >= ends.confidence:
-        return found
+    stages = _with_margin(at, work, early, replan_seconds)
+    if isinstance(stages, Stages) and stages.chance >= ends.confidence:
+        return stages
     allowed = at.candidates.allowed & firm
     without_spot = replace(at, candidates=replace(at.candidates, allowed=allowed))
-    found = _with_margin(without_spot, work, ends, replan_seconds)
-    return found if isinstance(found, Stages) else _with_margin(at, work, ends, replan_seconds)
+    stages = _with_margin(without_spot, work, ends, replan_seconds)
+    return stages if isinstance(stages, Stages) else _with_margin(at, work, ends, replan_seconds)
 
 
 def _firm(candidates: Candidates) -> BoolArray:
-    """Which candidates are never reclaimed, (A,)."""
+    """Return which candidates are never reclaimed, (A,)."""
     is_firm = [offer.purchase is not Purchase.SPOT for offer in candidates.offers]
     firm: BoolArray = np.array(is_firm, dtype=np.bool_)[candidates.sizes.offer]
     return firm
 
 
 def _recovery_seconds(at: Ground, firm: BoolArray) -> float:
-    """From a reclaim until the job trains on what is not reclaimed."""
+    """Return the seconds from a reclaim until the job trains on firm instances."""
     candidates = at.candidates
     offers = np.unique(candidates.sizes.offer[firm & candidates.allowed]).tolist()
     starts = min(start_seconds(at.switching, candidates.offers[offer]) for offer in offers)
@@ -169,31 +178,31 @@ def _recovery_seconds(at: Ground, firm: BoolArray) -> float:
 
 
 def margin_seconds(left_seconds: float, replan_seconds: float) -> float:
-    """What is kept back of the time that is left to a deadline."""
+    """Return the margin to keep back of the seconds left to a deadline."""
     return min(replan_seconds, _MARGIN_SHARE * left_seconds)
 
 
 def _with_margin(at: Ground, work: float, ends: Ends, replan_seconds: float) -> Stages | Shortfall:
     if ends.seconds is not None:
         early = replace(ends, seconds=ends.seconds - margin_seconds(ends.seconds, replan_seconds))
-        found = plan_stages(at, work, early, replan_seconds)
-        if isinstance(found, Stages) and found.chance >= ends.confidence:
-            return found
+        stages = plan_stages(at, work, early, replan_seconds)
+        if isinstance(stages, Stages) and stages.chance >= ends.confidence:
+            return stages
     return plan_stages(at, work, ends, replan_seconds)
 
 
 def _without_deadline(
-    job: JobSnapshot, at: Ground, supply: Supply, prices: PriceRange, why: str
+    job: JobSnapshot, at: Ground, supply: Supply, prices: PriceRange, reason: str
 ) -> Aim:
-    """What becomes of a job that is late: it stops, keeps its budget, or goes on as stated."""
+    """Return the aim of a late job: stop, keep the budget, or go on as the owner stated."""
     after = job.objective.after_deadline
     if after is AfterDeadline.STOP:
-        return Aim(0.0, stop=f"{why}, and it was to stop then")
+        return Aim(0.0, stop=f"{reason}, and after_deadline is stop")
     budget = replace(ends_of(job, supply), seconds=None)
     if budget.usd is not None and _can_be_judged(job, at):
-        kept = _staged(job, at, supply, prices, budget)
-        return replace(kept, note=f"{why}; {kept.note}")
-    return Aim(value_of_time_when_late(job.objective, prices), note=f"{why}, now {after.value}")
+        within_budget = _staged(job, at, supply, prices, budget)
+        return replace(within_budget, note=f"{reason}; {within_budget.note}")
+    return Aim(value_of_time_when_late(job.objective, prices), note=f"{reason}, now {after.value}")
 
 
 def _least_bid(ends: Ends, prices: PriceRange) -> float:
@@ -203,10 +212,10 @@ def _least_bid(ends: Ends, prices: PriceRange) -> float:
 def _implied_value(
     candidates: Candidates, stages: Stages, ends: Ends, prices: PriceRange
 ) -> float:
-    """The value of time at which the job would choose so without a deadline or budget.
+    """Return the value of time, $ per second, that implies the stages without the ends.
 
-    That between the two allocations of a sequence. Of a single one with a deadline it is the
-    lowest such value, with nothing but a budget the highest.
+    For two allocations it is the value at which both are equally good. For one allocation it is
+    the lowest such value with a deadline, and the highest with only a budget.
     """
     rate = candidates.rate
     corners = hull(candidates.usd_per_second, rate, candidates.allowed)
@@ -228,26 +237,28 @@ def _can_be_judged(job: JobSnapshot, at: Ground) -> bool:
     return knows_the_end(job) and was_measured and bool(at.candidates.allowed.any())
 
 
-def _kept(job: JobSnapshot, ends: Ends, stages: Stages) -> str:
+def _describe_kept(job: JobSnapshot, ends: Ends, stages: Stages) -> str:
     chance = f"in {percent(stages.chance)} of draws"
     if stages.chance < job.objective.confidence:
         chance = f"only {chance}, {percent(job.objective.confidence)} asked"
-    return f"{_ends_in_words(job, ends)} kept {chance}"
+    return f"{_describe_ends(job, ends)} kept {chance}"
 
 
-def _out_of_reach(job: JobSnapshot, ends: Ends, found: Shortfall) -> str:
-    surely = f"at {percent(ends.confidence)}"
-    late_seconds = found.seconds - (ends.seconds or 0.0)
-    if found.misses_seconds:
-        return f"deadline out of reach: {duration(late_seconds)} late at best {surely}"
-    if found.misses_usd:
-        return f"{_short_of_budget(job, found)}, so the deadline is given up"
-    return f"deadline out of reach within the budget: each can be kept {surely}, but not both"
+def _describe_missed(job: JobSnapshot, ends: Ends, shortfall: Shortfall) -> str:
+    at_confidence = f"at {percent(ends.confidence)}"
+    late_seconds = shortfall.seconds - (ends.seconds or 0.0)
+    if shortfall.misses_seconds:
+        return f"deadline out of reach: {duration(late_seconds)} late at best {at_confidence}"
+    if shortfall.misses_usd:
+        return f"{_short_of_budget(job, shortfall)}, so the deadline is given up"
+    return (
+        f"deadline out of reach within the budget: each can be kept {at_confidence}, but not both"
+    )
 
 
-def _short_of_budget(job: JobSnapshot, found: Shortfall) -> str:
+def _short_of_budget(job: JobSnapshot, shortfall: Shortfall) -> str:
     budget, confidence = job.objective.budget_usd, job.objective.confidence
-    needed = money(job.spent_usd + found.usd)
+    needed = money(job.spent_usd + shortfall.usd)
     return (
         f"budget {money(float(budget or 0))} out of reach: {needed} needed at "
         f"{percent(confidence)}, so as far as it goes for the least $ per progress"
@@ -262,10 +273,10 @@ def _budget_spent(job: JobSnapshot) -> str:
     )
 
 
-def _ends_in_words(job: JobSnapshot, ends: Ends) -> str:
-    words = []
+def _describe_ends(job: JobSnapshot, ends: Ends) -> str:
+    parts = []
     if ends.seconds is not None:
-        words.append(f"deadline in {duration(ends.seconds)}")
+        parts.append(f"deadline in {duration(ends.seconds)}")
     if ends.usd is not None:
-        words.append(f"budget {money(float(job.objective.budget_usd or 0))}")
-    return " and ".join(words)
+        parts.append(f"budget {money(float(job.objective.budget_usd or 0))}")
+    return " and ".join(parts)

@@ -1,4 +1,4 @@
-"""Every allocation that one job might hold, with what it costs and what it earns."""
+"""Candidates: every allocation that one job might hold, with its price and goodput."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ from autoscaler.goodput.draws import noise_draws
 from autoscaler.goodput.prediction import ThroughputDraws, throughput_draws
 from autoscaler.goodput.throughput import FloatArray
 
-# More devices than a job ever has.
+# Base of the codes of (instances, devices): more devices than a job ever has.
 _CODE = 1 << 32
-# With the table of goodput of each job so much is kept in all, in tables of its size.
+# Size of one job's cached candidates, in multiples of its table of goodput.
 _COPIES = 3
+# Bounds of the three caches of this module.
 _KEPT_BYTES = 200_000_000
 _KEPT_TABLES_BYTES = 700_000_000
 _KEPT_THROUGHPUT_BYTES = 100_000_000
@@ -38,9 +39,11 @@ _KEPT_THROUGHPUT_BYTES = 100_000_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ahead:
-    """S pieces of the remaining work, in useful examples, (S,), and what each would take.
+    """S pieces of the remaining work, with the seconds per useful example in each piece.
 
-    `seconds_per_example` is (S, K, A).
+    Attributes:
+        work: useful examples of each piece, (S,).
+        seconds_per_example: for K draws and A candidates, (S, K, A).
     """
 
     work: FloatArray
@@ -48,7 +51,7 @@ class Ahead:
 
     @property
     def mean_seconds_per_example(self) -> FloatArray:
-        """Over all pieces, (K, A)."""
+        """Seconds per useful example over all pieces, weighted by work, (K, A)."""
         share = self.work / self.work.sum()
         mean: FloatArray = np.tensordot(share, self.seconds_per_example, axes=1)
         return mean
@@ -56,18 +59,20 @@ class Ahead:
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """A allocations of one job, and K equally likely draws of what each earns.
+    """A allocations of one job, and K equally likely draws of the goodput of each.
+
+    R is the number of limits.
 
     Attributes:
-        terms: those of the supply.
-        sizes: A allocations of its offers.
-        usd_per_second: with the refills of spot and the ways of checkpoints, (A,).
-        goodput: useful examples a second, with the reclaims of spot, (K, A); above 0.
-        measured: whether step times of that size were measured on that kind of device, (A,).
-        allowed: (A,); False only for what is held and may not be held on.
-        uses: of each limit, (R, A).
-        held: index of what the job holds; None for nothing, or nothing that earns.
-        ahead: what is known of the rest of the job beyond what is measured now.
+        terms: offers and limits of the supply.
+        sizes: the A allocations.
+        usd_per_second: price with refills after reclaims and transfers of checkpoints, (A,).
+        goodput: useful examples a second, reduced by reclaims, above 0, (K, A).
+        measured: whether that size was measured on that kind of device, (A,).
+        allowed: whether the job may hold it, (A,); False only for held sizes out of bounds.
+        uses: use of each limit, in the limit's unit, (R, A).
+        held: index of the held allocation; None if nothing is held, or it has no goodput.
+        ahead: predictions for the rest of the job; None if there are none.
     """
 
     terms: Terms
@@ -85,29 +90,29 @@ class Candidates:
 
     @property
     def offers(self) -> tuple[Offer, ...]:
-        """O offers in the order of their ids."""
+        """O offers, sorted by id."""
         return self.terms.offers
 
     @cached_property
     def seconds_per_example(self) -> FloatArray:
-        """Over the rest of the job, as far as it is known, (K, A)."""
+        """Seconds per useful example over the rest of the job, (K, A)."""
         if self.ahead is not None:
             return self.ahead.mean_seconds_per_example
         return 1.0 / self.goodput
 
     @cached_property
     def rate(self) -> FloatArray:
-        """Useful examples a second by the mean time that one takes, (A,)."""
+        """Useful examples a second: inverse of the mean seconds per example over draws, (A,)."""
         rate: FloatArray = 1.0 / self.seconds_per_example.mean(axis=0)
         return rate
 
     @cached_property
     def unit_usd_per_second(self) -> FloatArray:
-        """The plain price of one instance, (A,)."""
+        """List price of one instance of each candidate's offer, $ per second, (A,)."""
         return self.terms.usd_per_second[self.sizes.offer]
 
     def only(self, kept: IntArray) -> Candidates:
-        """Those of these increasing indices, what is held among them."""
+        """Return the candidates at increasing indices, which include the held one."""
         ahead = self.ahead
         if ahead is not None:
             ahead = Ahead(ahead.work, ahead.seconds_per_example[:, :, kept])
@@ -124,49 +129,50 @@ class Candidates:
         )
 
     def offer_of(self, index: int) -> Offer:
-        """The offer of one of them."""
+        """Return the offer of one candidate."""
         return self.offers[int(self.sizes.offer[index])]
 
     def index(self, allocation: Allocation | None) -> int | None:
-        """Where that allocation stands."""
+        """Return the index of an allocation; None if it is no candidate."""
         offer = None if allocation is None else self.terms.index.get(allocation.offer)
         if allocation is None or offer is None:
             return None
         return self.sizes.index(offer, allocation.instances, allocation.devices_used)
 
     def allocation(self, index: int) -> Allocation:
-        """One of them."""
+        """Return one candidate as an allocation."""
         sizes = self.sizes
         return Allocation(
             self.offer_of(index).id, int(sizes.instances[index]), int(sizes.devices_used[index])
         )
 
 
-_KEPT: Kept[Candidates] = Kept(_KEPT_BYTES)
-_KEPT_TABLES: Kept[FloatArray] = Kept(_KEPT_TABLES_BYTES)
-_KEPT_THROUGHPUT: Kept[ThroughputDraws] = Kept(_KEPT_THROUGHPUT_BYTES)
+_CANDIDATES_CACHE: Kept[Candidates] = Kept(_KEPT_BYTES)
+_GOODPUT_CACHE: Kept[FloatArray] = Kept(_KEPT_TABLES_BYTES)
+_THROUGHPUT_CACHE: Kept[ThroughputDraws] = Kept(_KEPT_THROUGHPUT_BYTES)
 
 
 def candidates(job: JobSnapshot, supply: Supply) -> Candidates:
-    """What the job might hold: within its bounds, what is available, and each limit by itself.
+    """Return every allocation that the job might hold, with price and goodput.
 
-    An instance alone may use fewer of its devices than it has; several use all. An offer whose
-    kind of device has no model is left out, and so is what earns nothing.
+    A candidate is within the job's bounds, is available, and fits each limit if the job is alone.
+    A single instance may use fewer devices than it has; several instances use all. Offers without
+    a throughput model and sizes without goodput are left out.
 
     Raises:
         ValueError: the job's models have different numbers of draws.
     """
-    key = _basis(job, supply)
-    every = _KEPT.get(key)
-    if every is None:
-        every = _candidates(job, supply)
-        _KEPT.put(key, every, _COPIES * every.goodput.nbytes)
-    ahead = _ahead(job, supply, every.sizes)
-    return every if ahead is None else replace(every, ahead=ahead)
+    key = _candidates_key(job, supply)
+    found_candidates = _CANDIDATES_CACHE.get(key)
+    if found_candidates is None:
+        found_candidates = _candidates(job, supply)
+        _CANDIDATES_CACHE.put(key, found_candidates, _COPIES * found_candidates.goodput.nbytes)
+    ahead = _ahead(job, supply, found_candidates.sizes)
+    return found_candidates if ahead is None else replace(found_candidates, ahead=ahead)
 
 
-def _basis(job: JobSnapshot, supply: Supply) -> Hashable:
-    """All that a job's candidates depend on, but for what is ahead."""
+def _candidates_key(job: JobSnapshot, supply: Supply) -> Hashable:
+    """Return the cache key of a job's candidates: all their inputs except predictions."""
     return (
         supply.terms,
         supply.permitted(job.instances),
@@ -181,7 +187,10 @@ def _basis(job: JobSnapshot, supply: Supply) -> Hashable:
 
 
 def costs_in_candidates(switching: SwitchingCosts) -> Hashable:
-    """What of the costs of changing a job's candidates depend on: all but how changes last."""
+    """Return the switching costs that enter a job's candidates, as a key.
+
+    All count except `dwell_seconds`, `measure_seconds` and `fill_seconds`.
+    """
     return (
         switching.pause_seconds,
         switching.restore_seconds,
@@ -209,7 +218,7 @@ def _candidates(job: JobSnapshot, supply: Supply) -> Candidates:
     return Candidates(
         terms=supply.terms,
         sizes=sizes,
-        usd_per_second=_price(job, supply, sizes),
+        usd_per_second=_usd_per_second(job, supply, sizes),
         goodput=goodput[:, earns],
         measured=measured[earns],
         allowed=allowed[earns],
@@ -227,17 +236,20 @@ def _ahead(job: JobSnapshot, supply: Supply, sizes: Sizes) -> Ahead | None:
 
 
 def held_size(job: JobSnapshot, supply: Supply) -> tuple[int, int, int] | None:
-    """What is held as one of `Sizes`; None if nothing, or if its kind of device has no model."""
+    """Return the held (offer index, instances, devices used) of a job.
+
+    None if the job holds nothing, or if its kind of device has no model.
+    """
     offer = None if job.held is None else supply.offer(job.held.offer)
     if job.held is None or offer is None or offer.device_kind not in job.models:
         return None
     return supply.terms.index[offer.id], job.held.instances, job.held.devices_used
 
 
-def _price(job: JobSnapshot, supply: Supply, sizes: Sizes) -> FloatArray:
+def _usd_per_second(job: JobSnapshot, supply: Supply, sizes: Sizes) -> FloatArray:
     unit = supply.terms.usd_per_second
     count = sizes.instances.astype(np.float64)
-    reclaims = _reclaims(job, supply, sizes.offer, sizes.instances)
+    reclaims = _reclaims_per_second(job, supply, sizes.offer, sizes.instances)
     refill = billed_starts_seconds(job.switching, supply.offers)
     price = price_with_refills(unit[sizes.offer], count, reclaims, refill[sizes.offer])
     return price + carried_usd_per_second(
@@ -245,12 +257,12 @@ def _price(job: JobSnapshot, supply: Supply, sizes: Sizes) -> FloatArray:
     )
 
 
-def _reclaims(
+def _reclaims_per_second(
     job: JobSnapshot, supply: Supply, offer: IntArray, instances: IntArray
 ) -> FloatArray:
-    """Reclaims a second of all instances of each size together, (A,).
+    """Return reclaims a second over all instances of each size together, (A,).
 
-    What is held has the hazard of its age: to replace it by new ones costs the difference.
+    Held instances have the hazard of their age; additional ones that of new instances.
     """
     per_hour = supply.terms.reclaims_per_hour[offer]
     reclaims: FloatArray = per_hour * instances
@@ -263,49 +275,57 @@ def _reclaims(
 
 
 def _goodput(job: JobSnapshot, supply: Supply, sizes: Sizes) -> tuple[FloatArray, BoolArray]:
-    """Goodput with reclaims, (K, A), and whether it was measured, (A,)."""
+    """Return goodput reduced by reclaims, (K, A), and whether it was measured, (A,)."""
     draws = max((len(model.draws) for model in job.models.values()), default=1)
     goodput = np.zeros((draws, len(sizes.offer)))
     measured = np.zeros(len(sizes.offer), dtype=np.bool_)
     for kind, model in sorted(job.models.items()):
         if kind not in supply.terms.of_kind:
             continue
-        which = supply.terms.of_kind[kind][sizes.offer]
-        if which.any():
-            goodput[:, which], measured[which] = _of_kind(job, supply, model, sizes.take(which))
+        is_of_kind = supply.terms.of_kind[kind][sizes.offer]
+        if is_of_kind.any():
+            goodput[:, is_of_kind], measured[is_of_kind] = _goodput_of_kind(
+                job, supply, model, sizes.take(is_of_kind)
+            )
     return goodput, measured
 
 
-def _of_kind(
+def _goodput_of_kind(
     job: JobSnapshot, supply: Supply, model: ThroughputModel, sizes: Sizes
 ) -> tuple[FloatArray, BoolArray]:
-    less = Sizes(sizes.offer, sizes.instances - 1, sizes.devices_used)
-    full_codes, less_codes = _codes(sizes), _codes(less)
-    distinct, position = _distinct(full_codes.tobytes() + less_codes.tobytes())
-    table = _table(model, job.noise, job.batch, distinct)
-    of_full = table[:, position[: len(full_codes)]]
-    of_less = table[:, position[len(full_codes) :]]
-    of_less = np.where(less.instances >= job.instances.minimum, of_less, 0.0)
-    known = {instances * _CODE + devices for instances, devices in model.measured}
-    measured = np.array([code in known for code in full_codes.tolist()], dtype=np.bool_)
-    return _with_reclaims(job, supply, less, of_full, of_less), measured
+    sizes_less_one = Sizes(sizes.offer, sizes.instances - 1, sizes.devices_used)
+    codes, codes_less_one = _size_codes(sizes), _size_codes(sizes_less_one)
+    unique, position = _unique_codes(codes.tobytes() + codes_less_one.tobytes())
+    table = _goodput_of_codes(model, job.noise, job.batch, unique)
+    goodput = table[:, position[: len(codes)]]
+    goodput_less_one = table[:, position[len(codes) :]]
+    goodput_less_one = np.where(
+        sizes_less_one.instances >= job.instances.minimum, goodput_less_one, 0.0
+    )
+    measured_codes = {instances * _CODE + devices for instances, devices in model.measured}
+    measured = np.array([code in measured_codes for code in codes.tolist()], dtype=np.bool_)
+    return _reduced_by_reclaims(job, supply, sizes_less_one, goodput, goodput_less_one), measured
 
 
-def _with_reclaims(
-    job: JobSnapshot, supply: Supply, less: Sizes, of_full: FloatArray, of_less: FloatArray
+def _reduced_by_reclaims(
+    job: JobSnapshot,
+    supply: Supply,
+    sizes_less_one: Sizes,
+    goodput: FloatArray,
+    goodput_less_one: FloatArray,
 ) -> FloatArray:
-    full = less.instances + 1
-    reclaims = _reclaims(job, supply, less.offer, full)
+    instances = sizes_less_one.instances + 1
+    reclaims = _reclaims_per_second(job, supply, sizes_less_one.offer, instances)
     if not reclaims.any():
-        return of_full
-    refill = billed_starts_seconds(job.switching, supply.offers)[less.offer]
+        return goodput
+    refill = billed_starts_seconds(job.switching, supply.offers)[sizes_less_one.offer]
     costs = job.switching
     mean = goodput_with_reclaims(
-        of_full, of_less, reclaims, refill, np.full_like(refill, costs.pause_seconds)
+        goodput, goodput_less_one, reclaims, refill, np.full_like(refill, costs.pause_seconds)
     )
-    starts_again = less.instances < job.instances.minimum
+    starts_again = sizes_less_one.instances < job.instances.minimum
     mean[:, starts_again] = goodput_with_restarts(
-        of_full[:, starts_again],
+        goodput[:, starts_again],
         reclaims[starts_again],
         refill[starts_again] + costs.restore_seconds,
         costs.checkpoint_seconds,
@@ -314,43 +334,40 @@ def _with_reclaims(
     return mean
 
 
-def _codes(sizes: Sizes) -> IntArray:
-    """One number for each pair of instances and devices in all."""
+def _size_codes(sizes: Sizes) -> IntArray:
+    """Return one number for each pair of instances and total devices."""
     codes: IntArray = sizes.instances * (_CODE + sizes.devices_used)
     return codes
 
 
-def _table(
+def _goodput_of_codes(
     model: ThroughputModel, noise: NoiseScale | None, batch: BatchBounds, codes: IntArray
 ) -> FloatArray:
-    """Goodput (K, S) of sizes by their codes, kept: it moves only on measurements.
-
-    No instance at all has a goodput of 0.
-    """
+    """Return the cached goodput of S sizes given by their codes, (K, S); 0 for no instances."""
     key = Same(model), noise, batch, codes.tobytes()
-    kept = _KEPT_TABLES.get(key)
-    if kept is not None:
-        return kept
+    cached = _GOODPUT_CACHE.get(key)
+    if cached is not None:
+        return cached
     noise_examples = noise_draws(noise, batch.initial, len(model.draws))
     table = _throughput(model, batch, codes).goodput(noise_examples)
     table.setflags(write=False)
-    _KEPT_TABLES.put(key, table, table.nbytes)
+    _GOODPUT_CACHE.put(key, table, table.nbytes)
     return table
 
 
 def _throughput(model: ThroughputModel, batch: BatchBounds, codes: IntArray) -> ThroughputDraws:
-    """What `_table` needs beside the noise scale, kept: a job tells of that with each report."""
+    """Return the cached throughput draws of sizes, which do not depend on the noise scale."""
     key = Same(model), batch, codes.tobytes()
-    kept = _KEPT_THROUGHPUT.get(key)
-    if kept is not None:
-        return kept
-    found = throughput_draws(model, batch, *np.divmod(codes, _CODE))
-    _KEPT_THROUGHPUT.put(key, found, found.nbytes)
-    return found
+    cached = _THROUGHPUT_CACHE.get(key)
+    if cached is not None:
+        return cached
+    draws = throughput_draws(model, batch, *np.divmod(codes, _CODE))
+    _THROUGHPUT_CACHE.put(key, draws, draws.nbytes)
+    return draws
 
 
 @lru_cache(maxsize=1024)
-def _distinct(codes: bytes) -> tuple[IntArray, IntArray]:
-    """The different codes in their order, and where each stands among them."""
-    found = np.unique(np.frombuffer(codes, dtype=np.int64), return_inverse=True)
-    return found[0], found[1]
+def _unique_codes(codes: bytes) -> tuple[IntArray, IntArray]:
+    """Return the distinct codes in order, and the position of each code among them."""
+    result = np.unique(np.frombuffer(codes, dtype=np.int64), return_inverse=True)
+    return result[0], result[1]

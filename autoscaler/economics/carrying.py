@@ -1,7 +1,7 @@
-"""Checkpoints on their way to where jobs keep their files, and from there: what it costs.
+"""Cost of moving checkpoints between instances and the storage of jobs' files.
 
-Instances of one cloud save to the storage of another through the internet, by the gigabyte. So
-they save less often: what a save costs counts as so much time of what is paid for.
+Instances of one cloud save to another cloud's storage through the internet, billed by the
+gigabyte. Such jobs save less often: the price of a save counts as the time it would pay for.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from autoscaler.economics.spot import checkpoint_interval_seconds
 from autoscaler.economics.supply import Terms
 from autoscaler.goodput.throughput import FloatArray
 
-# With less between two saves, what a reclaim loses is short beside the boot that follows it.
+# Shortest interval: a reclaim then loses little compared with the boot that follows.
 _LEAST_SAVE_SECONDS: Final = 30.0
-# Jobs fail for other reasons than reclaims, too.
+# Longest interval, because jobs fail for other reasons than reclaims, too.
 _MOST_SAVE_SECONDS: Final = 3600.0
-# No save is worth its price where nothing else is paid for: longer than any instance lives.
+# Seconds that a priced save counts as where instances cost nothing: beyond any instance's life.
 _PRICELESS_SECONDS: Final = 1e11
 
 
 def upload_usd(switching: SwitchingCosts, offer: Offer) -> float:
-    """What it costs to send one checkpoint from an instance of the offer to storage."""
+    """Return the price of sending one checkpoint from an instance to storage, in US dollars."""
     return switching.checkpoint_bytes * float(offer.upload_usd_per_gb) / BYTES_PER_GB
 
 
@@ -37,13 +37,15 @@ def save_interval_seconds(
     usd_per_second: FloatArray,
     restarts_per_second: FloatArray,
 ) -> FloatArray:
-    """How long to train between two saves; arrays of one shape. See `bounded_seconds`.
+    """Return the unbounded seconds of training between two saves; see `bounded_seconds`.
+
+    All arrays have one shape.
 
     Args:
-        checkpoint_seconds: a save holds training up for so long.
-        upload_usd: what one costs on its way.
-        usd_per_second: the price of the instances that are held.
-        restarts_per_second: how often they start again from a checkpoint.
+        checkpoint_seconds: pause of training during one save.
+        upload_usd: price of sending one checkpoint.
+        usd_per_second: price of the held instances.
+        restarts_per_second: restarts from a checkpoint.
     """
     as_seconds = np.where(upload_usd > 0, _PRICELESS_SECONDS, 0.0)
     np.divide(upload_usd, usd_per_second, out=as_seconds, where=usd_per_second > 0)
@@ -51,21 +53,21 @@ def save_interval_seconds(
 
 
 def bounded_seconds(interval_seconds: FloatArray) -> FloatArray:
-    """An interval between two saves, within reason."""
+    """Return an interval between two saves, limited to 30 s to 1 h."""
     return np.clip(interval_seconds, _LEAST_SAVE_SECONDS, _MOST_SAVE_SECONDS)
 
 
 def carried_usd_per_second(
     switching: SwitchingCosts, terms: Terms, sizes: Sizes, reclaims: FloatArray, minimum: int
 ) -> FloatArray:
-    """$ per second for a job's saves, and for the checkpoints that it starts again from, (A,).
+    """Return $ per second for a job's saves and for fetching checkpoints at restarts, (A,).
 
     Args:
-        switching: the job's.
-        terms: what can be bought.
-        sizes: A of them.
-        reclaims: a second, of all instances of each size together, (A,).
-        minimum: with fewer instances than this a job starts again when one is lost.
+        switching: switching costs of the job.
+        terms: offers with their prices per byte.
+        sizes: A allocations.
+        reclaims: reclaims a second over all instances of each size together, (A,).
+        minimum: fewest instances with which the job goes on; below, it restarts after a loss.
     """
     upload = switching.checkpoint_bytes * terms.upload_usd_per_byte[sizes.offer]
     download = switching.checkpoint_bytes * terms.download_usd_per_byte[sizes.offer]

@@ -1,4 +1,4 @@
-"""The figures of a change from what a job holds to another of its candidates."""
+"""Figures of a change from a job's held allocation to another candidate."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from autoscaler.economics.wishes import Wish
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is earned and paid before and after; before is 0 where nothing is held.
+    """Goodput and price before and after a change; 0 before if nothing is held.
 
     Attributes:
         rate_before: useful examples a second.
-        rate_after: the same.
-        usd_per_second_before: what is paid.
-        usd_per_second_after: the same.
+        rate_after: useful examples a second.
+        usd_per_second_before: price.
+        usd_per_second_after: price.
         value_of_time: $ per second.
-        boot_seconds: until new instances train; 0 where there are none.
-        cost_usd: of changing: boots, and the waiting and paying while nobody trains.
-        carried_usd: what of that is for the way of a checkpoint.
-        is_by_checkpoint: it goes to another network.
+        boot_seconds: time until new instances train; 0 without new instances.
+        works_on: whether the old instances train during the boot.
+        cost_usd: cost of the change: boots, and the price and waiting of pauses.
+        carried_usd: part of `cost_usd` for moving a checkpoint.
+        is_by_checkpoint: whether the job moves to another network.
     """
 
     rate_before: float
@@ -39,32 +40,32 @@ class Change:
 
     @property
     def rate(self) -> float:
-        """Useful examples a second that are added."""
+        """Added goodput in useful examples a second."""
         return self.rate_after - self.rate_before
 
     @property
     def usd_per_second(self) -> float:
-        """$ per second that are added."""
+        """Added price in $ per second."""
         return self.usd_per_second_after - self.usd_per_second_before
 
     @property
     def marginal(self) -> float:
-        """Useful examples a second per $/h of the change; infinite where it changes no price."""
+        """Added useful examples a second per added $/h; infinite if the price is unchanged."""
         if self.usd_per_second == 0:
             return float("inf")
         return self.rate / (self.usd_per_second * SECONDS_PER_HOUR)
 
     @property
     def average(self) -> float:
-        """Useful examples a second per $/h before, the value of time counted as paid."""
+        """Useful examples a second per $/h before, with the value of time in the price."""
         paid = self.usd_per_second_before + self.value_of_time
         return self.rate_before / (paid * SECONDS_PER_HOUR) if paid > 0 else float("inf")
 
     @property
     def payback_seconds(self) -> float | None:
-        """After how long the cost of changing is earned back; None where it never is.
+        """Seconds until the change has earned back its cost; None: never.
 
-        Progress counts at the price it has before.
+        Progress is valued at its price before the change: ``(p + v) / G``.
         """
         if self.rate_before <= 0:
             return None
@@ -73,7 +74,7 @@ class Change:
         return self.cost_usd / earned if earned > 0 else None
 
     def figures(self) -> Mapping[str, float]:
-        """By name, for the journal; all finite."""
+        """Return the finite figures by name, for the journal."""
         payback_seconds = self.payback_seconds
         per_hour = {
             "usd_per_hour_before": self.usd_per_second_before,
@@ -95,7 +96,7 @@ class Change:
 
 
 def change_to(wish: Wish, target: int) -> Change:
-    """What changing from what the job holds to its candidate `target` means."""
+    """Return the figures of a change from the held allocation to candidate `target`."""
     candidates, value = wish.at.candidates, wish.aim.value_of_time
     held = candidates.held
     taken = wish.at.from_held(value)

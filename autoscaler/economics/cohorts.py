@@ -1,6 +1,6 @@
-"""Jobs that choose among the same sizes by the same formulas: what holds for all of them.
+"""Cohorts: jobs that choose among the same sizes by the same throughput formulas.
 
-At what batch a job may run is its own, and so is whether it can run at a size at all.
+Batch bounds, and whether a job can run at a size at all, differ within a cohort.
 """
 
 from __future__ import annotations
@@ -22,9 +22,14 @@ from autoscaler.goodput.throughput import FloatArray, Formula
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """What jobs of one cohort have in common; two that are equal are of one cohort.
+    """Key of a cohort: jobs with equal keys belong to one cohort.
 
-    `formulas` has the kinds of device that there are models of, each with its formula.
+    Attributes:
+        terms: offers and limits.
+        permitted: indices of the offers that the jobs may use.
+        instances: bounds of the jobs.
+        formulas: kinds of device with a model, and the formula of each.
+        draws: number K of draws of each model.
     """
 
     terms: Terms
@@ -35,7 +40,7 @@ class Likeness:
 
 
 def likeness(job: JobSnapshot, supply: Supply) -> Likeness:
-    """That of a job with at least one model."""
+    """Return the cohort key of a job with at least one model."""
     models = sorted(job.models.items())
     return Likeness(
         terms=supply.terms,
@@ -48,13 +53,15 @@ def likeness(job: JobSnapshot, supply: Supply) -> Likeness:
 
 @dataclass(frozen=True, eq=False)
 class Cohort:
-    """A sizes that jobs may hold, each offer's together, and the S places where they train.
+    """A sizes that jobs may hold, grouped by offer, and the S places where they train.
+
+    A place is a pair of instances and total devices on one kind of device.
 
     Attributes:
-        like: what its jobs have in common.
-        sizes: A of them, also of offers that can't be had now.
-        places: by kind of device, what each is reckoned for.
-        place: where each size trains: its index among the places of all kinds, (A,).
+        like: key of the cohort.
+        sizes: A allocations, also of unavailable offers.
+        places: kind of device -> places.
+        place: index of each size's place among the places of all kinds, (A,).
     """
 
     like: Likeness
@@ -64,28 +71,30 @@ class Cohort:
 
     @cached_property
     def slices(self) -> Mapping[str, slice]:
-        """Of each kind, its part of the S places."""
-        ends = np.cumsum([0, *(len(own.devices) for own in self.places.values())]).tolist()
+        """Kind of device -> its slice of the S places."""
+        ends = np.cumsum([0, *(len(places.devices) for places in self.places.values())]).tolist()
         return {kind: slice(*ends[i : i + 2]) for i, kind in enumerate(self.places)}
 
     @cached_property
     def index(self) -> Mapping[tuple[int, int, int], int]:
-        """Where each (offer, instances, devices used) stands."""
+        """(offer, instances, devices used) -> index of the size."""
         rows = np.stack([self.sizes.offer, self.sizes.instances, self.sizes.devices_used])
-        return {tuple(size): at for at, size in enumerate(rows.T.tolist())}
+        return {tuple(size): row for row, size in enumerate(rows.T.tolist())}
 
     @cached_property
     def _trained_at(self) -> Mapping[tuple[str, int, int], list[int]]:
-        """The sizes of each (kind, instances, devices)."""
-        found: dict[tuple[str, int, int], list[int]] = {}
-        for kind, own in self.places.items():
+        """(kind, instances, devices) -> indices of the sizes that train there."""
+        sizes_by_place: dict[tuple[str, int, int], list[int]] = {}
+        for kind, places in self.places.items():
             start = self.slices[kind].start
-            for pair, place in own.index.items():
-                found[(kind, *pair)] = np.flatnonzero(self.place == start + place).tolist()
-        return found
+            for pair, place in places.index.items():
+                sizes_by_place[(kind, *pair)] = np.flatnonzero(
+                    self.place == start + place
+                ).tolist()
+        return sizes_by_place
 
     def measured(self, models: Mapping[str, ThroughputModel]) -> list[int]:
-        """Which sizes have step times of their own."""
+        """Return the indices of the sizes with measured step times."""
         trained_at = self._trained_at
         return [
             size
@@ -96,27 +105,27 @@ class Cohort:
 
     @cached_property
     def uses(self) -> FloatArray:
-        """Of each limit, (R, A)."""
+        """Use of each limit by each size, (R, A)."""
         uses: FloatArray = self.like.terms.unit_uses[:, self.sizes.offer] * self.sizes.instances
         return uses
 
     @cached_property
     def can_be_had(self) -> BoolArray:
-        """Whether more of its offer can be had now, (A,)."""
+        """Whether more instances of each size's offer can be had now, (A,)."""
         terms = self.like.terms
-        gone = [offer.id in terms.unavailable for offer in terms.offers]
-        return ~np.array(gone, dtype=np.bool_)[self.sizes.offer]
+        is_unavailable = [offer.id in terms.unavailable for offer in terms.offers]
+        return ~np.array(is_unavailable, dtype=np.bool_)[self.sizes.offer]
 
     @cached_property
     def of_offer(self) -> tuple[slice, ...]:
-        """The sizes of each offer that has any."""
+        """Slices of the sizes, one for each offer that has any."""
         starts = np.flatnonzero(np.diff(self.sizes.offer, prepend=-1)).tolist()
         ends = [*starts[1:], len(self.sizes.offer)]
         return tuple(slice(start, end) for start, end in zip(starts, ends, strict=True))
 
 
 def cohort_of(job: JobSnapshot, like: Likeness, supply: Supply) -> Cohort:
-    """The cohort of a job."""
+    """Build the cohort of a job with key `like`."""
     terms = replace(like.terms, unavailable=frozenset())
     open_supply = replace(supply, terms=terms)
     sizes = permitted_sizes(replace(job, held=None), open_supply)
@@ -130,12 +139,12 @@ def cohort_of(job: JobSnapshot, like: Likeness, supply: Supply) -> Cohort:
         of_kind = np.flatnonzero(terms.of_kind[kind][sizes.offer])
         pairs = np.stack([sizes.instances[of_kind], devices[of_kind]], axis=1)
         distinct, position = np.unique(pairs, axis=0, return_inverse=True)
-        own = Places(kind, distinct[:, 0].copy(), distinct[:, 1].copy())
+        kind_places = Places(kind, distinct[:, 0].copy(), distinct[:, 1].copy())
         if not len(distinct):
             continue
-        runs = formula.runs(own.devices)
-        places[kind] = own
-        place[of_kind] = np.where(runs[position], position + offset, -1)
+        formula_runs = formula.runs(kind_places.devices)
+        places[kind] = kind_places
+        place[of_kind] = np.where(formula_runs[position], position + offset, -1)
         offset += len(distinct)
-    runs = place >= 0
-    return Cohort(like, sizes.take(runs), places, place[runs])
+    has_place = place >= 0
+    return Cohort(like, sizes.take(has_place), places, place[has_place])

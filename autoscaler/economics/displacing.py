@@ -1,9 +1,8 @@
-"""What it costs that a job loses what it holds to another job: a boot of each of the two.
+"""Cost of displacing a job from what it holds: one boot of each of the two jobs.
 
-Whoever takes the place boots there, and the loser boots again later: meanwhile neither trains, and
-what both use of the limits is held by nobody else. A boot that is under way earns nothing before
-it is over. So what replaces it has to be worth the two boots within the time of one; what has
-booted is compared over the rest of its job.
+The displacing job boots, and the displaced job boots again later. Meanwhile neither trains, and
+both use limits. A boot under way earns nothing before it ends, so its replacement must repay two
+boots within the time of one boot. Booted instances are compared over the rest of their job.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from autoscaler.economics.supply import BoolArray, IntArray
 from autoscaler.goodput.throughput import FloatArray
 
 Numbers = FloatArray | np.float64 | float
-# The boot of the job that takes the place, and that of the job that loses it.
+# One boot of the displacing job, and one of the displaced job.
 _BOOTS = 2.0
-# A cost is never spread over less than this.
+# Shortest time over which a cost is spread.
 LEAST_SECONDS = 1.0
 
 
 def starting_instances(job: JobSnapshot) -> int:
-    """Return how many of the instances that a job holds do not train yet."""
+    """Return the number of held instances of a job that do not train yet."""
     held, trained = job.held, job.trained
     if held is None or held == trained:
         return 0
@@ -35,21 +34,21 @@ def starting_instances(job: JobSnapshot) -> int:
 
 
 def starting_share(job: JobSnapshot) -> float:
-    """Return the share of the instances that a job holds which do not train yet."""
+    """Return the share of a job's held instances that do not train yet."""
     return 0.0 if job.held is None else starting_instances(job) / job.held.instances
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Restart:
-    """A start from nothing of what a job holds; numbers, or arrays of one shape for many jobs.
+    """Restart of what a job holds from nothing: numbers, or arrays of one shape for many jobs.
 
     Attributes:
-        ready_seconds: from the order to the first step.
+        ready_seconds: time from the order to the first step.
         pause_seconds: added by a start from a checkpoint.
-        boot_usd: paid until the first step.
-        usd_per_second: the price of what is held.
-        left_seconds: the rest of the job on what is held.
-        is_starting: whether some of what is held does not train yet.
+        boot_usd: price paid until the first step.
+        usd_per_second: price of what is held.
+        left_seconds: time to finish the job on what is held.
+        is_starting: whether some held instances do not train yet.
     """
 
     ready_seconds: Numbers
@@ -63,12 +62,15 @@ class Restart:
 def displacement_usd_per_second(
     restart: Restart, value_of_time: Numbers, for_limits: Numbers = 0.0
 ) -> FloatArray:
-    """Return the cost of two boots and of a restart, in $ per second of what it is compared over.
+    """Return the cost of two boots and a restart, in $ per second.
+
+    ``((2 ready + pause) (v + m) + 2 boot_usd + pause p) / T``, where T is the rest of the job, or
+    the time of one boot while the held instances start; v and m are the arguments below.
 
     Args:
-        restart: of the job that loses what it holds.
-        value_of_time: of that job, $ per second.
-        for_limits: what its use of the limits is worth, $ per second.
+        restart: restart of the displaced job.
+        value_of_time: of the displaced job, $ per second (v).
+        for_limits: worth of its use of the limits, $ per second (m).
     """
     idle_seconds = _BOOTS * restart.ready_seconds + restart.pause_seconds
     usd = _BOOTS * restart.boot_usd + restart.pause_seconds * restart.usd_per_second
@@ -83,14 +85,15 @@ def displacement_usd_per_second(
 def lost_share(
     sizes: Sizes, held: tuple[IntArray, IntArray], starting: IntArray | int
 ) -> FloatArray:
-    """Return which share of what is held is given up while it starts, by changing to each size.
+    """Return the share of the held instances that a change gives up while they start.
 
-    What does not train yet goes first; another offer gives all of it up.
+    The result broadcasts over `sizes`. Instances that do not train yet are given up first. A
+    change to another offer gives up all of them.
 
     Args:
-        sizes: the allocations that may be changed to.
-        held: the offer that is held, and how many instances of it.
-        starting: how many of these do not train yet.
+        sizes: allocations to change to.
+        held: index of the held offer, and its number of instances.
+        starting: number of held instances that do not train yet.
     """
     offer, instances = held
     fewer = np.where(sizes.offer == offer, instances - sizes.instances, instances)

@@ -1,6 +1,6 @@
-"""Choosing without knowing: the way back, and the first start.
+"""Choices among unmeasured sizes: the option to go back, and the first start.
 
-Nothing here is for what can't be undone: deadlines and budgets count on quantiles instead.
+This optimism applies only to choices that can be undone. Deadlines and budgets use quantiles.
 """
 
 from __future__ import annotations
@@ -12,31 +12,32 @@ from autoscaler.economics.supply import BoolArray, IntArray
 from autoscaler.economics.switching import WaysOn
 from autoscaler.goodput.throughput import FloatArray
 
-# Between two sizes that were both measured, a change must be for the better in so many draws.
+# Share of draws in which a change between two measured sizes must cost less.
 SURE_SHARE = 0.6
-# Of what may turn out best after a look, so many are looked at.
-_WAYS_ON = 6
+# Number of candidates to go on to after a measurement, where nothing was measured before.
+_MOST_WAYS_ON = 6
 
 
 def expected_cost(candidates: Candidates, cost: FloatArray, by_way_of: FloatArray) -> FloatArray:
-    """V of each candidate, $ until the work is done, (A,): what to minimise.
+    """Return V of each candidate, $ until the work is done, to be minimised, (A,).
 
-    The mean of J; for a size that was not measured, of what it may cost or going on from there,
-    draw by draw: ``mean_k min(J_k(b), J_k(by way of b))``. A purchase can be undone.
+    A measured size has the mean of J over the draws. An unmeasured one may be left again after a
+    measurement: ``V(b) = mean_k min(J_k(b), J_k(measure at b, then go on elsewhere))``.
 
     Args:
-        candidates: A of them.
-        cost: J, (K, A).
-        by_way_of: J of going there for a look and on to one of `ways_on`, (K, A).
+        candidates: A candidates.
+        cost: J, cost of the work on each candidate, (K, A).
+        by_way_of: J of a measurement at each candidate, then going on to one of `ways_on`, (K, A).
     """
-    return _mean(np.where(candidates.measured, cost, np.minimum(cost, by_way_of)))
+    return _mean_over_draws(np.where(candidates.measured, cost, np.minimum(cost, by_way_of)))
 
 
 def ways_on(candidates: Candidates, cost: FloatArray) -> WaysOn:
-    """Where to after a look at a size: back to what is held.
+    """Return the candidates to go on to after a measurement: the held one, if any.
 
-    Where nothing is held, on to what is best of what was measured. Where nothing was, to what
-    turns out best of all: the first look tells most of every size.
+    If nothing is held, go on to the measured candidate of least mean cost. If nothing was
+    measured, go on to any that is best in many draws: the first measurement informs about every
+    size. `cost` is J, (K, A).
     """
     if not candidates.allowed.any():
         return WaysOn(np.zeros(0, dtype=np.int64))
@@ -48,18 +49,18 @@ def ways_on(candidates: Candidates, cost: FloatArray) -> WaysOn:
     return WaysOn(_best_of_draws(cost, candidates.allowed))
 
 
-def _best_of_draws(cost: FloatArray, among: BoolArray) -> IntArray:
-    """Those that are best in most draws."""
-    best, draws = np.unique(np.where(among, cost, np.inf).argmin(axis=1), return_counts=True)
-    most: IntArray = best[np.argsort(-draws, kind="stable")[:_WAYS_ON]]
-    return most
+def _best_of_draws(cost: FloatArray, allowed: BoolArray) -> IntArray:
+    """Return the candidates that are cheapest in the largest numbers of draws."""
+    best, draws = np.unique(np.where(allowed, cost, np.inf).argmin(axis=1), return_counts=True)
+    most_often_best: IntArray = best[np.argsort(-draws, kind="stable")[:_MOST_WAYS_ON]]
+    return most_often_best
 
 
 def surely_better(candidates: Candidates, cost: FloatArray) -> BoolArray:
-    """Where a change from what is held would not rest on chance, (A,).
+    """Return the candidates to which a change from the held one is not a chance, (A,).
 
-    Between measured sizes it must pay in `SURE_SHARE` of the draws, the same for both. `cost` is
-    as in `expected_cost`.
+    Between measured sizes, J must be less in at least `SURE_SHARE` of the draws, the same draws
+    for both. `cost` is J, (K, A).
     """
     held = candidates.held
     if held is None or not candidates.measured[held]:
@@ -70,10 +71,10 @@ def surely_better(candidates: Candidates, cost: FloatArray) -> BoolArray:
 
 
 def worth_starting_on(candidates: Candidates, value_of_time: float) -> BoolArray:
-    """What a job may start on of which nothing was measured, (A,); something must be allowed.
+    """Return the candidates for a job without measurements, (A,); some must be allowed.
 
-    The fewest instances of the cheapest, and of those dearer by less than waiting on the cheapest
-    costs: buying one of them wrongly is then the smaller loss.
+    They have the fewest instances, and cost less per second above the cheapest than waiting on it
+    does. Buying one of them wrongly is then the smaller loss. `value_of_time` is in $ per second.
     """
     few = fewest(candidates)
     price = candidates.usd_per_second
@@ -83,12 +84,12 @@ def worth_starting_on(candidates: Candidates, value_of_time: float) -> BoolArray
 
 
 def fewest(candidates: Candidates) -> BoolArray:
-    """Those of the fewest instances that are allowed, (A,)."""
+    """Return which allowed candidates have the fewest instances, (A,)."""
     instances, allowed = candidates.sizes.instances, candidates.allowed
     few: BoolArray = allowed & (instances == instances[allowed].min())
     return few
 
 
-def _mean(cost: FloatArray) -> FloatArray:
+def _mean_over_draws(cost: FloatArray) -> FloatArray:
     mean: FloatArray = cost.mean(axis=0)
     return mean

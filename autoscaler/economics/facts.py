@@ -1,4 +1,4 @@
-"""What the reason of one decision is made of: the candidates it names, in plain numbers."""
+"""Facts of one job's decision for its reason: the candidates it names, as plain numbers."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from autoscaler.economics.wishes import Why, Wish
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Option:
-    """A candidate that a reason names.
+    """Candidate that a reason names.
 
     Attributes:
-        offer: what it is of.
-        instances: how many.
-        devices_used: of each.
-        usd_per_second: with the refills of spot.
+        offer: the offer.
+        instances: number of instances.
+        devices_used: devices used on each instance.
+        usd_per_second: price with refills after reclaims.
         rate: useful examples a second.
         measured: whether step times of that size were measured.
-        mean_usd: J, the mean over the draws.
-        better: in which share of the draws J is less than that of what is held.
-        change: from what is held to it, if that is told of.
+        mean_usd: mean of J, the cost of the rest of the job, over the draws.
+        better: share of the draws in which J is less than that of the held allocation.
+        change: figures of the change from the held allocation; None if not reported.
     """
 
     offer: Offer
@@ -44,27 +44,27 @@ class Option:
 
     @property
     def size(self) -> tuple[str, int, int]:
-        """What it would be to hold it."""
+        """Offer id, instances, and devices used on each."""
         return self.offer.id, self.instances, self.devices_used
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Facts:
-    """What the reason of a job's decision is made of.
+    """Facts behind the reason of a job's decision.
 
     Attributes:
-        job: whose it is.
-        aim: what its objective asks for.
-        why: the ground of what it wishes.
+        job: the job.
+        aim: requirements of its objective.
+        why: category of its own choice.
         work: useful examples over which its choice counts.
-        target: what it gets.
-        held: what it holds, if that can be judged.
-        given: its target among the candidates.
-        wished: what it would have by itself.
-        other: the best beside what it holds; of the faster ones, if any is.
-        has_faster: whether any is.
-        cheapest: the cheapest of the fewest instances, for a first start.
-        later: what follows by its deadline or budget.
+        target: allocation that it gets.
+        held: held candidate; None if nothing is held, or it can't be compared.
+        given: target as a candidate.
+        wished: candidate that the job would choose with the supply to itself.
+        other: best alternative to the held candidate; a faster one if there is any.
+        has_faster: whether a faster candidate exists.
+        cheapest: cheapest candidate with the fewest instances, for a first start.
+        later: second stage for its deadline or budget.
     """
 
     job: JobSnapshot
@@ -82,7 +82,7 @@ class Facts:
 
     @property
     def has_its_wish(self) -> bool:
-        """Whether it gets what it would have by itself."""
+        """Whether the job gets the candidate that it would choose by itself."""
         if self.given is None or self.wished is None:
             return False
         return self.given.size == self.wished.size
@@ -90,16 +90,16 @@ class Facts:
 
 @lru_cache(maxsize=512)
 def facts_of(wish: Wish, target: Allocation | None) -> Facts:
-    """Those of one job that gets `target`."""
-    every, stages = wish.at.candidates, wish.aim.stages
-    given, held = every.index(target), every.held
+    """Return the facts of one job that gets `target`."""
+    candidates, stages = wish.at.candidates, wish.aim.stages
+    given, held = candidates.index(target), candidates.held
     other, has_faster = (
         _alternative(wish) if given is not None and given == held else (None, False)
     )
     cheapest = None
     if wish.why is Why.FIRST_START and given is not None:
-        few = fewest(every)
-        cheapest = int(np.argmin(np.where(few, every.usd_per_second, np.inf)))
+        is_fewest = fewest(candidates)
+        cheapest = int(np.argmin(np.where(is_fewest, candidates.usd_per_second, np.inf)))
     return Facts(
         job=wish.job,
         aim=wish.aim,
@@ -117,30 +117,33 @@ def facts_of(wish: Wish, target: Allocation | None) -> Facts:
 
 
 def _alternative(wish: Wish) -> tuple[int | None, bool]:
-    """The best beside what is held, of the faster ones if any is, and whether any is."""
+    """Return the best alternative to the held candidate, and whether any is faster.
+
+    The alternative is one of the faster candidates if there are any; None if nothing is allowed.
+    """
     candidates, held = wish.at.candidates, wish.at.candidates.held
     others = candidates.allowed.copy()
     others[held] = False
     faster = others & (candidates.rate > candidates.rate[held])
     has_faster = bool(faster.any())
-    among = faster if has_faster else others
-    if not among.any():
+    eligible = faster if has_faster else others
+    if not eligible.any():
         return None, False
-    return int(np.argmin(np.where(among, wish.expected_usd, np.inf))), has_faster
+    return int(np.argmin(np.where(eligible, wish.expected_usd, np.inf))), has_faster
 
 
 def _option(wish: Wish, index: int | None, is_told_of: bool = False) -> Option | None:
     if index is None:
         return None
-    every = wish.at.candidates
-    sizes, cost, held = every.sizes, wish.cost[:, index], every.held
+    candidates = wish.at.candidates
+    sizes, cost, held = candidates.sizes, wish.cost[:, index], candidates.held
     return Option(
-        offer=every.offer_of(index),
+        offer=candidates.offer_of(index),
         instances=int(sizes.instances[index]),
         devices_used=int(sizes.devices_used[index]),
-        usd_per_second=float(every.usd_per_second[index]),
-        rate=float(every.rate[index]),
-        measured=bool(every.measured[index]),
+        usd_per_second=float(candidates.usd_per_second[index]),
+        rate=float(candidates.rate[index]),
+        measured=bool(candidates.measured[index]),
         mean_usd=float(cost.mean()),
         better=0.0 if held is None else float((cost < wish.cost[:, held]).mean()),
         change=change_to(wish, index) if is_told_of else None,

@@ -1,6 +1,6 @@
-"""What all is worth to the jobs of a fleet: the same as `worth` says of one job.
+"""Worth of every candidate to the jobs of a fleet, as `worth` of one job.
 
-Arrays are as in `economics.fleet`.
+Array axes are as in `economics.fleet`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from autoscaler.goodput.throughput import FloatArray
 
 
 def worth_of_jobs(fleet: Fleet, finish_prices: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return what each candidate is worth to each job with its bid, (J, M), and nothing, (J,).
+    """Return the worth of each candidate at the job's bid, (J, M), and of nothing, (J,).
 
-    `finish_prices` are what a unit of each limit is worth when each job finishes, (J, R).
+    Both are in $ per second. `finish_prices` are the prices of a unit of each limit when each job
+    finishes, $ per second, (J, R).
     """
-    bid, among = fleet.bid[:, None], fleet.choices.eligible
+    bid, eligible = fleet.bid[:, None], fleet.choices.eligible
     taken, ends = fleet.switches(bid), fleet.ends
     for_limits = np.einsum("jr,rjm->jm", finish_prices, fleet.uses)
     paid = ends.usd_per_second + for_limits
@@ -42,15 +43,15 @@ def worth_of_jobs(fleet: Fleet, finish_prices: FloatArray) -> tuple[FloatArray, 
         cost[block] = fixed[block] + spent.mean(axis=0)
     done = np.minimum(meanwhile * fleet.rate[:, :1], work)
     seconds = taken.ready_seconds + taken.pause_seconds + (work - done) / fleet.rate
-    least = np.where(among, cost, np.inf).min(axis=1)[:, None]
+    least = np.where(eligible, cost, np.inf).min(axis=1)[:, None]
     beyond = (cost - least) / np.maximum(seconds, LEAST_SECONDS)
-    return _less_what_is_lost(fleet, bid + for_limits - beyond, for_limits[:, 0])
+    return _less_displacement(fleet, bid + for_limits - beyond, for_limits[:, 0])
 
 
 def keeping_of_jobs(fleet: Fleet, for_limits: FloatArray | float = 0.0) -> FloatArray:
-    """Return what each job saves by keeping what it holds, $ per second, (J,).
+    """Return what each job saves by keeping its held instances, $ per second, (J,).
 
-    `for_limits` is what that uses of the limits, in $ per second, (J,).
+    `for_limits` is the worth of their use of the limits, $ per second, (J,).
     """
     back = from_nothing(fleet.held, fleet.restart_seconds)
     restart = Restart(
@@ -59,26 +60,26 @@ def keeping_of_jobs(fleet: Fleet, for_limits: FloatArray | float = 0.0) -> Float
         boot_usd=back.boot_usd[:, 0],
         usd_per_second=fleet.held.usd_per_second[:, 0],
         left_seconds=fleet.work / fleet.rate[:, 0],
-        is_starting=_starting(fleet) > 0,
+        is_starting=_starting_counts(fleet) > 0,
     )
     lost = displacement_usd_per_second(restart, fleet.bid, for_limits)
     return np.where(fleet.has_held, lost, 0.0)
 
 
-def _less_what_is_lost(
+def _less_displacement(
     fleet: Fleet, surplus: FloatArray, for_limits: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    among, lists = fleet.choices.eligible, fleet.lists
+    eligible, lists = fleet.choices.eligible, fleet.lists
     lost = keeping_of_jobs(fleet, for_limits)
-    kept = np.where(among[:, 0], surplus[:, 0], 0.0)
-    best = np.where(among, surplus, -np.inf).max(axis=1)
+    kept = np.where(eligible[:, 0], surplus[:, 0], 0.0)
+    best = np.where(eligible, surplus, -np.inf).max(axis=1)
     nothing = np.minimum(np.minimum(0.0, kept), best) - lost
     sizes = Sizes(lists.offer, lists.instances, lists.devices_used)
     held = lists.offer[:, :1], lists.instances[:, :1]
-    share = lost_share(sizes, held, _starting(fleet)[:, None])
+    share = lost_share(sizes, held, _starting_counts(fleet)[:, None])
     return surplus - share * lost[:, None], np.where(fleet.has_held, nothing, 0.0)
 
 
-def _starting(fleet: Fleet) -> IntArray:
-    """Return how many instances that each job holds do not train yet, (J,)."""
+def _starting_counts(fleet: Fleet) -> IntArray:
+    """Return the number of held instances of each job that do not train yet, (J,)."""
     return np.array([starting_instances(job) for job in fleet.jobs], dtype=np.int64)

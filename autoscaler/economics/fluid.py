@@ -1,11 +1,11 @@
-"""What a unit of each limit will be worth when each job finishes: mu(T_j), by a fluid run.
+"""Fluid prices: the worth of a unit of each limit when each job finishes, mu_r(T_j).
 
-The jobs present are run to their ends as if instances could be divided: at each moment the limits
-go to where a unit is worth most, along the concave envelope of each job's surplus. What a job
-holds counts for more by what keeping it saves, or jobs that are alike would take turns at every
-plan: of two of them the first to finish pays the other's price, and so is worth more. The first
-step that cannot be had sets the price. A job's value of progress depends on the price at its own
-finish, and that on the values of all: a fixed point, by damped passes.
+A fluid run takes the present jobs to their ends as if instances were divisible. At each moment the
+limits go to the steps of highest worth per unit, along the concave envelope of each job's surplus.
+The first step that does not fit sets the price. Held instances rank higher by the cost of losing
+them, or equal jobs would swap instances at every plan. A job's value of progress depends on the
+price at its own finish, and that price depends on all values of progress. Damped passes find the
+fixed point.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from autoscaler.goodput.throughput import FloatArray
 
 PASSES = 6
 DAMPING = 0.5
-# Passes end when no value of progress moves by more than this share.
+# Passes end when no value of progress changes by more than this share.
 SETTLED = 0.01
-# Of the logarithm of the worth of a step: what differs by less comes in the order of the jobs.
+# Decimals of the logarithm of a step's worth; steps that differ less keep the order of the jobs.
 _RANK_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FluidJob:
-    """One job among those that share the limits.
+    """One of the jobs that share the limits, with C allocations; R is the number of limits.
 
     Attributes:
         value_of_time: $ per second.
         work: useful examples left.
-        usd_per_second: of its C allocations, (C,).
-        rate: useful examples a second, (C,).
-        uses: of the R limits, (R, C).
-        held_uses: of what the job holds, (R,); None where it holds nothing.
-        keeping_usd_per_second: saved by keeping what it holds.
-        starting_share: of what it holds, what does not train yet.
+        usd_per_second: price of each allocation, (C,).
+        rate: useful examples a second on each allocation, (C,).
+        uses: use of each limit by each allocation, (R, C).
+        held_uses: use of each limit by the held allocation, (R,); None if nothing is held.
+        keeping_usd_per_second: saved by keeping the held allocation.
+        starting_share: share of the held instances that do not train yet.
     """
 
     value_of_time: float
@@ -57,19 +57,22 @@ class FluidJob:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rows:
-    """The D allocations of n jobs in a row: each job's together, by rising scaled use.
+    """The D allocations of all n jobs, grouped by job and sorted by scaled use.
+
+    Scaled use is the sum of the shares of all R limits. A level is one scaled use of one job;
+    there are L levels.
 
     Attributes:
-        value_of_time: $ per second, (n,).
-        job: whose each is, (D,).
-        usd_per_second: (D,).
-        rate: useful examples a second, (D,).
-        uses: of the limits, (R, D).
-        first: where each job's begin, (n,).
-        level: which level, of one job and one scaled use, each is of, (D,); there are L of them.
-        levels: of each job, which of those are its own.
-        scaled: the sum of the shares of all limits that each level uses, (L,).
-        kept: what of keeping its place each level saves its job, $ per second, (L,).
+        value_of_time: of each job, $ per second, (n,).
+        job: job of each allocation, (D,).
+        usd_per_second: price of each allocation, (D,).
+        rate: useful examples a second on each allocation, (D,).
+        uses: use of each limit by each allocation, (R, D).
+        first: index of each job's first allocation, (n,).
+        level: level of each allocation, (D,).
+        levels: range of each job's levels.
+        scaled: scaled use of each level, (L,).
+        kept: displacement cost that each level saves its job, $ per second, (L,).
     """
 
     value_of_time: FloatArray
@@ -85,11 +88,11 @@ class _Rows:
 
 
 def finish_prices(jobs: Sequence[FluidJob], maximum: FloatArray) -> FloatArray:
-    """mu_r(T_j), $ per second of a unit of limit r when job j finishes: (n, R).
+    """Return mu_r(T_j), $ per second of a unit of limit r when job j finishes, (n, R).
 
     Args:
-        jobs: n of them, each of at least one allocation.
-        maximum: of each limit, (R,).
+        jobs: n jobs with at least one allocation each.
+        maximum: maximum of each limit, (R,).
     """
     if not jobs:
         return np.zeros((0, len(maximum)))
@@ -104,14 +107,14 @@ def finish_prices(jobs: Sequence[FluidJob], maximum: FloatArray) -> FloatArray:
 
 
 def kept_share(held: FloatArray, starting: FloatArray, use: FloatArray) -> FloatArray:
-    """Return the share of what keeping its place saves a job that goes on with each use.
+    """Return the share of the displacement cost that a job saves at each use.
 
-    What trains is not lost before the last of it, what does not train yet piece by piece.
+    Training instances are lost only with the last of them; starting instances are lost one by one.
 
     Args:
-        held: the scaled use of what the job holds.
-        starting: the share of that which does not train yet.
-        use: the scaled use that it goes on with.
+        held: scaled use of the held allocation.
+        starting: share of `held` that does not train yet.
+        use: scaled use with which the job goes on.
     """
     settled = np.where((use > 0) & (held > 0), 1.0 - starting, 0.0)
     within = np.clip(np.minimum(use, held) - held * (1.0 - starting), 0.0, None)
@@ -119,43 +122,44 @@ def kept_share(held: FloatArray, starting: FloatArray, use: FloatArray) -> Float
 
 
 def rank_of(density: FloatArray) -> FloatArray:
-    """Return a rank of steps by their worth for a unit of use, equal where that is but for
-    rounding."""
+    """Return the rank of steps by worth per unit of use, equal up to rounding errors."""
     return np.asarray(np.round(np.log(np.maximum(density, 1e-300)), _RANK_DIGITS))
 
 
 def _rows(jobs: Sequence[FluidJob], maximum: FloatArray) -> _Rows:
-    uses = np.concatenate([own.uses for own in jobs], axis=1)
+    uses = np.concatenate([fluid_job.uses for fluid_job in jobs], axis=1)
     unit = 1.0 / np.maximum(maximum, 1e-12)
     scaled = (uses * unit[:, None]).sum(axis=0)
-    job = np.repeat(np.arange(len(jobs)), [len(own.rate) for own in jobs])
+    job = np.repeat(np.arange(len(jobs)), [len(fluid_job.rate) for fluid_job in jobs])
     order = np.lexsort((scaled, job))
     scaled = scaled[order]
-    is_next = np.diff(job, prepend=-1) != 0
-    is_level = is_next | (np.diff(scaled, prepend=-1.0) != 0)
+    is_first = np.diff(job, prepend=-1) != 0
+    is_level = is_first | (np.diff(scaled, prepend=-1.0) != 0)
     level = np.cumsum(is_level) - 1
     ends = np.searchsorted(job[is_level], np.arange(len(jobs)), side="right").tolist()
     return _Rows(
-        value_of_time=np.array([own.value_of_time for own in jobs]),
+        value_of_time=np.array([fluid_job.value_of_time for fluid_job in jobs]),
         job=job,
-        usd_per_second=np.concatenate([own.usd_per_second for own in jobs])[order],
-        rate=np.concatenate([own.rate for own in jobs])[order],
+        usd_per_second=np.concatenate([fluid_job.usd_per_second for fluid_job in jobs])[order],
+        rate=np.concatenate([fluid_job.rate for fluid_job in jobs])[order],
         uses=uses[:, order],
-        first=np.flatnonzero(is_next),
+        first=np.flatnonzero(is_first),
         level=level,
-        levels=[range(*each) for each in pairwise([0, *ends])],
+        levels=[range(*bounds) for bounds in pairwise([0, *ends])],
         scaled=scaled[is_level].tolist(),
-        kept=_kept(jobs, unit, job[order][is_level], scaled[is_level]),
+        kept=_saved_by_keeping(jobs, unit, job[order][is_level], scaled[is_level]),
     )
 
 
-def _kept(
+def _saved_by_keeping(
     jobs: Sequence[FluidJob], unit: FloatArray, job: IntArray, scaled: FloatArray
 ) -> FloatArray:
-    """Return what of keeping its place each level of a `job` saves it, (L,)."""
-    held = np.array([0.0 if own.held_uses is None else own.held_uses @ unit for own in jobs])
-    starting = np.array([own.starting_share for own in jobs])
-    saved = np.array([own.keeping_usd_per_second for own in jobs])
+    """Return the displacement cost that each level of a `job` saves it, $ per second, (L,)."""
+    held = np.array(
+        [0.0 if fluid_job.held_uses is None else fluid_job.held_uses @ unit for fluid_job in jobs]
+    )
+    starting = np.array([fluid_job.starting_share for fluid_job in jobs])
+    saved = np.array([fluid_job.keeping_usd_per_second for fluid_job in jobs])
     kept: FloatArray = saved[job] * kept_share(held[job], starting[job], scaled)
     return kept
 
@@ -166,12 +170,12 @@ def settled(
     values_at: Callable[[FloatArray], FloatArray],
     segments_at: Callable[[FloatArray], Segments],
 ) -> FloatArray:
-    """The prices at which the values of progress and the prices agree, (n, R).
+    """Return the prices at which values of progress and prices agree, (n, R).
 
     Args:
-        work: useful examples left to each of n jobs, (n,).
-        maximum: of each limit, (R,).
-        values_at: prices (n, R) -> values of progress, (n,).
+        work: useful examples left of each of n jobs, (n,).
+        maximum: maximum of each limit, (R,).
+        values_at: prices (n, R) -> values of progress (n,), in $ per useful example.
         segments_at: values of progress -> steps along the envelopes.
     """
     prices = np.zeros((len(work), len(maximum)))
@@ -194,24 +198,30 @@ def _values_of_progress(rows: _Rows, prices: FloatArray) -> FloatArray:
 
 
 def _segments(rows: _Rows, values: FloatArray) -> Segments:
-    """Steps of the upper hull of each job's surplus over scaled use, from corner to corner."""
+    """Return the steps between corners of each job's upper hull of surplus over scaled use."""
     earned = values[rows.job] * rows.rate - rows.usd_per_second
-    most = np.maximum.reduceat(earned, np.flatnonzero(np.diff(rows.level, prepend=-1)))
-    highest = np.flatnonzero(earned == most[rows.level])
+    highest_earned = np.maximum.reduceat(earned, np.flatnonzero(np.diff(rows.level, prepend=-1)))
+    highest = np.flatnonzero(earned == highest_earned[rows.level])
     row_of = highest[np.diff(rows.level[highest], prepend=-1) != 0].tolist()
-    best, kept = most.tolist(), (most + rows.kept).tolist()
+    best, kept = highest_earned.tolist(), (highest_earned + rows.kept).tolist()
     parts: list[tuple[int, float, float, float, FloatArray]] = []
     base = np.zeros(len(values))
-    nothing = 0.0, 0.0, np.zeros(len(rows.uses))
+    nothing_held = 0.0, 0.0, np.zeros(len(rows.uses))
     for job, levels in enumerate(rows.levels):
         corners = upper_hull((rows.scaled[level], kept[level], level) for level in levels)
-        places = []
+        corner_values = []
         for _, _, level in corners:
             row = -1 if level < 0 else row_of[level]
-            has = nothing if row < 0 else (best[level], float(rows.rate[row]), rows.uses[:, row])
-            places.append(has)
-        base[job] = places[0][1]
-        for (before, after), (low, high) in zip(pairwise(corners), pairwise(places), strict=True):
+            values_of_corner = (
+                nothing_held
+                if row < 0
+                else (best[level], float(rows.rate[row]), rows.uses[:, row])
+            )
+            corner_values.append(values_of_corner)
+        base[job] = corner_values[0][1]
+        for (before, after), (low, high) in zip(
+            pairwise(corners), pairwise(corner_values), strict=True
+        ):
             slope = (after[1] - before[1]) / (after[0] - before[0])
             rise = max(high[0] - low[0], 0.0)
             parts.append((job, slope, rise, high[1] - low[1], high[2] - low[2]))

@@ -1,4 +1,4 @@
-"""A fluid run: jobs to their ends, as if instances could be divided."""
+"""Fluid run: jobs run to their ends as if instances were divisible."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import numpy as np
 from autoscaler.economics.supply import BoolArray, IntArray
 from autoscaler.goodput.throughput import FloatArray
 
-# With more jobs than this several finish at once: the price moves little with each.
+# Number of phases of a run: with more jobs, several finish at once, since prices change little.
 _PHASES = 32
-# Up to so many jobs, loops over numbers are faster than arrays.
+# Number of jobs up to which loops over numbers are faster than arrays.
 _FEW = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segments:
-    """Steps along the envelopes of all jobs, the worthiest first; D of them.
+    """D steps along the envelopes of all n jobs, sorted by worth; R is the number of limits.
 
     Attributes:
-        job: whose step it is, (D,).
-        rank: by which they are sorted, (D,).
-        surplus: $ per second that the step adds, (D,).
-        rate: useful examples a second that it adds, (D,).
-        uses: of each limit that it adds, (R, D).
-        base_rate: what each job has without using any limit, (n,).
+        job: job of each step, (D,).
+        rank: rank by which the steps are sorted, (D,).
+        surplus: added by the step, $ per second, (D,).
+        rate: useful examples a second added by the step, (D,).
+        uses: use of each limit added by the step, (R, D).
+        base_rate: useful examples a second of each job without using any limit, (n,).
     """
 
     job: IntArray
@@ -38,24 +38,26 @@ class Segments:
     base_rate: FloatArray
 
 
-# Of one step: its job, the surplus and the rate that it adds, and the use of each limit.
+# One step: its job, and the surplus, rate and uses of limits that it adds.
 _Step = tuple[int, float, float, list[float]]
 
 
 def run_out(work: FloatArray, segments: Segments, maximum: FloatArray) -> FloatArray:
-    """Run to the end of all jobs; the prices when each finishes, (n, R).
+    """Run all jobs to their ends and return the prices when each finishes, (n, R).
+
+    Prices are in $ per second of a unit of each limit.
 
     Args:
-        work: useful examples left to each of n jobs, (n,).
-        segments: steps along their envelopes.
-        maximum: of each limit, (R,).
+        work: useful examples left of each of n jobs, (n,).
+        segments: steps along the envelopes.
+        maximum: maximum of each limit, (R,).
     """
     run = _run_few if len(work) <= _FEW else _run_many
     return run(work, segments, maximum)
 
 
 def _run_few(work: FloatArray, segments: Segments, maximum: FloatArray) -> FloatArray:
-    """As `_run_many`, to the last digit: number by number."""
+    """Compute exactly the result of `_run_many` with loops over numbers."""
     uses: list[list[float]] = segments.uses.T.tolist()
     numbers = (segments.job.tolist(), segments.surplus.tolist(), segments.rate.tolist())
     queue: list[_Step] = list(zip(*numbers, uses, strict=True))
@@ -64,9 +66,9 @@ def _run_few(work: FloatArray, segments: Segments, maximum: FloatArray) -> Float
     active = set(range(len(left)))
     while active:
         queue = [step for step in queue if step[0] in active]
-        rate, now = _fill_few(queue, base, most)
+        rate, present_prices = _fill_few(queue, base, most)
         for job in active:
-            prices[job] = now
+            prices[job] = present_prices
         seconds = {job: left[job] / rate[job] for job in active if rate[job] > 0}
         if not seconds:
             break
@@ -74,24 +76,24 @@ def _run_few(work: FloatArray, segments: Segments, maximum: FloatArray) -> Float
         step_seconds = sorted(seconds.values())[together - 1]
         for job in active:
             left[job] -= rate[job] * step_seconds
-        active -= {job for job, own_seconds in seconds.items() if own_seconds <= step_seconds}
+        active -= {job for job, job_seconds in seconds.items() if job_seconds <= step_seconds}
     return np.array(prices, dtype=np.float64).reshape(len(left), len(most))
 
 
 def _fill_few(
     queue: Sequence[_Step], base: Sequence[float], maximum: Sequence[float]
 ) -> tuple[list[float], list[float]]:
-    """As `_fill`, of the steps of active jobs."""
+    """Compute the result of `_fill` for the steps of active jobs."""
     rate, prices, room = list(base), [0.0] * len(maximum), list(maximum)
     while queue:
-        total, first, added = _given(queue, room)
+        total, fitting, added = _fitting_steps(queue, room)
         for job, more in added.items():
             rate[job] += more
-        if first == len(queue):
+        if fitting == len(queue):
             break
-        if first:
+        if fitting:
             room = [max(left - taken, 0.0) for left, taken in zip(room, total, strict=True)]
-        job, surplus, speed, uses = queue[first]
+        job, surplus, speed, uses = queue[fitting]
         shares = [
             left / use if use > 0 else math.inf for left, use in zip(room, uses, strict=True)
         ]
@@ -100,27 +102,30 @@ def _fill_few(
         rate[job] += share * speed
         prices[full] = surplus / uses[full]
         room = [max(left - share * use, 0.0) for left, use in zip(room, uses, strict=True)]
-        queue = _open_few(queue[first:], full)
+        queue = _still_open_few(queue[fitting:], full)
     return rate, prices
 
 
-def _given(
+def _fitting_steps(
     queue: Sequence[_Step], room: Sequence[float]
 ) -> tuple[list[float], int, dict[int, float]]:
-    """What the steps that have room use, how many they are, and the rates that they add by job."""
-    most = [left * (1.0 + 1e-12) for left in room]
+    """Return the total uses of the leading steps that fit, their number, and added rates.
+
+    Rates are by job, in useful examples a second.
+    """
+    limits_left = [left * (1.0 + 1e-12) for left in room]
     total, added = [0.0] * len(room), dict[int, float]()
     for place, (job, _, speed, uses) in enumerate(queue):
         after = [taken + use for taken, use in zip(total, uses, strict=True)]
-        if any(taken > limit for taken, limit in zip(after, most, strict=True)):
+        if any(taken > limit for taken, limit in zip(after, limits_left, strict=True)):
             return total, place, added
         total = after
         added[job] = added.get(job, 0.0) + speed
     return total, len(queue), added
 
 
-def _open_few(queue: Sequence[_Step], full: int) -> list[_Step]:
-    """As `_still_open`."""
+def _still_open_few(queue: Sequence[_Step], full: int) -> list[_Step]:
+    """Compute the result of `_still_open` for a list of steps."""
     stopped: set[int] = set()
     kept = []
     for step in queue:
@@ -132,20 +137,20 @@ def _open_few(queue: Sequence[_Step], full: int) -> list[_Step]:
 
 
 def _run_many(work: FloatArray, segments: Segments, maximum: FloatArray) -> FloatArray:
-    """As `run_out`, all jobs and steps at once."""
+    """Compute the result of `run_out` for all jobs and steps at once."""
     count = len(work)
     left = work
     active = np.ones(count, dtype=np.bool_)
     prices = np.zeros((count, len(maximum)))
     while active.any():
-        rate, now = _fill(segments, active, maximum)
-        prices[active] = now
+        rate, present_prices = _fill(segments, active, maximum)
+        prices[active] = present_prices
         if not (rate[active] > 0).any():
             break
-        runs = active & (rate > 0)
-        seconds = np.where(runs, left / np.where(runs, rate, 1.0), np.inf)
-        together = min(max(1, count // _PHASES), int(runs.sum()))
-        step = np.partition(seconds, together - 1)[together - 1]
+        is_running = active & (rate > 0)
+        seconds = np.where(is_running, left / np.where(is_running, rate, 1.0), np.inf)
+        finishing = min(max(1, count // _PHASES), int(is_running.sum()))
+        step = np.partition(seconds, finishing - 1)[finishing - 1]
         left = left - rate * step
         active = active & (seconds > step)
     return prices
@@ -154,34 +159,37 @@ def _run_many(work: FloatArray, segments: Segments, maximum: FloatArray) -> Floa
 def _fill(
     segments: Segments, active: BoolArray, maximum: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Give the limits to the worthiest steps of active jobs: rates (n,) and prices (R,)."""
+    """Assign the limits to the steps of active jobs by rank; return rates (n,) and prices (R,)."""
     rate = np.where(active, segments.base_rate, 0.0)
     prices = np.zeros(len(maximum))
     room = maximum.copy()
     (queue,) = np.nonzero(active[segments.job])
     while len(queue):
         total = np.cumsum(segments.uses[:, queue], axis=1)
-        over = (total > room[:, None] * (1.0 + 1e-12)).any(axis=0)
-        first = int(np.argmax(over)) if over.any() else len(queue)
-        given = queue[:first]
-        rate += np.bincount(segments.job[given], segments.rate[given], len(rate))
-        if first == len(queue):
+        exceeds = (total > room[:, None] * (1.0 + 1e-12)).any(axis=0)
+        fitting = int(np.argmax(exceeds)) if exceeds.any() else len(queue)
+        fitting_steps = queue[:fitting]
+        rate += np.bincount(segments.job[fitting_steps], segments.rate[fitting_steps], len(rate))
+        if fitting == len(queue):
             break
-        if first:
-            room = np.maximum(room - total[:, first - 1], 0.0)
-        step = int(queue[first])
+        if fitting:
+            room = np.maximum(room - total[:, fitting - 1], 0.0)
+        step = int(queue[fitting])
         uses = segments.uses[:, step]
         shares = np.where(uses > 0, room / np.where(uses > 0, uses, 1.0), np.inf)
         full = int(np.argmin(shares))
         rate[segments.job[step]] += shares[full] * segments.rate[step]
         prices[full] = segments.surplus[step] / uses[full]
         room = np.maximum(room - shares[full] * uses, 0.0)
-        queue = _still_open(segments, queue[first:], full)
+        queue = _still_open(segments, queue[fitting:], full)
     return rate, prices
 
 
 def _still_open(segments: Segments, queue: IntArray, full: int) -> IntArray:
-    """Without the steps that need the full limit, nor those beyond them on their envelopes."""
+    """Return the steps left when limit `full` is used up.
+
+    Steps that use the limit are dropped, and so are later steps of the same jobs.
+    """
     (blocked,) = np.nonzero(segments.uses[full, queue] > 0)
     job = segments.job[queue]
     stops = np.full(len(segments.base_rate), len(queue))

@@ -1,4 +1,4 @@
-"""When a job will be done and what it will have cost, as its fitted model says."""
+"""Forecasts of a job's finish and cost by its fitted model."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from autoscaler.economics.starts import start_seconds
 from autoscaler.economics.supply import supply_of
 from autoscaler.goodput.throughput import FloatArray
 
+# Quantiles of a `Range`.
 _USUALLY = 0.5
 _SURELY = 0.9
 _BAND = 0.05, 0.95
@@ -24,9 +25,9 @@ _BAND = 0.05, 0.95
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What is as likely passed as not, and what is not passed in 90 % of cases.
+    """Quantiles of a forecast: the median and the 90 % quantile.
 
-    From `low` to `high` are 90 % of cases too, and as many are below as above.
+    `low` and `high` are the 5 % and 95 % quantiles.
     """
 
     median: float
@@ -47,34 +48,36 @@ class Forecast:
 def fixed_sizes(
     job: JobSnapshot, offers: Sequence[Offer], total_examples: float
 ) -> tuple[Forecast, ...]:
-    """What the same job would have taken on each fixed allocation, from its launch to its end.
+    """Return forecasts of the same job on each fixed allocation, from launch to end.
 
-    Of every offer that the job may use, each number of instances within its bounds, all their
-    devices at work. Reclaims and refills of spot are in the mean.
+    Allocations cover every permitted offer and number of instances, with all devices in use. Means
+    include reclaims and refills of spot instances.
     """
-    every = _candidates(replace(job, held=None), offers)
+    found_candidates = _candidates(replace(job, held=None), offers)
     forecasts = []
-    for index in range(len(every)):
-        offer = every.offer_of(index)
-        if every.sizes.devices_used[index] == offer.devices:
-            starts = start_seconds(job.switching, offer)
-            forecasts.append(_forecast(every, index, (total_examples, starts, 0.0)))
+    for index in range(len(found_candidates)):
+        offer = found_candidates.offer_of(index)
+        if found_candidates.sizes.devices_used[index] == offer.devices:
+            seconds_to_start = start_seconds(job.switching, offer)
+            forecasts.append(
+                _forecast(found_candidates, index, (total_examples, seconds_to_start, 0.0))
+            )
     return tuple(forecasts)
 
 
 def outlook(job: JobSnapshot, offers: Sequence[Offer], allocation: Allocation) -> Forecast | None:
-    """Seconds from now and US dollars in all if the job goes on at `allocation` to its end.
+    """Return seconds from now and total US dollars if the job stays at `allocation` to its end.
 
-    None where it is not known how much remains, or what the allocation earns.
+    None if the remaining work or the allocation's goodput is unknown.
     """
     remaining = job.remaining_examples
     if remaining is None or not np.isfinite(remaining):
         return None
     bounds = InstanceBounds(allocation.instances, allocation.instances, (allocation.offer,))
-    every = _candidates(replace(job, held=allocation, instances=bounds), offers)
-    if every.held is None:
+    found_candidates = _candidates(replace(job, held=allocation, instances=bounds), offers)
+    if found_candidates.held is None:
         return None
-    return _forecast(every, every.held, (remaining, 0.0, job.spent_usd))
+    return _forecast(found_candidates, found_candidates.held, (remaining, 0.0, job.spent_usd))
 
 
 def _candidates(job: JobSnapshot, offers: Sequence[Offer]) -> Candidates:
@@ -82,15 +85,21 @@ def _candidates(job: JobSnapshot, offers: Sequence[Offer]) -> Candidates:
     return candidates(job, supply_of(alone))
 
 
-def _forecast(every: Candidates, index: int, task: tuple[float, float, float]) -> Forecast:
-    """`task` is the examples to do, the seconds before the first, and the US dollars so far."""
+def _forecast(
+    found_candidates: Candidates, index: int, task: tuple[float, float, float]
+) -> Forecast:
+    """Return the forecast of one candidate.
+
+    `task` is the examples to process, the seconds before the first, and the US dollars spent so
+    far.
+    """
     examples, seconds_before, usd_before = task
-    seconds = seconds_before + examples * every.seconds_per_example[:, index]
-    usd = usd_before + seconds * float(every.usd_per_second[index])
-    return Forecast(every.allocation(index), range_of(seconds), range_of(usd))
+    seconds = seconds_before + examples * found_candidates.seconds_per_example[:, index]
+    usd = usd_before + seconds * float(found_candidates.usd_per_second[index])
+    return Forecast(found_candidates.allocation(index), range_of(seconds), range_of(usd))
 
 
 def range_of(sample: FloatArray) -> Range:
-    """The range of equally likely values, (K,)."""
+    """Return the range of K equally likely values, (K,)."""
     low, high = (quantile(sample, probability) for probability in _BAND)
     return Range(quantile(sample, _USUALLY), quantile(sample, _SURELY), low, high)

@@ -1,9 +1,10 @@
-"""Before a dollar is spent: what money buys of time, and where an objective lands on that.
+"""Frontier of cost against time of a whole job, before any money is spent.
 
-A whole job on one allocation has a finish and a cost, draw by draw. Waiting at value of time v,
-its mean costs ``usd + v * seconds``: what is best at some v is a corner of the lower hull of the
-means of (seconds, usd). Those whose medians rise in cost and fall in time, as their means do, are
-the frontier. What lies between two corners is had by holding one after the other.
+A whole job on one allocation has a finish and a cost in each draw. At value of time v its mean
+cost is ``usd + v * seconds``, with v in $ per second. So the best allocations are corners of the
+lower hull of the mean (seconds, usd). The frontier has the corners whose medians, like their
+means, rise in cost and fall in time. Points between two corners are reached by holding one after
+the other.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ from autoscaler.goodput.throughput import FloatArray
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """A whole job: `first`, and from `first_share` of its work on `then`, if that is another.
+    """Forecast of a whole job on `first`, then on `then` from share `first_share` of its work.
 
-    `seconds` are from now to its end, `usd` all that it costs. `from_value_of_time` ($/h) is
-    where it begins to be the best; None if it is at no value of time. `is_measured`: step times
-    of these sizes are known.
+    `seconds` are from now to its end; `usd` is its total cost. `from_value_of_time` ($/h) is the
+    lowest value of time at which it is best; None: never the best. `is_measured`: step times of
+    both allocations were measured.
     """
 
     first: Allocation
@@ -52,7 +53,7 @@ class Prospect:
 
 @dataclass(frozen=True, slots=True)
 class HourlyRate:
-    """Price of one allocation, and useful examples a second there; None: not measured yet."""
+    """Price of one allocation, and its useful examples a second; None: not measured yet."""
 
     allocation: Allocation
     usd_per_hour: float
@@ -61,13 +62,16 @@ class HourlyRate:
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """What one job may have, if it has the supply to itself.
+    """Choices of one job with the supply to itself.
 
-    `corners` rise in cost and fall in time; `others` are all other allocations. `chosen` is
-    where the objective lands, None where it wants nothing. `value_of_time` ($/h) is what it comes
-    to without a deadline or a budget. `chance` is that of keeping those, None where there are
-    none. `shortfall` says why the objective can't be kept and what could be. `rates` are there
-    only where nobody knows how much there is to do, and then nothing else is.
+    Attributes:
+        corners: the frontier, by rising cost and falling time.
+        others: all other allocations.
+        chosen: choice of the objective; None if the job would stop or its work is unknown.
+        value_of_time: value of time of the objective without its deadline or budget, $/h.
+        chance: probability of keeping deadline and budget; None if there are none.
+        shortfall: reason why the objective can't be kept, and alternatives; None if it can.
+        rates: prices and speeds, only where the work is unknown; all else is then empty.
     """
 
     corners: tuple[Prospect, ...]
@@ -80,8 +84,8 @@ class Frontier:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Courses:
-    """B ways to do all the work: of each draw its seconds and US dollars, (K, B)."""
+class _Runs:
+    """B allocations or sequences for all the work: seconds and US dollars of K draws, (K, B)."""
 
     seconds: FloatArray
     usd: FloatArray
@@ -90,7 +94,7 @@ class _Courses:
 def frontier(job: JobSnapshot, snapshot: Snapshot) -> Frontier | None:
     """Return the frontier of a job that holds nothing yet; None if no offer can run it.
 
-    Where nobody knows how much there is to do, only the rates of its allocations are known.
+    If the amount of work is unknown, only the rates of its allocations are set.
     """
     work = job.remaining_examples
     supply = supply_of(snapshot)
@@ -98,34 +102,45 @@ def frontier(job: JobSnapshot, snapshot: Snapshot) -> Frontier | None:
     if not len(at.candidates):
         return None
     prices = price_range(job, supply)
-    asked = value_of_time(job.objective, prices)
+    value = value_of_time(job.objective, prices)
     if work is None or not np.isfinite(work):
         rates = _rates(at.candidates)
-        return Frontier((), (), None, asked * SECONDS_PER_HOUR, rates=rates)
-    field = _Field(at, work, spot_field(job, snapshot, asked))
+        return Frontier((), (), None, value * SECONDS_PER_HOUR, rates=rates)
+    field = _PricedCandidates(at, work, spot_field(job, snapshot, value))
     ends = ends_of(job, supply)
     corners, others = field.corners()
     if ends.seconds is None and ends.usd is None:
-        chosen = field.best(asked)
-        return Frontier(corners, others, chosen, asked * SECONDS_PER_HOUR)
-    found = stages_that_keep(ends, at, work, supply.replan_seconds)
-    if isinstance(found, Stages):
-        chosen = field.drawn(field.prospect(found.first, found.then, found.change_examples))
-        missed = None
-        if found.chance < ends.confidence:
-            missed = f"{_only(found.chance, ends)}: {field.in_reach(ends, supply.replan_seconds)}"
-        return Frontier(corners, others, chosen, asked * SECONDS_PER_HOUR, found.chance, missed)
-    text = f"{_missed(found, ends)}: {field.in_reach(ends, supply.replan_seconds)}"
-    late = job.objective.after_deadline
-    if ends.seconds is not None and late is AfterDeadline.STOP:
-        return Frontier(corners, others, None, asked * SECONDS_PER_HOUR, 0.0, text)
-    asked = 0.0 if ends.usd is not None else value_of_time_when_late(job.objective, prices)
-    instead = field.best(asked)
-    if ends.usd is not None:  # which stands, whatever becomes of the deadline
-        kept = stages_that_keep(replace(ends, seconds=None), at, work, supply.replan_seconds)
-        if isinstance(kept, Stages):
-            instead = field.drawn(field.prospect(kept.first, kept.then, kept.change_examples))
-    return Frontier(corners, others, instead, asked * SECONDS_PER_HOUR, 0.0, text)
+        chosen = field.best(value)
+        return Frontier(corners, others, chosen, value * SECONDS_PER_HOUR)
+    stages = stages_that_keep(ends, at, work, supply.replan_seconds)
+    if isinstance(stages, Stages):
+        chosen = field.drawn(field.prospect(stages.first, stages.then, stages.change_examples))
+        shortfall = None
+        if stages.chance < ends.confidence:
+            chance = _describe_chance(stages.chance, ends)
+            shortfall = f"{chance}: {field.in_reach(ends, supply.replan_seconds)}"
+        return Frontier(
+            corners, others, chosen, value * SECONDS_PER_HOUR, stages.chance, shortfall
+        )
+    shortfall_text = (
+        f"{_describe_missed(stages, ends)}: {field.in_reach(ends, supply.replan_seconds)}"
+    )
+    after_deadline = job.objective.after_deadline
+    if ends.seconds is not None and after_deadline is AfterDeadline.STOP:
+        return Frontier(corners, others, None, value * SECONDS_PER_HOUR, 0.0, shortfall_text)
+    value = 0.0 if ends.usd is not None else value_of_time_when_late(job.objective, prices)
+    instead = field.best(value)
+    if ends.usd is not None:  # the budget holds even if the deadline is missed
+        stages_in_budget = stages_that_keep(
+            replace(ends, seconds=None), at, work, supply.replan_seconds
+        )
+        if isinstance(stages_in_budget, Stages):
+            instead = field.drawn(
+                field.prospect(
+                    stages_in_budget.first, stages_in_budget.then, stages_in_budget.change_examples
+                )
+            )
+    return Frontier(corners, others, instead, value * SECONDS_PER_HOUR, 0.0, shortfall_text)
 
 
 def _rates(sizes: Candidates) -> tuple[HourlyRate, ...]:
@@ -140,79 +155,86 @@ def _rates(sizes: Candidates) -> tuple[HourlyRate, ...]:
     )
 
 
-class _Field:
-    """All that one job may hold, over `work` examples."""
+class _PricedCandidates:
+    """Candidates of one job, priced over `work` useful examples."""
 
     def __init__(self, at: Ground, work: float, spot: SpotField) -> None:
         self._spot = spot
         self._at = at
         self._work = work
         everything = np.arange(len(at.candidates))
-        self._alone = _courses(at, work, everything, everything, np.zeros(len(everything)))
+        self._alone = _runs_of_sequences(
+            at, work, everything, everything, np.zeros(len(everything))
+        )
         self._seconds = self._alone.seconds.mean(axis=0)
         self._usd = self._alone.usd.mean(axis=0)
 
     def corners(self) -> tuple[tuple[Prospect, ...], tuple[Prospect, ...]]:
-        """The frontier by rising cost, and all else."""
-        found = lower_hull(self._seconds, self._usd)
-        begins = [0.0] + [
+        """Return the frontier by rising cost, and all other candidates."""
+        hull_indices = lower_hull(self._seconds, self._usd)
+        least_values = [0.0] + [
             float(
-                (self._usd[dear] - self._usd[cheap]) / (self._seconds[cheap] - self._seconds[dear])
+                (self._usd[dearer] - self._usd[cheaper])
+                / (self._seconds[cheaper] - self._seconds[dearer])
             )
-            for cheap, dear in pairwise(found)
+            for cheaper, dearer in pairwise(hull_indices)
         ]
         shown: dict[int, Prospect] = {}
-        for index, begin in zip(found, begins, strict=True):
-            each = self.drawn(self.prospect(index, index, 0.0), is_replanned=False)
+        for index, least_value in zip(hull_indices, least_values, strict=True):
+            prospect = self.drawn(self.prospect(index, index, 0.0), is_replanned=False)
             last = next(reversed(shown.values()), None)
-            if last is None or _is_onward(last, each):
-                shown[index] = replace(each, from_value_of_time=begin * SECONDS_PER_HOUR)
-        others = (index for index in range(len(self._seconds)) if index not in shown)
-        return tuple(shown.values()), tuple(self.prospect(each, each, 0.0) for each in others)
+            if last is None or _is_dearer_and_faster(last, prospect):
+                shown[index] = replace(prospect, from_value_of_time=least_value * SECONDS_PER_HOUR)
+        others = (other for other in range(len(self._seconds)) if other not in shown)
+        return tuple(shown.values()), tuple(self.prospect(index, index, 0.0) for index in others)
 
     def best(self, value: float) -> Prospect:
-        """The least of cost and waiting at a value of time, $ per second."""
+        """Return the candidate of least cost and waiting at a value of time, $ per second."""
         index = int(np.argmin(self._usd + value * self._seconds))
         return self.drawn(self.prospect(index, index, 0.0))
 
     def in_reach(self, ends: Ends, replan_seconds: float) -> str:
-        """What could be kept as surely: each end by itself, and what one leaves of the other."""
-        words = []
+        """Describe what can be kept at the confidence: each end alone, and both together."""
+        parts = []
         if ends.seconds is not None:
-            soonest = min(quantile(each, ends.confidence) for each in self._alone.seconds.T)
-            words.append(f"the earliest finish that can be is in {duration(soonest)}")
+            soonest = min(quantile(sample, ends.confidence) for sample in self._alone.seconds.T)
+            parts.append(f"the earliest finish that can be is in {duration(soonest)}")
         if ends.usd is not None:
-            least = min(quantile(each, ends.confidence) for each in self._alone.usd.T)
-            words.append(f"the least cost that can be is {money(least)}")
+            least = min(quantile(sample, ends.confidence) for sample in self._alone.usd.T)
+            parts.append(f"the least cost that can be is {money(least)}")
         if ends.seconds is not None and ends.usd is not None:
             in_time = plan_stages(self._at, self._work, replace(ends, usd=None), replan_seconds)
             if isinstance(in_time, Stages):
-                words.append(f"in time it costs {money(in_time.usd)} on average")
-            paid = plan_stages(self._at, self._work, replace(ends, seconds=None), replan_seconds)
-            if isinstance(paid, Stages):
-                words.append(f"within the budget it takes {duration(paid.seconds)} on average")
-        return ", ".join(words)
+                parts.append(f"in time it costs {money(in_time.usd)} on average")
+            in_budget = plan_stages(
+                self._at, self._work, replace(ends, seconds=None), replan_seconds
+            )
+            if isinstance(in_budget, Stages):
+                parts.append(
+                    f"within the budget it takes {duration(in_budget.seconds)} on average"
+                )
+        return ", ".join(parts)
 
     def prospect(self, first: int, then: int, change: float) -> Prospect:
-        """A sequence: `then` after `change` examples."""
+        """Return the forecast of `first` for `change` useful examples, followed by `then`."""
         if first == then:
-            course, column = self._alone, first
+            run, column = self._alone, first
         else:
             pair = np.array([first]), np.array([then]), np.array([change])
-            course, column = _courses(self._at, self._work, *pair), 0
-        every = self._at.candidates
+            run, column = _runs_of_sequences(self._at, self._work, *pair), 0
+        found_candidates = self._at.candidates
         return Prospect(
-            first=every.allocation(first),
-            then=every.allocation(then),
+            first=found_candidates.allocation(first),
+            then=found_candidates.allocation(then),
             first_share=1.0 if first == then else change / self._work,
-            seconds=range_of(course.seconds[:, column]),
-            usd=range_of(course.usd[:, column]),
+            seconds=range_of(run.seconds[:, column]),
+            usd=range_of(run.usd[:, column]),
             from_value_of_time=None,
-            is_measured=bool(every.measured[first] and every.measured[then]),
+            is_measured=bool(found_candidates.measured[first] and found_candidates.measured[then]),
         )
 
     def drawn(self, prospect: Prospect, is_replanned: bool = True) -> Prospect:
-        """The same with reclaims, and waits for capacity, in its ranges."""
+        """Return the prospect with reclaims and waits for capacity in its ranges."""
         runs = self._spot.runs(prospect.first, prospect.then if is_replanned else None)
         if runs is None:
             return prospect
@@ -220,9 +242,9 @@ class _Field:
 
 
 def lower_hull(seconds: FloatArray, usd: FloatArray) -> list[int]:
-    """The points that are least ``usd + v * seconds`` for some v >= 0, by rising v.
+    """Return the points of least ``usd + v * seconds`` for some v >= 0, by rising v.
 
-    Of equals the first stands.
+    Of equal points the first is kept.
     """
     corners: list[int] = []
     for index in np.lexsort((seconds, usd)).tolist():
@@ -234,26 +256,26 @@ def lower_hull(seconds: FloatArray, usd: FloatArray) -> list[int]:
     return corners
 
 
-def _is_onward(before: Prospect, after: Prospect) -> bool:
-    """Whether it usually costs more and takes less."""
+def _is_dearer_and_faster(before: Prospect, after: Prospect) -> bool:
+    """Return whether the later prospect's median costs at least as much and takes less time."""
     is_dearer = after.usd.median >= before.usd.median
     return is_dearer and after.seconds.median < before.seconds.median
 
 
 def _bends(seconds: FloatArray, usd: FloatArray, three: tuple[int, ...]) -> bool:
-    """Whether the second point lies below the line from the first to the third."""
+    """Return whether the second point lies below the line from the first to the third."""
     first, second, third = three
     before = (usd[second] - usd[first]) * (seconds[first] - seconds[third])
     whole = (usd[third] - usd[first]) * (seconds[first] - seconds[second])
     return bool(before < whole)
 
 
-def _courses(
+def _runs_of_sequences(
     at: Ground, work: float, first: IntArray, then: IntArray, change: FloatArray
-) -> _Courses:
-    """Each from nothing: `first` for `change` examples, (B,), and `then` for the rest."""
-    every = at.candidates
-    price, per_example = every.usd_per_second, every.seconds_per_example
+) -> _Runs:
+    """Return runs from nothing: `first` for `change` examples, (B,), then `then` for the rest."""
+    found_candidates = at.candidates
+    price, per_example = found_candidates.usd_per_second, found_candidates.seconds_per_example
     entry = switches(at, None, first)
     change_over = switches(at, first, then)
     before, after = change * per_example[:, first], (work - change) * per_example[:, then]
@@ -264,21 +286,21 @@ def _courses(
         + change_over.boot_usd
         + change_over.pause_seconds * price[then]
     )
-    return _Courses(
+    return _Runs(
         seconds=fixed_seconds + before + after,
         usd=fixed_usd + before * price[first] + after * price[then],
     )
 
 
-def _only(chance: float, ends: Ends) -> str:
+def _describe_chance(chance: float, ends: Ends) -> str:
     return f"kept in only {percent(chance)} of draws, {percent(ends.confidence)} asked"
 
 
-def _missed(found: Shortfall, ends: Ends) -> str:
-    missed = []
-    if found.misses_seconds and ends.seconds is not None:
-        missed.append(f"a deadline in {duration(ends.seconds)}")
-    if found.misses_usd and ends.usd is not None:
-        missed.append(f"a budget of {money(ends.usd)}")
-    words = " and ".join(missed) or "deadline and budget together"
-    return f"{words} can't be kept at {percent(ends.confidence)}"
+def _describe_missed(shortfall: Shortfall, ends: Ends) -> str:
+    parts = []
+    if shortfall.misses_seconds and ends.seconds is not None:
+        parts.append(f"a deadline in {duration(ends.seconds)}")
+    if shortfall.misses_usd and ends.usd is not None:
+        parts.append(f"a budget of {money(ends.usd)}")
+    ends_text = " and ".join(parts) or "deadline and budget together"
+    return f"{ends_text} can't be kept at {percent(ends.confidence)}"

@@ -1,18 +1,20 @@
-"""The upper hull of what may be had at each use of something scarce."""
+"""Upper hull of worth over the use of a scarce resource."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-# Use, worth, and which it is; nothing at all is of number -1.
+# Use, worth, and index; holding nothing has index -1.
 Corner = tuple[float, float, int]
 
 
 def upper_hull(points: Iterable[Corner]) -> list[Corner]:
-    """Its corners by rising use and worth, from nothing, or what is had for no use, on.
+    """Return the hull's corners by rising use and worth.
+
+    The hull begins with nothing, or with the best point of no use.
 
     Args:
-        points: by rising use; of equals the first stands. Use is never below 0.
+        points: sorted by rising use, never below 0. Of equal points the first is kept.
     """
     corners: list[Corner] = [(0.0, 0.0, -1)]
     most = 0.0
@@ -27,7 +29,7 @@ def upper_hull(points: Iterable[Corner]) -> list[Corner]:
 
 
 def _sags(corners: list[Corner], new: Corner) -> bool:
-    """Whether the last corner lies on or beneath the line from the one before it to the new."""
+    """Return whether the last corner lies on or below the line from the one before it to `new`."""
     if len(corners) < 2:
         return False
     (x0, y0, _), (x1, y1, _) = corners[-2:]

@@ -1,4 +1,4 @@
-"""What was computed before, kept while there is room for it."""
+"""Caches bounded by bytes, and arrays with one row per job."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 Value = TypeVar("Value")
-# An array that is too short is made longer by this share more than is needed.
-_TO_SPARE = 0.125
+# Share of spare rows when an array grows.
+_SPARE_SHARE = 0.125
 
 
 class Same:
-    """A key that is equal for one and the same object alone: cheap where that is large."""
+    """Cache key that compares by identity, which is cheap for large objects."""
 
     __slots__ = ("of",)
 
@@ -29,7 +29,7 @@ class Same:
 
 
 class Kept(Generic[Value]):
-    """Values by key, of `most_bytes` together; what was put in first goes first."""
+    """Cache of at most `most_bytes` in total that evicts the oldest values first."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -37,12 +37,12 @@ class Kept(Generic[Value]):
         self._values: dict[Hashable, tuple[Value, int]] = {}
 
     def get(self, key: Hashable) -> Value | None:
-        """What is kept under that key."""
-        found = self._values.get(key)
-        return None if found is None else found[0]
+        """Return the value under a key; None if there is none."""
+        entry = self._values.get(key)
+        return None if entry is None else entry[0]
 
     def put(self, key: Hashable, value: Value, size_bytes: int) -> None:
-        """Keep it, and give up the oldest for it."""
+        """Store a value of `size_bytes`, and evict the oldest values beyond the bound."""
         self._bytes += size_bytes - self._values.pop(key, (None, 0))[1]
         self._values[key] = value, size_bytes
         while self._bytes > self._most_bytes and self._values:
@@ -51,14 +51,14 @@ class Kept(Generic[Value]):
 
 
 class Rows:
-    """A row for each of some names, of as few as were ever needed at once."""
+    """Assignment of names to array rows that reuses the rows of dropped names."""
 
     def __init__(self) -> None:
         self._rows: dict[str, int] = {}
         self._free: list[int] = []
 
     def of(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """The row of each, (n,); those of others are free from now on."""
+        """Return the row of each name, (n,), and free the rows of all other names."""
         self._free += [self._rows.pop(name) for name in sorted(self._rows.keys() - set(names))]
         for name in names:
             if name not in self._rows:
@@ -67,9 +67,9 @@ class Rows:
 
 
 def with_rows(array: NDArray[Any], rows: int) -> NDArray[Any]:
-    """The array, or a longer one: with at least so many rows, of which new ones are not set."""
+    """Return the array, or a longer copy with at least `rows` rows; new rows are not set."""
     if len(array) >= rows:
         return array
-    longer = np.empty((rows + int(_TO_SPARE * rows), *array.shape[1:]), dtype=array.dtype)
+    longer = np.empty((rows + int(_SPARE_SHARE * rows), *array.shape[1:]), dtype=array.dtype)
     longer[: len(array)] = array
     return longer

@@ -1,4 +1,4 @@
-"""The fluid run of many jobs as arrays: `finish_prices`, faster from some 50 jobs on."""
+"""Fluid prices of many jobs as arrays: `finish_prices`, faster from about 50 jobs on."""
 
 from __future__ import annotations
 
@@ -14,17 +14,24 @@ from autoscaler.economics.fluid_run import Segments
 from autoscaler.economics.supply import BoolArray, IntArray
 from autoscaler.goodput.throughput import FloatArray
 
-# Steps of a hull whose slopes differ by less than this share are one.
+# Relative difference of slopes below which two steps of a hull are merged.
 _LEVEL = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
 class Fluid:
-    """n jobs as arrays: their D allocations in a row, those of each job together.
+    """n jobs as arrays, with their D allocations grouped by job; R is the number of limits.
 
-    `value_of_time` and `work` are (n,), `job`, `usd_per_second` and `rate` (D,), `uses` (R, D), as
-    those of `FluidJob`; `job` says whose each is and rises from 0, without a gap. `held_uses` are
-    (R, n), 0 where nothing is held, `keeping_usd_per_second` and `starting_share` (n,).
+    Attributes:
+        value_of_time: of each job, $ per second, (n,).
+        work: useful examples left of each job, (n,).
+        job: job of each allocation, rising from 0 without a gap, (D,).
+        usd_per_second: price of each allocation, (D,).
+        rate: useful examples a second on each allocation, (D,).
+        uses: use of each limit by each allocation, (R, D).
+        held_uses: use of each limit by held allocations, 0 if nothing is held, (R, n).
+        keeping_usd_per_second: saved by each job by keeping what it holds, (n,).
+        starting_share: share of held instances that do not train yet, (n,).
     """
 
     value_of_time: FloatArray
@@ -39,12 +46,12 @@ class Fluid:
 
     @cached_property
     def first(self) -> IntArray:
-        """Where the allocations of each job begin, (n,)."""
+        """Index of each job's first allocation, (n,)."""
         return starts(self.job)
 
 
 def fluid_prices(jobs: Fluid, maximum: FloatArray) -> FloatArray:
-    """As `finish_prices`: (n, R)."""
+    """Return the prices of limits when each job finishes, (n, R), as `finish_prices`."""
     if not len(jobs.work):
         return np.zeros((0, len(maximum)))
     return settled(
@@ -65,10 +72,10 @@ def _values_of_progress(jobs: Fluid, prices: FloatArray) -> FloatArray:
 
 
 def _segments(jobs: Fluid, values: FloatArray, maximum: FloatArray) -> Segments:
-    """Steps of the upper hulls of surplus over scaled use, from corner to corner for all at once.
+    """Return the steps of all jobs' upper hulls of surplus over scaled use.
 
     Scaled use is the sum of the shares of all limits. A hull begins with nothing, or with the best
-    of what uses no limit, and goes where a unit of use is worth most.
+    allocation that uses no limit, and follows the highest worth per unit of use.
     """
     count, limits = len(jobs.work), len(maximum)
     at_use, at_worth, at_rate = np.zeros(count), np.zeros(count), np.zeros(count)
@@ -77,33 +84,36 @@ def _segments(jobs: Fluid, values: FloatArray, maximum: FloatArray) -> Segments:
     parts: list[tuple[NDArray[Any], ...]] = []
     earned = values[jobs.job] * jobs.rate - jobs.usd_per_second
     unit = 1.0 / np.maximum(maximum, 1e-12)[:, None]
-    every_scaled = (jobs.uses * unit).sum(axis=0)
-    kept = _kept(jobs, (jobs.held_uses * unit).sum(axis=0), every_scaled)
+    all_scaled = (jobs.uses * unit).sum(axis=0)
+    kept = _saved_by_keeping(jobs, (jobs.held_uses * unit).sum(axis=0), all_scaled)
     rows = np.flatnonzero(earned + kept > 0)
-    scaled = every_scaled[rows]
+    scaled = all_scaled[rows]
     steps = _Steps(rows, jobs.job[rows], scaled, (earned + kept)[rows])
-    free = steps.take(scaled <= 0)
-    if len(free.rows):
-        free = free.take(_highest(free.job, free.earned))
-        at_worth[free.job], at_rate[free.job] = free.earned, jobs.rate[free.rows]
+    free_steps = steps.take(scaled <= 0)
+    if len(free_steps.rows):
+        free_steps = free_steps.take(_highest_rows(free_steps.job, free_steps.earned))
+        at_worth[free_steps.job], at_rate[free_steps.job] = (
+            free_steps.earned,
+            jobs.rate[free_steps.rows],
+        )
     base = at_rate.copy()
     steps = steps.take(scaled > 0)
     while len(steps.rows):
         rise, run = steps.earned - at_worth[steps.job], steps.scaled - at_use[steps.job]
-        ahead = (rise > 0) & (run > 0)
-        if not ahead.all():
-            steps, rise, run = steps.take(ahead), rise[ahead], run[ahead]
+        is_ahead = (rise > 0) & (run > 0)
+        if not is_ahead.all():
+            steps, rise, run = steps.take(is_ahead), rise[is_ahead], run[is_ahead]
             continue
         slope = rise / run
         steepest = np.maximum.reduceat(slope, starts(steps.job))
-        as_steep = slope >= _of_each(steepest, steps.job) * (1.0 - _LEVEL)
-        at = _highest(steps.job, np.where(as_steep, steps.scaled, 0.0))
-        corner = steps.take(at)
+        as_steep = slope >= _repeated(steepest, steps.job) * (1.0 - _LEVEL)
+        corners = _highest_rows(steps.job, np.where(as_steep, steps.scaled, 0.0))
+        corner = steps.take(corners)
         owner = corner.job
         uses = jobs.uses[:, corner.rows] - at_uses[:, owner]
         rate = jobs.rate[corner.rows]
-        gained = np.maximum(rise[at] - (kept[corner.rows] - at_kept[owner]), 0.0)
-        parts.append((owner, rank_of(slope[at]), gained, rate - at_rate[owner], *uses))
+        gained = np.maximum(rise[corners] - (kept[corner.rows] - at_kept[owner]), 0.0)
+        parts.append((owner, rank_of(slope[corners]), gained, rate - at_rate[owner], *uses))
         at_use[owner], at_worth[owner] = corner.scaled, corner.earned
         at_kept[owner] = kept[corner.rows]
         at_rate[owner], at_uses[:, owner] = rate, jobs.uses[:, corner.rows]
@@ -119,8 +129,8 @@ def _segments(jobs: Fluid, values: FloatArray, maximum: FloatArray) -> Segments:
     )
 
 
-def _kept(jobs: Fluid, held_scaled: FloatArray, scaled: FloatArray) -> FloatArray:
-    """Return what of keeping its place each allocation saves its job, $ per second, (D,)."""
+def _saved_by_keeping(jobs: Fluid, held_scaled: FloatArray, scaled: FloatArray) -> FloatArray:
+    """Return the displacement cost that each allocation saves its job, $ per second, (D,)."""
     job = jobs.job
     share = kept_share(held_scaled[job], jobs.starting_share[job], scaled)
     kept: FloatArray = jobs.keeping_usd_per_second[job] * share
@@ -129,7 +139,7 @@ def _kept(jobs: Fluid, held_scaled: FloatArray, scaled: FloatArray) -> FloatArra
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Steps:
-    """Allocations that may be the next on a hull, those of each job together."""
+    """Allocations that may follow next on a hull, grouped by job."""
 
     rows: IntArray
     job: IntArray
@@ -141,20 +151,20 @@ class _Steps:
 
 
 def starts(job: IntArray) -> IntArray:
-    """Where the rows of each job begin, whose rows are together."""
+    """Return the index of each job's first row, for rows grouped by job."""
     if not len(job):
         return job
     return np.concatenate([[0], np.flatnonzero(job[1:] != job[:-1]) + 1])
 
 
-def _of_each(values: FloatArray, job: IntArray) -> FloatArray:
-    """Those of the jobs that have rows, beside each of these."""
+def _repeated(values: FloatArray, job: IntArray) -> FloatArray:
+    """Repeat the values of jobs with rows for each of their rows."""
     counts = np.diff(starts(job), append=len(job))
     return np.repeat(values, counts)
 
 
-def _highest(job: IntArray, level: FloatArray) -> IntArray:
-    """Of each job the first row of its highest level; jobs together."""
-    most = _of_each(np.maximum.reduceat(level, starts(job)), job)
-    rows = np.flatnonzero(level == most)
+def _highest_rows(job: IntArray, level: FloatArray) -> IntArray:
+    """Return each job's first row of its highest level, for rows grouped by job."""
+    highest = _repeated(np.maximum.reduceat(level, starts(job)), job)
+    rows = np.flatnonzero(level == highest)
     return rows[starts(job[rows])]

@@ -1,4 +1,4 @@
-"""What the owner says, and the value of time it means."""
+"""Value of time of an owner's objective, and the prices that a job may pay."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ from autoscaler.domain.objective import AfterDeadline, Objective, Preference
 from autoscaler.domain.snapshot import JobSnapshot
 from autoscaler.economics.supply import SECONDS_PER_HOUR, Supply, Terms
 
-# `fastest`, and the most that a late job may bid: this times the price of its largest allocation.
+# Highest value of time, as a multiple of the price of the job's largest allocation.
 MOST_TIMES_DEAREST = 10.0
-# Waiting is worth so much, $ an hour, where all that a job may use is paid for already.
+# Price of the cheapest allocation where all permitted offers are paid for already, $/h.
 FREE_USD_PER_HOUR = 1.0
-# Where some of it is, waiting is worth at least this share of the cheapest price: of what costs
-# the same, which is nothing, the faster is the better.
+# Where some offers are paid for already, lowest value of time as a share of the cheapest price.
+# It makes a job prefer the faster of two free allocations.
 _LEAST_WHERE_FREE = 1e-6
-# A job bids at least this share of the price of the cheapest offer that can run it, and as much
-# more with each hour that it waited for its start: at 0 the cheapest jobs would wait for ever.
+# Lowest bid of a job as a share of the cheapest offer's price, times 1 plus the full hours it
+# waited. With a lowest bid of 0 the cheapest jobs would never start.
 LEAST_SHARE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class PriceRange:
-    """What a job may pay: its cheapest and its largest allocation, in $ per second.
+    """Prices of a job's cheapest and largest allocation, in $ per second.
 
-    Of all that its bounds permit, also where the limits or the cloud refuse it now, so that the
-    value of time does not move with them. What is paid for already does not count, but for
-    `has_free`: that there is some.
+    All permitted offers count, also while limits or clouds refuse them, so that the value of time
+    stays stable. Offers that are paid for already do not count, except in `has_free`.
     """
 
     cheapest: float
@@ -38,13 +37,14 @@ class PriceRange:
 
     @property
     def most(self) -> float:
-        """The highest value of time, $ per second."""
+        """Highest value of time, $ per second."""
         return self.most_times * self.dearest
 
     def least(self, waited_seconds: float) -> float:
-        """Return the lowest bid of a job that waited so long before its start, $ per second.
+        """Return the lowest bid of a job that waited for its start, $ per second.
 
-        It rises with each whole hour: jobs that wait are not to outbid others by seconds.
+        The bid rises with each full hour only, so that seconds of waiting do not decide between
+        jobs.
         """
         return LEAST_SHARE * self.cheapest * (1.0 + waited_seconds // SECONDS_PER_HOUR)
 
@@ -52,7 +52,7 @@ class PriceRange:
 def price_range(
     job: JobSnapshot, supply: Supply, most_times: float = MOST_TIMES_DEAREST
 ) -> PriceRange:
-    """What the job may pay; nothing where no offer is permitted."""
+    """Return the prices that the job may pay; 0 if no offer is permitted."""
     bounds = job.instances
     return _price_range(
         supply.terms, supply.permitted(bounds), bounds, frozenset(job.models), most_times
@@ -68,20 +68,23 @@ def _price_range(
     most_times: float,
 ) -> PriceRange:
     usable = [terms.offers[i] for i in permitted if terms.offers[i].device_kind in kinds]
-    nothing = FREE_USD_PER_HOUR / SECONDS_PER_HOUR if usable else 0.0
+    usual_usd_per_second = FREE_USD_PER_HOUR / SECONDS_PER_HOUR if usable else 0.0
     paid = [offer for offer in usable if not offer.is_paid]
-    cheapest = min((offer.usd_per_second for offer in paid), default=nothing)
-    largest = (offer.usd_per_second * max(bounds.most_of(offer), 1) for offer in paid)
+    cheapest = min((offer.usd_per_second for offer in paid), default=usual_usd_per_second)
+    largest_prices = (offer.usd_per_second * max(bounds.most_of(offer), 1) for offer in paid)
     return PriceRange(
         cheapest=cheapest * max(bounds.minimum, 1),
-        dearest=max(largest, default=nothing * max(bounds.maximum, 1)),
+        dearest=max(largest_prices, default=usual_usd_per_second * max(bounds.maximum, 1)),
         most_times=most_times,
         has_free=len(paid) < len(usable),
     )
 
 
 def value_of_time(objective: Objective, prices: PriceRange) -> float:
-    """$ per second of waiting by the preference alone, deadline and budget left aside."""
+    """Return the value of time of the preference alone, $ per second.
+
+    Deadline and budget are ignored.
+    """
     least = _LEAST_WHERE_FREE * prices.cheapest if prices.has_free else 0.0
     return max(_preferred(objective, prices), least)
 
@@ -99,7 +102,7 @@ def _preferred(objective: Objective, prices: PriceRange) -> float:
 
 
 def value_of_time_when_late(objective: Objective, prices: PriceRange) -> float:
-    """The same once the deadline is out of reach and the job is to go on."""
+    """Return the value of time once the deadline is out of reach, $ per second."""
     if objective.after_deadline is AfterDeadline.FASTEST:
         return prices.most
     return prices.cheapest

@@ -1,8 +1,9 @@
-"""The price of progress: what one useful example costs in money and in waiting.
+"""Price of progress: the cost of one useful example in money and in waiting.
 
-Going from a to b lowers it exactly if the chord buys more than the average,
-``(G(b) - G(a)) / (p(b) - p(a)) > G(a) / (p(a) + v)``, for any dearer b. Goodput has steps, so the
-choice is the least price over all allocations, never a climb from one size to the next.
+The price of progress of an allocation is ``(p + v) / G``. Its price is p in $ per second, its
+goodput is G in useful examples a second, and the value of time is v in $ per second. A change from
+a to a dearer b lowers it exactly if ``(G(b) - G(a)) / (p(b) - p(a)) > G(a) / (p(a) + v)``. Goodput
+rises in steps, so the minimum is taken over all allocations, not over neighbouring sizes only.
 """
 
 from __future__ import annotations
@@ -18,23 +19,25 @@ from autoscaler.goodput.throughput import FloatArray
 def price_of_progress(
     usd_per_second: ArrayLike, value_of_time: ArrayLike, rate: ArrayLike
 ) -> FloatArray:
-    """``(p + v) / G``: $ per useful example, waiting included.
+    """Return ``(p + v) / G``: $ per useful example, waiting included.
+
+    All arguments broadcast.
 
     Args:
-        usd_per_second: what is paid, p.
-        value_of_time: $ that a second of waiting costs the job's owner, v.
-        rate: useful examples a second, G.
+        usd_per_second: p, price of the allocation.
+        value_of_time: v, cost of a second of waiting to the job's owner, $ per second.
+        rate: G, useful examples a second.
     """
     price: FloatArray = (np.asarray(usd_per_second) + np.asarray(value_of_time)) / np.asarray(rate)
     return price
 
 
 def hull(usd_per_second: FloatArray, rate: FloatArray, allowed: BoolArray) -> list[int]:
-    """The allowed allocations that are best at some value of time, by rising price and rate.
+    """Return indices of the allowed allocations that are best at some value of time.
 
-    The first is the one of least $ per progress (v = 0), the last the fastest (v to infinity);
-    what lies beneath the upper hull of (p, G), the origin included, is best at no v. Of equals
-    the first stands.
+    They are sorted by rising price and rate. The first has the least $ per useful example (v = 0),
+    the last the highest rate (v to infinity). Points below the upper hull of (p, G) with the
+    origin are best at no v. Of equal points the first is kept. All arrays are (A,).
     """
     order = np.lexsort((-rate, usd_per_second))
     order = order[allowed[order]]
@@ -43,9 +46,10 @@ def hull(usd_per_second: FloatArray, rate: FloatArray, allowed: BoolArray) -> li
 
 
 def value_of_time_between(cheap: tuple[float, float], dear: tuple[float, float]) -> float:
-    """The value of time at which two (p, G) have one price of progress; never below 0.
+    """Return the value of time, $ per second, at which two (p, G) cost the same.
 
-    Below it the cheap one is the better, above it the dear one; 0 where that is not the faster.
+    Both then have the same price of progress. Below that value the cheap one is better, above it
+    the dear one. 0 if the dear one is not faster.
     """
     (low, slow), (high, fast) = cheap, dear
     if fast <= slow:

@@ -1,10 +1,9 @@
-"""What reclaims make of the finish and the spend of a job: draws of whole runs on spot.
+"""Draws of whole runs on spot instances: finish and spend of a job with reclaims.
 
-In each draw instances live and zones are out for as long as the hazards of their ages have it,
-each hazard itself drawn from what is known of it. A job whose instance is reclaimed takes the
-first zone of its order that has capacity, waits for one where none has, and goes to what is not
-reclaimed when its deadline or the cost of waiting asks for it. The same random numbers every
-time: two forecasts differ by what is forecast.
+In each draw, lifetimes and outages follow hazards by age, and each hazard is drawn from its
+estimate. After a reclaim the job takes the first zone in its order with capacity, or waits for
+one. It moves to firm instances, which are never reclaimed, when its deadline or the cost of
+waiting requires it. The random numbers are the same every time, so that forecasts are comparable.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from autoscaler.economics.supply import IntArray
 from autoscaler.goodput.throughput import FloatArray
 
 _SEED = 20220407
-# A run that is reclaimed more often goes on as if it were not: its mean says enough by then.
+# Most reclaims of a run that are simulated; after them the run ends without further reclaims.
 _MOST_STINTS = 200
-# Between two looks at a zone that was not asked it may have gone and come.
+# Longest lifetime or outage.
 _LONGEST_SECONDS = 1e9
-# As `market.zones.fill_seconds` has it.
+# Cumulative hazard at which a quarter of waits have ended, as in `market.zones.fill_seconds`.
 _QUARTER = float(-np.log(0.75))
 _LONGEST_WAIT_SECONDS = 4 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """Where instances are to be had: `start_seconds` from launch to training."""
+    """Zone that sells the job's instances; `start_seconds` is from launch to training."""
 
     lives: Lives
     start_seconds: float
@@ -41,11 +40,16 @@ class Zone:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Firm:
-    """What the job holds where there is no spot.
+    """Allocation without reclaims for times without spot capacity.
 
-    `seconds_of_work` is how long it takes for what spot does in a second, (S,). It is held from
-    when the deadline, `until_seconds`, could no more be kept after the usual wait for spot, work
-    taken for up to `caution` times as long as it is; or after waiting `patience_seconds` in vain.
+    Attributes:
+        start_seconds: from launch to training.
+        usd_per_second: price.
+        seconds_of_work: time for the work that spot does in one second, by draw, (S,).
+        until_seconds: deadline from now. The job moves here before a usual wait for spot would
+            miss the deadline.
+        caution: largest factor on the remaining time in that judgement.
+        patience_seconds: longest wait for spot before moving here.
     """
 
     start_seconds: float
@@ -58,11 +62,16 @@ class Firm:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stay:
-    """A job on so many instances of spot.
+    """Job on a number of spot instances.
 
-    `work_seconds` (S,) is what it takes without any reclaim; `share_left` of its speed is left
-    while one instance is missing, and every reclaim loses `pause_seconds` and up to
-    `again_seconds` of work. `zones` are in the order in which they are asked.
+    Attributes:
+        work_seconds: time of all the work without reclaims, by draw, (S,).
+        zones: zones in the order in which they are tried.
+        instances: number of instances.
+        share_left: share of the speed left while one instance is missing.
+        pause_seconds: pause of training after a reclaim.
+        again_seconds: most work lost at a reclaim, in seconds.
+        firm: allocation without reclaims; None if there is none.
     """
 
     work_seconds: FloatArray
@@ -76,44 +85,44 @@ class Stay:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Runs:
-    """Seconds from now to the end, and US dollars, of each draw, (S,)."""
+    """Seconds from now to the end, and US dollars, of each of S draws, (S,)."""
 
     seconds: FloatArray
     usd: FloatArray
 
 
 def runs_on_spot(stay: Stay) -> Runs:
-    """Draw S runs of the whole job, from nothing held.
+    """Draw S runs of the whole job from nothing held.
 
     Raises:
         ValueError: there is no zone.
     """
     if not stay.zones:
         raise ValueError("no zone: nothing to be held")
-    return _Drawing(stay, np.random.default_rng(_SEED)).runs()
+    return _SimulatedRuns(stay, np.random.default_rng(_SEED)).runs()
 
 
-class _Drawing:
-    """S runs at once, moved on from one life of instances to the next."""
+class _SimulatedRuns:
+    """State of S runs, advanced from one lifetime of instances to the next."""
 
-    def __init__(self, stay: Stay, chance: Generator) -> None:
+    def __init__(self, stay: Stay, random: Generator) -> None:
         self._stay = stay
-        self._chance = chance
+        self._chance = random
         count = len(stay.work_seconds)
-        self._every = np.arange(count)
-        self._reclaims = [_Drawn(zone.lives.reclaim, count, chance) for zone in stay.zones]
-        self._outages = [_Drawn(zone.lives.outage, count, chance) for zone in stay.zones]
+        self._all_runs = np.arange(count)
+        self._reclaims = [_DrawnHazards(zone.lives.reclaim, count, random) for zone in stay.zones]
+        self._outages = [_DrawnHazards(zone.lives.outage, count, random) for zone in stay.zones]
         self._back_seconds = np.zeros((count, len(stay.zones)))
         self._known_seconds = np.zeros((count, len(stay.zones)))
         self._since_seconds = np.zeros((count, len(stay.zones)))
-        for place, zone in enumerate(stay.zones):
-            is_out = chance.random(count) > zone.lives.there
+        for zone_index, zone in enumerate(stay.zones):
+            is_out = random.random(count) > zone.lives.there
             ages = np.full(count, zone.lives.out_seconds)
-            left = self._outages[place].lasting(ages)
-            self._back_seconds[:, place] = np.where(is_out, left, 0.0)
-            self._since_seconds[:, place] = -zone.lives.out_seconds
-        # How much of their fears plans will have when it comes to that: by then more is known.
-        self._fear = chance.random(count)
+            left = self._outages[zone_index].lasting(ages)
+            self._back_seconds[:, zone_index] = np.where(is_out, left, 0.0)
+            self._since_seconds[:, zone_index] = -zone.lives.out_seconds
+        # Share of the caution that plans apply in each draw: later plans know more than today's.
+        self._caution_share = random.random(count)
         self._left = stay.work_seconds.copy()
         self._now = np.zeros(count)
         self._usd = np.zeros(count)
@@ -121,7 +130,7 @@ class _Drawing:
 
     def runs(self) -> Runs:
         for stint in range(_MOST_STINTS):
-            self._stint(is_first=stint == 0)
+            self._advance_one_life(is_first=stint == 0)
             if self._done.all():
                 return Runs(self._now, self._usd)
         price = self._stay.instances * self._stay.zones[0].usd_per_second
@@ -129,15 +138,15 @@ class _Drawing:
         self._usd = np.where(self._done, self._usd, self._usd + self._left * price)
         return Runs(self._now, self._usd)
 
-    def _stint(self, is_first: bool) -> None:
-        """Wait for a zone, hold it for a life, or be done before."""
+    def _advance_one_life(self, is_first: bool) -> None:
+        """Advance each run by one wait for a zone and one lifetime, or to its end."""
         stay = self._stay
-        zone, wait = self._ask()
+        zone, wait = self._choose_zone()
         share_left = 0.0 if is_first else stay.share_left
-        wait = self._on_firm(wait)
-        price = np.array([each.usd_per_second for each in stay.zones])[zone]
-        start = np.array([each.start_seconds for each in stay.zones])[zone]
-        life = self._chosen(self._reclaims, zone, stay.instances)
+        wait = self._bridge_on_firm(wait)
+        price = np.array([zone_terms.usd_per_second for zone_terms in stay.zones])[zone]
+        start = np.array([zone_terms.start_seconds for zone_terms in stay.zones])[zone]
+        life = self._seconds_in_zone(self._reclaims, zone, stay.instances)
         starting = np.minimum(start, life)
         meanwhile = share_left * (wait + starting)
         training = np.maximum(life - start - (0.0 if is_first else stay.pause_seconds), 0.0)
@@ -151,27 +160,27 @@ class _Drawing:
         others = (stay.instances - 1) * (0.0 if is_first else 1.0)
         usd = price * (stay.instances * held + others * wait)
         self._move_on(wait + held, meanwhile + trained - lost, usd, is_last)
-        self._lose(zone)
+        self._begin_outage(zone)
 
-    def _ask(self) -> tuple[IntArray, FloatArray]:
-        """Which zone is had, and how long that takes, (S,) each."""
-        for place, zone in enumerate(self._stay.zones):
-            self._look(place, zone.lives)
+    def _choose_zone(self) -> tuple[IntArray, FloatArray]:
+        """Return the zone that each run gets, (S,), and the seconds of waiting for it, (S,)."""
+        for index, zone in enumerate(self._stay.zones):
+            self._update_zone(index, zone.lives)
         is_there = self._back_seconds <= self._now[:, None]
         soonest = self._back_seconds.argmin(axis=1)
         zone = np.where(is_there.any(axis=1), is_there.argmax(axis=1), soonest)
-        wait = np.maximum(self._back_seconds[self._every, zone] - self._now, 0.0)
+        wait = np.maximum(self._back_seconds[self._all_runs, zone] - self._now, 0.0)
         return zone, wait
 
-    def _look(self, place: int, lives: Lives) -> None:
-        """Whether a zone is still there that was when it was known last."""
+    def _update_zone(self, place: int, lives: Lives) -> None:
+        """Draw whether a zone still has capacity since it was last known to have it."""
         back, known = self._back_seconds[:, place], self._known_seconds[:, place]
         unseen = np.maximum(self._now - np.maximum(back, known), 0.0)
         out_seconds = self._outages[place].mean_seconds
-        there_seconds = out_seconds * lives.usually_there / max(1.0 - lives.usually_there, 1e-9)
-        turns = unseen * (1.0 / out_seconds + 1.0 / np.maximum(there_seconds, 1.0))
-        gone = (1.0 - lives.usually_there) * -np.expm1(-turns)
-        is_out = (back <= self._now) & (self._chance.random(len(back)) < gone)
+        capacity_seconds = out_seconds * lives.usually_there / max(1.0 - lives.usually_there, 1e-9)
+        turns = unseen * (1.0 / out_seconds + 1.0 / np.maximum(capacity_seconds, 1.0))
+        lost_share = (1.0 - lives.usually_there) * -np.expm1(-turns)
+        is_out = (back <= self._now) & (self._chance.random(len(back)) < lost_share)
         lasted = self._outages[place].lasting(np.zeros_like(back))
         ages = self._chance.random(len(back)) * np.minimum(lasted, unseen)
         left = self._outages[place].lasting(ages)
@@ -180,40 +189,40 @@ class _Drawing:
         self._since_seconds[:, place] = np.where(is_out, self._now, since)
         self._known_seconds[:, place] = np.maximum(self._now, known)
 
-    def _on_firm(self, wait: FloatArray) -> FloatArray:
-        """Go to what is not reclaimed where that is due, and back to spot if there is time.
+    def _bridge_on_firm(self, wait: FloatArray) -> FloatArray:
+        """Move runs to firm instances where due, and back to spot if time permits.
 
-        Returns how long is waited for spot by those who do not.
+        Return the seconds that each run waits for spot without firm instances, (S,).
         """
         firm = self._stay.firm
         if firm is None:
             return wait
         start = max(zone.start_seconds for zone in self._stay.zones)
         needed = self._left * firm.seconds_of_work
-        feared = needed * (1.0 + self._fear * (firm.caution - 1.0))
-        room = firm.until_seconds - firm.start_seconds - feared - self._now
+        cautious_seconds = needed * (1.0 + self._caution_share * (firm.caution - 1.0))
+        room = firm.until_seconds - firm.start_seconds - cautious_seconds - self._now
         usual = self._usual_wait()
-        due = room - start - self._fear * usual
+        due = room - start - self._caution_share * usual
         patience = np.where(usual > firm.patience_seconds, 0.0, firm.patience_seconds)
         patience = np.maximum(np.minimum(patience, due), 0.0)
-        goes = ~self._done & (wait > patience)
+        moves = ~self._done & (wait > patience)
         bridged = np.maximum(wait - patience - firm.start_seconds, 0.0) + start
-        is_late = self._now + wait + start + feared > firm.until_seconds
-        is_last = goes & (is_late | (bridged >= needed))
+        is_too_late = self._now + wait + start + cautious_seconds > firm.until_seconds
+        is_last = moves & (is_too_late | (bridged >= needed))
         bridged = np.where(is_last, needed, bridged)
-        held = np.where(goes, firm.start_seconds + bridged, 0.0)
-        # The next start of spot is beside it, and takes no time of its own.
+        held = np.where(moves, firm.start_seconds + bridged, 0.0)
+        # The next spot instance starts during the stay on firm ones.
         seconds = np.where(is_last, patience + held, wait)
         self._move_on(
-            np.where(goes, seconds, 0.0),
-            np.where(goes, bridged / firm.seconds_of_work, 0.0),
+            np.where(moves, seconds, 0.0),
+            np.where(moves, bridged / firm.seconds_of_work, 0.0),
             held * firm.usd_per_second,
             is_last,
         )
-        return np.where(goes, 0.0, wait)
+        return np.where(moves, 0.0, wait)
 
     def _usual_wait(self) -> FloatArray:
-        """Within what time there is spot again in a quarter of cases, as it is believed, (S,)."""
+        """Return the estimated time within which a quarter of waits for spot end, (S,)."""
         ends = np.zeros_like(self._now)
         for place, outage in enumerate(self._outages):
             age = np.maximum(self._now - self._since_seconds[:, place], 0.0)
@@ -229,29 +238,31 @@ class _Drawing:
         self._left = np.where(goes_on, np.maximum(self._left - work, 0.0), self._left)
         self._done = self._done | ends
 
-    def _lose(self, zone: IntArray) -> None:
-        """The zone that was held is out from now on."""
-        outage = self._chosen(self._outages, zone, 1)
-        self._back_seconds[self._every, zone] = self._now + outage
-        self._since_seconds[self._every, zone] = self._now
+    def _begin_outage(self, zone: IntArray) -> None:
+        """Begin an outage of each run's held zone."""
+        outage = self._seconds_in_zone(self._outages, zone, 1)
+        self._back_seconds[self._all_runs, zone] = self._now + outage
+        self._since_seconds[self._all_runs, zone] = self._now
 
-    def _chosen(self, drawn: Sequence[_Drawn], zone: IntArray, together: int) -> FloatArray:
-        """How long it lasts there until the first of so many ends, (S,)."""
+    def _seconds_in_zone(
+        self, drawn: Sequence[_DrawnHazards], zone: IntArray, together: int
+    ) -> FloatArray:
+        """Return the time to the first of `together` ends in each run's zone, (S,)."""
         new = np.zeros_like(self._now)
-        lasting = np.stack([each.lasting(new, together) for each in drawn], axis=1)
-        chosen: FloatArray = lasting[self._every, zone]
+        lasting = np.stack([hazards.lasting(new, together) for hazards in drawn], axis=1)
+        chosen: FloatArray = lasting[self._all_runs, zone]
         return chosen
 
 
-class _Drawn:
-    """The hazards of one kind of ending in each draw."""
+class _DrawnHazards:
+    """Hazards of one kind of end in each of `count` draws."""
 
-    def __init__(self, ending: Ending, count: int, chance: Generator) -> None:
+    def __init__(self, ending: Ending, count: int, random: Generator) -> None:
         shape = np.array(ending.ends)
-        self._chance = chance
+        self._chance = random
         self._ages = np.array(ending.ages_seconds)
         self._usual = np.array(ending.per_second)
-        self._hazard = self._usual * chance.gamma(shape, 1.0 / shape, (count, len(shape)))
+        self._hazard = self._usual * random.gamma(shape, 1.0 / shape, (count, len(shape)))
         steps = np.diff(self._ages) * self._hazard[:, :-1]
         self._until = np.concatenate([np.zeros((count, 1)), steps.cumsum(axis=1)], axis=1)
         hazard = self._usual
@@ -261,17 +272,20 @@ class _Drawn:
         self.mean_seconds = float(min((alive * parts).sum(), _LONGEST_SECONDS))
 
     def usual_hazard(self, ages: FloatArray) -> FloatArray:
-        """As it is believed on average at these ages, (S,)."""
+        """Return the mean estimated hazard at these ages, ends a second, (S,)."""
         usual: FloatArray = self._usual[np.searchsorted(self._ages, ages, side="right") - 1]
         return usual
 
     def lasting(self, ages: FloatArray, together: int = 1) -> FloatArray:
-        """How much longer what is so old lasts, the first of so many, (S,)."""
-        every = np.arange(len(ages))
-        place = np.searchsorted(self._ages, ages, side="right") - 1
-        spent = self._until[every, place] + (ages - self._ages[place]) * self._hazard[every, place]
+        """Return the time until the first of `together` ends, from these ages, (S,)."""
+        runs = np.arange(len(ages))
+        age_class = np.searchsorted(self._ages, ages, side="right") - 1
+        spent = (
+            self._until[runs, age_class]
+            + (ages - self._ages[age_class]) * self._hazard[runs, age_class]
+        )
         spent = spent + self._chance.exponential(size=len(ages)) / together
         last = (self._until <= spent[:, None]).sum(axis=1) - 1
-        beyond = (spent - self._until[every, last]) / np.maximum(self._hazard[every, last], 1e-12)
+        beyond = (spent - self._until[runs, last]) / np.maximum(self._hazard[runs, last], 1e-12)
         left: FloatArray = np.minimum(self._ages[last] + beyond - ages, _LONGEST_SECONDS)
         return left

@@ -1,4 +1,4 @@
-"""How much is left to do of a job, and over how much of it a decision counts."""
+"""Remaining work of a job, and the work over which a decision counts."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from autoscaler.economics.candidates import Candidates
 from autoscaler.economics.supply import Supply
 from autoscaler.goodput.throughput import FloatArray
 
-# A job of unknown length has an hour to go, or as long again as it has had.
+# Assumed remaining time of a job of unknown length; its age, if that is longer.
 UNKNOWN_REMAINING_SECONDS = 3600.0
 
 
 def remaining_work(job: JobSnapshot, supply: Supply, candidates: Candidates) -> float:
-    """Useful examples left; where nobody knows, those of an hour or of its age, the longer."""
+    """Return the useful examples left, or a guess if the end is unknown.
+
+    The guess is one hour of work at the reference rate, or the job's age if longer.
+    """
     if job.remaining_examples is not None and knows_the_end(job):
         return max(job.remaining_examples, 0.0)
     age_seconds = supply.as_of_seconds(job) - job.submitted_seconds
@@ -24,28 +27,31 @@ def remaining_work(job: JobSnapshot, supply: Supply, candidates: Candidates) -> 
 
 
 def work_ahead(job: JobSnapshot, remaining: float, candidates: Candidates) -> float:
-    """Useful examples over which a decision counts: no more than until it is usually undone."""
+    """Return the useful examples over which a decision counts.
+
+    They end with the job, or when its changes are usually reversed (`dwell_seconds`).
+    """
     if job.switching.dwell_seconds is None:
         return remaining
     return min(remaining, _reference_rate(candidates) * job.switching.dwell_seconds)
 
 
 def knows_the_end(job: JobSnapshot) -> bool:
-    """Whether it is known how much remains to be done."""
+    """Return whether the remaining work of the job is known."""
     return job.remaining_examples is not None and math.isfinite(job.remaining_examples)
 
 
 def unknown_work(candidates: Candidates) -> FloatArray:
-    """Useful examples of a job of which nothing is known, (K, 1): an hour's in each draw.
+    """Return one hour's useful examples in each draw, for a job of unknown length, (K, 1).
 
-    Fast or slow, it is as long: or what is bought would go by the draws in which it takes days.
+    Each draw gets the same duration. Equal work would let slow draws dominate the choice.
     """
     cheapest = int(np.argmin(candidates.usd_per_second))
     return UNKNOWN_REMAINING_SECONDS / candidates.seconds_per_example[:, [cheapest]]
 
 
 def _reference_rate(candidates: Candidates) -> float:
-    """Useful examples a second of what is held, or else of the cheapest; 0 without candidates."""
+    """Return useful examples a second of the held, else the cheapest candidate; 0 if none."""
     if not len(candidates):
         return 0.0
     cheapest = int(np.argmin(candidates.usd_per_second))

@@ -1,4 +1,4 @@
-"""The shortlists of jobs, kept for as long as what they depend on is the same."""
+"""Cache of the shortlists of a cohort's jobs."""
 
 from __future__ import annotations
 
@@ -16,31 +16,34 @@ from autoscaler.economics.supply import IntArray, Supply
 from autoscaler.goodput.throughput import FloatArray
 
 _KEPT_BYTES = 2_000_000_000
-# Jobs that are looked at together.
+# Number of jobs screened together.
 _BLOCK = 512
 
 
 class Remembered:
-    """The shortlists of one cohort: `lists` has a row for each job that was looked at last."""
+    """Cached shortlists of one cohort; `lists` has a row for each current job."""
 
     def __init__(self, cohort: Cohort) -> None:
         self.cohort = cohort
         self.lists = Shortlists.blank(0, cohort.like.draws)
         self._rows = Rows()
         self._known: dict[str, JobSnapshot] = {}
-        self._stayed: dict[str, bool] = {}
+        self._was_staying: dict[str, bool] = {}
 
     @property
     def size_bytes(self) -> int:
-        """What the lists take."""
-        return sum(getattr(self.lists, each.name).nbytes for each in fields(Shortlists))
+        """Size of the lists in bytes."""
+        return sum(getattr(self.lists, field.name).nbytes for field in fields(Shortlists))
 
     def rows(self, jobs: Sequence[JobSnapshot], supply: Supply, bids: FloatArray) -> IntArray:
-        """The row of each job, (J,): what is not known any more, or is new, is made anew."""
+        """Return the row of each job, (J,), after screening new and changed jobs.
+
+        `bids` are values of time in $ per second, (J,).
+        """
         staying = [stays(job, supply) for job in jobs]
         changed = [
-            at
-            for at, (job, stay) in enumerate(zip(jobs, staying, strict=True))
+            index
+            for index, (job, stay) in enumerate(zip(jobs, staying, strict=True))
             if not self._is_known(job, stay)
         ]
         names = [job.id for job in jobs]
@@ -48,16 +51,20 @@ class Remembered:
         self.lists = self.lists.with_rows(int(rows.max(initial=-1)) + 1)
         if changed:
             self._known = {}
-            self._list(jobs, supply, bids, rows, changed)
+            self._screen_changed(jobs, supply, bids, rows, changed)
         self._known = dict(zip(names, jobs, strict=True))
-        self._stayed = dict(zip(names, staying, strict=True))
+        self._was_staying = dict(zip(names, staying, strict=True))
         return rows
 
     def _is_known(self, job: JobSnapshot, stay: bool) -> bool:
         known = self._known.get(job.id)
-        return known is not None and self._stayed[job.id] == stay and _is_alike(known, job)
+        return (
+            known is not None
+            and self._was_staying[job.id] == stay
+            and _has_same_inputs(known, job)
+        )
 
-    def _list(
+    def _screen_changed(
         self,
         jobs: Sequence[JobSnapshot],
         supply: Supply,
@@ -65,14 +72,16 @@ class Remembered:
         rows: IntArray,
         changed: Sequence[int],
     ) -> None:
-        """Make the lists of those of the jobs that have changed."""
+        """Screen the jobs at the indices `changed` and store their lists."""
         speeds = speeds_of(self.cohort)
         known = speeds.rows(jobs)
         for start in range(0, len(changed), _BLOCK):
-            of = changed[start : start + _BLOCK]
-            some = [jobs[at] for at in of]
-            block = Screening(some, self.cohort, supply, bids[of], (speeds, known[of]))
-            self.lists.put(rows[of], block.shortlists())
+            indices = changed[start : start + _BLOCK]
+            block_jobs = [jobs[index] for index in indices]
+            block = Screening(
+                block_jobs, self.cohort, supply, bids[indices], (speeds, known[indices])
+            )
+            self.lists.put(rows[indices], block.shortlists())
         keep_speeds(self.cohort, speeds)
 
 
@@ -80,24 +89,24 @@ _KEPT: Kept[Remembered] = Kept(_KEPT_BYTES)
 
 
 def remembered(job: JobSnapshot, like: Likeness, supply: Supply) -> Remembered:
-    """What is remembered of the cohort of a job."""
-    found = _KEPT.get(_basis(like))
-    if found is None or found.cohort.like != like:
+    """Return the cached shortlists of a job's cohort, or new empty ones."""
+    cached = _KEPT.get(_cache_key(like))
+    if cached is None or cached.cohort.like != like:
         return Remembered(cohort_of(job, like, supply))
-    return found
+    return cached
 
 
 def keep(some: Remembered) -> None:
-    """Remember it, in place of the lists of such a cohort on other terms."""
-    _KEPT.put(_basis(some.cohort.like), some, some.size_bytes)
+    """Cache the shortlists in place of those of the same jobs under other terms."""
+    _KEPT.put(_cache_key(some.cohort.like), some, some.size_bytes)
 
 
-def _basis(like: Likeness) -> Hashable:
+def _cache_key(like: Likeness) -> Hashable:
     return like.instances, like.formulas, like.draws
 
 
-def _is_alike(before: JobSnapshot, now: JobSnapshot) -> bool:
-    """Whether all is the same that a job's shortlist depends on, beside its cohort."""
+def _has_same_inputs(before: JobSnapshot, now: JobSnapshot) -> bool:
+    """Return whether nothing that a job's shortlist depends on has changed."""
     old, new = before.switching, now.switching
     return (
         before.held == now.held

@@ -1,9 +1,9 @@
-"""One allocation after another: what the rest of a job costs if it may change between pieces.
+"""Sequences of allocations over pieces of remaining work with predicted noise scales.
 
-Where a noise curve tells what is ahead, one allocation for all the rest can be 20 % over. Dynamic
-programming over the pieces, open loop: the sequence that costs least in the mean of all draws. A
-change costs the same whether it is made now or later, or the best plan would always be to change
-at the next piece; and pieces end at fixed progress, so that it can't recede.
+With one allocation for the whole rest, a job can cost 20 % more than with a sequence. Dynamic
+programming over the pieces finds the open-loop sequence of least mean cost over all draws. A
+change costs the same now or later, or the best plan would always change at the next piece. Pieces
+end at fixed progress, so that a planned change does not recede.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from autoscaler.economics.supply import IntArray
 from autoscaler.economics.switching import Ground, done_meanwhile, switches
 from autoscaler.goodput.throughput import FloatArray
 
-# Of each piece, so many of the cheapest allocations are gone on with; the first may be any.
+# Number of cheapest allocations considered in each piece; the first piece considers all.
 _BEST_OF_PIECE = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Onward:
-    """The allocations worth going on with, (B,), and what all the rest costs on each, (K, B)."""
+class _LaterPieces:
+    """B allocations for later pieces, (B,), and the cost of all later work from each, (K, B)."""
 
     among: IntArray
     cost: FloatArray
@@ -31,13 +31,13 @@ class _Onward:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sequences:
-    """The best sequence that begins with each candidate.
+    """Best sequence that begins with each of A candidates.
 
     Attributes:
         cost: $ for all the work, waiting included, (K, A).
-        entry_usd: of that, what coming there costs, (A,).
-        following: the candidate that comes next, (A,); itself where nothing changes then.
-        change_examples: after how much work that is.
+        entry_usd: part of the cost for changing to the first allocation, (A,).
+        following: index of the next candidate, (A,); its own index without a change.
+        change_examples: useful examples until that change.
     """
 
     cost: FloatArray
@@ -47,54 +47,64 @@ class Sequences:
 
 
 def best_sequences(at: Ground, value_of_time: float, work: float) -> Sequences:
-    """What follows best on each candidate, and what that costs.
+    """Return the best sequence from each candidate, with its cost.
 
-    There must be something ahead (`Candidates.ahead`).
+    The candidates must have predictions (`Candidates.ahead`).
+
+    Args:
+        at: what the job may change to, and at what cost.
+        value_of_time: $ per second.
+        work: useful examples left.
     """
-    every = at.candidates
-    ahead = every.ahead
+    candidates = at.candidates
+    ahead = candidates.ahead
     assert ahead is not None, "nothing is known of what is ahead"
-    lengths = _lengths(ahead.work, work)
-    price = every.usd_per_second + value_of_time
+    lengths = _piece_examples(ahead.work, work)
+    price = candidates.usd_per_second + value_of_time
     seconds = lengths[:, None, None] * ahead.seconds_per_example[: len(lengths)]
     pieces: FloatArray = seconds * price
-    onward = _onward(at, value_of_time, pieces)
-    everything = np.arange(len(every))
-    entry = _switch_usd(at, value_of_time, every.held, everything)
+    later = _later_pieces(at, value_of_time, pieces)
+    everything = np.arange(len(candidates))
+    entry = _switch_usd(at, value_of_time, candidates.held, everything)
     cost: FloatArray = entry + pieces[0]
-    stays = pieces[1:].sum(axis=0)
-    if onward is None:
-        return Sequences(cost + stays, entry, everything, work)
-    following = _switch_usd_pairs(at, value_of_time, everything, onward.among)
-    chosen = (following + onward.cost.mean(axis=0)).argmin(axis=1)
-    changes = following[everything, chosen] + onward.cost[:, chosen]
-    is_to_stay = stays.mean(axis=0) <= changes.mean(axis=0)
+    stay_cost = pieces[1:].sum(axis=0)
+    if later is None:
+        return Sequences(cost + stay_cost, entry, everything, work)
+    following = _switch_usd_pairs(at, value_of_time, everything, later.among)
+    chosen = (following + later.cost.mean(axis=0)).argmin(axis=1)
+    change_cost = following[everything, chosen] + later.cost[:, chosen]
+    is_to_stay = stay_cost.mean(axis=0) <= change_cost.mean(axis=0)
     return Sequences(
-        cost=cost + np.where(is_to_stay, stays, changes),
+        cost=cost + np.where(is_to_stay, stay_cost, change_cost),
         entry_usd=entry,
-        following=np.where(is_to_stay, everything, onward.among[chosen]),
+        following=np.where(is_to_stay, everything, later.among[chosen]),
         change_examples=float(lengths[0]),
     )
 
 
 def cost_of_changing_now(at: Ground, sequences: Sequences, work: float) -> FloatArray:
-    """What each sequence costs, (K, A), if what is held does a part of it while the first boots.
+    """Return $ of each sequence if the held instances train during the first boot, (K, A).
 
-    Near the end that is all of it, and a change comes too late.
+    Near the end they finish all the work, and a change comes too late.
     """
-    every = at.candidates
-    if every.held is None or not work > 0:
+    candidates = at.candidates
+    if candidates.held is None or not work > 0:
         return sequences.cost
-    taken = switches(at, every.held, np.arange(len(every)))
-    share = done_meanwhile(every.goodput[:, [every.held]], taken, work) / work
+    taken = switches(at, candidates.held, np.arange(len(candidates)))
+    share = done_meanwhile(candidates.goodput[:, [candidates.held]], taken, work) / work
     rest = sequences.cost - sequences.entry_usd
-    cost: FloatArray = sequences.entry_usd + share * rest[:, [every.held]] + (1.0 - share) * rest
+    cost: FloatArray = (
+        sequences.entry_usd + share * rest[:, [candidates.held]] + (1.0 - share) * rest
+    )
     return cost
 
 
 def due_now(at: Ground, sequences: Sequences, replan_seconds: float) -> int | None:
-    """What has to be ordered now, before the next plan, to be there when it follows on what is
-    held; None for nothing. The candidate is one that may be held."""
+    """Return the candidate to order before the next plan; None for nothing.
+
+    It follows the held allocation, and its boot must end when the present piece does. The
+    candidate must be allowed.
+    """
     held = at.candidates.held
     if held is None or sequences.following[held] == held:
         return None
@@ -105,27 +115,27 @@ def due_now(at: Ground, sequences: Sequences, replan_seconds: float) -> int | No
     return following if is_due and at.candidates.allowed[following] else None
 
 
-def _onward(at: Ground, value_of_time: float, pieces: FloatArray) -> _Onward | None:
-    """The best from the second piece on; None where there is only one, or nothing is allowed.
+def _later_pieces(at: Ground, value_of_time: float, pieces: FloatArray) -> _LaterPieces | None:
+    """Return the best sequences from the second piece on; None if there are none.
 
-    `pieces` are (S, K, A).
+    `pieces` are $ of each piece on each candidate, (S, K, A).
     """
     if len(pieces) == 1:
         return None
-    among = _worth_going_on_with(at.candidates, pieces[1:])
-    if not len(among):
+    considered = _cheapest_of_pieces(at.candidates, pieces[1:])
+    if not len(considered):
         return None
-    between = _switch_usd_pairs(at, value_of_time, among, among)
-    cost = pieces[-1][:, among]
+    between = _switch_usd_pairs(at, value_of_time, considered, considered)
+    cost = pieces[-1][:, considered]
     for piece in pieces[-2:0:-1]:
         chosen = (between + cost.mean(axis=0)).argmin(axis=1)
-        changes = between[np.arange(len(among)), chosen]
-        cost = piece[:, among] + changes + cost[:, chosen]
-    return _Onward(among, cost)
+        change_cost = between[np.arange(len(considered)), chosen]
+        cost = piece[:, considered] + change_cost + cost[:, chosen]
+    return _LaterPieces(considered, cost)
 
 
-def _worth_going_on_with(candidates: Candidates, pieces: FloatArray) -> IntArray:
-    """The cheapest allocations of each piece, and what is held."""
+def _cheapest_of_pieces(candidates: Candidates, pieces: FloatArray) -> IntArray:
+    """Return indices of the cheapest allowed allocations of each piece, and of the held one."""
     mean = np.where(candidates.allowed, pieces.mean(axis=1), np.inf)
     best = np.argsort(mean, axis=1)[:, :_BEST_OF_PIECE].ravel()
     best = best[candidates.allowed[best]]
@@ -133,17 +143,17 @@ def _worth_going_on_with(candidates: Candidates, pieces: FloatArray) -> IntArray
     return np.unique(np.append(best, np.array(held, dtype=np.int64)))
 
 
-def _lengths(pieces: FloatArray, work: float) -> FloatArray:
-    """The pieces as far as `work` goes, (S,)."""
-    before = np.concatenate([[0.0], np.cumsum(pieces)[:-1]])
-    lengths: FloatArray = np.clip(work - before, 0.0, pieces)
+def _piece_examples(pieces: FloatArray, work: float) -> FloatArray:
+    """Return the useful examples of each piece within `work`, (S,)."""
+    begins = np.concatenate([[0.0], np.cumsum(pieces)[:-1]])
+    lengths: FloatArray = np.clip(work - begins, 0.0, pieces)
     return lengths[: max(int((lengths > 0).sum()), 1)]
 
 
 def _switch_usd_pairs(
     at: Ground, value_of_time: float, source: IntArray, target: IntArray
 ) -> FloatArray:
-    """$ of every change from `source`, (B,), to `target`, (C,): (B, C)."""
+    """Return $ of every change from B sources to C targets, (B, C)."""
     pairs = np.meshgrid(source, target, indexing="ij")
     flat = _switch_usd(at, value_of_time, pairs[0].ravel(), pairs[1].ravel())
     return flat.reshape(len(source), len(target))

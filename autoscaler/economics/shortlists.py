@@ -1,9 +1,9 @@
-"""Of many jobs at once the few candidates that may come to matter, with all their draws.
+"""Shortlists: the few candidates of each of many jobs that may matter, with all their draws.
 
-What a job of a fleet may hold is looked at twice: all of it by the first few draws, of which those
-sizes are kept that are best at some price of progress, on each kind of device and of each offer;
-those by all draws, of which the `_MOST` are kept that are worth most for what they use of a limit,
-that cost least per progress, or that would if it turned out well.
+Screening has two rounds. The first evaluates all sizes with a few draws. It keeps sizes that are
+best at some price of progress, on each kind of device and of each offer. The second evaluates
+these with all draws. It keeps at most `_MOST` that have the highest surplus for their use of a
+limit, that cost least per useful example, or that might do so in lucky draws.
 """
 
 from __future__ import annotations
@@ -31,25 +31,32 @@ from autoscaler.economics.starts import billed_starts_of_jobs
 from autoscaler.economics.supply import SECONDS_PER_HOUR, BoolArray, IntArray, Supply
 from autoscaler.goodput.throughput import FloatArray
 
-# Candidates of each job, what it holds among them.
+# Number of candidates of each job, with the held one.
 _MOST = 64
-# Of each offer the numbers of instances that are best at these multiples of the cheapest price of
-# progress on its kind of device, and some that are each about double the last: rungs of a ladder.
+# First round, by offer: multiples of the cheapest price of progress on the kind of device, at each
+# of which the best number of instances is kept; and numbers that are kept in any case.
 _TIMES_CHEAPEST = (1.0, 1.3, 1.8, 2.5, 4.0, 8.0, 20.0)
 _DOUBLINGS = (1, 2, 4, 8, 15, 30, 59)
-# So many of the cheapest per progress are kept in any case, and as many of those that would be so
-# many standard deviations below their mean.
+# Second round: number of candidates of least price of progress that are kept in any case. As many
+# are kept by a price of progress that many standard deviations below its mean.
 _CHEAPEST = 5
 _HOPED_DEVIATIONS = 0.8
-_IN_ANY_CASE = 100
+_VOTES_TO_KEEP = 100
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Listed:
-    """J jobs with M candidates each, the first of which is what a job holds; all are (J, M).
+    """J jobs with M candidates each, the first of which is the held one; arrays are (J, M).
 
-    `mean_seconds` are those per example, with the reclaims of spot. What does not `exist` fills
-    the row up.
+    Attributes:
+        offer: index of the offer.
+        instances: number of instances.
+        devices_used: devices used on each instance.
+        usd_per_second: price with refills after reclaims.
+        mean_seconds: mean seconds per useful example over draws, with reclaims.
+        measured: whether that size was measured.
+        allowed: whether the job may hold it.
+        exists: False for entries that only pad a row.
     """
 
     offer: IntArray
@@ -64,13 +71,13 @@ class Listed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shortlists(Listed):
-    """The same with `seconds_per_example` in K draws, (J, K, M)."""
+    """Shortlists with `seconds_per_example` in K draws, (J, K, M)."""
 
     seconds_per_example: FloatArray
 
     @staticmethod
     def blank(jobs: int, draws: int) -> Shortlists:
-        """Rows in which nothing exists."""
+        """Return rows without candidates."""
         shape = jobs, _MOST
         seconds: Any = np.ones((jobs, draws, _MOST), dtype=np.float32)
         return Shortlists(
@@ -86,29 +93,29 @@ class Shortlists(Listed):
         )
 
     def take(self, rows: IntArray) -> Listed:
-        """Those rows but for their draws, as wide as the longest of them."""
+        """Return the rows without draws, cut to the width of the longest row."""
         width = max(int(self.exists[rows].sum(axis=1).max(initial=1)) + 1, 2)
-        return Listed(*(getattr(self, each.name)[rows, :width] for each in fields(Listed)))
+        return Listed(*(getattr(self, field.name)[rows, :width] for field in fields(Listed)))
 
     def with_rows(self, rows: int) -> Shortlists:
-        """These with room for so many rows."""
-        return Shortlists(*(with_rows(getattr(self, each.name), rows) for each in fields(self)))
+        """Return the lists with room for at least `rows` rows."""
+        return Shortlists(*(with_rows(getattr(self, field.name), rows) for field in fields(self)))
 
     def put(self, rows: IntArray, other: Shortlists) -> None:
-        """Write those of another over these rows."""
-        for each in fields(self):
-            getattr(self, each.name)[rows] = getattr(other, each.name)
+        """Overwrite these rows with all rows of `other`."""
+        for field in fields(self):
+            getattr(self, field.name)[rows] = getattr(other, field.name)
 
 
 class Screening:
-    """Some of the jobs of a cohort, J together, at all its A sizes.
+    """J jobs of a cohort, evaluated at all its A sizes.
 
     Args:
-        jobs: J of them.
-        cohort: theirs.
-        supply: what they may have.
-        bids: their values of time, $ per second, (J,).
-        known: how fast they are, and at which rows that stands.
+        jobs: J jobs.
+        cohort: cohort of the jobs.
+        supply: supply of the snapshot.
+        bids: values of time of the jobs, $ per second, (J,).
+        known: cached speeds, and the rows of the jobs in them, (J,).
     """
 
     def __init__(
@@ -124,49 +131,49 @@ class Screening:
         self._speeds.look(jobs, self._rows)
         self._runs = self._speeds.runs(self._rows)[:, cohort.place]
         self._held = [held_size(job, supply) for job in jobs]
-        at = [-1 if held is None else cohort.index.get(held, -1) for held in self._held]
-        can_stay = self._runs[np.arange(len(jobs)), at] if len(cohort.place) else False
-        self._held_at = np.where(can_stay, np.array(at, dtype=np.int64), -1)
+        held_index = [-1 if held is None else cohort.index.get(held, -1) for held in self._held]
+        can_stay = self._runs[np.arange(len(jobs)), held_index] if len(cohort.place) else False
+        self._held_at = np.where(can_stay, np.array(held_index, dtype=np.int64), -1)
         self._refill = billed_starts_of_jobs([job.switching for job in jobs], supply.terms)
 
     def shortlists(self) -> Shortlists:
-        """Those of the block."""
+        """Return the shortlists of the jobs."""
         cohort = self._cohort
         if not len(cohort.place):
             return self._with_held(Shortlists.blank(len(self._jobs), cohort.like.draws))
-        reclaims = self._reclaims()
+        reclaims = self._reclaims_per_second()
         refill = self._refill[:, cohort.sizes.offer]
         left = self._speeds.left(self._rows)[:, cohort.place]
-        kept = self._kept_share(left, reclaims, refill)
+        share_left = self._goodput_share_left(left, reclaims, refill)
         price = price_with_refills(
             cohort.like.terms.usd_per_second[cohort.sizes.offer],
             cohort.sizes.instances.astype(np.float64),
             reclaims,
             refill,
         )
-        price = price + self._carried(reclaims)
-        open_to_it = self._open() & self._runs & (kept > 0)
+        price = price + self._carried_usd_per_second(reclaims)
+        is_open = self._available_sizes() & self._runs & (share_left > 0)
         probed = self._speeds.probed(self._rows)
-        chosen = self._chosen(kept / probed[:, cohort.place], price, open_to_it)
+        chosen = self._places_to_evaluate(share_left / probed[:, cohort.place], price, is_open)
         seconds = self._speeds.seconds(self._jobs, self._rows, chosen)
         slot = np.full(probed.shape, -1)
         np.put_along_axis(slot, chosen, np.arange(chosen.shape[1])[None], axis=1)
         mean, deviation = seconds.mean(axis=1), seconds.std(axis=1)
         columns = slot[:, cohort.place]
-        open_to_it &= columns >= 0
+        is_open &= columns >= 0
         columns = np.maximum(columns, 0)
-        expected = np.take_along_axis(mean, columns, axis=1) / np.maximum(kept, 1e-30)
+        expected = np.take_along_axis(mean, columns, axis=1) / np.maximum(share_left, 1e-30)
         unsure = np.take_along_axis(deviation / mean, columns, axis=1)
-        votes = self._votes(1.0 / expected, price, unsure, open_to_it)
+        votes = self._votes(1.0 / expected, price, unsure, is_open)
         best = np.argsort(-votes, axis=1, kind="stable")[:, : _MOST - 1]
         filler = np.take_along_axis(votes, best, axis=1) == 0
         best = np.sort(best + filler * votes.shape[1], axis=1) % votes.shape[1]
         best = np.concatenate([np.maximum(self._held_at, 0)[:, None], best], axis=1)
         best = np.pad(best, ((0, 0), (0, _MOST - best.shape[1])))
-        return self._listed(best, votes, (price, kept, seconds, columns))
+        return self._listed(best, votes, (price, share_left, seconds, columns))
 
-    def _carried(self, reclaims: FloatArray) -> FloatArray:
-        """$ per second for the ways of checkpoints to storage and back, (J, A)."""
+    def _carried_usd_per_second(self, reclaims: FloatArray) -> FloatArray:
+        """Return $ per second for moving checkpoints, (J, A)."""
         terms, minimum = self._cohort.like.terms, self._cohort.like.instances.minimum
         if not terms.has_ways:
             return np.zeros(1)
@@ -178,8 +185,8 @@ class Screening:
             ]
         )
 
-    def _reclaims(self) -> FloatArray:
-        """Reclaims a second of all instances of each size together, (J, A)."""
+    def _reclaims_per_second(self) -> FloatArray:
+        """Return reclaims a second over all instances of each size together, (J, A)."""
         sizes, terms = self._cohort.sizes, self._cohort.like.terms
         per_hour = terms.reclaims_per_hour[sizes.offer]
         reclaims = np.tile(per_hour * sizes.instances, (len(self._jobs), 1))
@@ -189,54 +196,63 @@ class Screening:
                 row += kept * (job.held_reclaims_per_hour - per_hour)
         return reclaims / SECONDS_PER_HOUR
 
-    def _kept_share(
+    def _goodput_share_left(
         self, left: FloatArray, reclaims: FloatArray, refill: FloatArray
     ) -> FloatArray:
-        """What share of the goodput of each size its reclaims leave, (J, A)."""
+        """Return the share of goodput that reclaims leave at each size, (J, A)."""
         costs = [job.switching for job in self._jobs]
-        pause = np.array([each.pause_seconds for each in costs])[:, None]
-        restore = np.array([each.restore_seconds for each in costs])[:, None]
-        whole = np.ones_like(reclaims)
-        kept = goodput_with_reclaims(whole, left, reclaims, refill, pause)
-        again = self._cohort.sizes.instances - 1 < self._cohort.like.instances.minimum
-        again &= (reclaims > 0).any(axis=0)
-        each = [(one.checkpoint_seconds, one.checkpoint_interval_seconds) for one in costs]
-        for checkpoint in set(each):
-            rows = np.flatnonzero([one == checkpoint for one in each])
-            part = np.ix_(rows, np.flatnonzero(again))
-            restart = refill[part] + restore[rows]
-            kept[part] = goodput_with_restarts(whole[part], reclaims[part], restart, *checkpoint)
-        return np.where(reclaims > 0, kept, 1.0)
+        pause = np.array([switching.pause_seconds for switching in costs])[:, None]
+        restore = np.array([switching.restore_seconds for switching in costs])[:, None]
+        full_share = np.ones_like(reclaims)
+        share_left = goodput_with_reclaims(full_share, left, reclaims, refill, pause)
+        restarts = self._cohort.sizes.instances - 1 < self._cohort.like.instances.minimum
+        restarts &= (reclaims > 0).any(axis=0)
+        checkpoints = [
+            (switching.checkpoint_seconds, switching.checkpoint_interval_seconds)
+            for switching in costs
+        ]
+        for checkpoint in set(checkpoints):
+            rows = np.flatnonzero([pair == checkpoint for pair in checkpoints])
+            cells = np.ix_(rows, np.flatnonzero(restarts))
+            restart_seconds = refill[cells] + restore[rows]
+            share_left[cells] = goodput_with_restarts(
+                full_share[cells], reclaims[cells], restart_seconds, *checkpoint
+            )
+        return np.where(reclaims > 0, share_left, 1.0)
 
-    def _open(self) -> BoolArray:
-        """What each job might get, beside what it holds, (J, A)."""
+    def _available_sizes(self) -> BoolArray:
+        """Return which sizes each job might get, except the held one, (J, A)."""
         cohort, sizes = self._cohort, self._cohort.sizes
-        found = np.tile(cohort.can_be_had, (len(self._jobs), 1))
-        for row_index, (row, held) in enumerate(zip(found, self._held, strict=True)):
+        is_available = np.tile(cohort.can_be_had, (len(self._jobs), 1))
+        for row_index, (row, held) in enumerate(zip(is_available, self._held, strict=True)):
             if held is None:
                 continue
             job = self._jobs[row_index]
             smaller = (sizes.offer == held[0]) & (sizes.instances <= held[1])
-            if stays(job, self._supply) and self._may_hold_on(row_index):
+            if stays(job, self._supply) and self._is_held_within_bounds(row_index):
                 row &= smaller
             row |= smaller
-        found[np.arange(len(found)), self._held_at] &= self._held_at < 0
-        return found
+        is_available[np.arange(len(is_available)), self._held_at] &= self._held_at < 0
+        return is_available
 
-    def _may_hold_on(self, row: int) -> bool:
-        """Whether what it holds is within its bounds."""
+    def _is_held_within_bounds(self, row: int) -> bool:
+        """Return whether the held allocation of a row is within the job's bounds."""
         held, job = self._held[row], self._jobs[row]
         if held is None or self._held_at[row] >= 0:
             return held is not None
         return permitted_sizes(job, self._supply).index(*held) is not None
 
-    def _chosen(self, rate: FloatArray, price: FloatArray, open_to_it: BoolArray) -> IntArray:
-        """The places that are looked at by all draws, `_PLACES` at most of a kind, (J, C)."""
+    def _places_to_evaluate(
+        self, rate: FloatArray, price: FloatArray, is_open: BoolArray
+    ) -> IntArray:
+        """Return the places to evaluate with all draws, at most `_PLACES` per kind, (J, C)."""
         cohort = self._cohort
         jobs = np.arange(len(rate))
-        votes = np.zeros((len(rate), sum(len(own.devices) for own in cohort.places.values())))
-        voted = np.zeros_like(votes)
-        rate = np.where(open_to_it, rate, 1e-30)
+        votes = np.zeros(
+            (len(rate), sum(len(places.devices) for places in cohort.places.values()))
+        )
+        is_best = np.zeros_like(votes)
+        rate = np.where(is_open, rate, 1e-30)
         cost = (price + self._bids[:, None]) / rate
         for part in cohort.slices.values():
             of_kind = (cohort.place >= part.start) & (cohort.place < part.stop)
@@ -246,18 +262,18 @@ class Screening:
                 if not of_kind[offer.start]:
                     continue
                 place = cohort.place[offer]
-                near = least / cost[:, offer]
-                votes[:, place] = np.maximum(votes[:, place], near)
+                nearness = least / cost[:, offer]
+                votes[:, place] = np.maximum(votes[:, place], nearness)
                 sizes = cohort.sizes.instances[offer]
-                voted[:, place[np.isin(sizes, _DOUBLINGS)]] = 1.0
+                is_best[:, place[np.isin(sizes, _DOUBLINGS)]] = 1.0
                 for times in _TIMES_CHEAPEST:
                     surplus = times * cheapest * rate[:, offer] - price[:, offer]
-                    voted[jobs, place[surplus.argmax(axis=1)]] = 1.0
-        votes += voted
-        has = self._held_at >= 0
-        votes[jobs[has], cohort.place[self._held_at[has]]] += _IN_ANY_CASE
-        cheapest = cohort.place[np.where(open_to_it, price, np.inf).argmin(axis=1)]
-        votes[jobs, cheapest] += _IN_ANY_CASE
+                    is_best[jobs, place[surplus.argmax(axis=1)]] = 1.0
+        votes += is_best
+        has_held = self._held_at >= 0
+        votes[jobs[has_held], cohort.place[self._held_at[has_held]]] += _VOTES_TO_KEEP
+        cheapest = cohort.place[np.where(is_open, price, np.inf).argmin(axis=1)]
+        votes[jobs, cheapest] += _VOTES_TO_KEEP
         parts = []
         for kind, part in cohort.slices.items():
             taken = self._speeds.chosen_slices[kind]
@@ -267,46 +283,46 @@ class Screening:
         return np.concatenate(parts, axis=1)
 
     def _votes(
-        self, rate: FloatArray, price: FloatArray, unsure: FloatArray, open_to_it: BoolArray
+        self, rate: FloatArray, price: FloatArray, unsure: FloatArray, is_open: BoolArray
     ) -> IntArray:
-        """How much each size is worth keeping, (J, A); 0 for what need not be kept."""
+        """Return how strongly each size should be kept, (J, A); 0: drop it."""
         votes: Any = np.zeros(rate.shape, dtype=np.int16)
-        cost = np.where(open_to_it, (price + self._bids[:, None]) / rate, np.inf)
+        cost = np.where(is_open, (price + self._bids[:, None]) / rate, np.inf)
         hoped = cost * (1.0 - _HOPED_DEVIATIONS * np.minimum(unsure, 1.0))
         most = min(_CHEAPEST, cost.shape[1])
-        for each in (cost, hoped):
-            best = np.argpartition(each, most - 1, axis=1)[:, :most]
-            np.put_along_axis(votes, best, _IN_ANY_CASE, axis=1)
-        least = np.where(open_to_it.any(axis=1), cost.min(axis=1), 0.0)
-        earned, paid = (least[:, None] * rate).T, np.where(open_to_it, price, np.inf).T
+        for ranking in (cost, hoped):
+            best = np.argpartition(ranking, most - 1, axis=1)[:, :most]
+            np.put_along_axis(votes, best, _VOTES_TO_KEEP, axis=1)
+        least = np.where(is_open.any(axis=1), cost.min(axis=1), 0.0)
+        earned, paid = (least[:, None] * rate).T, np.where(is_open, price, np.inf).T
         for use in self._cohort.uses:
             order = np.argsort(use, kind="stable")
-            earned_so, paid_so = earned[order], paid[order]
+            earned_in_order, paid_in_order = earned[order], paid[order]
             rising = np.zeros(earned.shape, dtype=np.int16)
             for times in TIMES_BEST:
-                worth = times * earned_so
-                worth -= paid_so
+                worth = times * earned_in_order
+                worth -= paid_in_order
                 rising[1:] += worth[1:] > np.maximum.accumulate(worth, axis=0)[:-1]
                 rising[0] += 1
             votes[:, order] += rising.T
-        cheapest = np.where(open_to_it, price, np.inf).argmin(axis=1)
-        votes[np.arange(len(votes)), cheapest] += _IN_ANY_CASE
-        return np.where(open_to_it, votes, 0)
+        cheapest = np.where(is_open, price, np.inf).argmin(axis=1)
+        votes[np.arange(len(votes)), cheapest] += _VOTES_TO_KEEP
+        return np.where(is_open, votes, 0)
 
     def _listed(
         self,
         best: IntArray,
         votes: IntArray,
-        found: tuple[FloatArray, FloatArray, FloatArray, IntArray],
+        evaluated: tuple[FloatArray, FloatArray, FloatArray, IntArray],
     ) -> Shortlists:
-        price, kept, seconds, columns = found
+        price, share_left, seconds, columns = evaluated
         cohort, sizes = self._cohort, self._cohort.sizes
         exists = np.take_along_axis(votes, best, axis=1) > 0
         exists[:, 0] = [held is not None for held in self._held]
         slot = np.take_along_axis(columns, best, axis=1)
         drawn = np.take_along_axis(seconds, slot[:, None], axis=2)
-        drawn = drawn / np.take_along_axis(kept, best, axis=1)[:, None]
-        measured = np.zeros((len(best), kept.shape[1]), dtype=np.bool_)
+        drawn = drawn / np.take_along_axis(share_left, best, axis=1)[:, None]
+        measured = np.zeros((len(best), share_left.shape[1]), dtype=np.bool_)
         for row, job in zip(measured, self._jobs, strict=True):
             row[cohort.measured(job.models)] = True
         drawn = np.where(exists[:, None], drawn, 1.0).astype(np.float32)
@@ -324,31 +340,31 @@ class Screening:
         return self._with_held(listed)
 
     def _with_held(self, listed: Shortlists) -> Shortlists:
-        """With what is held where that is no size of the cohort."""
-        for at, job in enumerate(self._jobs):
-            if self._held[at] is not None and self._held_at[at] < 0:
-                _put_held(listed, at, candidates(job, self._supply))
+        """Return the lists with held allocations that are not sizes of the cohort."""
+        for row, job in enumerate(self._jobs):
+            if self._held[row] is not None and self._held_at[row] < 0:
+                _put_held(listed, row, candidates(job, self._supply))
         return listed
 
 
-def _put_held(listed: Shortlists, row: int, every: Candidates) -> None:
-    """What is held and is no size of the cohort, as the job by itself would have it."""
-    held = every.held
+def _put_held(listed: Shortlists, row: int, found_candidates: Candidates) -> None:
+    """Write a held allocation that is not a size of the cohort into its row."""
+    held = found_candidates.held
     if held is None:
         listed.exists[row, 0] = listed.allowed[row, 0] = False
         return
-    listed.offer[row, 0] = every.sizes.offer[held]
-    listed.instances[row, 0] = every.sizes.instances[held]
-    listed.devices_used[row, 0] = every.sizes.devices_used[held]
-    listed.usd_per_second[row, 0] = every.usd_per_second[held]
-    listed.seconds_per_example[row, :, 0] = 1.0 / every.goodput[:, held]
+    listed.offer[row, 0] = found_candidates.sizes.offer[held]
+    listed.instances[row, 0] = found_candidates.sizes.instances[held]
+    listed.devices_used[row, 0] = found_candidates.sizes.devices_used[held]
+    listed.usd_per_second[row, 0] = found_candidates.usd_per_second[held]
+    listed.seconds_per_example[row, :, 0] = 1.0 / found_candidates.goodput[:, held]
     listed.mean_seconds[row, 0] = listed.seconds_per_example[row, :, 0].mean(dtype=np.float64)
-    listed.measured[row, 0] = every.measured[held]
-    listed.allowed[row, 0] = every.allowed[held]
+    listed.measured[row, 0] = found_candidates.measured[held]
+    listed.allowed[row, 0] = found_candidates.allowed[held]
 
 
 def stays(job: JobSnapshot, supply: Supply) -> bool:
-    """Whether what it holds has still to come about, or to be measured."""
+    """Return whether the held allocation is not complete or not measured yet."""
     held = job.held
     offer = None if held is None else supply.offer(held.offer)
     if held is None or offer is None:

@@ -1,4 +1,4 @@
-"""Which allocations are looked at, as numbers: offers, instances, devices of each."""
+"""Sizes: allocations as arrays of offers, instances and devices used on each."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ import numpy as np
 from autoscaler.domain.snapshot import JobSnapshot
 from autoscaler.economics.supply import BoolArray, IntArray, Supply
 
-# Of a job of a fleet numbers of instances up to 8, and from there on each a quarter more.
+# Numbers of instances considered for a job of a fleet: up to 8, then each a quarter more.
 _LADDER = np.array([1, 2, 3, 4, 5, 6, 7, 8, *(8 * 1.25 ** np.arange(1, 40)).astype(np.int64)])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sizes:
-    """A allocations as arrays (A,): the index of the offer, instances, devices used of each."""
+    """A allocations: index of the offer, instances, devices used on each instance, (A,) each."""
 
     offer: IntArray
     instances: IntArray
     devices_used: IntArray
 
     def take(self, which: BoolArray | IntArray) -> Sizes:
-        """Those of them where `which`, (A,), is true, or of these indices."""
+        """Return the sizes selected by a mask (A,) or by indices."""
         return Sizes(self.offer[which], self.instances[which], self.devices_used[which])
 
     def index(self, offer: int, instances: int, devices_used: int) -> int | None:
-        """Where that allocation stands."""
-        alike = (self.offer == offer) & (self.instances == instances)
-        (found,) = np.nonzero(alike & (self.devices_used == devices_used))
-        return int(found[0]) if len(found) else None
+        """Return the index of an allocation; None if it is not among the sizes."""
+        is_alike = (self.offer == offer) & (self.instances == instances)
+        (matches,) = np.nonzero(is_alike & (self.devices_used == devices_used))
+        return int(matches[0]) if len(matches) else None
 
     def and_one(self, offer: int, instances: int, devices_used: int) -> Sizes:
-        """These and, as the last, another."""
+        """Return the sizes with one more at the end."""
         return Sizes(
             np.append(self.offer, offer),
             np.append(self.instances, instances),
@@ -41,9 +41,10 @@ class Sizes:
 
 
 def permitted_sizes(job: JobSnapshot, supply: Supply) -> Sizes:
-    """All sizes that the job may hold, each offer's together, the smallest first.
+    """Return all sizes that the job may hold, grouped by offer, the smallest first.
 
-    Of a fleet's job not all of many instances, but a ladder of them and what it holds.
+    A job of a fleet gets a ladder of numbers of instances, with its minimum, maximum and held
+    number.
     """
     permitted = [
         index
@@ -52,16 +53,16 @@ def permitted_sizes(job: JobSnapshot, supply: Supply) -> Sizes:
     ]
     offer = np.array(permitted, dtype=np.int64)
     least, most = max(job.instances.minimum, 1), _most_instances(job, supply, offer)
-    devices = np.array([each.devices for each in supply.offers], dtype=np.int64)[offer]
-    alone = np.where((least == 1) & (most >= 1), devices, 0)
-    several = np.maximum(most - max(least, 2) + 1, 0)
-    rows = alone + several
+    devices = np.array([any_offer.devices for any_offer in supply.offers], dtype=np.int64)[offer]
+    sizes_of_one = np.where((least == 1) & (most >= 1), devices, 0)
+    sizes_of_several = np.maximum(most - max(least, 2) + 1, 0)
+    rows = sizes_of_one + sizes_of_several
     row = np.arange(rows.sum()) - np.repeat(np.cumsum(rows) - rows, rows)
-    alone, devices = np.repeat(alone, rows), np.repeat(devices, rows)
-    is_alone = row < alone
+    sizes_of_one, devices = np.repeat(sizes_of_one, rows), np.repeat(devices, rows)
+    is_alone = row < sizes_of_one
     sizes = Sizes(
         offer=np.repeat(offer, rows),
-        instances=np.where(is_alone, 1, row - alone + max(least, 2)),
+        instances=np.where(is_alone, 1, row - sizes_of_one + max(least, 2)),
         devices_used=np.where(is_alone, row + 1, devices),
     )
     if not supply.terms.is_fleet:
@@ -73,7 +74,7 @@ def permitted_sizes(job: JobSnapshot, supply: Supply) -> Sizes:
 
 
 def _most_instances(job: JobSnapshot, supply: Supply, offer: IntArray) -> IntArray:
-    """How many of each offer the job may hold if nobody else held anything."""
+    """Return the largest number of instances of each offer if the job were alone."""
     most = np.full(len(offer), job.instances.maximum, dtype=np.float64)
     if job.instances.maxima:
         most[:] = [job.instances.most_of(supply.offers[index]) for index in offer.tolist()]

@@ -1,6 +1,6 @@
-"""How fast jobs are at the sizes of their cohort, kept until something is measured of them.
+"""Speeds of a cohort's jobs at its places, cached until new measurements.
 
-Neither prices nor limits nor what is held move any of it.
+Prices, limits and held allocations do not affect them.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from autoscaler.goodput.many import (
 )
 from autoscaler.goodput.throughput import FloatArray
 
-# Draws by which all places are looked at, and places of each kind of device that all are for.
+# Number of draws that evaluate all places, and of places per kind of device with all draws.
 _PROBES = 4
 _PLACES = 24
 _KEPT_BYTES = 2_000_000_000
 
 
 class Speeds:
-    """Of the jobs of a cohort, a row each: in all S places by few draws, in some by all K.
+    """Speeds of a cohort's jobs, one row each: all S places with few draws, some with all K.
 
     Attributes:
-        places: by kind of device.
-        slices: of each kind, its part of the S places.
-        chosen_slices: of each kind, its part of the C places that all draws are for.
+        places: kind of device -> places.
+        slices: kind of device -> slice of the S places.
+        chosen_slices: kind of device -> slice of the C places with all draws.
     """
 
     def __init__(self, cohort: Cohort) -> None:
         self.places, self.slices = cohort.places, cohort.slices
         self._formulas, self._draws = dict(cohort.like.formulas), cohort.like.draws
-        counts = [min(_PLACES, len(own.devices)) for own in self.places.values()]
+        counts = [min(_PLACES, len(places.devices)) for places in self.places.values()]
         ends = np.cumsum([0, *counts]).tolist()
-        self.chosen_slices = {k: slice(*ends[i : i + 2]) for i, k in enumerate(self.places)}
-        every = sum(len(own.devices) for own in self.places.values())
+        self.chosen_slices = {kind: slice(*ends[i : i + 2]) for i, kind in enumerate(self.places)}
+        place_count = sum(len(places.devices) for places in self.places.values())
         self._rows = Rows()
         self._known: dict[str, JobSnapshot] = {}
         self._theta: dict[str, Any] = {
@@ -57,20 +57,20 @@ class Speeds:
         self._numbers: dict[BatchBounds, int] = {}
         self._number = np.empty(0, dtype=np.int64)
         self._noise = np.empty((0, self._draws))
-        self._left = np.empty((0, every), dtype=np.float32)
-        self._probed: Any = np.empty((0, every), dtype=np.float32)
-        self._runs = np.empty((0, every), dtype=np.bool_)
+        self._left = np.empty((0, place_count), dtype=np.float32)
+        self._probed: Any = np.empty((0, place_count), dtype=np.float32)
+        self._runs = np.empty((0, place_count), dtype=np.bool_)
         self._chosen = np.empty((0, ends[-1]), dtype=np.int64)
         self._seconds: Any = np.empty((0, self._draws, ends[-1]), dtype=np.float32)
 
     @property
     def size_bytes(self) -> int:
-        """About what is kept."""
+        """Approximate size in bytes."""
         arrays = (self._seconds, self._left, self._probed, self._chosen, *self._theta.values())
-        return sum(each.nbytes for each in arrays)
+        return sum(array.nbytes for array in arrays)
 
     def rows(self, jobs: Sequence[JobSnapshot]) -> IntArray:
-        """The row of each job, (n,); others are forgotten."""
+        """Return the row of each job, (n,), and drop all other jobs."""
         rows = self._rows.of([job.id for job in jobs])
         self._known = {job.id: self._known[job.id] for job in jobs if job.id in self._known}
         most = int(rows.max(initial=-1)) + 1
@@ -84,11 +84,11 @@ class Speeds:
         return rows
 
     def look(self, jobs: Sequence[JobSnapshot], rows: IntArray) -> None:
-        """Look again at those of J jobs, at their rows, of which something else was measured."""
-        anew = [at for at, job in enumerate(jobs) if not self._is_known(job)]
-        if not anew:
+        """Recompute the rows of those of the J jobs whose measurements changed."""
+        changed = [index for index, job in enumerate(jobs) if not self._is_known(job)]
+        if not changed:
             return
-        jobs, rows = [jobs[at] for at in anew], rows[anew]
+        jobs, rows = [jobs[index] for index in changed], rows[changed]
         belief = np.array([noise_belief(job.noise, job.batch.initial) for job in jobs])
         median, deviation = belief.T
         spread = deviation[:, None] * normals(self._draws, 1, "noise")[:, 0]
@@ -108,34 +108,34 @@ class Speeds:
         self._known |= {job.id: job for job in jobs}
 
     def left(self, rows: IntArray) -> FloatArray:
-        """What share of the goodput is left with one instance less, (J, S)."""
+        """Return the share of goodput left with one instance less, (J, S)."""
         return self._left[rows].astype(np.float64)
 
     def probed(self, rows: IntArray) -> FloatArray:
-        """Mean seconds per example by the first draws, (J, S)."""
+        """Return mean seconds per example over the first draws, (J, S)."""
         probed: FloatArray = self._probed[rows]
         return probed
 
     def runs(self, rows: IntArray) -> BoolArray:
-        """Where each job can run at all, (J, S)."""
+        """Return whether each job can run at each place, (J, S)."""
         return self._runs[rows]
 
     def seconds(self, jobs: Sequence[JobSnapshot], rows: IntArray, chosen: IntArray) -> FloatArray:
-        """Seconds per example in all draws, (J, K, C), of the C places that each job chose.
+        """Return seconds per example in all draws at the C chosen places, (J, K, C).
 
-        `chosen`, (J, C), are rising for each kind of device.
+        `chosen`, (J, C), is increasing within each kind of device.
         """
         for kind, part in self.chosen_slices.items():
-            own = chosen[:, part]
-            (anew,) = (self._chosen[rows, part] != own).any(axis=1).nonzero()
-            if not len(anew):
+            places = chosen[:, part]
+            (changed,) = (self._chosen[rows, part] != places).any(axis=1).nonzero()
+            if not len(changed):
                 continue
-            drawn = self._drawn(kind, [jobs[at] for at in anew.tolist()], rows[anew])
-            found = seconds_per_example(
-                drawn, self.places[kind], own[anew] - self.slices[kind].start
+            drawn = self._drawn(kind, [jobs[index] for index in changed.tolist()], rows[changed])
+            seconds_of_kind = seconds_per_example(
+                drawn, self.places[kind], places[changed] - self.slices[kind].start
             )
-            self._seconds[rows[anew], :, part] = found
-            self._chosen[rows[anew], part] = own[anew]
+            self._seconds[rows[changed], :, part] = seconds_of_kind
+            self._chosen[rows[changed], part] = places[changed]
         every: FloatArray = self._seconds[rows]
         return every
 
@@ -158,7 +158,7 @@ class Speeds:
 
 
 def has_same_models(one: JobSnapshot, other: JobSnapshot) -> bool:
-    """Whether the models of both, of the same kinds of device, are the same objects."""
+    """Return whether two jobs have the same model objects for the same kinds of device."""
     return one.models is other.models or all(
         one.models[kind] is model for kind, model in other.models.items()
     )
@@ -168,20 +168,23 @@ _KEPT: Kept[Speeds] = Kept(_KEPT_BYTES)
 
 
 def speeds_of(cohort: Cohort) -> Speeds:
-    """What is remembered of the jobs of such a cohort, whatever it was that they could have."""
-    found = _KEPT.get(_basis(cohort))
-    return Speeds(cohort) if found is None else found
+    """Return the cached speeds of a cohort's jobs, or new empty ones.
+
+    Offers and availability do not matter.
+    """
+    cached = _KEPT.get(_cache_key(cohort))
+    return Speeds(cohort) if cached is None else cached
 
 
 def keep(cohort: Cohort, speeds: Speeds) -> None:
-    """Remember it."""
-    _KEPT.put(_basis(cohort), speeds, speeds.size_bytes)
+    """Cache the speeds of a cohort."""
+    _KEPT.put(_cache_key(cohort), speeds, speeds.size_bytes)
 
 
-def _basis(cohort: Cohort) -> Hashable:
+def _cache_key(cohort: Cohort) -> Hashable:
     like = cohort.like
     places = [
-        (kind, own.instances.tobytes(), own.devices.tobytes())
-        for kind, own in cohort.places.items()
+        (kind, kind_places.instances.tobytes(), kind_places.devices.tobytes())
+        for kind, kind_places in cohort.places.items()
     ]
     return like.instances, like.formulas, like.draws, tuple(places)

@@ -1,9 +1,9 @@
-"""What reclaims take from the goodput and add to the price of spot instances.
+"""Effect of reclaims on the goodput and the price of spot instances.
 
-Instances are lost one at a time. The one that is lost is ordered again at once and works after
-`refill_seconds`; meanwhile the others go on, or, if too few are left, the job stands still and
-starts again from a checkpoint. The hazard is that of the instances at their age, averaged over
-the hours to come (`autoscaler/market/hazards.py`).
+Instances are lost one at a time. A lost instance is reordered at once and trains after
+`refill_seconds`. Meanwhile the others train on; if too few are left, the job stands still and
+restarts from a checkpoint. The hazard is that of the instances at their age, averaged over the
+next hours (`autoscaler/market/hazards.py`).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import numpy as np
 
 from autoscaler.goodput.throughput import FloatArray
 
-# Once in 30,000 years; with less a quotient of two small numbers is no more exact.
+# Smallest hazard, once in 30,000 years: below it quotients of small numbers lose precision.
 _LEAST_HAZARD = 1e-12
-# Where checkpoints cost nothing.
+# Shortest interval, reached where checkpoints cost nothing.
 _LEAST_INTERVAL_SECONDS = 1e-6
 _MOST_EXPONENT = 700.0
 
@@ -26,10 +26,18 @@ def goodput_with_reclaims(
     refill_seconds: FloatArray,
     pause_seconds: FloatArray,
 ) -> FloatArray:
-    """Mean goodput of n instances of which one is refilled now and then, never below 0.
+    """Return the mean goodput of n instances with refills after reclaims, at least 0.
 
-    ``(1 - x) G(n) + x G(n - 1) - L * pause * G(n)`` with L reclaims a second of all n together
-    and ``x = L t / (1 + L t)`` the share of time in which one is missing.
+    ``(1 - x) G(n) + x G(n - 1) - L * pause * G(n)`` with L reclaims a second over all n instances,
+    refill time t, and ``x = L t / (1 + L t)``, the share of time in which one instance is missing.
+    Goodput is in useful examples a second. Arrays broadcast.
+
+    Args:
+        goodput: G(n).
+        goodput_of_one_less: G(n - 1).
+        reclaims_per_second: L.
+        refill_seconds: t, from a reclaim until the new instance trains.
+        pause_seconds: pause of training after each reclaim.
     """
     missing = reclaims_per_second * refill_seconds
     share = missing / (1.0 + missing)
@@ -45,11 +53,18 @@ def goodput_with_restarts(
     checkpoint_seconds: float,
     interval_seconds: float | None,
 ) -> FloatArray:
-    """Mean goodput of a job that starts again from a checkpoint at each of L reclaims a second.
+    """Return the mean goodput of a job that restarts from a checkpoint at each reclaim.
 
-    ``G tau / ((exp(L (tau + c)) - 1) (1 / L + r))`` for Poisson reclaims, with a checkpoint of
-    c seconds after every tau of training and r seconds until it trains again (Daly 2006, section
-    3). Without an interval it is `checkpoint_interval_seconds` of all instances together.
+    ``G tau / ((exp(L (tau + c)) - 1) (1 / L + r))`` for L Poisson reclaims a second, a checkpoint
+    of c seconds after every tau seconds of training, and r seconds until it trains again (Daly
+    2006, section 3).
+
+    Args:
+        goodput: G, useful examples a second.
+        reclaims_per_second: L, over all instances together.
+        restart_seconds: r.
+        checkpoint_seconds: c.
+        interval_seconds: tau; None: `checkpoint_interval_seconds`.
     """
     hazard = np.maximum(reclaims_per_second, _LEAST_HAZARD)
     interval = checkpoint_interval_seconds(checkpoint_seconds, hazard)
@@ -63,10 +78,11 @@ def goodput_with_restarts(
 def checkpoint_interval_seconds(
     checkpoint_seconds: float | FloatArray, reclaims_per_second: FloatArray
 ) -> FloatArray:
-    """How long to train between two checkpoints so that least is lost.
+    """Return the training time between two checkpoints that loses least.
 
-    ``sqrt(2 c / L)`` (Young 1974) with the next two terms (Daly 2006, equation 37); 1 / L where
-    a checkpoint takes longer than two lives.
+    It is ``sqrt(2 c / L)`` (Young 1974) with the next two terms (Daly 2006, equation 37), for
+    checkpoints of c seconds and L reclaims a second. If a checkpoint takes longer than 2 / L, it
+    is 1 / L.
     """
     lives = 1.0 / np.maximum(reclaims_per_second, _LEAST_HAZARD)
     half = checkpoint_seconds / (2.0 * lives)
@@ -82,6 +98,6 @@ def price_with_refills(
     reclaims_per_second: FloatArray,
     boot_seconds: FloatArray,
 ) -> FloatArray:
-    """$ per second of `instances`, the boots of those that take a lost one's place included."""
+    """Return $ per second of `instances`, with the boots that replace lost ones."""
     refills: FloatArray = reclaims_per_second * boot_seconds * unit_usd_per_second
     return instances * unit_usd_per_second + refills

@@ -1,14 +1,14 @@
-"""Deadlines and budgets: at most two allocations in sequence.
+"""Deadlines and budgets: plans of at most two allocations in sequence.
 
-Within a time or a sum the best is to hold one allocation until some progress is made, and then
-another (both on the upper hull of price and goodput). Time and money are mirror images:
+Within a bound of time or money it is best to hold one allocation until some progress is made, and
+then another. Both lie on the upper hull of price and goodput. Time and money are mirror images:
 
 - Deadline: hold the cheaper until the latest progress from which the dearer still meets the
   deadline; least money. A dearer one that is held already comes first: it need not boot again.
 - Budget: hold the dearer until the latest progress from which the cheaper still fits in the
   budget; least time.
 
-The change is pinned to progress, so finish and spend of every draw are linear in it.
+The change happens at fixed progress, so finish and spend of every draw are linear in it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,18 @@ from autoscaler.economics.supply import BoolArray, IntArray
 from autoscaler.economics.switching import Ground, switches
 from autoscaler.goodput.throughput import FloatArray
 
-# At the end a job writes a checkpoint and leaves; a budget keeps so many seconds' cost for it.
+# Seconds of cost that a budget reserves for the last checkpoint.
 CHECKPOINT_SECONDS = 30.0
-# What is less likely than this is out of reach.
+# Ends less likely than this are out of reach.
 _LEAST_CHANCE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """What is to be kept: seconds from now, US dollars from now, or both; how surely."""
+    """Deadline in seconds from now, and budget in US dollars from now, with their confidence.
+
+    None: no deadline, or no budget. `confidence` is the probability of keeping all that is set.
+    """
 
     seconds: float | None
     usd: float | None
@@ -40,10 +43,16 @@ class Ends:
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """`first` now; `then`, if it is another, once `change_examples` more are done.
+    """Plan of candidate `first` now and candidate `then` after `change_examples` useful examples.
 
-    `chance` is the share of draws in which all ends are kept. `order_seconds` is when `then` has
-    to be ordered, from now. `usd` and `seconds` are the expected rest of spend and time.
+    Attributes:
+        first: index of the first candidate.
+        then: index of the second; equal to `first` without a change.
+        change_examples: useful examples until the change.
+        order_seconds: time from now at which `then` must be ordered; infinite without a change.
+        chance: share of draws in which all ends are kept.
+        usd: expected remaining spend.
+        seconds: expected remaining time.
     """
 
     first: int
@@ -57,10 +66,10 @@ class Stages:
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """By how much the ends are missed at the stated confidence by what comes nearest.
+    """Best that can be promised where no plan keeps the ends at their confidence.
 
-    `seconds` is the earliest finish from now that can be promised, `usd` the least spend; each
-    by itself. `misses_seconds` and `misses_usd` tell which end alone can't be kept.
+    `seconds` is the earliest finish from now and `usd` the least spend, each by itself.
+    `misses_seconds` and `misses_usd` say which end alone can't be kept.
     """
 
     seconds: float
@@ -71,9 +80,10 @@ class Shortfall:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Pairs:
-    """P pairs of allocations in sequence; draws of linear functions of the change, each (K, P).
+    """P pairs of allocations in sequence, with K draws of their time and spend.
 
-    Seconds are ``seconds_before + change * seconds_slope``, US dollars likewise.
+    Time is ``seconds_before + change * seconds_slope``, (K, P), where `change` is in useful
+    examples. Spend in US dollars likewise.
     """
 
     first: IntArray
@@ -87,15 +97,22 @@ class _Pairs:
 
 
 def plan_stages(at: Ground, work: float, ends: Ends, replan_seconds: float) -> Stages | Shortfall:
-    """The best sequence that keeps the ends at their confidence.
+    """Return the best sequence that keeps the ends at their confidence.
 
-    Where none does, the one most likely to, if that is at least even odds; else what is missing.
+    If none does, return the most likely one if it is at least as likely as not; else the
+    shortfall.
+
+    Args:
+        at: what the job may change to, and at what cost.
+        work: useful examples left.
+        ends: deadline and budget from now.
+        replan_seconds: longest time until the next plan.
 
     Raises:
-        ValueError: there is no candidate.
+        ValueError: no candidate is allowed.
     """
     pairs = _pairs(at, work, dear_first=ends.seconds is None)
-    points, kept = _points(pairs, work, ends)
+    points, kept = _change_points(pairs, work, ends)
     draws = len(at.candidates.goodput)
     needed = min(required_draws(ends.confidence, draws), int(kept.max(initial=0)))
     if needed < _LEAST_CHANCE * draws:
@@ -114,18 +131,24 @@ def plan_stages(at: Ground, work: float, ends: Ends, replan_seconds: float) -> S
 
 
 def _is_safe_early(at: Ground, pairs: _Pairs, pair: int, ends: Ends) -> bool:
-    """Whether a change before its time keeps the ends too: to the dearer for a deadline."""
+    """Return whether changing too early still keeps the ends.
+
+    It does without a deadline, or if the second allocation is the dearer one.
+    """
     price = at.candidates.usd_per_second
     return ends.seconds is None or bool(price[pairs.then[pair]] > price[pairs.first[pair]])
 
 
 def required_draws(confidence: float, draws: int) -> int:
-    """In how many draws an end must be kept: the n + 1 rule, which is not too sure of itself."""
+    """Return the number of draws in which an end must be kept, by the n + 1 rule.
+
+    The rule avoids overconfidence from few draws.
+    """
     return min(draws, math.ceil(confidence * (draws + 1) - 1e-9))
 
 
 def quantile(sample: FloatArray, probability: float) -> float:
-    """What the sample (K,) does not pass with that probability, by the same rule."""
+    """Return the sample's (K,) quantile at a probability, by the n + 1 rule."""
     return float(np.sort(sample)[required_draws(probability, len(sample)) - 1])
 
 
@@ -135,7 +158,7 @@ def _stages(
     ahead_seconds: float,
     expected: tuple[float, float, float],
 ) -> Stages:
-    """What to hold now: the second as soon as it has to be ordered within `ahead_seconds`."""
+    """Return the stages; `then` comes first if it must be ordered within `ahead_seconds`."""
     first, then, change = chosen
     chance, usd, seconds = expected
     order_seconds = math.inf
@@ -149,7 +172,10 @@ def _stages(
 
 
 def _pairs(at: Ground, work: float, dear_first: bool) -> _Pairs:
-    """Every pair of the hull and what is held: the first at hand, or entered first."""
+    """Return every pair of hull corners and the held candidate, in the order of prices.
+
+    A held candidate may come first at any price.
+    """
     candidates = at.candidates
     corners = hull(candidates.usd_per_second, candidates.rate, candidates.allowed)
     held = candidates.held
@@ -157,17 +183,17 @@ def _pairs(at: Ground, work: float, dear_first: bool) -> _Pairs:
         corners.append(held)
     if not corners:
         raise ValueError("no allocation is allowed: there is nothing to plan with")
-    index = np.array(sorted(corners, key=lambda i: (i != held, i)))
+    index = np.array(sorted(corners, key=lambda corner: (corner != held, corner)))
     first, then = (axis.ravel() for axis in np.meshgrid(index, index, indexing="ij"))
     price = candidates.usd_per_second
     if dear_first:
         in_order = price[first] >= price[then]
     else:
         in_order = (price[first] <= price[then]) | (first == held)
-    return _linear(at, work, first[in_order], then[in_order])
+    return _linear_pairs(at, work, first[in_order], then[in_order])
 
 
-def _linear(at: Ground, work: float, first: IntArray, then: IntArray) -> _Pairs:
+def _linear_pairs(at: Ground, work: float, first: IntArray, then: IntArray) -> _Pairs:
     candidates = at.candidates
     price, per_example = candidates.usd_per_second, candidates.seconds_per_example
     entry = switches(at, candidates.held, first)
@@ -194,13 +220,13 @@ def _linear(at: Ground, work: float, first: IntArray, then: IntArray) -> _Pairs:
     )
 
 
-def _points(pairs: _Pairs, work: float, ends: Ends) -> tuple[FloatArray, IntArray]:
-    """Where to change, (Q, P), and in how many draws the ends are kept there.
+def _change_points(pairs: _Pairs, work: float, ends: Ends) -> tuple[FloatArray, IntArray]:
+    """Return candidate points of change, (Q, P), and the draws that keep the ends there, (Q, P).
 
-    Expected time and money are linear in the change, so the best is where it begins to be too
-    early or too late in some draw, or at one of the two bounds.
+    Points are in useful examples. Expected time and money are linear in them, so the best is a
+    bound, or a point where some draw begins to miss an end.
     """
-    low, high = _kept_between(pairs, work, ends)
+    low, high = _bounds_of_change(pairs, work, ends)
     points = np.concatenate([low, high, pairs.least_change[None], np.full_like(low[:1], work)])
     points = np.clip(points, pairs.least_change, work)
     tolerance = 1e-9 * max(work, 1.0)
@@ -210,39 +236,42 @@ def _points(pairs: _Pairs, work: float, ends: Ends) -> tuple[FloatArray, IntArra
     return points, kept
 
 
-def _kept_between(pairs: _Pairs, work: float, ends: Ends) -> tuple[FloatArray, FloatArray]:
-    """Between which changes each draw keeps all ends, (K, P) each; empty where low > high."""
+def _bounds_of_change(pairs: _Pairs, work: float, ends: Ends) -> tuple[FloatArray, FloatArray]:
+    """Return the first and last change with which each draw keeps all ends, (K, P) each.
+
+    No change does where low > high.
+    """
     low = np.zeros_like(pairs.seconds_before)
     high = np.full_like(low, work)
     if ends.seconds is not None:
         room = ends.seconds - pairs.seconds_before
-        low, high = _narrowed(low, high, room, pairs.seconds_slope)
+        low, high = _narrow_bounds(low, high, room, pairs.seconds_slope)
     if ends.usd is not None:
         room = ends.usd - pairs.reserve_usd - pairs.usd_before
-        low, high = _narrowed(low, high, room, pairs.usd_slope)
+        low, high = _narrow_bounds(low, high, room, pairs.usd_slope)
     return low, high
 
 
-def _narrowed(
+def _narrow_bounds(
     low: FloatArray, high: FloatArray, room: FloatArray, slope: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """To where ``change * slope <= room``."""
-    level: BoolArray = slope == 0
-    edge = room / np.where(level, 1.0, slope)
+    """Return the bounds narrowed to changes with ``change * slope <= room``."""
+    is_flat: BoolArray = slope == 0
+    edge = room / np.where(is_flat, 1.0, slope)
     high = np.where(slope > 0, np.minimum(high, edge), high)
     low = np.where(slope < 0, np.maximum(low, edge), low)
-    return np.where(level & (room < 0), np.inf, low), high
+    return np.where(is_flat & (room < 0), np.inf, low), high
 
 
 def _shortfall(pairs: _Pairs, work: float, ends: Ends) -> Shortfall:
-    alone = pairs.first == pairs.then
+    is_single = pairs.first == pairs.then
     seconds = pairs.seconds_before + work * pairs.seconds_slope
     usd = pairs.usd_before + work * pairs.usd_slope + pairs.reserve_usd
-    earliest = min(quantile(column, ends.confidence) for column in seconds[:, alone].T)
-    least = min(quantile(column, ends.confidence) for column in usd[:, alone].T)
+    earliest = min(quantile(column, ends.confidence) for column in seconds[:, is_single].T)
+    least_usd = min(quantile(column, ends.confidence) for column in usd[:, is_single].T)
     return Shortfall(
         seconds=earliest,
-        usd=least,
+        usd=least_usd,
         misses_seconds=ends.seconds is not None and earliest > ends.seconds,
-        misses_usd=ends.usd is not None and least > ends.usd,
+        misses_usd=ends.usd is not None and least_usd > ends.usd,
     )

@@ -13,11 +13,11 @@ from autoscaler.economics.supply import IntArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Standby:
-    """Paused instances, which train again without a boot: of J jobs (J, 1), of one (1,).
+    """Paused instances that train again without a boot: (J, 1) for J jobs, (1,) for one.
 
     Attributes:
-        offer: index of their offer; -1: a job has none.
-        instances: number of them.
+        offer: index of their offer; -1: the job has none.
+        instances: number of instances.
     """
 
     offer: IntArray
@@ -25,7 +25,10 @@ class Standby:
 
 
 def standby_of(jobs: Sequence[JobSnapshot], index: Mapping[str, int]) -> Standby | None:
-    """Return what jobs have on standby of offers by `index`; None if no job has anything."""
+    """Return the standby instances of J jobs; None if no job has any.
+
+    `index` maps offer ids to indices.
+    """
     offers = [-1 if job.standby is None else index.get(job.standby.offer, -1) for job in jobs]
     if not any(offer >= 0 for offer in offers):
         return None
@@ -34,6 +37,6 @@ def standby_of(jobs: Sequence[JobSnapshot], index: Mapping[str, int]) -> Standby
 
 
 def standby_of_one(job: JobSnapshot, index: Mapping[str, int]) -> Standby | None:
-    """Return what one job has on standby, as `standby_of`."""
+    """Return the standby instances of one job, (1,); None if it has none."""
     standby = standby_of([job], index)
     return None if standby is None else Standby(standby.offer[0], standby.instances[0])

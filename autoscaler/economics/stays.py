@@ -1,4 +1,4 @@
-"""A whole job on spot, as it will be planned again and again: what its forecast is drawn from."""
+"""Draws of a whole job on spot, with the replanning that the controller will do."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ from autoscaler.economics.starts import billed_start_seconds
 from autoscaler.economics.supply import SECONDS_PER_HOUR, supply_of
 from autoscaler.goodput.throughput import FloatArray
 
-# Runs that are drawn in all, as near as the number of draws of the model allows.
+# Number of runs to draw, rounded up to a multiple of the model's draws.
 _RUNS = 512
 
 
 @dataclass(frozen=True, slots=True)
 class SpotField:
-    """What a job might hold of a snapshot if nothing were ever reclaimed or out."""
+    """Candidates of a job without reclaims or outages, for forecasts on spot.
+
+    `value_of_time` is in $ per second.
+    """
 
     job: JobSnapshot
     snapshot: Snapshot
@@ -32,10 +35,10 @@ class SpotField:
     value_of_time: float
 
     def runs(self, first: Allocation, then: Allocation | None) -> Runs | None:
-        """Draws of the whole job on `first`, and on `then` or its like where that is due.
+        """Draw S runs of the whole job on spot at `first`, with moves to firm instances.
 
-        Without a `then` it stays on spot whatever happens. None where `first` is not reclaimed,
-        or nothing is known of how long it lives.
+        The job moves to `then`, or to the most similar firm candidate; None: it always stays on
+        spot. None is returned if `first` is no candidate, or its lifetimes are unknown.
         """
         index = self.every.index(first)
         offer = self._offer(first.offer)
@@ -47,41 +50,51 @@ class SpotField:
         return runs_on_spot(stay)
 
     def _offer(self, offer: str) -> Offer:
-        return next(each for each in self.snapshot.offers if each.id == offer)
+        return next(
+            candidate_offer
+            for candidate_offer in self.snapshot.offers
+            if candidate_offer.id == offer
+        )
 
     def _work(self, index: int) -> tuple[FloatArray, float, float, float]:
-        """Seconds of all the work, of work lost at a reclaim, what goes on then, and the pause."""
+        """Return the work in seconds (S,), work lost at a reclaim, speed left, and the pause.
+
+        Work lost is the most seconds of repeated work. Speed left is the share with one instance
+        missing.
+        """
         job, every = self.job, self.every
-        costs, sizes = job.switching, every.sizes
+        switching, sizes = job.switching, every.sizes
         instances = int(sizes.instances[index])
         work = self._seconds(index)
         if instances > job.instances.minimum:
-            less = every.index(replace(every.allocation(index), instances=instances - 1))
-            share = 0.0 if less is None else float(every.rate[less] / every.rate[index])
-            return work, 0.0, min(share, 1.0), costs.pause_seconds
-        if not costs.checkpoint_seconds:
-            return work, 0.0, 0.0, costs.restore_seconds
+            smaller = every.index(replace(every.allocation(index), instances=instances - 1))
+            share = 0.0 if smaller is None else float(every.rate[smaller] / every.rate[index])
+            return work, 0.0, min(share, 1.0), switching.pause_seconds
+        if not switching.checkpoint_seconds:
+            return work, 0.0, 0.0, switching.restore_seconds
         per_hour = self._offer(every.offer_of(index).id).reclaims_per_hour * instances
-        interval = costs.checkpoint_interval_seconds or float(
+        interval = switching.checkpoint_interval_seconds or float(
             checkpoint_interval_seconds(
-                costs.checkpoint_seconds, np.array(per_hour / SECONDS_PER_HOUR)
+                switching.checkpoint_seconds, np.array(per_hour / SECONDS_PER_HOUR)
             )
         )
-        work = work * (1.0 + costs.checkpoint_seconds / interval)
-        return work, interval, 0.0, costs.restore_seconds
+        work = work * (1.0 + switching.checkpoint_seconds / interval)
+        return work, interval, 0.0, switching.restore_seconds
 
     def _seconds(self, index: int) -> FloatArray:
-        """What all the work takes at a size, of each run, (S,)."""
-        of_draws = (self.job.remaining_examples or 0.0) * self.every.seconds_per_example[:, index]
-        repeated: FloatArray = np.repeat(of_draws, -(-_RUNS // len(of_draws)))
+        """Return the seconds of all the work at a size, for each run, (S,)."""
+        seconds_of_draws = (self.job.remaining_examples or 0.0) * self.every.seconds_per_example[
+            :, index
+        ]
+        repeated: FloatArray = np.repeat(seconds_of_draws, -(-_RUNS // len(seconds_of_draws)))
         return repeated
 
     def _zones(self, first: Offer) -> tuple[Zone, ...]:
-        """Where the job might be instead, the best first, as it is asked for again and again."""
+        """Return the zones that sell the same instances, the cheapest first."""
         job, snapshot = self.job, self.snapshot
         supply = supply_of(snapshot)
         permitted = [supply.offers[index] for index in supply.permitted(job.instances)]
-        alike = [
+        same_kind = [
             offer
             for offer in permitted
             if offer.id in snapshot.lives
@@ -91,8 +104,10 @@ class SpotField:
         ]
 
         def price(offer: Offer) -> float:
-            lost = 2.0 * billed_start_seconds(job.switching, offer) * offer.reclaims_per_hour
-            return offer.usd_per_second * (1.0 + lost / SECONDS_PER_HOUR)
+            refill_hours = (
+                2.0 * billed_start_seconds(job.switching, offer) * offer.reclaims_per_hour
+            )
+            return offer.usd_per_second * (1.0 + refill_hours / SECONDS_PER_HOUR)
 
         return tuple(
             Zone(
@@ -100,21 +115,33 @@ class SpotField:
                 billed_start_seconds(job.switching, offer),
                 offer.usd_per_second,
             )
-            for offer in sorted(alike, key=price)
+            for offer in sorted(same_kind, key=price)
         )
 
     def _is_firm(self, offer: Offer) -> bool:
-        """Never reclaimed, and there without a wait in a queue."""
+        """Return whether an offer is never reclaimed and has no queue."""
         return offer.id not in self.snapshot.lives and offer.purchase is not Purchase.FLEX_START
 
     def _firm(self, index: int, then: Allocation, work: FloatArray) -> Firm | None:
-        """What the job goes to where spot is out: `then`, or what is most like what it holds."""
+        """Return the allocation to use without spot capacity; None if there is none.
+
+        It is `then` if that is firm, else the cheapest firm one that is as fast, else the fastest
+        firm one.
+        """
         every, job = self.every, self.job
-        firm = [i for i in range(len(every)) if self._is_firm(every.offer_of(i))]
+        firm = [
+            index_of_firm
+            for index_of_firm in range(len(every))
+            if self._is_firm(every.offer_of(index_of_firm))
+        ]
         if not firm:
             return None
         price, rate = every.usd_per_second, every.rate
-        as_fast = [i for i in firm if rate[i] >= rate[index] * (1.0 - 1e-9)]
+        as_fast = [
+            index_of_firm
+            for index_of_firm in firm
+            if rate[index_of_firm] >= rate[index] * (1.0 - 1e-9)
+        ]
         best = min(as_fast, key=price.item) if as_fast else max(firm, key=rate.item)
         stated = every.index(then)
         if stated in firm:
@@ -128,8 +155,10 @@ class SpotField:
             until = left - margin_seconds(left, self.snapshot.replan_seconds)
         elif self.value_of_time > 0:
             value = self.value_of_time
-            dearer = (price[best] + value) / rate[best] - (price[index] + value) / rate[index]
-            patience = max((job.remaining_examples or 0.0) * dearer, 0.0) / value
+            extra_usd_per_example = (price[best] + value) / rate[best] - (
+                price[index] + value
+            ) / rate[index]
+            patience = max((job.remaining_examples or 0.0) * extra_usd_per_example, 0.0) / value
         return Firm(
             start_seconds=start,
             usd_per_second=float(price[best]),
@@ -141,7 +170,10 @@ class SpotField:
 
 
 def spot_field(job: JobSnapshot, snapshot: Snapshot, value_of_time: float) -> SpotField:
-    """Of a job that holds nothing; `value_of_time` in $ per second."""
+    """Return the forecasts' candidates of a job that holds nothing.
+
+    `value_of_time` is in $ per second.
+    """
     endless = tuple(
         replace(offer, reclaims_per_hour=0.0, fill_seconds=0.0) for offer in snapshot.offers
     )

@@ -1,4 +1,4 @@
-"""What can be bought now, and the limits on it, as arrays."""
+"""Supply: offers and limits as arrays."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.int64]
 
 SECONDS_PER_HOUR = 3600.0
-# With more jobs than this sizes are looked at more coarsely, and plans are followed by the next.
+# Number of jobs above which planning considers fewer sizes and continues from the last plan.
 FLEET_JOBS = 500
-# Sums of prices and devices are good to this share of a limit, and no better.
+# Relative precision of sums of prices and devices against a limit.
 _TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """What can be bought and the limits on it, the moment left aside: one object for the same.
+    """Offers and limits without the time; equal snapshots share one object.
 
     Attributes:
-        offers: O offers in the order of their ids.
+        offers: O offers sorted by id.
         limits: R limits.
-        unavailable: ids of offers of which no more can be had now than is held.
-        is_fleet: whether there are so many jobs that not every size of each can be looked at.
+        unavailable: ids of offers of which no more can be had than is held.
+        is_fleet: whether there are too many jobs to consider every size of each.
     """
 
     offers: tuple[Offer, ...]
@@ -45,88 +45,90 @@ class Terms:
 
     @cached_property
     def unit_uses(self) -> FloatArray:
-        """What one instance of each offer takes of each limit, (R, O)."""
+        """Use of each limit by one instance of each offer, (R, O)."""
         uses = [[limit.use(offer) for offer in self.offers] for limit in self.limits]
         shape = len(self.limits), len(self.offers)
         return np.array(uses, dtype=np.float64).reshape(shape)
 
     @cached_property
     def maximum(self) -> FloatArray:
-        """Of each limit, (R,)."""
+        """Maximum of each limit, (R,)."""
         return np.array([limit.maximum for limit in self.limits], dtype=np.float64)
 
     @cached_property
     def index(self) -> Mapping[str, int]:
-        """Where the offer of each id stands."""
+        """Offer id -> index."""
         return {offer.id: index for index, offer in enumerate(self.offers)}
 
     @cached_property
     def usd_per_second(self) -> FloatArray:
-        """The plain price of one instance of each offer, (O,)."""
+        """List price of one instance of each offer, $ per second, (O,)."""
         return np.array([offer.usd_per_second for offer in self.offers], dtype=np.float64)
 
     @cached_property
     def reclaims_per_hour(self) -> FloatArray:
-        """Of one new instance of each offer, (O,)."""
+        """Reclaims an hour of one new instance of each offer, (O,)."""
         return np.array([offer.reclaims_per_hour for offer in self.offers], dtype=np.float64)
 
     @cached_property
     def is_sure(self) -> BoolArray:
-        """Whether instances of each offer come when they are ordered, as far as is known, (O,)."""
+        """Whether orders of each offer are expected to be filled at once, (O,)."""
         return np.array([is_sure(offer) for offer in self.offers], dtype=np.bool_)
 
     @cached_property
     def network(self) -> IntArray:
-        """A number for the network of each offer, (O,)."""
+        """Number of the network of each offer, (O,)."""
         numbers: dict[str, int] = {}
-        found = [numbers.setdefault(offer.network, len(numbers)) for offer in self.offers]
-        return np.array(found, dtype=np.int64)
+        offer_numbers = [numbers.setdefault(offer.network, len(numbers)) for offer in self.offers]
+        return np.array(offer_numbers, dtype=np.int64)
 
     @cached_property
     def upload_usd_per_byte(self) -> FloatArray:
-        """From an instance of each offer to where jobs keep their files, (O,)."""
+        """Price of a byte from an instance of each offer to storage, (O,)."""
         return _per_byte(offer.upload_usd_per_gb for offer in self.offers)
 
     @cached_property
     def download_usd_per_byte(self) -> FloatArray:
-        """From there to an instance of each offer, (O,)."""
+        """Price of a byte from storage to an instance of each offer, (O,)."""
         return _per_byte(offer.download_usd_per_gb for offer in self.offers)
 
     @cached_property
     def has_ways(self) -> bool:
-        """Whether any of them is paid for."""
+        """Whether any offer has a price for bytes to or from storage."""
         return bool(self.upload_usd_per_byte.any() or self.download_usd_per_byte.any())
 
     @cached_property
     def of_kind(self) -> Mapping[str, BoolArray]:
-        """By kind of device, which offers have it, (O,)."""
+        """Kind of device -> which offers have it, (O,)."""
         kinds = np.array([offer.device_kind for offer in self.offers], dtype=object)
         return {kind: np.asarray(kinds == kind) for kind in set(kinds.tolist())}
 
     @cached_property
     def permitted(self) -> Callable[[InstanceBounds], tuple[int, ...]]:
-        """By its bounds, the indices of the offers that a job may use."""
+        """Function from bounds to the indices of the offers that a job may use."""
 
         def indices(bounds: InstanceBounds) -> tuple[int, ...]:
-            return tuple(i for i, offer in enumerate(self.offers) if _is_permitted(offer, bounds))
+            return tuple(
+                index for index, offer in enumerate(self.offers) if _is_permitted(offer, bounds)
+            )
 
         return lru_cache(maxsize=1024)(indices)
 
     @cached_property
     def until(self) -> Mapping[int, float]:
-        """When each offer ends that does, by its index."""
+        """Index -> end of the offer since the epoch, for offers that end."""
         ends = {index: offer.until_seconds for index, offer in enumerate(self.offers)}
         return {index: end for index, end in ends.items() if end is not None}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Supply:
-    """The terms at a moment.
+    """Offers and limits at a time.
 
     Attributes:
-        terms: what can be bought and the limits on it.
+        terms: offers and limits.
         now_seconds: since the Unix epoch.
-        replan_seconds: the next plan is made after this long at the latest.
+        replan_seconds: longest time until the next plan.
     """
 
     terms: Terms
@@ -135,7 +137,7 @@ class Supply:
 
     @property
     def offers(self) -> tuple[Offer, ...]:
-        """O offers in the order of their ids."""
+        """O offers sorted by id."""
         return self.terms.offers
 
     @property
@@ -145,45 +147,45 @@ class Supply:
 
     @property
     def unit_uses(self) -> FloatArray:
-        """What one instance of each offer takes of each limit, (R, O)."""
+        """Use of each limit by one instance of each offer, (R, O)."""
         return self.terms.unit_uses
 
     @property
     def maximum(self) -> FloatArray:
-        """Of each limit, (R,)."""
+        """Maximum of each limit, (R,)."""
         return self.terms.maximum
 
     @property
     def unavailable(self) -> frozenset[str]:
-        """Ids of offers of which no more can be had now than is held."""
+        """Ids of offers of which no more can be had than is held."""
         return self.terms.unavailable
 
     def as_of_seconds(self, job: JobSnapshot) -> float:
-        """The moment that is now for the job."""
+        """Return the time of the job's state, since the Unix epoch."""
         return self.now_seconds if job.as_of_seconds is None else job.as_of_seconds
 
     def offer(self, offer_id: str) -> Offer | None:
-        """The offer of that id; None where nobody offers it any more."""
+        """Return the offer with an id; None if it no longer exists."""
         index = self.terms.index.get(offer_id)
         return None if index is None else self.terms.offers[index]
 
     def permitted(self, bounds: InstanceBounds) -> tuple[int, ...]:
-        """Indices of the offers that a job may use."""
+        """Return the indices of the offers that a job may use now."""
         permitted = self.terms.permitted(bounds)
         if not self.terms.until:
             return permitted
         return tuple(index for index in permitted if self._lasts(index))
 
     def _lasts(self, index: int) -> bool:
-        """Whether the offer does not end before another could be booted and planned for."""
+        """Return whether an offer lasts longer than a boot and a planning interval."""
         until_seconds = self.terms.until.get(index)
         if until_seconds is None:
             return True
-        boots_seconds = max(each.boot_seconds for each in self.offers)
+        boots_seconds = max(offer.boot_seconds for offer in self.offers)
         return until_seconds - self.now_seconds > boots_seconds + self.replan_seconds
 
     def uses(self, allocations: Iterable[Allocation | None]) -> FloatArray:
-        """What the allocations take of each limit together, (R,)."""
+        """Return the total use of each limit by the allocations, (R,)."""
         instances = np.zeros(len(self.offers))
         index = self.terms.index
         for allocation in allocations:
@@ -193,12 +195,12 @@ class Supply:
         return total
 
     def bears(self, uses: FloatArray) -> bool:
-        """Whether the limits bear these uses, (R,)."""
+        """Return whether the limits allow these uses, (R,)."""
         return bool(fits(uses, self.maximum).all())
 
 
 def supply_of(snapshot: Snapshot) -> Supply:
-    """The supply of a snapshot."""
+    """Return the supply of a snapshot."""
     is_fleet = len(snapshot.jobs) > FLEET_JOBS
     terms = _terms(tuple(snapshot.offers), tuple(snapshot.limits), snapshot.unavailable, is_fleet)
     return Supply(terms, snapshot.now_seconds, snapshot.replan_seconds)
@@ -216,20 +218,20 @@ def _terms(
 
 
 def fits(uses: FloatArray, room: FloatArray) -> BoolArray:
-    """Whether uses (R, ...) are within the room (R,), each to the precision of a sum."""
+    """Return whether uses (R, ...) are within the room (R,), up to rounding errors."""
     limit = with_tolerance(room).reshape(room.shape + (1,) * (uses.ndim - 1))
     within: BoolArray = uses <= limit
     return within
 
 
 def with_tolerance(room: FloatArray) -> FloatArray:
-    """The most that sums of uses may come to, (R,)."""
+    """Return the room (R,) plus the rounding error of sums."""
     most: FloatArray = room + _TOLERANCE * np.maximum(np.abs(room), 1.0)
     return most
 
 
 def is_sure(offer: Offer) -> bool:
-    """Whether an instance comes when it is ordered, as far as is known."""
+    """Return whether an order of the offer is expected to be filled at once."""
     return not offer.purchase.is_at_times and offer.fill_seconds == 0
 
 

@@ -1,4 +1,4 @@
-"""What an allocation is worth to a job beyond its price, where jobs compete for it."""
+"""Surplus of allocations: their worth to a job beyond their price, where jobs compete."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from autoscaler.goodput.throughput import FloatArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Worth:
-    """What everything is worth to one job, in $ per second.
+    """Worth of every choice to one job, in $ per second.
 
     Attributes:
-        surplus: of each candidate, changing to it included, (A,).
+        surplus: of each candidate, with the cost of changing to it, (A,).
         nothing: of holding nothing.
     """
 
@@ -33,45 +33,48 @@ class Worth:
 def worth(
     at: Ground, among: BoolArray, value_of_time: float, finish_prices: FloatArray, work: float
 ) -> Worth:
-    """What everything is worth to a job that pays the prices of its own finish for the limits.
+    """Return the worth of each candidate to a job that pays the prices of its finish for limits.
 
-    ``S(b) = v + sum_r mu_r(T) u_r(b) - (J(b) - min J) / seconds(b)``: at the best b what a second
-    without it would cost, elsewhere less by what it costs more to finish there, for each second
-    that this takes. J has the prices of the limits and the costs of changing in it. Without those
-    costs it is ``lambda G(b) - p(b)`` with lambda the least ``(v + p + sum_r mu_r(T) u_r) / G``.
-    Giving up what is held, or a boot that is under way, costs what `displacing` says.
+    ``S(b) = v + sum_r mu_r(T) u_r(b) - (J(b) - min J) / seconds(b)``. The best b is worth the cost
+    of a second without it. Another b is worth less by its extra cost J(b) - min J, spread over the
+    seconds(b) to finish on b. J includes the prices of limits and the cost of changing. Without
+    the cost of changing it is ``lambda G(b) - p(b)``, with lambda the least ``(v + p + sum_r
+    mu_r(T) u_r) / G``. Giving up held instances or a boot under way costs what `displacing`
+    computes.
+
+    Symbols: p price in $ per second, G goodput in useful examples a second, u_r use of limit r.
 
     Args:
-        at: from where it would change.
-        among: which candidates it may have, (A,); at least one.
+        at: what the job may change to, and at what cost.
+        among: candidates that it may have, at least one, (A,).
         value_of_time: v, $ per second.
-        finish_prices: mu(T), what a unit of each limit is worth per second when it finishes, (R,).
+        finish_prices: mu(T), $ per second of a unit of each limit at the job's finish, (R,).
         work: useful examples over which its choice counts.
     """
     candidates = at.candidates
     cost = cost_to_finish(at, value_of_time, work, finish_prices).mean(axis=0)
-    taken, rate, held = at.from_held(value_of_time), candidates.rate, candidates.held
-    done = 0.0 if held is None else done_meanwhile(float(rate[held]), taken, work)
-    seconds = taken.ready_seconds + taken.pause_seconds + (work - done) / rate
+    changes, rate, held = at.from_held(value_of_time), candidates.rate, candidates.held
+    done = 0.0 if held is None else done_meanwhile(float(rate[held]), changes, work)
+    seconds = changes.ready_seconds + changes.pause_seconds + (work - done) / rate
     beyond = (cost - cost[among].min()) / np.maximum(seconds, LEAST_SECONDS)
     surplus = value_of_time + finish_prices @ candidates.uses - beyond
     if held is None:
         return Worth(surplus, 0.0)
-    kept = float(surplus[held]) if among[held] else 0.0
+    kept_surplus = float(surplus[held]) if among[held] else 0.0
     highest = float(surplus[among].max())
     for_limits = float(finish_prices @ candidates.uses[:, held])
-    lost = keeping_usd_per_second(at, value_of_time, work, for_limits)
+    displacement = keeping_usd_per_second(at, value_of_time, work, for_limits)
     sizes = candidates.sizes
     share = lost_share(sizes, (sizes.offer[held], sizes.instances[held]), at.starting_instances)
-    return Worth(surplus - share * lost, min(0.0, kept, highest) - lost)
+    return Worth(surplus - share * displacement, min(0.0, kept_surplus, highest) - displacement)
 
 
 def keeping_usd_per_second(
     at: Ground, value_of_time: float, work: float, for_limits: float = 0.0
 ) -> float:
-    """Return what the job saves by keeping what it holds, $ per second; 0 if it holds nothing.
+    """Return the saving of keeping what the job holds, $ per second; 0 for nothing.
 
-    Where no limit is in the way, it is never dropped.
+    `for_limits` is the worth of its use of the limits, $ per second.
     """
     candidates, held = at.candidates, at.candidates.held
     if held is None:

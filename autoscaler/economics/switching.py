@@ -1,8 +1,8 @@
-"""What it costs to come from one allocation to another, and what the rest of a job costs then.
+"""Cost of changing a job's allocation, and cost of the rest of the job afterwards.
 
-While new instances boot the old ones work on: only the boot is lost. Where the limits leave no
-room for both, or nothing is held, the job stands still meanwhile. Age of spot instances and the
-chance that an order is not filled are not known here: fill time is part of the start.
+While new instances boot the old ones train, so only the price of the boot is lost. If the limits
+leave no room for both, or nothing is held, the job stands still meanwhile. Starts include the wait
+for capacity. The age of spot instances and failed orders are not considered here.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from autoscaler.goodput.throughput import FloatArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Switches:
-    """What changing to each of B allocations takes.
+    """Time and price of changing to each of B allocations.
 
     Attributes:
-        ready_seconds: until the new instances can train, (B,).
-        new_share: which share of the instances of each are new, (B,).
-        boot_usd: what is paid for the new ones until then, the way of a checkpoint included, (B,).
-        carried_usd: what of that is for the way of a checkpoint, (B,).
-        works_on: whether the old ones train meanwhile, (B,); otherwise they are gone.
-        pause_seconds: paid for at the new price while nobody trains, (B,).
+        ready_seconds: time until the new instances can train, (B,).
+        new_share: share of the allocation's instances that are new, (B,).
+        boot_usd: price of the boot, with the transfer of a checkpoint, (B,).
+        carried_usd: part of `boot_usd` for the transfer of a checkpoint, (B,).
+        works_on: whether the old instances train during the boot, (B,); if not, they are released.
+        pause_seconds: time without training that is paid at the new price, (B,).
     """
 
     ready_seconds: FloatArray
@@ -42,27 +42,27 @@ class Switches:
 
     @property
     def lost_seconds(self) -> FloatArray:
-        """For how long nobody trains, (B,)."""
+        """Seconds without training, (B,)."""
         return np.where(self.works_on, 0.0, self.ready_seconds) + self.pause_seconds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class End:
-    """Allocations at one end of changes: arrays that broadcast with those of the other end.
+    """Allocations before or after a change; arrays that broadcast with those of the other side.
 
     Attributes:
-        offer: which it is.
-        instances: of each.
-        devices_used: of each instance.
-        usd_per_second: with the refills of spot.
+        offer: index of the offer.
+        instances: number of instances.
+        devices_used: devices used on each instance.
+        usd_per_second: price with refills after reclaims.
         rate: useful examples a second.
-        unit_usd_per_second: the plain price of one instance.
+        unit_usd_per_second: list price of one instance.
         start_seconds: from the order of an instance to its first step.
         billed_start_seconds: from its launch to its first step.
-        is_sure: whether instances come when they are ordered, as far as is known.
-        network: a number for where they can train together.
-        upload_usd: for the way of a checkpoint from one of them.
-        download_usd: for the way of a checkpoint to all of them.
+        is_sure: whether orders are expected to be filled at once.
+        network: number of the network within which instances train together.
+        upload_usd: price of sending a checkpoint from one instance.
+        download_usd: price of fetching a checkpoint on all instances.
     """
 
     offer: IntArray
@@ -81,16 +81,16 @@ class End:
 
 @dataclass(frozen=True, eq=False)
 class Ground:
-    """From where one job changes.
+    """Inputs for pricing one job's changes of allocation.
 
     Attributes:
-        candidates: what it might hold.
-        switching: what changing costs it.
-        room: what the limits leave beside all that is held now, by all jobs, (R,).
-        has_run: whether a start from nothing is one from a checkpoint.
-        standby: instances of the one job that are paused beside what is held.
-        may_stand_by: whether what is held is paused while another kind of instance is looked at.
-        starting_instances: how many of those held do not train yet.
+        candidates: allocations that the job may hold.
+        switching: its switching costs.
+        room: room that the limits leave beside all instances held by all jobs, (R,).
+        has_run: whether a start from nothing restores a checkpoint.
+        standby: paused instances of the job besides the held ones; None if there are none.
+        may_stand_by: whether held instances may pause while another kind is measured.
+        starting_instances: number of held instances that do not train yet.
     """
 
     candidates: Candidates
@@ -103,12 +103,12 @@ class Ground:
 
     @cached_property
     def start_seconds(self) -> FloatArray:
-        """From the order of an instance of each offer to its first step, (O,)."""
+        """Seconds from the order of an instance of each offer to its first step, (O,)."""
         return starts_seconds(self.switching, self.candidates.offers)
 
     @cached_property
     def billed_start_seconds(self) -> FloatArray:
-        """From the launch of an instance of each offer to its first step, (O,)."""
+        """Seconds from the launch of an instance of each offer to its first step, (O,)."""
         return billed_starts_seconds(self.switching, self.candidates.offers)
 
     @cached_property
@@ -116,11 +116,11 @@ class Ground:
         return {}
 
     def from_held(self, value_of_time: float | None = None) -> Switches:
-        """From what is held to each candidate, as `switches`."""
+        """Return the changes from the held allocation to each candidate, (A,), cached."""
         if value_of_time not in self._from_held:
-            everything = np.arange(len(self.candidates))
-            found = switches(self, self.candidates.held, everything, value_of_time)
-            self._from_held[value_of_time] = found
+            all_candidates = np.arange(len(self.candidates))
+            changes = switches(self, self.candidates.held, all_candidates, value_of_time)
+            self._from_held[value_of_time] = changes
         return self._from_held[value_of_time]
 
 
@@ -130,37 +130,37 @@ def switches(
     target: IntArray,
     value_of_time: float | None = None,
 ) -> Switches:
-    """From `origin` (None: from nothing) to each `target`; the two are broadcast together.
+    """Return the changes from `origin` (None: nothing) to each `target`; both broadcast.
 
-    With a value of time the old instances go at once where what they do while the new ones boot
-    is dearer than doing it afterwards, and than starting from a checkpoint then:
-    ``boot * (p(a) - G(a) (p(b) + v) / G(b)) > restore * (p(b) + v)``. Never for what may not be
-    had: what has gone can't come back.
+    With a value of time v, old instances are released at once if they cost too much during the
+    boot. That is so if training on them meanwhile costs more than training later and restoring a
+    checkpoint: ``boot * (p(a) - G(a) (p(b) + v) / G(b)) > restore * (p(b) + v)``. Here a is the
+    old and b the new allocation, p the price in $ per second, and G the goodput. They are never
+    released for an order that may not be filled.
     """
-    costs, new = at.switching, _end(at, target)
+    costs, new = at.switching, _allocations_at(at, target)
     if origin is None:
         return from_nothing(new, costs.restore_seconds if at.has_run else 0.0)
-    old = _end(at, origin)
-    taken = between(
+    old = _allocations_at(at, origin)
+    changes = between(
         old,
         new,
         Halts(costs.pause_seconds, costs.restore_seconds, costs.carry_seconds),
-        _fit_beside(at, *np.broadcast_arrays(origin, target)),
+        _has_room_beside(at, *np.broadcast_arrays(origin, target)),
         value_of_time,
     )
     if at.standby is None or not isinstance(origin, int) or origin != at.candidates.held:
-        return taken
-    return with_standby(taken, new, at.standby, costs.pause_seconds)
+        return changes
+    return with_standby(changes, new, at.standby, costs.pause_seconds)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WaysOn:
-    """Where to after a look at a size.
+    """Candidates to go on to after a measurement.
 
     Attributes:
-        to: candidates, (W,).
-        usd_per_example: what the rest costs on each candidate, (K, A), where it is known better
-            than by its price of progress.
+        to: indices of W candidates, (W,).
+        usd_per_example: $ per useful example of the rest, (K, A); None: the price of progress.
     """
 
     to: IntArray
@@ -169,10 +169,7 @@ class WaysOn:
 
 @dataclass(frozen=True, slots=True)
 class Halts:
-    """Seconds that a change of membership takes, and that a start from a checkpoint adds.
-
-    Where that is one in another network, `carry_seconds` more.
-    """
+    """Seconds of pause at a change, of a restore, and of moving a checkpoint between networks."""
 
     pause_seconds: float | FloatArray
     restore_seconds: float | FloatArray
@@ -180,7 +177,7 @@ class Halts:
 
 
 def from_nothing(new: End, pause_seconds: float | FloatArray) -> Switches:
-    """A start of `new`, with what a start from a checkpoint takes, if it is one."""
+    """Return starts of `new` from nothing; `pause_seconds` restore a checkpoint, or are 0."""
     carried_usd = np.where(np.asarray(pause_seconds) > 0.0, new.download_usd, 0.0)
     boot_usd = new.unit_usd_per_second * new.instances * new.billed_start_seconds
     return Switches(
@@ -200,28 +197,28 @@ def between(
     fits_beside: BoolArray,
     value_of_time: float | FloatArray | None,
 ) -> Switches:
-    """As `switches`, from `old` to `new`; `fits_beside`: there is room for both.
+    """Return changes from `old` to `new`; `fits_beside`: the limits have room for both.
 
-    In another network the new ones start from the checkpoint that the old ones leave behind.
+    In another network, new instances start from a checkpoint of the old ones.
     """
-    way_usd = old.upload_usd + new.download_usd
-    is_elsewhere = old.network != new.network
-    is_worth_it: BoolArray = np.ones(1, dtype=np.bool_)
+    transfer_usd = old.upload_usd + new.download_usd
+    is_other_network = old.network != new.network
+    is_worth_keeping: BoolArray = np.ones(1, dtype=np.bool_)
     if value_of_time is not None:
         paid = new.usd_per_second + value_of_time
         saved = new.start_seconds * (old.usd_per_second - old.rate * paid / new.rate)
-        spared_usd = halts.restore_seconds * paid + way_usd
-        is_worth_it = ~new.is_sure | (saved <= np.where(is_elsewhere, 0.0, spared_usd))
+        spared_usd = halts.restore_seconds * paid + transfer_usd
+        is_worth_keeping = ~new.is_sure | (saved <= np.where(is_other_network, 0.0, spared_usd))
     same_offer = old.offer == new.offer
     kept = np.where(same_offer, np.minimum(old.instances, new.instances), 0)
     extra = new.instances - kept
     as_used = old.devices_used == new.devices_used
     is_same = same_offer & (old.instances == new.instances) & as_used
-    works_on = same_offer | (fits_beside & is_worth_it)
-    starts_again = ~works_on | (same_offer & ~as_used) | is_elsewhere
+    works_on = same_offer | (fits_beside & is_worth_keeping)
+    starts_again = ~works_on | (same_offer & ~as_used) | is_other_network
     pause = np.where(is_same, 0.0, halts.pause_seconds)
-    pause = pause + np.where(is_elsewhere, halts.carry_seconds, 0.0)
-    carried_usd = np.where(starts_again, way_usd, 0.0)
+    pause = pause + np.where(is_other_network, halts.carry_seconds, 0.0)
+    carried_usd = np.where(starts_again, transfer_usd, 0.0)
     return Switches(
         ready_seconds=np.where(extra > 0, new.start_seconds, 0.0),
         new_share=extra / new.instances,
@@ -235,7 +232,7 @@ def between(
 def with_standby(
     taken: Switches, new: End, standby: Standby, pause_seconds: float | FloatArray
 ) -> Switches:
-    """Return changes to `new` where instances on standby need no boot."""
+    """Return changes to `new` in which instances on standby need no boot."""
     is_kept = new.offer == standby.offer
     missing = np.maximum(new.instances - standby.instances, 0) / new.instances
     missing = np.where(is_kept, missing, 1.0)
@@ -257,7 +254,7 @@ def way_back(
     standby_usd: FloatArray | float,
     pause_seconds: FloatArray | float,
 ) -> Switches:
-    """Return the changes after a look, where what was `kept` on standby costs `standby_usd`."""
+    """Return the changes after a measurement; `kept` ones cost `standby_usd` for no boot."""
     return Switches(
         ready_seconds=np.where(kept, 0.0, on.ready_seconds),
         new_share=np.where(kept, 0.0, on.new_share),
@@ -269,12 +266,12 @@ def way_back(
 
 
 def kept_on_standby(old: End, new: End, there: Switches) -> BoolArray:
-    """Return where the `old` instances stand by while the `new` ones are measured."""
+    """Return where the old instances pause while the new ones are measured."""
     kept: BoolArray = there.works_on & (old.offer != new.offer) & (old.network == new.network)
     return kept
 
 
-def _end(at: Ground, which: int | IntArray) -> End:
+def _allocations_at(at: Ground, which: int | IntArray) -> End:
     candidates, terms = at.candidates, at.candidates.terms
     sizes, checkpoint_bytes = candidates.sizes, at.switching.checkpoint_bytes
     offer = sizes.offer[which]
@@ -296,8 +293,8 @@ def _end(at: Ground, which: int | IntArray) -> End:
     )
 
 
-def _fit_beside(at: Ground, source: IntArray, target: IntArray) -> BoolArray:
-    """Whether all of `target` has room beside `source`, if everything else stays as it is."""
+def _has_room_beside(at: Ground, source: IntArray, target: IntArray) -> BoolArray:
+    """Return whether each target has room beside its source, with all else unchanged."""
     candidates = at.candidates
     uses = candidates.uses[:, target] + candidates.uses[:, source]
     if candidates.held is not None:
@@ -311,60 +308,73 @@ def cost_to_finish(
     work: float | FloatArray,
     limit_prices: FloatArray | None = None,
 ) -> FloatArray:
-    """J of each candidate from what is held: $ for `work`, waiting included, (K, A).
+    """Return J: $ for `work` on each candidate from the held one, waiting included, (K, A).
 
-    Boots and pauses, the work that the old instances do while the new ones boot, and the rest at
-    the candidate's price of progress. With `limit_prices`, (R,), in $ per second of a unit, what
-    is used of the limits is paid for too.
+    ``J(b) = boots + pauses + W_a (p(a) + v) / G(a) + (W - W_a) (p(b) + v) / G(b)``.
+
+    W is the work in useful examples, and W_a the part that the old instances a do during the boot.
+    p is the price and v the value of time, both in $ per second. G is the goodput in useful
+    examples a second. With `limit_prices`, $ per second of a unit of each limit, (R,), the use of
+    limits is added to p.
     """
     candidates = at.candidates
-    taken = at.from_held(value_of_time)
-    paid, boot_usd = candidates.usd_per_second, taken.boot_usd
+    changes = at.from_held(value_of_time)
+    paid, boot_usd = candidates.usd_per_second, changes.boot_usd
     if limit_prices is not None:
         for_limits = limit_prices @ candidates.uses
         paid = paid + for_limits
-        boot_usd = boot_usd + for_limits * taken.new_share * taken.ready_seconds
-    fixed = boot_usd + standing_usd(taken, paid, value_of_time)
+        boot_usd = boot_usd + for_limits * changes.new_share * changes.ready_seconds
+    fixed_usd = boot_usd + standing_usd(changes, paid, value_of_time)
     price = (paid + value_of_time) * candidates.seconds_per_example
     if candidates.held is None:
-        return fixed + work * price
-    done = done_meanwhile(candidates.goodput[:, [candidates.held]], taken, work)
-    return fixed + done * price[:, [candidates.held]] + (work - done) * price
+        return fixed_usd + work * price
+    done = done_meanwhile(candidates.goodput[:, [candidates.held]], changes, work)
+    return fixed_usd + done * price[:, [candidates.held]] + (work - done) * price
 
 
 def cost_by_way_of(
     at: Ground, value_of_time: float, work: float | FloatArray, ways: WaysOn
 ) -> FloatArray:
-    """As `cost_to_finish`, of being measured at each candidate and going on from there, (K, A).
+    """Return J of measuring at each candidate and then going on to the best way, (K, A).
 
-    Each draw takes the best of the ways.
+    J is as in `cost_to_finish`. Each draw goes on to the cheapest of `ways`.
     """
     candidates = at.candidates
-    there = at.from_held(value_of_time)
+    first_changes = at.from_held(value_of_time)
     paid = candidates.usd_per_second
     price = (paid + value_of_time) * candidates.seconds_per_example
-    begun = there.boot_usd + standing_usd(there, paid, value_of_time)
+    begun_usd = first_changes.boot_usd + standing_usd(first_changes, paid, value_of_time)
     before: FloatArray | float = 0.0
     if candidates.held is not None:
-        before = done_meanwhile(candidates.goodput[:, [candidates.held]], there, work)
-        begun = begun + before * price[:, [candidates.held]]
+        before = done_meanwhile(candidates.goodput[:, [candidates.held]], first_changes, work)
+        begun_usd = begun_usd + before * price[:, [candidates.held]]
     left = work - before
     onward = price if ways.usd_per_example is None else ways.usd_per_example
-    everywhere = np.arange(len(candidates))
-    kept = np.zeros(len(candidates), dtype=np.bool_)
+    all_candidates = np.arange(len(candidates))
+    is_kept = np.zeros(len(candidates), dtype=np.bool_)
     if candidates.held is not None and at.may_stand_by:
-        kept = kept_on_standby(_end(at, candidates.held), _end(at, everywhere), there)
+        is_kept = kept_on_standby(
+            _allocations_at(at, candidates.held),
+            _allocations_at(at, all_candidates),
+            first_changes,
+        )
     costs = at.switching
     least = np.full(candidates.goodput.shape, np.inf)
-    for then in ways.to.tolist():
-        on = switches(at, everywhere, np.full(len(candidates), then), value_of_time)
-        if then == candidates.held:
-            standby_usd = costs.measure_seconds * paid[then]
-            on = way_back(on, kept, standby_usd, costs.pause_seconds)
-        looked_seconds = costs.measure_seconds + np.where(on.works_on, on.ready_seconds, 0.0)
-        tried = np.minimum(looked_seconds * candidates.goodput, left)
-        fixed = begun + on.boot_usd + standing_usd(on, paid[then], value_of_time)
-        cost = fixed + tried * price + (left - tried) * onward[:, [then]]
+    for way in ways.to.tolist():
+        onward_changes = switches(at, all_candidates, np.full(len(candidates), way), value_of_time)
+        if way == candidates.held:
+            standby_usd = costs.measure_seconds * paid[way]
+            onward_changes = way_back(onward_changes, is_kept, standby_usd, costs.pause_seconds)
+        measured_seconds = costs.measure_seconds + np.where(
+            onward_changes.works_on, onward_changes.ready_seconds, 0.0
+        )
+        tried_examples = np.minimum(measured_seconds * candidates.goodput, left)
+        fixed_usd = (
+            begun_usd
+            + onward_changes.boot_usd
+            + standing_usd(onward_changes, paid[way], value_of_time)
+        )
+        cost = fixed_usd + tried_examples * price + (left - tried_examples) * onward[:, [way]]
         least = np.minimum(least, cost)
     return least
 
@@ -372,18 +382,18 @@ def cost_by_way_of(
 def standing_usd(
     taken: Switches, usd_per_second: FloatArray | float, value_of_time: float | FloatArray
 ) -> FloatArray:
-    """Pauses, and the waiting while nobody trains, (B,); boots apart."""
+    """Return $ of pauses, and of waiting while nothing trains, (B,), without boots."""
     idle_seconds = np.where(taken.works_on, 0.0, taken.ready_seconds)
-    paused: FloatArray = taken.pause_seconds * (usd_per_second + value_of_time)
-    return paused + idle_seconds * value_of_time
+    paused_usd: FloatArray = taken.pause_seconds * (usd_per_second + value_of_time)
+    return paused_usd + idle_seconds * value_of_time
 
 
 def done_meanwhile(
     goodput: FloatArray | float, taken: Switches, work: float | FloatArray
 ) -> FloatArray:
-    """Useful examples that the old instances do while the new ones boot, (K, B).
+    """Return useful examples that old instances process during the boot, (K, B).
 
-    `goodput` is that of the old ones, (K, 1); of one number it is (B,).
+    `goodput` is that of the old instances, (K, 1); for a single number the result is (B,).
     """
     seconds = np.where(taken.works_on, taken.ready_seconds, 0.0)
     return np.minimum(goodput * seconds, work)

@@ -1,4 +1,4 @@
-"""What each job would hold if it had the supply to itself."""
+"""Choices of single jobs with the supply to themselves."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from autoscaler.economics.supply import BoolArray, Supply
 from autoscaler.economics.switching import Ground, cost_by_way_of, cost_to_finish
 from autoscaler.goodput.throughput import FloatArray
 
-# So much is kept of wishes, each of about so many tables of a number for each draw and candidate.
+# Bound of the cache, and approximate number of (K, A) tables in one wish.
 _KEPT_BYTES = 100_000_000
 _TABLES = 3
-# Useful examples: of less a price is nothing to go by.
+# Smallest work in useful examples for prices per example.
 _SMALLEST_WORK = 1e-9
 
 
 class Why(Enum):
-    """On what ground a job wishes what it does."""
+    """Category of a job's choice."""
 
     STOPS = auto()
     NOTHING_ALLOWED = auto()
@@ -49,21 +49,21 @@ class Why(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wish:
-    """One job's own best, its limits alone considered.
+    """Choice of one job with the supply to itself, within its own bounds.
 
     Attributes:
-        job: whose it is.
-        at: from where it would change.
-        aim: what its objective asks for.
-        prices: what it may pay.
-        remaining: useful examples left to do, or a guess.
-        work: those over which its choice counts.
-        why: the ground of its choice.
-        target: index of the candidate; None for nothing.
-        eligible: what it may hold if it can't have its wish, (A,).
-        expected_usd: V of each candidate, (A,); 0 where nothing was compared.
-        cost: J of each, (K, A).
-        due: what follows next on what is held and has to be ordered now to be there in time.
+        job: the job.
+        at: what it may change to, and at what cost.
+        aim: requirements of its objective.
+        prices: prices that it may pay.
+        remaining: useful examples left, or a guess.
+        work: useful examples over which its choice counts.
+        why: category of its choice.
+        target: index of the chosen candidate; None for nothing.
+        eligible: candidates that it may hold instead, (A,).
+        expected_usd: V of each candidate, $, (A,); 0 where nothing was compared.
+        cost: J of each candidate, $, (K, A).
+        due: candidate that follows the held one and must be ordered now; None for nothing.
     """
 
     job: JobSnapshot
@@ -81,7 +81,7 @@ class Wish:
 
     @property
     def bid(self) -> float:
-        """The value of time with which the job competes, $ per second; above 0."""
+        """Value of time with which the job competes, $ per second; above 0."""
         least = self.prices.least(self.job.waited_seconds)
         return max(self.aim.value_of_time, self.aim.least_bid, least)
 
@@ -92,34 +92,37 @@ _KEPT: Kept[Wish] = Kept(_KEPT_BYTES)
 def wish(
     job: JobSnapshot, supply: Supply, room: FloatArray, most_times: float = MOST_TIMES_DEAREST
 ) -> Wish:
-    """What the job would choose by itself; of the same job, and as much room, what it did before.
+    """Return the job's choice with the supply to itself, cached for equal inputs.
 
     Args:
         job: the job.
-        supply: what is offered.
-        room: what the limits leave beside all that is held now, by all jobs, (R,).
-        most_times: the highest value of time, in prices of the job's largest allocation.
+        supply: offers and limits.
+        room: room that the limits leave beside all instances held by all jobs, (R,).
+        most_times: highest value of time, as a multiple of the price of the largest allocation.
     """
-    moment = (
+    planned_at = (
         None if job.as_of_seconds is not None and not supply.terms.until else supply.now_seconds
     )
-    same = Same(job), Same(supply.terms), moment, supply.replan_seconds
-    key = *same, room.tobytes(), most_times
-    found = _KEPT.get(key)
-    if found is None:
-        found = _wish(job, supply, room, most_times)
-        _KEPT.put(key, found, _TABLES * found.cost.nbytes)
-    return found
+    parts = Same(job), Same(supply.terms), planned_at, supply.replan_seconds
+    key = *parts, room.tobytes(), most_times
+    cached_wish = _KEPT.get(key)
+    if cached_wish is None:
+        cached_wish = _wish(job, supply, room, most_times)
+        _KEPT.put(key, cached_wish, _TABLES * cached_wish.cost.nbytes)
+    return cached_wish
 
 
 def _wish(job: JobSnapshot, supply: Supply, room: FloatArray, most_times: float) -> Wish:
-    every = candidates(job, supply)
+    found_candidates = candidates(job, supply)
     if job.objective.budget_usd is not None:
-        every = replace(every, allowed=every.allowed & affordable(job, supply, every))
-    if _hurries(job):
-        every = replace(every, allowed=_at_once(every))
+        found_candidates = replace(
+            found_candidates,
+            allowed=found_candidates.allowed & affordable(job, supply, found_candidates),
+        )
+    if _has_unjudged_deadline(job):
+        found_candidates = replace(found_candidates, allowed=_without_wait(found_candidates))
     at = Ground(
-        every,
+        found_candidates,
         job.switching,
         room,
         has_run=job.spent_usd > 0,
@@ -128,36 +131,38 @@ def _wish(job: JobSnapshot, supply: Supply, room: FloatArray, most_times: float)
         starting_instances=starting_instances(job),
     )
     prices = price_range(job, supply, most_times)
-    asked = aim(job, at, supply, prices)
-    remaining = remaining_work(job, supply, every)
-    work = work_ahead(job, remaining, every)
-    costs = _costs(job, at, (asked.value_of_time, work), supply.replan_seconds)
+    requirements = aim(job, at, supply, prices)
+    remaining = remaining_work(job, supply, found_candidates)
+    work = work_ahead(job, remaining, found_candidates)
+    costs = _costs(job, at, (requirements.value_of_time, work), supply.replan_seconds)
     unchosen = Wish(
         job=job,
         at=at,
-        aim=asked,
+        aim=requirements,
         prices=prices,
         remaining=remaining,
         work=work,
         why=Why.LEAST_COST,
         target=None,
-        eligible=every.allowed,
-        expected_usd=expected_cost(every, costs.cost, costs.by_way_of),
+        eligible=found_candidates.allowed,
+        expected_usd=expected_cost(found_candidates, costs.cost, costs.by_way_of),
         cost=costs.cost,
         due=costs.due,
     )
-    if asked.stop is not None:
-        return replace(unchosen, why=Why.STOPS, eligible=np.zeros_like(every.allowed))
-    if every.held is None and _holds_unknown(job, supply):
-        return replace(unchosen, why=Why.HOLDS_UNKNOWN, eligible=np.zeros_like(every.allowed))
-    if not every.allowed.any():
+    if requirements.stop is not None:
+        return replace(unchosen, why=Why.STOPS, eligible=np.zeros_like(found_candidates.allowed))
+    if found_candidates.held is None and _holds_unknown(job, supply):
+        return replace(
+            unchosen, why=Why.HOLDS_UNKNOWN, eligible=np.zeros_like(found_candidates.allowed)
+        )
+    if not found_candidates.allowed.any():
         return replace(unchosen, why=Why.NOTHING_ALLOWED)
     return _chosen(unchosen)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Costs:
-    """J of each candidate, (K, A), and J by way of each; what is `due` as `Wish` has it."""
+    """J of each candidate, and J by way of each, (K, A); `due` is as in `Wish`."""
 
     cost: FloatArray
     by_way_of: FloatArray
@@ -167,25 +172,28 @@ class _Costs:
 def _costs(
     job: JobSnapshot, at: Ground, task: tuple[float, float], replan_seconds: float
 ) -> _Costs:
-    """`task` is the value of time and the work over which a choice counts."""
-    every, (value, known) = at.candidates, task
-    work: float | FloatArray = known
-    if len(every) and not (knows_the_end(job) or _was_measured(job)):
-        work = unknown_work(every)
+    """Return the costs of a job's candidates.
+
+    `task` is the value of time, $ per second, and the work over which the choice counts.
+    """
+    job_candidates, (value, known_work) = at.candidates, task
+    work: float | FloatArray = known_work
+    if len(job_candidates) and not (knows_the_end(job) or _was_measured(job)):
+        work = unknown_work(job_candidates)
     cost = cost_to_finish(at, value, work)
-    ways = ways_on(every, cost)
-    if every.ahead is None:
+    ways = ways_on(job_candidates, cost)
+    if job_candidates.ahead is None:
         return _Costs(cost, cost_by_way_of(at, value, work, ways))
-    sequences = best_sequences(at, value, known)
-    sequenced = cost_of_changing_now(at, sequences, known)
-    price = (every.usd_per_second + value) * every.seconds_per_example
-    rest = price - (cost - sequenced) / max(known, _SMALLEST_WORK)
+    sequences = best_sequences(at, value, known_work)
+    sequence_cost = cost_of_changing_now(at, sequences, known_work)
+    price = (job_candidates.usd_per_second + value) * job_candidates.seconds_per_example
+    rest = price - (cost - sequence_cost) / max(known_work, _SMALLEST_WORK)
     by_way_of = cost_by_way_of(at, value, work, replace(ways, usd_per_example=rest))
-    return _Costs(sequenced, by_way_of, due_now(at, sequences, replan_seconds))
+    return _Costs(sequence_cost, by_way_of, due_now(at, sequences, replan_seconds))
 
 
 def _holds_unknown(job: JobSnapshot, supply: Supply) -> bool:
-    """Whether the job holds what nobody offers any more, or what there is no model of."""
+    """Return whether the held allocation has no offer any more, or no model."""
     if job.held is None:
         return False
     offer = supply.offer(job.held.offer)
@@ -195,71 +203,78 @@ def _holds_unknown(job: JobSnapshot, supply: Supply) -> bool:
 
 
 def _chosen(open_wish: Wish) -> Wish:
-    job, every, stages = open_wish.job, open_wish.at.candidates, open_wish.aim.stages
-    held = every.held
-    if held is not None and every.allowed[held]:
+    job, job_candidates, stages = open_wish.job, open_wish.at.candidates, open_wish.aim.stages
+    held = job_candidates.held
+    if held is not None and job_candidates.allowed[held]:
         if job.trained != job.held:
-            return _staying(open_wish, Why.UNDER_WAY, held)
-        if not every.measured[held]:
-            return _staying(open_wish, Why.UNMEASURED, held)
+            return _staying_wish(open_wish, Why.UNDER_WAY, held)
+        if not job_candidates.measured[held]:
+            return _staying_wish(open_wish, Why.UNMEASURED, held)
     if stages is not None:
-        return _no_dearer(replace(open_wish, why=Why.STAGES, target=stages.first))
+        return _capped_at_target(replace(open_wish, why=Why.STAGES, target=stages.first))
     if held is None and not _was_measured(job):
-        chosen = _starting(open_wish)
+        chosen = _first_start_wish(open_wish)
     else:
-        chosen = _improving(open_wish)
-    return _no_dearer(chosen) if chosen.aim.least_bid else chosen
+        chosen = _best_wish(open_wish)
+    return _capped_at_target(chosen) if chosen.aim.least_bid else chosen
 
 
-def _staying(open_wish: Wish, why: Why, held: int) -> Wish:
-    """What was decided is left to come about, and to be measured; it may only shrink."""
-    every, sizes = open_wish.at.candidates, open_wish.at.candidates.sizes
-    smaller = (sizes.offer == sizes.offer[held]) & (sizes.instances <= sizes.instances[held])
-    return replace(open_wish, why=why, target=held, eligible=every.allowed & smaller)
+def _staying_wish(open_wish: Wish, reason: Why, held: int) -> Wish:
+    """Return the choice to complete or measure the held allocation; it may only shrink."""
+    job_candidates, sizes = open_wish.at.candidates, open_wish.at.candidates.sizes
+    is_smaller = (sizes.offer == sizes.offer[held]) & (sizes.instances <= sizes.instances[held])
+    return replace(
+        open_wish, why=reason, target=held, eligible=job_candidates.allowed & is_smaller
+    )
 
 
 def _was_measured(job: JobSnapshot) -> bool:
     return any(model.measured for model in job.models.values())
 
 
-def _hurries(job: JobSnapshot) -> bool:
-    """Whether it can't be told yet how much time there is to its deadline."""
+def _has_unjudged_deadline(job: JobSnapshot) -> bool:
+    """Return whether the time left to a deadline can't be judged yet."""
     has_deadline = job.objective.deadline_seconds is not None
     return has_deadline and job.held is None and not _was_measured(job)
 
 
-def _at_once(every: Candidates) -> BoolArray:
-    """What need not be waited for, (A,), if there is anything."""
-    waits = np.array([offer.fill_seconds > 0 for offer in every.offers], dtype=np.bool_)
-    at_once: BoolArray = every.allowed & ~waits[every.sizes.offer]
-    return at_once if at_once.any() else every.allowed
+def _without_wait(job_candidates: Candidates) -> BoolArray:
+    """Return the allowed candidates without a wait for capacity, or all allowed ones, (A,)."""
+    has_wait = np.array(
+        [offer.fill_seconds > 0 for offer in job_candidates.offers], dtype=np.bool_
+    )
+    at_once: BoolArray = job_candidates.allowed & ~has_wait[job_candidates.sizes.offer]
+    return at_once if at_once.any() else job_candidates.allowed
 
 
-def _starting(open_wish: Wish) -> Wish:
-    every = open_wish.at.candidates
-    worth = worth_starting_on(every, open_wish.aim.value_of_time)
+def _first_start_wish(open_wish: Wish) -> Wish:
+    job_candidates = open_wish.at.candidates
+    worth = worth_starting_on(job_candidates, open_wish.aim.value_of_time)
     target = int(np.argmin(np.where(worth, open_wish.expected_usd, np.inf)))
-    return replace(open_wish, why=Why.FIRST_START, target=target, eligible=fewest(every))
+    return replace(open_wish, why=Why.FIRST_START, target=target, eligible=fewest(job_candidates))
 
 
-def _improving(open_wish: Wish) -> Wish:
-    """The least V, if it is less than what going on costs and does not rest on chance."""
-    every, expected = open_wish.at.candidates, open_wish.expected_usd
-    held = every.held
-    if held is None or not every.allowed[held]:
-        target = int(np.argmin(np.where(every.allowed, expected, np.inf)))
+def _best_wish(open_wish: Wish) -> Wish:
+    """Return the candidate of least V, if it is surely cheaper than staying."""
+    job_candidates, expected = open_wish.at.candidates, open_wish.expected_usd
+    held = job_candidates.held
+    if held is None or not job_candidates.allowed[held]:
+        target = int(np.argmin(np.where(job_candidates.allowed, expected, np.inf)))
         return replace(open_wish, target=target)
     stays_usd = float(expected[held])
-    open_to_choice = every.allowed & surely_better(every, open_wish.cost)
-    best = int(np.argmin(np.where(open_to_choice, expected, np.inf)))
-    if not open_to_choice.any() or not expected[best] < stays_usd:
+    is_open = job_candidates.allowed & surely_better(job_candidates, open_wish.cost)
+    best = int(np.argmin(np.where(is_open, expected, np.inf)))
+    if not is_open.any() or not expected[best] < stays_usd:
         best = held if open_wish.due is None else open_wish.due
-    doubtful = ~open_to_choice & (expected < stays_usd)
-    return replace(open_wish, target=best, eligible=every.allowed & ~doubtful)
+    is_doubtful = ~is_open & (expected < stays_usd)
+    return replace(open_wish, target=best, eligible=job_candidates.allowed & ~is_doubtful)
 
 
-def _no_dearer(chosen: Wish) -> Wish:
-    """Competing for its wish or what is cheaper: a bid for a deadline is for no more than that."""
+def _capped_at_target(chosen: Wish) -> Wish:
+    """Limit the eligible candidates to those that cost no more than the chosen one.
+
+    A bid for a deadline is not for more than the deadline needs.
+    """
     if chosen.target is None:
         return chosen
     price = chosen.at.candidates.usd_per_second

@@ -89,7 +89,7 @@ def test_out_of_reach_says_by_how_much_and_goes_on_as_stated() -> None:
     assert found.value_of_time * 3600 == pytest.approx(4.0)
     found = aim_of(with_deadline(15.0, after_deadline=AfterDeadline.STOP))
     assert found.stop == (
-        "deadline out of reach: 19 s late at best at 90 %, and it was to stop then"
+        "deadline out of reach: 19 s late at best at 90 %, and after_deadline is stop"
     )
 
 
@@ -97,7 +97,7 @@ def test_a_deadline_that_has_passed() -> None:
     found = aim_of(with_deadline(-300.0))
     assert (found.note, found.stop) == ("deadline missed by 5 min, now balanced", None)
     found = aim_of(with_deadline(-300.0, after_deadline=AfterDeadline.STOP))
-    assert found.stop == "deadline missed by 5 min, and it was to stop then"
+    assert found.stop == "deadline missed by 5 min, and after_deadline is stop"
 
 
 def test_a_late_job_with_a_budget_and_nothing_to_buy_goes_on_waiting() -> None:

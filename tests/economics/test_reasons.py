@@ -249,7 +249,7 @@ def test_hold_for_a_deadline() -> None:
 
 def test_hold_what_nobody_offers_any_more() -> None:
     assert said(job(held=Allocation("gone", 2, 1))) == (
-        "hold resnet at 2 x gone: nobody offers it any more, so nothing is compared with it"
+        "hold resnet at 2 x gone: its offer no longer exists, so it can't be compared"
     )
 
 
@@ -260,7 +260,7 @@ def test_hold_what_nobody_offers_any_more() -> None:
         (
             {"instances": InstanceBounds(offers=("none",))},
             snapshot(),
-            "no offer is one that it may use",
+            "no offer is within its bounds",
         ),
         (
             {},
