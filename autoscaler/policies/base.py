@@ -26,8 +26,8 @@ class Policy(Protocol):
     * `only_on = "cloud"`: it buys instances and ignores shared machines.
     * `plans_studies = True`: it plans the trials of a study together. Other policies see trials as
       jobs, except trials that wait at a barrier, which are hidden from them.
-    * `weighs_boots = True`: it compares a gain with the cost of abandoning a boot under way. In the
-      plans of other policies the controller keeps boots that no new event calls into question.
+    * `weighs_boots = True`: it compares a gain with the cost of abandoning a boot under way. In
+      the plans of other policies the controller keeps boots that no new event calls into question.
     """
 
     def plan(self, snapshot: Snapshot) -> Plan:

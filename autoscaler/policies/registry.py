@@ -1,4 +1,4 @@
-"""Policies by name: those of this package, and those that others install."""
+"""Registry of scheduling policies: those of this package and those of installed plug-ins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autoscaler.policies.base import Policy
 
 ENTRY_POINTS = "castor.policies"
 
-_OWN = {
+_BUILT_IN = {
     "allox": "autoscaler.policies.allox:AlloxPolicy",
     "antman": "autoscaler.policies.antman:AntmanPolicy",
     "drf": "autoscaler.policies.drf:DrfPolicy",
@@ -46,7 +46,10 @@ _OWN = {
 
 @dataclass(frozen=True, slots=True)
 class PolicyListing:
-    """A policy that could be used; `trouble` tells why it can't."""
+    """Available policy; `trouble` is the error that prevents its use, or None.
+
+    `place` is where the class is: "module:Class".
+    """
 
     name: str
     place: str
@@ -54,33 +57,35 @@ class PolicyListing:
 
 
 def policies() -> tuple[PolicyListing, ...]:
-    """All policies, by name; a broken one is listed with its trouble."""
+    """Return all policies by name; one that fails to import is listed with its error."""
     listings = []
-    for name, place in sorted(_places().items()):
+    for name, class_path in sorted(_class_paths().items()):
         try:
-            _load(place)
-        except Exception as error:  # another's code may fail in any way when it is imported
-            listings.append(PolicyListing(name, place, f"{type(error).__name__}: {error}"))
+            _load(class_path)
+        except Exception as error:  # the import of a plug-in may raise anything
+            listings.append(PolicyListing(name, class_path, f"{type(error).__name__}: {error}"))
         else:
-            listings.append(PolicyListing(name, place))
+            listings.append(PolicyListing(name, class_path))
     return tuple(listings)
 
 
 def create_policy(name: str, parameters: object | None = None) -> Policy:
-    """The policy of that name, - or _ alike, with its own parameters or its defaults.
+    """Return the policy of that name, with these parameters or its defaults.
+
+    Underscores count as hyphens.
 
     Raises:
-        SpecError: there is no such policy, or it can't be imported.
+        SpecError: no policy has the name, or its import fails.
     """
-    # To look for what others install takes long, and can't change a policy of this package.
-    places = _OWN if name in _OWN else _places()
-    if name not in places and name.replace("_", "-") in places:
+    # The search for plug-ins is slow, and no plug-in replaces a policy of this package.
+    class_paths = _BUILT_IN if name in _BUILT_IN else _class_paths()
+    if name not in class_paths and name.replace("_", "-") in class_paths:
         name = name.replace("_", "-")
-    if name not in places:
-        known = ", ".join(sorted(places))
+    if name not in class_paths:
+        known = ", ".join(sorted(class_paths))
         raise SpecError(f'"{name}" is no policy: there are {known}', "policy")
     try:
-        policy = _load(places[name])
+        policy = _load(class_paths[name])
     except Exception as error:
         raise SpecError(
             f"{name} can't be used: {type(error).__name__}: {error}", "policy"
@@ -90,10 +95,10 @@ def create_policy(name: str, parameters: object | None = None) -> Policy:
 
 
 def require_ground(name: str, policy: Policy, is_pool: bool) -> None:
-    """Make sure that a policy can plan for machines that jobs share, or for bought instances.
+    """Check that a policy plans the given kind of supply: a shared pool or bought instances.
 
     Raises:
-        SpecError: it is made for the other; the message names the way out.
+        SpecError: the policy plans only the other kind; the message names the option to use.
     """
     ground = getattr(policy, "only_on", None)
     if ground == "pool" and not is_pool:
@@ -104,13 +109,14 @@ def require_ground(name: str, policy: Policy, is_pool: bool) -> None:
         raise SpecError(f"{name} buys instances: use --offers", "policy")
 
 
-def _places() -> Mapping[str, str]:
-    """Name -> "module:Class". What others install does not take the place of our own."""
-    found = {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
-    return {**found, **_OWN}
+def _class_paths() -> Mapping[str, str]:
+    """Return "module:Class" by policy name; no plug-in replaces a policy of this package."""
+    plug_ins = {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
+    return {**plug_ins, **_BUILT_IN}
 
 
-def _load(place: str) -> type:
-    module, _, name = place.partition(":")
-    found: type = getattr(import_module(module), name)
-    return found
+def _load(class_path: str) -> type:
+    """Import and return the class at "module:Class"."""
+    module, _, name = class_path.partition(":")
+    policy_class: type = getattr(import_module(module), name)
+    return policy_class

@@ -1,15 +1,15 @@
-"""What a gain is worth to a job that has to restart for it."""
+"""Discount on the gain of a job that has to restart for it."""
 
 from __future__ import annotations
 
 from autoscaler.domain.snapshot import JobSnapshot
 
-# Of a job that has done nothing but restart, too: some devices are better than none.
+# Lower bound of the factor: even a job that only restarted so far is worth some devices.
 LEAST_FACTOR = 1e-3
 
 
 def restart_factor(job: JobSnapshot, now_seconds: float, restart_seconds: float) -> float:
-    """``max(age - restarts * s, 0) / (age + s)``, in [0, 1).
+    """Return ``max(age - restarts * s, 0) / (age + s)``, in [0, 1), s the seconds of a restart.
 
     Source: Pollux (OSDI'21) section 4.2; Sia (SOSP'23) section 3.4.
     """

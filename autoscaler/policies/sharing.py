@@ -1,4 +1,4 @@
-"""What each job gets of limits that do not bear what all of them wish."""
+"""Division of limits among jobs whose wishes together exceed them."""
 
 from __future__ import annotations
 
@@ -21,47 +21,55 @@ from autoscaler.policies.program import Award, Bid, Effort, award
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Share:
-    """What one job would have had by itself, and what everything is worth to it."""
+    """One job's own choice, and the worth of every candidate to it."""
 
     wish: Wish
     worth: Worth
 
     def value(self, index: int | None) -> float:
-        """$ per second of a candidate; None is nothing."""
+        """Return the worth of a candidate, $ per second; an index of None is nothing."""
         return self.worth.nothing if index is None else float(self.worth.surplus[index])
 
     def use(self, index: int | None, limit: int) -> float:
-        """What a candidate uses of a limit; None is nothing."""
+        """Return a candidate's use of a limit; an index of None uses nothing."""
         return 0.0 if index is None else float(self.wish.at.candidates.uses[limit, index])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sharing:
-    """What every job gets, by job; the shares of those that compete, and how they were made."""
+    """Result of a division of limits.
+
+    Attributes:
+        targets: allocation of every job by id; None for nothing.
+        shares: inputs of the competing jobs by id.
+        award: solution of the knapsack.
+    """
 
     targets: Mapping[str, Allocation | None]
     shares: Mapping[str, Share]
     award: Award
 
     def standings(self) -> Standings:
-        """What those that compete hold, are given and wished."""
-        every = list(self.shares.values())
-        candidates = [share.wish.at.candidates for share in every]
+        """Return the held, given and wished allocations of the competing jobs."""
+        shares = list(self.shares.values())
+        candidates = [share.wish.at.candidates for share in shares]
         given = [
-            own.index(self.targets[job]) for job, own in zip(self.shares, candidates, strict=True)
+            job_candidates.index(self.targets[job])
+            for job, job_candidates in zip(self.shares, candidates, strict=True)
         ]
         return Standings(
             jobs=list(self.shares),
-            weights=np.array([share.wish.job.weight for share in every]),
-            nothing=np.array([share.worth.nothing for share in every]),
-            held=_holding(every, [own.held for own in candidates]),
-            given=_holding(every, given),
-            wished=_holding(every, [share.wish.target for share in every]),
-            wishes=np.array([share.wish.target is not None for share in every], dtype=np.bool_),
+            weights=np.array([share.wish.job.weight for share in shares]),
+            nothing=np.array([share.worth.nothing for share in shares]),
+            held=_holding(shares, [job_candidates.held for job_candidates in candidates]),
+            given=_holding(shares, given),
+            wished=_holding(shares, [share.wish.target for share in shares]),
+            wishes=np.array([share.wish.target is not None for share in shares], dtype=np.bool_),
         )
 
 
 def _holding(shares: Sequence[Share], indices: Sequence[int | None]) -> Holding:
+    """Return value and uses of one candidate of each share."""
     limits = len(shares[0].wish.at.candidates.uses) if shares else 0
     rows = list(zip(shares, indices, strict=True))
     uses = [[share.use(index, limit) for share, index in rows] for limit in range(limits)]
@@ -70,11 +78,10 @@ def _holding(shares: Sequence[Share], indices: Sequence[int | None]) -> Holding:
 
 
 def share_out(wishes: Sequence[Wish], supply: Supply, effort: Effort) -> Sharing:
-    """The allocations of most surplus in all within the limits.
+    """Return the allocations of the greatest total surplus within the limits.
 
-    Each job's progress has the value that it has at the job's own finish; what it holds is
-    changed only for more surplus than the change costs. What is held unknown goes on being held,
-    as far as the limits bear it.
+    A job's progress has its value at the job's own finish. A held allocation changes only for more
+    surplus than the change costs. Allocations without a model stay as far as the limits allow.
     """
     kept = kept_unknown(wishes, supply)
     room = supply.maximum - supply.uses(kept.values())
@@ -83,19 +90,21 @@ def share_out(wishes: Sequence[Wish], supply: Supply, effort: Effort) -> Sharing
         key=lambda wish: (wish.job.submitted_seconds, wish.job.id),
     )
     prices = finish_prices([_fluid(wish) for wish in competing], np.maximum(room, 0.0))
-    shares = {wish.job.id: _share(wish, own) for wish, own in zip(competing, prices, strict=True)}
-    made = award([_bid(share) for share in shares.values()], room, effort)
+    shares = {
+        wish.job.id: _share(wish, price) for wish, price in zip(competing, prices, strict=True)
+    }
+    solution = award([_bid(share) for share in shares.values()], room, effort)
     targets: dict[str, Allocation | None] = {wish.job.id: None for wish in wishes}
     targets |= kept
-    for (job, share), choice in zip(shares.items(), made.choices, strict=True):
+    for (job, share), choice in zip(shares.items(), solution.choices, strict=True):
         if choice is not None:
             (columns,) = np.nonzero(share.wish.eligible)
             targets[job] = share.wish.at.candidates.allocation(int(columns[choice]))
-    return Sharing(targets, shares, made)
+    return Sharing(targets, shares, solution)
 
 
 def kept_unknown(wishes: Sequence[Wish], supply: Supply) -> dict[str, Allocation]:
-    """What is held unknown and goes on being held: in their order, while the limits bear it."""
+    """Return the held allocations without a model that stay: in order, while the limits allow."""
     kept: dict[str, Allocation] = {}
     for wish in wishes:
         held = wish.job.held
@@ -108,31 +117,34 @@ def kept_unknown(wishes: Sequence[Wish], supply: Supply) -> dict[str, Allocation
 
 @lru_cache(maxsize=512)
 def _fluid(wish: Wish) -> FluidJob:
-    every, which, weight = wish.at.candidates, wish.eligible, wish.job.weight
+    """Return the job's inputs of the fluid run, over its eligible candidates."""
+    candidates, eligible, weight = wish.at.candidates, wish.eligible, wish.job.weight
     return FluidJob(
         value_of_time=wish.bid * weight,
         work=wish.remaining,
-        usd_per_second=every.usd_per_second[which] * weight,
-        rate=every.rate[which],
-        uses=every.uses[:, which],
-        held_uses=None if every.held is None else every.uses[:, every.held],
+        usd_per_second=candidates.usd_per_second[eligible] * weight,
+        rate=candidates.rate[eligible],
+        uses=candidates.uses[:, eligible],
+        held_uses=None if candidates.held is None else candidates.uses[:, candidates.held],
         keeping_usd_per_second=weight * keeping_usd_per_second(wish.at, wish.bid, wish.work),
         starting_share=starting_share(wish.job),
     )
 
 
 def _share(wish: Wish, finish_price: FloatArray) -> Share:
+    """Return the job's share, with its worth at these finish prices."""
     prices = finish_price / wish.job.weight
     return Share(wish, worth(wish.at, wish.eligible, wish.bid, prices, wish.work))
 
 
 def _bid(share: Share) -> Bid:
-    every, which = share.wish.at.candidates, share.wish.eligible
+    """Return the job's weighted bid over its eligible candidates."""
+    candidates, eligible = share.wish.at.candidates, share.wish.eligible
     weight = share.wish.job.weight
-    is_held = every.held is not None and bool(which[every.held])
+    is_held = candidates.held is not None and bool(eligible[candidates.held])
     return Bid(
-        value=weight * share.worth.surplus[which],
-        uses=every.uses[:, which],
+        value=weight * share.worth.surplus[eligible],
+        uses=candidates.uses[:, eligible],
         nothing=weight * share.worth.nothing,
-        incumbent=int(which[: every.held].sum()) if is_held else None,
+        incumbent=int(eligible[: candidates.held].sum()) if is_held else None,
     )

@@ -1,4 +1,4 @@
-"""Shockwave: a market whose prices know that jobs change. Rigid jobs on a fixed pool.
+"""Shockwave: a market for rounds that forecasts changes of jobs. Rigid jobs on a fixed pool.
 
 Source: Zheng et al., Shockwave: fair and efficient cluster scheduling for dynamic adaptation in
 machine learning (NSDI'23).
@@ -21,23 +21,23 @@ from autoscaler.policies.shockwave_window import Bidder, Window, concave, log_ut
 
 @dataclass(frozen=True, slots=True)
 class ShockwaveParameters:
-    """The window and what it weighs.
+    """Window of rounds, and the weights of its objective.
 
     Attributes:
-        rounds: of the window, each as long as the time between plans.
-        makespan_weight: k, what the end of all jobs matters beside the rest, from 0 to 1.
-        unfairness_weight: what a finish-time ratio above the fair one by 1 costs a job, in units
-            of its utility, which is a logarithm of progress.
-        fair_ratio: the finish-time ratio (rho) that is fair.
-        utility_points: progress between which the logarithm is taken to be straight.
-        least_progress: whose logarithm is the utility of none.
-        most_seconds: after which the solver gives up.
+        rounds: rounds of the window, each as long as the time between plans.
+        makespan_weight: k, weight of the makespan in the objective, from 0 to 1.
+        unfairness_weight: loss of utility per unit of finish-time ratio above the fair one.
+            Utility is a logarithm of progress.
+        fair_ratio: finish-time ratio (rho) that counts as fair.
+        utility_points: points of progress between which the logarithm is interpolated linearly.
+        least_progress: progress whose logarithm is the utility of no progress.
+        most_seconds: time limit of the solver.
 
-    The rounds, the points and the fair ratio are those of the published configurations; k there is
-    in seconds of makespan, from 1e-3 to 1e5 by the size of the pool.
+    Rounds, points and fair ratio are those of the published configurations. There k is in seconds
+    of makespan, from 1e-3 to 1e5 by the size of the pool.
 
     Raises:
-        ValueError: one is outside of its range.
+        ValueError: a parameter is outside of its range.
     """
 
     rounds: int = 20
@@ -66,8 +66,8 @@ _DEFAULTS = ShockwaveParameters()
 
 
 @dataclass(frozen=True, slots=True)
-class _Standing:
-    """What is known of a job: what is to come, how it stands, and what is fair from now on."""
+class _JobState:
+    """Forecast and times of a job, with the contention from now on."""
 
     job: JobSnapshot
     forecast: Forecast
@@ -76,25 +76,24 @@ class _Standing:
 
     @property
     def ratio(self) -> float:
-        """Of its finish to the fair one, if it gets a fair share from now on."""
+        """Finish-time ratio if the job gets a fair share from now on."""
         return self.alone.finish_time_ratio(self.contention)
 
 
 class ShockwavePolicy:
-    """In every round the window that lies ahead is planned anew, and its first round is run.
+    """Each plan optimises the window of the next rounds and runs its first round.
 
-    Utility is the logarithm of progress, which the forecast of the job's regimes gives for each
-    number of rounds, less what a finish after the fair one costs. The artifact demands fair
-    finishes and, where those can't be had, starts again with the utilities of jobs that are behind
-    times rho to a power of 5 to 15. One program with a price on what is late needs no second one,
-    and is fairer: it lets a few be late where the power makes all equally so
-    (docs/results.md has both).
+    The utility of a number of rounds is the logarithm of the progress that the job's regimes
+    forecast, less a penalty for a finish after the fair one. The artifact requires fair finishes;
+    if there are none, it solves again with the utilities of late jobs times rho to a power of 5 to
+    15. The penalty needs one program only. It is fairer too: it makes a few jobs late where the
+    power makes all equally late (docs/results.md compares both).
 
-    Who runs in the first round: those whom the window gives all of its rounds, then those who run
-    already, so that a job's rounds come together, then whoever has the largest finish-time ratio.
-    What is left goes to whoever has longest left (work conservation). The artifact keeps a plan
-    for up to eight rounds; here a plan is of the snapshot alone. A simulation tells which regimes
-    jobs have, though not how long those last.
+    The first round runs jobs that get all rounds of the window, then running jobs, so that a job's
+    rounds are consecutive, then jobs by finish-time ratio, largest first. Remaining devices go to
+    jobs with the longest time left (work conservation). The artifact keeps a plan for up to eight
+    rounds; here a plan depends on the snapshot alone. A simulation supplies the regimes of jobs,
+    but not their lengths.
     """
 
     adapts_batch = False
@@ -105,91 +104,108 @@ class ShockwavePolicy:
         self._parameters = parameters
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """As `Policy.plan`."""
+        """Plan all jobs of the snapshot; see `Policy.plan`."""
         pool = pool_of(snapshot)
-        crowd = contention(len(snapshot.jobs), pool)
-        standings = [_standing(job, snapshot, pool, crowd) for job in by_submission(snapshot.jobs)]
-        rounds, notes = self._rounds(standings, snapshot.replan_seconds, pool)
-        queue = _queue(standings, rounds, self._parameters.rounds)
-        jobs = [each.job for each in queue]
+        jobs_per_device = contention(len(snapshot.jobs), pool)
+        states = [
+            _job_state(job, snapshot, pool, jobs_per_device)
+            for job in by_submission(snapshot.jobs)
+        ]
+        rounds, notes = self._rounds_by_job(states, snapshot.replan_seconds, pool)
+        queue = _service_order(states, rounds, self._parameters.rounds)
+        jobs = [state.job for state in queue]
         sizes = gangs(jobs, pool, pool.available)
         grants = {
-            each.job.id: Grant(
-                sizes[each.job.id],
-                _why(each, rounds[each.job.id], self._parameters.rounds, sizes, pool),
+            state.job.id: Grant(
+                sizes[state.job.id],
+                _reason(state, rounds[state.job.id], self._parameters.rounds, sizes, pool),
             )
-            for each in queue
+            for state in queue
         }
         return replace(plan_of(snapshot, pool, jobs, grants), notes=notes)
 
-    def _rounds(
-        self, standings: Sequence[_Standing], round_seconds: float, pool: Pool
+    def _rounds_by_job(
+        self, states: Sequence[_JobState], round_seconds: float, pool: Pool
     ) -> tuple[Mapping[str, int], tuple[str, ...]]:
-        """Of the window, by job; where the solver fails everybody wants one."""
+        """Return the rounds of the window by job id, and notes; 1 for all if the solver fails."""
         parameters = self._parameters
         window = Window(
             parameters.rounds, pool.available, parameters.makespan_weight, parameters.most_seconds
         )
-        bidders = [self._bidder(each, round_seconds, pool) for each in standings]
-        ids = [each.job.id for each in standings]
+        bidders = [self._bidder(state, round_seconds, pool) for state in states]
+        ids = [state.job.id for state in states]
         try:
             return dict(zip(ids, rounds_of(bidders, window), strict=True)), ()
         except SolverError as error:
-            return dict.fromkeys(ids, 1), (f"all jobs are given a turn in order: {error}",)
+            return dict.fromkeys(ids, 1), (f"each job gets one round in turn: {error}",)
 
-    def _bidder(self, standing: _Standing, round_seconds: float, pool: Pool) -> Bidder:
+    def _bidder(self, state: _JobState, round_seconds: float, pool: Pool) -> Bidder:
+        """Return the job's devices, utilities and rounds left."""
         rounds = range(self._parameters.rounds + 1)
-        utilities = [self._utility(standing, number, round_seconds) for number in rounds]
+        utilities = [self._utility(state, round_count, round_seconds) for round_count in rounds]
         return Bidder(
-            devices=requested(standing.job, pool),
+            devices=requested(state.job, pool),
             utilities=concave(utilities),
-            left_rounds=standing.forecast.left_seconds / round_seconds,
+            left_rounds=state.forecast.left_seconds / round_seconds,
         )
 
-    def _utility(self, standing: _Standing, rounds: int, round_seconds: float) -> float:
-        """Of so many rounds of the window.
+    def _utility(self, state: _JobState, rounds: int, round_seconds: float) -> float:
+        """Return the utility of so many rounds of the window.
 
-        After the window a job has its fair share; what ends in it is taken to end at once.
+        After the window the job gets its fair share. A job that ends in the window counts as
+        ending at once.
         """
-        parameters, own = self._parameters, standing.alone
+        parameters, times = self._parameters, state.alone
         run_seconds = rounds * round_seconds
-        left_seconds = own.left_seconds - run_seconds
+        left_seconds = times.left_seconds - run_seconds
         after_seconds = (
-            parameters.rounds * round_seconds + standing.contention * left_seconds
+            parameters.rounds * round_seconds + state.contention * left_seconds
             if left_seconds > 0
-            else own.left_seconds
+            else times.left_seconds
         )
-        late = max(own.ratio_of_finish(after_seconds) - parameters.fair_ratio, 0.0)
-        progress = standing.forecast.progress_after(run_seconds)
+        lateness = max(times.ratio_of_finish(after_seconds) - parameters.fair_ratio, 0.0)
+        progress = state.forecast.progress_after(run_seconds)
         utility = log_utility(progress, parameters.utility_points, parameters.least_progress)
-        return utility - parameters.unfairness_weight * late
+        return utility - parameters.unfairness_weight * lateness
 
 
-def _standing(job: JobSnapshot, snapshot: Snapshot, pool: Pool, crowd: float) -> _Standing:
-    # By the usual kind, not the one it holds: or a job would be planned anew where it has come to.
-    expected = forecast(replace(job, placement=None), pool)
-    return _Standing(job, expected, alone(job, pool, snapshot, expected.left_seconds), crowd)
-
-
-def _queue(
-    standings: Sequence[_Standing], rounds: Mapping[str, int], window: int
-) -> list[_Standing]:
-    """Who is served first; those without a round of the window come last."""
-
-    def turn(each: _Standing) -> tuple[float, ...]:
-        own = rounds[each.job.id]
-        if own == 0:
-            return 2.0, -each.forecast.left_seconds
-        return float(own < window), float(each.job.placement is None), -each.ratio, -own
-
-    return sorted(standings, key=turn)
-
-
-def _why(own: _Standing, rounds: int, window: int, sizes: Mapping[str, int], pool: Pool) -> str:
-    standing = (
-        f"{rounds} of the next {window} rounds, finish-time ratio {number(own.ratio)}, "
-        f"{duration(own.forecast.left_seconds)} left"
+def _job_state(
+    job: JobSnapshot, snapshot: Snapshot, pool: Pool, jobs_per_device: float
+) -> _JobState:
+    # The forecast ignores the present kind of device, so that a move does not change the plan.
+    """Return the forecast and times of a job."""
+    job_forecast = forecast(replace(job, placement=None), pool)
+    return _JobState(
+        job, job_forecast, alone(job, pool, snapshot, job_forecast.left_seconds), jobs_per_device
     )
-    if sizes[own.job.id] > 0:
-        return standing
-    return f"{standing}; {requested(own.job, pool)} of {pool.devices} devices not left in this one"
+
+
+def _service_order(
+    states: Sequence[_JobState], rounds: Mapping[str, int], window: int
+) -> list[_JobState]:
+    """Return the jobs in the order of service; those without a round of the window are last."""
+
+    def turn(state: _JobState) -> tuple[float, ...]:
+        job_rounds = rounds[state.job.id]
+        if job_rounds == 0:
+            return 2.0, -state.forecast.left_seconds
+        return (
+            float(job_rounds < window),
+            float(state.job.placement is None),
+            -state.ratio,
+            -job_rounds,
+        )
+
+    return sorted(states, key=turn)
+
+
+def _reason(
+    state: _JobState, rounds: int, window: int, sizes: Mapping[str, int], pool: Pool
+) -> str:
+    summary = (
+        f"{rounds} of the next {window} rounds, finish-time ratio {number(state.ratio)}, "
+        f"{duration(state.forecast.left_seconds)} left"
+    )
+    if sizes[state.job.id] > 0:
+        return summary
+    return f"{summary}; {requested(state.job, pool)} of {pool.devices} devices go to other jobs"

@@ -1,7 +1,7 @@
-"""What a job whose batch changes will do: its epochs in the rounds to come, and its end.
+"""Forecast of a job whose batch changes: its epochs in each regime to come, and its end.
 
-Source: Zheng et al., Shockwave (NSDI'23), section 5, the restatement rule: a regime that has ended
-is as long as it was, and the epochs that are left are divided evenly over those that have not.
+Source: Zheng et al., Shockwave (NSDI'23), section 5, the restatement rule. An ended regime has its
+actual length. The remaining epochs are divided evenly over the regimes that have not ended.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from autoscaler.policies.pool import Pool
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A part of the run, from 0 to 1, that is still to come, and how long it will take."""
+    """Part of the run to come: its fraction of the whole run, and its duration in seconds."""
 
     part: float
     seconds: float
@@ -24,18 +24,18 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What is left of a job on the devices it asked for; `progress` is the part behind it."""
+    """Time left of a job on the devices it asked for; `progress` is the fraction done."""
 
     progress: float
     phases: tuple[Phase, ...]
 
     @property
     def left_seconds(self) -> float:
-        """Of the whole run."""
+        """Seconds left of the whole run."""
         return sum(phase.seconds for phase in self.phases)
 
     def progress_after(self, seconds: float) -> float:
-        """The part behind it once it has run for so long."""
+        """Return the fraction done after running for so many seconds, at most 1."""
         done = self.progress
         for phase in self.phases:
             if seconds <= phase.seconds:
@@ -46,19 +46,20 @@ class Forecast:
 
 
 def forecast(job: JobSnapshot, pool: Pool) -> Forecast:
-    """By its regimes; of a job that has none, that all goes on as now.
+    """Return the forecast by the job's regimes; without regimes the present rate continues.
 
-    One of which nothing is known is taken to be half done.
+    A job of unknown length counts as half done.
     """
     regimes = job.truth.regimes if job.truth is not None else None
     if regimes is not None:
-        return _restated(regimes)
-    left_seconds, ran = usual_seconds_left(job, pool), ran_seconds(job, pool)
-    progress = ran / max(ran + left_seconds, 1e-9)
+        return _forecast_of_regimes(regimes)
+    left_seconds, elapsed_seconds = usual_seconds_left(job, pool), ran_seconds(job, pool)
+    progress = elapsed_seconds / max(elapsed_seconds + left_seconds, 1e-9)
     return Forecast(progress, (Phase(1.0 - progress, left_seconds),))
 
 
-def _restated(regimes: Regimes) -> Forecast:
+def _forecast_of_regimes(regimes: Regimes) -> Forecast:
+    """Return the forecast with the remaining epochs restated evenly."""
     phases = tuple(
         Phase(epochs / regimes.epochs, epochs * regime.epoch_seconds)
         for regime, epochs in zip(
@@ -70,9 +71,9 @@ def _restated(regimes: Regimes) -> Forecast:
 
 
 def epochs_left(regimes: Regimes) -> Sequence[float]:
-    """Epochs still expected of the regime under way and of each after it.
+    """Return the expected epochs left of the current regime and of each later one.
 
-    One that has had its even share already is taken to end now, unless it is the last.
+    A regime that already had its even share counts as ending now, unless it is the last.
     """
     return tuple(_epochs_left(regimes))
 

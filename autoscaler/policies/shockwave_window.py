@@ -1,8 +1,8 @@
-"""How many of the next rounds each job runs in: the most Nash welfare, with an eye on the end.
+"""Rounds of each job in the next window: greatest Nash welfare, with a weight on the makespan.
 
 Source: Zheng et al., Shockwave (NSDI'23), section 6: the volatile Fisher market of a window of
-rounds as one program. The log utilities are concave, so that inequalities do for them where the
-paper has ordered sets of binaries, and rounds of a job are counted, not told apart.
+rounds as one program. The log utilities are concave, so inequalities replace the paper's ordered
+sets of binaries. A job's rounds are counted, without their positions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from autoscaler.domain.errors import SolverError
 from autoscaler.goodput.throughput import FloatArray
 
 _GAP = 1e-3
-# Of branch and bound, which end the search at the same plan on any machine.
+# Limit on branch-and-bound nodes, which gives the same plan on every machine.
 _NODES = 1000
 
 
@@ -29,9 +29,9 @@ class Bidder:
     """One job of the window.
 
     Attributes:
-        devices: that it asked for.
-        utilities: of running in 0, 1, ... all of the rounds, concave.
-        left_rounds: in how many rounds it would end, alone.
+        devices: devices that the job asked for.
+        utilities: utility of 0, 1, ... all rounds of the window, concave.
+        left_rounds: rounds in which the job would end if it ran in all of them.
     """
 
     devices: int
@@ -41,7 +41,14 @@ class Bidder:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The market: so many rounds, devices, and how much the end of all matters, from 0 to 1."""
+    """Window of the market.
+
+    Attributes:
+        rounds: number of rounds.
+        devices: devices of each round.
+        makespan_weight: weight of the makespan, from 0 to 1.
+        most_seconds: time limit of the solver.
+    """
 
     rounds: int
     devices: int
@@ -50,18 +57,18 @@ class Window:
 
 
 def rounds_of(bidders: Sequence[Bidder], window: Window) -> list[int]:
-    """In how many rounds each job runs.
+    """Return the number of rounds of each job in the window.
 
-    The greatest ``(1 - k) * mean utility - k * makespan``, where makespan is the longest that any
-    job has left after the window, alone, in windows: so k means the same on any pool.
+    The objective is ``(1 - k) * mean utility - k * makespan``. The makespan is the longest time
+    left of any job after the window, in windows, so k is independent of the pool.
 
     Raises:
-        SolverError: none were found in time.
+        SolverError: the solver finds no solution in time.
     """
     if not bidders:
         return []
     program = _Program(bidders, window)
-    found = milp(
+    result = milp(
         program.costs,
         integrality=program.integrality,
         bounds=Bounds(program.least, program.most),
@@ -72,37 +79,38 @@ def rounds_of(bidders: Sequence[Bidder], window: Window) -> list[int]:
             "mip_rel_gap": _GAP,
         },
     )
-    if found.x is None:
-        raise SolverError(f"the window's program has no solution: {found.message}")
-    return [round(rounds) for rounds in found.x[: len(bidders)]]
+    if result.x is None:
+        raise SolverError(f"the window's program has no solution: {result.message}")
+    return [round(rounds) for rounds in result.x[: len(bidders)]]
 
 
 def log_utility(progress: float, points: Sequence[float], least: float) -> float:
-    """Its logarithm, straight between `points`, which go from 0 to 1; that of 0 is of `least`."""
+    """Return log(progress), linear between `points` from 0 to 1; log(`least`) at 0."""
     values = [math.log(max(point, least)) for point in points]
     return float(np.interp(progress, points, values))
 
 
 def concave(values: Sequence[float]) -> list[float]:
-    """The least concave series that is nowhere below these."""
+    """Return the least concave series that is nowhere below the values."""
     hull: list[int] = []
-    for place in range(len(values)):
-        while len(hull) > 1 and _is_below(values, hull[-2], hull[-1], place):
+    for index in range(len(values)):
+        while len(hull) > 1 and _is_below(values, hull[-2], hull[-1], index):
             hull.pop()
-        hull.append(place)
-    found: list[float] = np.interp(
-        range(len(values)), hull, [values[each] for each in hull]
+        hull.append(index)
+    series: list[float] = np.interp(
+        range(len(values)), hull, [values[corner] for corner in hull]
     ).tolist()
-    return found
+    return series
 
 
 def _is_below(values: Sequence[float], first: int, middle: int, last: int) -> bool:
+    """Return whether the middle value is on or below the line from the first to the last."""
     rise = (values[last] - values[first]) / (last - first)
     return values[middle] <= values[first] + rise * (middle - first)
 
 
 class _Program:
-    """Columns: the rounds of each job, the utility of each, the makespan."""
+    """Integer program with the columns: rounds of each job, utility of each job, makespan."""
 
     def __init__(self, bidders: Sequence[Bidder], window: Window) -> None:
         count, k = len(bidders), window.makespan_weight
@@ -111,42 +119,42 @@ class _Program:
         self.costs = np.concatenate([np.zeros(count), np.full(count, -(1 - k) / count), [k]])
         self.integrality = np.concatenate([np.ones(count), np.zeros(count + 1)])
         useful = [
-            min(window.rounds, math.ceil(each.left_rounds))
-            if each.devices <= window.devices
+            min(window.rounds, math.ceil(bidder.left_rounds))
+            if bidder.devices <= window.devices
             else 0
-            for each in bidders
+            for bidder in bidders
         ]
         self.least = np.concatenate([np.zeros(count), np.full(count, -np.inf), [0.0]])
         self.most = np.concatenate([useful, np.full(count + 1, np.inf)])
 
     def constraints(self) -> LinearConstraint:
-        """Devices there are, utilities below their chords, nobody's end after the makespan."""
+        """Return the rows for devices, for utilities below their chords, and for the makespan."""
         rows: list[tuple[dict[int, float], float]] = []
         count, window = len(self._bidders), self._window
-        devices = {turn: float(each.devices) for turn, each in enumerate(self._bidders)}
+        devices = {index: float(bidder.devices) for index, bidder in enumerate(self._bidders)}
         rows.append((devices, float(window.devices * window.rounds)))
-        for turn, each in enumerate(self._bidders):
-            for slope, start in _chords(each.utilities):
-                rows.append(({count + turn: 1.0, turn: -slope}, start))
-            ends = {turn: -1.0 / window.rounds, 2 * count: -1.0}
-            rows.append((ends, -each.left_rounds / window.rounds))
+        for index, bidder in enumerate(self._bidders):
+            for slope, start in _chords(bidder.utilities):
+                rows.append(({count + index: 1.0, index: -slope}, start))
+            ends = {index: -1.0 / window.rounds, 2 * count: -1.0}
+            rows.append((ends, -bidder.left_rounds / window.rounds))
         entries = [
             (row, column, value)
-            for row, (of, _) in enumerate(rows)
-            for column, value in of.items()
+            for row, (coefficients, _) in enumerate(rows)
+            for column, value in coefficients.items()
         ]
-        places, columns, values = np.array(entries).T
-        at = (places.astype(np.int64), columns.astype(np.int64))
-        matrix = coo_array((values, at), shape=(len(rows), 2 * count + 1))
+        row_indices, columns, values = np.array(entries).T
+        positions = (row_indices.astype(np.int64), columns.astype(np.int64))
+        matrix = coo_array((values, positions), shape=(len(rows), 2 * count + 1))
         most: FloatArray = np.array([limit for _, limit in rows])
         return LinearConstraint(matrix.tocsr(), -np.inf, most)
 
 
 def _chords(utilities: Sequence[float]) -> list[tuple[float, float]]:
-    """Slope and value at 0 rounds of each straight piece."""
-    found: list[tuple[float, float]] = []
-    for place, (before, after) in enumerate(pairwise(utilities)):
+    """Return slope and value at 0 rounds of each linear piece of the utilities."""
+    chords: list[tuple[float, float]] = []
+    for index, (before, after) in enumerate(pairwise(utilities)):
         slope = after - before
-        if not found or abs(slope - found[-1][0]) > 1e-12:
-            found.append((slope, before - slope * place))
-    return found or [(0.0, utilities[0])]
+        if not chords or abs(slope - chords[-1][0]) > 1e-12:
+            chords.append((slope, before - slope * index))
+    return chords or [(0.0, utilities[0])]

@@ -1,8 +1,8 @@
 """SLAQ: devices go where they improve the model most before the next plan. A fixed pool.
 
-Source: Zhang et al., "SLAQ: Quality-Driven Scheduling for Distributed Machine Learning"
-(SoCC'17), section 3: loss curves fitted online, normalised by the largest change, and the
-greedy allocation by marginal quality.
+Source: Zhang et al., "SLAQ: Quality-Driven Scheduling for Distributed Machine Learning" (SoCC'17),
+section 3: loss curves fitted online, normalised by the largest change, and the greedy allocation
+by marginal quality.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from autoscaler.policies.quality import QualityCurve, fitted
 
 @dataclass(frozen=True, slots=True)
 class SlaqParameters:
-    """How curves are fitted, and how far devices go.
+    """Weights of the curve fit, and the most devices.
 
     Attributes:
-        history_decay: weight of a measurement over that of the next.
-        most_devices: of any one job: as far as the published profiles go.
+        history_decay: weight of a report over that of the next.
+        most_devices: most devices of one job; the published profiles go up to 64.
 
     Raises:
-        ValueError: the decay is not in (0, 1], or a job may have no device.
+        ValueError: the decay is not in (0, 1], or most_devices is below 1.
     """
 
     history_decay: float = 0.9
@@ -49,13 +49,12 @@ _DEFAULTS = SlaqParameters()
 
 
 class SlaqPolicy:
-    """One device each in the order of submission, then the next to whoever improves the most.
+    """One device for each job in the order of submission, then the next to the best improvement.
 
-    What counts is the change of the job's metric until the next plan, over the largest that the
-    job has had between two measurements. For a job that tells no metric, or not enough of it yet,
-    it is the examples until then over those behind it: the least progress goes first. Jobs keep
-    the batch that their owners chose; how fast a job is says its fitted model, and one without a
-    model has one device.
+    The improvement is the change of the job's metric until the next plan, over the largest change
+    between two of its reports. For a job with too few reports it is the examples until then over
+    those done, so that the least progress goes first. Jobs keep the batch that their owners chose.
+    The fitted model gives a job's speed; a job without a model gets one device.
     """
 
     adapts_batch = False
@@ -65,12 +64,12 @@ class SlaqPolicy:
         self._parameters = parameters
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """As `Policy.plan`."""
+        """Plan all jobs of the snapshot; see `Policy.plan`."""
         pool = pool_of(snapshot)
         jobs = by_submission(snapshot.jobs)
         turns = Turns(pool, jobs)
         kinds = {job.id: turns.take(job, 1) for job in jobs}
-        grants = {job.id: Grant(0, "earlier jobs have every device") for job in jobs}
+        grants = {job.id: Grant(0, "earlier jobs hold every device") for job in jobs}
         curves = {job.id: fitted(job.quality, self._parameters.history_decay) for job in jobs}
         for kind, part in pool.by_kind().items():
             machines = part.fewest_machines()[: self._parameters.most_devices]
@@ -85,13 +84,16 @@ class SlaqPolicy:
             }
             for job_id, size in most_gain_first(values, part.available).items():
                 if size > 0:
-                    grants[job_id] = Grant(size, _why(values[job_id], size), kind)
+                    grants[job_id] = Grant(size, _reason(values[job_id], size), kind)
         smallest_first = sorted(jobs, key=lambda job: grants[job.id].devices)
         return plan_of(snapshot, pool, smallest_first, grants)
 
 
 def _rates(job: JobSnapshot, kind: str, machines: Sequence[int]) -> FloatArray:
-    """Examples a second on 1, 2, ... devices, which lie on `machines` of them."""
+    """Return examples per second on 1, 2, ... devices; empty without a model.
+
+    `machines` holds the number of machines that each number of devices lies on.
+    """
     model = job.models.get(kind)
     if model is None:
         return np.zeros(0)
@@ -105,15 +107,15 @@ def _rates(job: JobSnapshot, kind: str, machines: Sequence[int]) -> FloatArray:
 def _improvements(
     job: JobSnapshot, curve: QualityCurve | None, examples: FloatArray
 ) -> list[float]:
-    """What so many more examples change, over the largest change there was."""
+    """Return the relative improvement by each number of further examples."""
     progress = job.progress_examples
     if curve is None:
-        found: list[float] = (examples / (progress + job.batch.initial)).tolist()
-        return found
-    return [curve.improvement(progress, each) for each in examples.tolist()]
+        improvements: list[float] = (examples / (progress + job.batch.initial)).tolist()
+        return improvements
+    return [curve.improvement(progress, more_examples) for more_examples in examples.tolist()]
 
 
-def _why(improvements: Sequence[float], size: int) -> str:
+def _reason(improvements: Sequence[float], size: int) -> str:
     if size > len(improvements):
-        return "how fast it would be on more is not known"
+        return "its speed on more devices is unknown"
     return f"improves by {number(improvements[size - 1])} of its largest step before the next plan"

@@ -1,4 +1,4 @@
-"""Holds what a person has chosen: what would have been bought without Castor."""
+"""Fixed allocation for every job, as a user would buy it without Castor."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from autoscaler.policies.purchases import plan_of_allocations
 
 @dataclass(frozen=True, slots=True)
 class StaticParameters:
-    """`instances` of `offer`, its id, for every job; by default the cheapest that it may use.
+    """Allocation of every job, cut to the job's bounds.
 
-    A job whose bounds do not go so far gets what comes nearest.
+    Attributes:
+        instances: number of instances.
+        offer: id of the offer; None for the cheapest that the job may use.
     """
 
     instances: int = 1
@@ -27,7 +29,7 @@ _DEFAULTS = StaticParameters()
 
 
 class StaticPolicy:
-    """First come, first served; what is held within the job's bounds is kept."""
+    """First come, first served at a fixed size; allocations within a job's bounds are kept."""
 
     only_on = "cloud"
 
@@ -35,38 +37,42 @@ class StaticPolicy:
         self._parameters = parameters
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """As `Policy.plan`."""
+        """Plan all jobs of the snapshot; see `Policy.plan`."""
         supply = supply_of(snapshot)
         targets: dict[str, Allocation | None] = {}
-        for job in sorted(snapshot.jobs, key=_turn):
-            given = list(targets.values())
+        for job in sorted(snapshot.jobs, key=_service_order):
+            earlier_targets = list(targets.values())
             options = self._options(job, supply)
-            fitting = (o for o in options if supply.bears(supply.uses([*given, o])))
+            fitting = (
+                option
+                for option in options
+                if supply.bears(supply.uses([*earlier_targets, option]))
+            )
             targets[job.id] = next(fitting, None)
         reasons = dict.fromkeys(targets, "as chosen by a person")
         return plan_of_allocations(snapshot, supply, targets, reasons)
 
     def _options(self, job: JobSnapshot, supply: Supply) -> Iterator[Allocation]:
-        """What is held, then what was chosen."""
+        """Yield the present allocation, then the chosen one, each cut to the job's bounds."""
         permitted = [supply.offers[index] for index in supply.permitted(job.instances)]
         bounds, held = job.instances, job.held
         if held is not None and held.offer in {offer.id for offer in permitted}:
-            own = next(offer for offer in permitted if offer.id == held.offer)
-            count = min(max(held.instances, bounds.minimum), bounds.most_of(own))
+            held_offer = next(offer for offer in permitted if offer.id == held.offer)
+            count = min(max(held.instances, bounds.minimum), bounds.most_of(held_offer))
             if count <= held.instances or held.offer not in supply.unavailable:
                 yield replace(held, instances=count)
         chosen = self._parameters.offer
-        found = [
+        candidates = [
             offer
             for offer in permitted
             if offer.id not in supply.unavailable and chosen in (None, offer.id)
         ]
-        if found:
-            offer = min(found, key=lambda offer: (offer.usd_per_hour, offer.id))
+        if candidates:
+            offer = min(candidates, key=lambda offer: (offer.usd_per_hour, offer.id))
             count = min(max(self._parameters.instances, bounds.minimum), bounds.most_of(offer))
             yield Allocation(offer.id, count, offer.devices)
 
 
-def _turn(job: JobSnapshot) -> tuple[bool, float, str]:
-    """Those that hold something keep it, then first come, first served."""
+def _service_order(job: JobSnapshot) -> tuple[bool, float, str]:
+    """Return the sort key of a job: those with allocations first, then by submission."""
     return job.held is None, job.submitted_seconds, job.id

@@ -1,11 +1,10 @@
-"""A study against the ordinary jobs, where limits do not bear what both want.
+"""Division of limits between a study and the ordinary jobs.
 
-How many instances the study may hold in all is looked for by halving: as many as are worth to it
-what the others lose by them. To the study an instance more is worth its part of what its time is
-worth (`StudyPlan.bid`). A job that goes without anything loses what its waiting costs, and one
-that gets less that share of it. A job that loses what it holds also loses what `displacing` says:
-a boot of its own later, and one of the trial now. All count by their weights, in $ a second. What
-trials hold is not taken from a study; what jobs hold may be.
+Bisection finds the number of the study's instances at which its gain equals the other jobs' loss.
+An instance more is worth `StudyPlan.bid` to the study. A job without an allocation loses the cost
+of its waiting; a job with a smaller one loses that fraction of it. A job that gives up instances
+also loses the cost of `displacing`: a boot later, and a boot of a trial now. All are weighted, in
+$ per second. Trials keep what they hold; jobs may lose what they hold.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ from autoscaler.economics.supply import FLEET_JOBS, SECONDS_PER_HOUR, Supply
 from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.marginal_studies import StudyPart, StudyWork, plan_study, targets
 
-# Figure of a decision: what its job saves by keeping what it holds.
+# Figure of a decision: the job's saving by keeping its allocation.
 KEEPING_FIGURE: Final = "keeping_usd_per_hour"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StudyMarket:
-    """What a study is planned beside.
+    """Surroundings in which a study is planned.
 
     Attributes:
-        supply: what is offered.
-        taken: what other studies use of each limit, (R,).
+        supply: offers and limits.
+        taken: use of each limit by other studies, (R,).
         others: the ordinary jobs.
-        rest: their plan, where studies use so much of each limit.
-        most_times: the highest value of time, in prices of the largest allocation.
+        rest: function of the studies' use of each limit, (R,), to the plan of the ordinary jobs.
+        most_times: highest value of time, in prices of the largest allocation.
     """
 
     supply: Supply
@@ -45,15 +44,16 @@ class StudyMarket:
     most_times: float
 
     def beside(self, part: StudyPart) -> Mapping[str, Decision]:
-        """What is decided for the ordinary jobs then, by job."""
+        """Return the decisions of the ordinary jobs beside the study's part, by job id."""
         used = self.supply.uses(targets([part]).values())
-        return {one.job: one for one in self.rest(self.taken + used).decisions}
+        return {decision.job: decision for decision in self.rest(self.taken + used).decisions}
 
 
 def contested(work: StudyWork, market: StudyMarket) -> StudyPart:
-    """The study's part: all that it wants where the others do not lose more by it.
+    """Return the study's part: all it wants if the other jobs lose no more by it, else less.
 
-    Beside a fleet it has what the others leave now: their plan is too long to be made again.
+    Beside a fleet the study gets the limits that the jobs leave at present: replanning a fleet
+    takes too long.
     """
     supply, taken, most_times = market.supply, market.taken, market.most_times
     if len(market.others) > FLEET_JOBS:
@@ -76,38 +76,42 @@ def contested(work: StudyWork, market: StudyMarket) -> StudyPart:
 
 
 def _gain(work: StudyWork, part: StudyPart, first: StudyPart) -> float:
-    """What the instances beyond the first are worth to the study, $ a second."""
+    """Return the study's weighted gain from instances beyond its first ones, $ per second."""
     weight = float(np.mean([job.weight for job in work.jobs]))
     bid = 0.0 if part.plan is None else part.plan.bid
     return weight * bid * max(_instances(part) - _instances(first), 0)
 
 
 def _loss(market: StudyMarket, part: StudyPart, without: Mapping[str, Decision]) -> float:
-    """What the others lose by them, $ a second."""
-    lost = 0.0
-    for job, then in market.beside(part).items():
-        had, has = _devices(without[job]), _devices(then)
-        if has < had:
+    """Return the other jobs' weighted loss beside the study, $ per second."""
+    loss_usd_per_second = 0.0
+    for job, decision in market.beside(part).items():
+        devices_without, devices_beside = _devices(without[job]), _devices(decision)
+        if devices_beside < devices_without:
             figures = without[job].figures
-            bid = figures.get("bid_usd_per_hour", 0.0) * (1.0 - has / had)
-            given_up = _given_up(without[job], then)
+            bid = figures.get("bid_usd_per_hour", 0.0) * (1.0 - devices_beside / devices_without)
+            given_up = _given_up(without[job], decision)
             bid += figures.get(KEEPING_FIGURE, 0.0) * given_up
-            lost += figures.get("weight", 1.0) * bid / SECONDS_PER_HOUR
-    return lost
+            loss_usd_per_second += figures.get("weight", 1.0) * bid / SECONDS_PER_HOUR
+    return loss_usd_per_second
 
 
-def _given_up(without: Decision, then: Decision) -> float:
-    """Return the share of what a job holds that it keeps without the study and not beside it."""
+def _given_up(without: Decision, beside: Decision) -> float:
+    """Return the fraction of its held devices that a job keeps only without the study."""
     held = without.current
     if held is None or without.target is None or without.target.offer != held.offer:
         return 0.0
-    stays = 0 if then.target is None or then.target.offer != held.offer else then.target.devices
+    stays = (
+        0 if beside.target is None or beside.target.offer != held.offer else beside.target.devices
+    )
     return max(min(without.target.devices, held.devices) - stays, 0) / held.devices
 
 
 def _devices(decision: Decision) -> int:
+    """Return the devices of the decision's target."""
     return 0 if decision.target is None else decision.target.devices
 
 
 def _instances(part: StudyPart) -> int:
-    return sum(one.instances for one in targets([part]).values() if one is not None)
+    """Return the instances of all of the study's targets."""
+    return sum(target.instances for target in targets([part]).values() if target is not None)

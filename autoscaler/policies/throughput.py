@@ -1,4 +1,4 @@
-"""Scale out while throughput per dollar holds, blind to what a larger batch is worth.
+"""Scale out while throughput per dollar holds, ignoring the statistical efficiency of batches.
 
 Source: Or, Zhang and Freedman, "Resource Elasticity in Distributed Deep Learning" (MLSys'20), and
 the scheduling callbacks that its authors published with it; as a baseline of Pollux (OSDI'21),
@@ -30,16 +30,16 @@ from autoscaler.policies.purchases import (
 
 @dataclass(frozen=True, slots=True)
 class ThroughputParameters:
-    """How long a job grows.
+    """Threshold and bound of growth.
 
     Attributes:
-        least_share: of the throughput that a dollar bought so far, which the next dollar must
-            buy at least. The authors' code has 0.1.
-        growth: a job may have so many times the most devices that it was measured on; the
-            authors' code at most doubles.
+        least_share: least throughput bought by the next dollar, over the average throughput per
+            dollar so far. The authors' code has 0.1.
+        growth: largest number of devices, over the most that the job was measured on; the authors'
+            code at most doubles.
 
     Raises:
-        ValueError: one of them is not above 0.
+        ValueError: a parameter is not above 0.
     """
 
     least_share: float = 0.1
@@ -55,11 +55,11 @@ _DEFAULTS = ThroughputParameters()
 
 
 class ThroughputPolicy:
-    """One instance more as long as ``(R(n + 1) - R(n)) / (R(n) / n)`` is at least the share.
+    """One more instance as long as ``(R(n + 1) - R(n)) / (R(n) / n)`` is at least the threshold.
 
-    R is the throughput of n instances in examples a second, at the batch that fills them; of one
-    offer n is proportional to dollars. A job keeps to the offer that it holds, at first the
-    cheapest a device. Where only single instances were measured, a second is tried.
+    R(n) is the throughput of n instances in examples per second, at the batch that fills them. Of
+    one offer n is proportional to dollars. A job keeps its offer, at first the cheapest per
+    device. If only single instances were measured, a second one is tried.
     """
 
     fills_batch = True
@@ -69,53 +69,57 @@ class ThroughputPolicy:
         self._parameters = parameters
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """As `Policy.plan`."""
+        """Plan all jobs of the snapshot; see `Policy.plan`."""
         supply = supply_of(snapshot)
         jobs = by_submission(snapshot.jobs)
         options = {job.id: ranges(job, supply, self._parameters.growth) for job in jobs}
-        found = ascent(jobs, options, supply, self._growth)
-        targets = found.allocations(len(found.steps))
-        counts = found.counts(len(found.steps))
-        reasons = {job.id: "one instance at least" for job in jobs}
-        reasons |= {job: self._why(own, counts[job]) for job, own in found.chosen.items()}
+        purchases = ascent(jobs, options, supply, self._growth)
+        targets = purchases.allocations(len(purchases.steps))
+        counts = purchases.counts(len(purchases.steps))
+        reasons = {job.id: "at least one instance" for job in jobs}
+        reasons |= {
+            job: self._reason(option, counts[job]) for job, option in purchases.chosen.items()
+        }
         return plan_of_allocations(
             snapshot, supply, {job.id: targets.get(job.id) for job in jobs}, reasons
         )
 
-    def _growth(self, own: Range, instances: int) -> Growth | None:
-        """One instance more, where that is within the range and buys enough."""
-        share = _share(own, instances)
-        is_tried = instances > 1 or any(count > 1 for count, _ in own.model.measured)
-        if instances >= own.most or (is_tried and share < self._parameters.least_share):
+    def _growth(self, option: Range, instances: int) -> Growth | None:
+        """Return one more instance if it is in the range and buys enough throughput, else None."""
+        marginal_share = _marginal_share(option, instances)
+        is_tried = instances > 1 or any(count > 1 for count, _ in option.model.measured)
+        if instances >= option.most or (
+            is_tried and marginal_share < self._parameters.least_share
+        ):
             return None
-        return Growth(instances + 1, share)
+        return Growth(instances + 1, marginal_share)
 
-    def _why(self, own: Range, instances: int) -> str:
-        rate, share = _rate(own, instances), _share(own, instances)
+    def _reason(self, option: Range, instances: int) -> str:
+        rate, share = _rate(option, instances), _marginal_share(option, instances)
         return (
-            f"{number(rate)} examples a second; of that a dollar more would buy "
-            f"{number(share)} of what one has bought, and {number(self._parameters.least_share)} "
-            "is enough"
+            f"{number(rate)} examples/s; a dollar more buys "
+            f"{number(share)} of the average so far, "
+            f"{number(self._parameters.least_share)} or more is required"
         )
 
 
-def _share(own: Range, instances: int) -> float:
-    """What the next dollar buys, over what one has bought so far."""
-    now, more = _rate(own, instances), _rate(own, instances + 1)
-    return (more - now) * instances / now if now > 0 else 0.0
+def _marginal_share(option: Range, instances: int) -> float:
+    """Return the throughput that the next dollar buys, over the average per dollar so far."""
+    rate, next_rate = _rate(option, instances), _rate(option, instances + 1)
+    return (next_rate - rate) * instances / rate if rate > 0 else 0.0
 
 
-def _rate(own: Range, instances: int) -> float:
-    """Examples a second with as many on each device as it can bear; 0 where some have none."""
-    devices = instances * own.devices_used
-    bounds, most = own.job.batch.on(own.offer.device_kind), largest_batch(own.job)
+def _rate(option: Range, instances: int) -> float:
+    """Return examples per second with the largest batch the devices hold; 0 if it cannot run."""
+    devices = instances * option.devices_used
+    bounds, most = option.job.batch.on(option.offer.device_kind), largest_batch(option.job)
     total = max(min(devices * bounds.device_maximum, most), bounds.initial)
     if devices > total:
         return 0.0
     share = math.ceil(total / devices)
     micro_steps = math.ceil(share / bounds.device_maximum)
-    each = math.ceil(share / micro_steps)
-    point = predictor_of(own.model.point)
+    local_batch = math.ceil(share / micro_steps)
+    point = predictor_of(option.model.point)
     if not point.formula.runs(np.array(devices)):
         return 0.0
-    return total / float(point.step_seconds(instances, devices, each, micro_steps - 1))
+    return total / float(point.step_seconds(instances, devices, local_batch, micro_steps - 1))

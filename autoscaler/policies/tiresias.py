@@ -1,4 +1,4 @@
-"""Tiresias: those that have had the least service go first. Rigid jobs on a fixed pool.
+"""Tiresias: jobs with the least attained service are served first. Rigid jobs on a fixed pool.
 
 Source: Gu et al., Tiresias (NSDI'19), section 3.2, discretised two-dimensional least attained
 service; threshold, order and placement as in its port in the simulator of Pollux (OSDI'21).
@@ -20,13 +20,13 @@ _SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class TiresiasParameters:
-    """The queues.
+    """Queues by attained service.
 
     Attributes:
-        thresholds_device_seconds: attained service at which a job goes on to the next queue, in
-            ascending order; by default one of 16 device-hours.
-        promotion: a job that since its start has waited this many times as long as it has run is
-            in the first queue again; 0 for never.
+        thresholds_device_seconds: attained service at which a job enters the next queue,
+            ascending; by default one threshold of 16 device-hours.
+        promotion: ratio of waiting to running time since the start at which a job returns to the
+            first queue; 0 for never.
 
     Raises:
         ValueError: the thresholds do not ascend from above 0, or promotion is negative.
@@ -46,28 +46,28 @@ class TiresiasParameters:
 _DEFAULTS = TiresiasParameters()
 
 
-# The queue, and the place in it.
+# Queue of a job, and the sort key within it; lower is served first.
 Rank = tuple[int, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Where a job stands: in which queue, since when."""
+    """Queue of a job, and the time at which the job entered it, in seconds."""
 
     queue: int
     since_seconds: float
 
 
 class TiresiasPolicy:
-    """Queues by attained service, first come, first served in each.
+    """Multi-level queue by attained service, first come, first served within a queue.
 
-    From the first queue to the last, whoever fits in the devices that are left runs; the others
-    give back what they hold. What a job will still need is not known and not asked.
+    Queues are served from first to last: each job that fits the devices left runs, the others
+    release theirs. The remaining work of a job is unknown and not used.
 
-    A queue is entered at submission, later ones at the earliest moment at which the job can have
-    attained that much; the port keeps the moment at which it was seen to have. Promotion counts
-    the waiting of a job's whole life, where the port starts again with every promotion. So the
-    policy needs no memory.
+    A job enters the first queue at submission. It enters a later queue at the earliest time at
+    which its service can have reached the threshold; the port keeps the time of observation.
+    Promotion counts the waiting of a job's whole life, where the port restarts the count at each
+    promotion. So the policy keeps no state.
     """
 
     adapts_batch = False
@@ -77,7 +77,7 @@ class TiresiasPolicy:
         self._parameters = parameters
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """As `Policy.plan`."""
+        """Plan all jobs of the snapshot; see `Policy.plan`."""
         pool = pool_of(snapshot)
         turns = {job.id: self._turn(job, pool, snapshot.now_seconds) for job in snapshot.jobs}
         queue = sorted(
@@ -85,16 +85,17 @@ class TiresiasPolicy:
         )
         sizes = gangs(queue, pool, pool.available)
         grants = {
-            job.id: Grant(sizes[job.id], _why(job, turns[job.id], sizes[job.id], pool))
+            job.id: Grant(sizes[job.id], _reason(job, turns[job.id], sizes[job.id], pool))
             for job in queue
         }
         return plan_of(snapshot, pool, queue, grants)
 
     def _rank(self, job: JobSnapshot, turn: Turn) -> Rank:
-        """Whoever has the least of it goes first."""
+        """Return the sort key of the job; the lowest is served first."""
         return turn.queue, turn.since_seconds
 
     def _turn(self, job: JobSnapshot, pool: Pool, now_seconds: float) -> Turn:
+        """Return the queue of the job and the time it entered it."""
         service, thresholds = job.service, self._parameters.thresholds_device_seconds
         queue = bisect_right(thresholds, service.attained_device_seconds)
         if queue == 0 or service.started_seconds is None or pool.devices == 0:
@@ -108,9 +109,9 @@ class TiresiasPolicy:
         return Turn(queue, service.started_seconds + thresholds[queue - 1] / size)
 
 
-def _why(job: JobSnapshot, turn: Turn, size: int, pool: Pool) -> str:
+def _reason(job: JobSnapshot, turn: Turn, size: int, pool: Pool) -> str:
     hours = number(job.service.attained_device_seconds / _SECONDS_PER_HOUR)
-    place = f"queue {turn.queue + 1}, {hours} device-hours had"
+    summary = f"queue {turn.queue + 1}, {hours} device-hours attained"
     if size > 0:
-        return place
-    return f"{place}; {requested(job, pool)} of {pool.devices} devices not left by those before it"
+        return summary
+    return f"{summary}; {requested(job, pool)} of {pool.devices} devices go to jobs before it"

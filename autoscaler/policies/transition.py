@@ -1,4 +1,4 @@
-"""In which order what goes and what comes can happen."""
+"""Order of releases and acquisitions when a plan is carried out."""
 
 from __future__ import annotations
 
@@ -14,38 +14,41 @@ from autoscaler.goodput.throughput import FloatArray
 def releases_first(
     changes: Sequence[tuple[Allocation | None, Allocation | None]], supply: Supply
 ) -> tuple[bool, ...]:
-    """Of each change (held, target), whether something has to go before what comes has room.
+    """Return for each change (held, target) whether it has to wait for a release.
 
-    What comes takes the room beside all that is held now, in the order of the changes; a change
-    without room waits until something has gone, its own instances or others'.
+    Targets take room in the order of the changes, beside all that is held. A change without room
+    waits until its own or other instances are released.
     """
-    coming = [_coming(held, target) for held, target in changes]
+    acquired = [_acquired(held, target) for held, target in changes]
     used: list[float] = supply.uses(held for held, _ in changes).tolist()
-    most: list[float] = with_tolerance(supply.maximum).tolist()
-    waits = []
-    for extra in _uses(coming, supply).T.tolist():
-        rows = list(zip(used, extra, most, strict=True))
-        has_room = all(more == 0 or before + more <= limit for before, more, limit in rows)
+    maxima: list[float] = with_tolerance(supply.maximum).tolist()
+    must_wait = []
+    for extra_uses in _uses(acquired, supply).T.tolist():
+        rows = list(zip(used, extra_uses, maxima, strict=True))
+        has_room = all(extra == 0 or before + extra <= limit for before, extra, limit in rows)
         if has_room:
-            used = [before + more for before, more, _ in rows]
-        waits.append(not has_room)
-    return tuple(waits)
+            used = [before + extra for before, extra, _ in rows]
+        must_wait.append(not has_room)
+    return tuple(must_wait)
 
 
 def _uses(allocations: Sequence[Allocation | None], supply: Supply) -> FloatArray:
-    """What each takes of each limit, (R, n)."""
+    """Return the use of each limit by each allocation, (R, n)."""
     index = supply.terms.index
     if not supply.offers:
         return np.zeros((len(supply.limits), len(allocations)))
-    known = [(each.offer, each.instances) if each else ("", 0) for each in allocations]
+    known = [
+        (allocation.offer, allocation.instances) if allocation else ("", 0)
+        for allocation in allocations
+    ]
     offer = np.array([index.get(name, 0) for name, _ in known], dtype=np.int64)
-    count = np.array([number if name in index else 0 for name, number in known])
+    count = np.array([instances if name in index else 0 for name, instances in known])
     uses: FloatArray = supply.unit_uses[:, offer] * count
     return uses
 
 
-def _coming(held: Allocation | None, target: Allocation | None) -> Allocation | None:
-    """The instances of the target that are not held already."""
+def _acquired(held: Allocation | None, target: Allocation | None) -> Allocation | None:
+    """Return the instances of the target that are not held yet; None if there are none."""
     if target is None or held is None or held.offer != target.offer:
         return target
     extra = target.instances - held.instances

@@ -1,7 +1,7 @@
-"""Pollux on a cloud: as many instances as keep the devices well used, shared out fairly.
+"""Pollux on a cloud: a number of instances that keeps devices well used, shared fairly.
 
-Source: Qiao et al., Pollux (OSDI'21), section 5.4.1, for one job; for several the cluster's
-utility and its band as in the schedulers published with it and after it (AdaptDL).
+Source: Qiao et al., Pollux (OSDI'21), section 5.4.1, for one job; for several jobs the cluster's
+utility and its band as in the schedulers published with and after it (AdaptDL).
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from autoscaler.policies.restarts import restart_factor
 
 @dataclass(frozen=True, slots=True)
 class UtilityBand:
-    """How well the devices are to be used, and how they are shared.
+    """Band of utility that sizes the cluster, and the fairness of its division.
 
     Attributes:
-        low: the utility below which there are too many instances.
-        high: the utility above which there are too few.
-        power: of the power mean of the speed-ups.
+        low: utility below which there are too many instances.
+        high: utility above which there are too few.
+        power: power of the mean of the speed-ups.
         floor: added to every speed-up.
-        restart_seconds: what a change is taken to cost.
-        growth: a job may have so many times the most devices that it was measured on.
+        restart_seconds: assumed cost of a change.
+        growth: largest number of devices, over the most that the job was measured on.
     """
 
     low: float
@@ -43,25 +43,25 @@ class UtilityBand:
     growth: int
 
     def holds(self, utility: float) -> bool:
-        """Whether the cluster may stay as large as it is."""
+        """Return whether the utility is within the band."""
         return self.low <= utility <= self.high
 
     def cost(self, speedup: float) -> float:
-        """A job's part of the power mean, so that the least sum is the greatest mean."""
+        """Return the job's term of the power mean; the least sum gives the greatest mean."""
         return math.copysign((speedup + self.floor) ** self.power, -self.power)
 
 
 def plan_cloud(snapshot: Snapshot, band: UtilityBand) -> Plan:
-    """The plan for jobs that hold instances of their own.
+    """Return the plan of jobs that hold instances of their own.
 
-    The utility of a cluster is the sum of the jobs' speed-ups, each over its goodput on one
-    device, by the devices. While it is within the band the number of instances stays; otherwise
-    that is taken whose utility is nearest to the middle, of equally near ones the larger.
-    Instances are of the cheapest offer a device, and are shared out for the most power mean of
-    the speed-ups. What is held stays unless a change is worth its restarts.
+    The utility of a cluster is the sum of speed-ups, each over the job's goodput on one device, by
+    the number of devices. While the utility is in the band the number of instances stays.
+    Otherwise the number whose utility is nearest to the middle of the band is chosen, of equally
+    near ones the larger. Instances are of the cheapest offer per device, divided for the greatest
+    power mean of the speed-ups. Held instances stay unless a change is worth its restarts.
 
-    The published rule looks at the mean of 15 rounds, or has no memory (AdaptDL): here it has
-    none.
+    The published rule uses the mean of 15 rounds, or only the present one (AdaptDL); here it is
+    the present one.
     """
     supply = supply_of(snapshot)
     jobs = by_submission(snapshot.jobs)
@@ -75,7 +75,7 @@ def plan_cloud(snapshot: Snapshot, band: UtilityBand) -> Plan:
 
 
 class _Cluster:
-    """Sizes of the cluster, each shared out for the most power mean."""
+    """Sizes of the cluster, each divided for the greatest power mean."""
 
     def __init__(self, jobs: Sequence[JobSnapshot], supply: Supply, band: UtilityBand) -> None:
         self._supply = supply
@@ -83,105 +83,117 @@ class _Cluster:
         self._speedups: dict[Range, Mapping[int, float]] = {}
         options = {}
         for job in jobs:
-            each = ranges(job, supply, band.growth)
-            self._speedups |= {own: _speedups(own) for own in each}
-            options[job.id] = [own for own in each if self._speedups[own][own.fewest] > 0]
+            job_ranges = ranges(job, supply, band.growth)
+            self._speedups |= {option: _speedups(option) for option in job_ranges}
+            options[job.id] = [
+                option for option in job_ranges if self._speedups[option][option.fewest] > 0
+            ]
         self.purchases = ascent(jobs, options, supply, self._growth)
-        self._sizes, self._utilities = self._by_steps()
+        self._sizes, self._utilities = self._sizes_and_utilities()
 
     def steps(self) -> int:
-        """How far to go beyond the fewest instances."""
-        standing = bisect_right(self._sizes, self._held_instances) - 1
-        if standing >= 0:
-            is_whole = self._holds_what_it_could()
-            utility = self._utility(self.held()) if is_whole else self._utilities[standing]
+        """Return the number of steps beyond the fewest instances that the utility asks for."""
+        present_steps = bisect_right(self._sizes, self._held_instances) - 1
+        if present_steps >= 0:
+            is_whole = self._is_present_feasible()
+            utility = self._utility(self.held()) if is_whole else self._utilities[present_steps]
             if self._band.holds(utility):
-                return standing
+                return present_steps
         middle = (self._band.low + self._band.high) / 2
-        enough = [n for n, utility in enumerate(self._utilities) if utility >= self._band.low]
-        return min(enough, key=lambda n: (abs(self._utilities[n] - middle), -n), default=0)
+        sufficient = [
+            steps for steps, utility in enumerate(self._utilities) if utility >= self._band.low
+        ]
+        return min(
+            sufficient, key=lambda steps: (abs(self._utilities[steps] - middle), -steps), default=0
+        )
 
     def held(self) -> dict[str, Allocation]:
-        """What each job that is given anything holds already."""
-        jobs = ((job, own.job.held) for job, own in self.purchases.chosen.items())
+        """Return the present allocation of each job that is given anything."""
+        jobs = ((job, option.job.held) for job, option in self.purchases.chosen.items())
         return {job: held for job, held in jobs if held is not None}
 
     def keeps_what_is_held(self, steps: int, now_seconds: float) -> bool:
-        """Whether it is as well used, and sharing it out anew is not worth the restarts."""
-        if not self._holds_what_it_could():
+        """Return whether the present allocations stay: in the band, and no new division gains."""
+        if not self._is_present_feasible():
             return False
         held, counts = self.held(), self.purchases.counts(steps)
         if self._sizes[steps] != self._held_instances:
             return self._band.holds(self._utility(held))
-        kept = anew = 0.0
-        for job, own in self.purchases.chosen.items():
+        present_cost = new_cost = 0.0
+        for job, option in self.purchases.chosen.items():
             before, after = held[job].instances, counts[job]
             seconds = self._band.restart_seconds
-            factor = 1.0 if before == after else restart_factor(own.job, now_seconds, seconds)
-            kept += self._band.cost(self._speedups[own][before])
-            anew += self._band.cost(factor * self._speedups[own][after])
-        return kept <= anew
+            factor = 1.0 if before == after else restart_factor(option.job, now_seconds, seconds)
+            present_cost += self._band.cost(self._speedups[option][before])
+            new_cost += self._band.cost(factor * self._speedups[option][after])
+        return present_cost <= new_cost
 
     @property
     def _held_instances(self) -> int:
-        return sum(own.instances for own in self.held().values())
+        return sum(allocation.instances for allocation in self.held().values())
 
-    def _holds_what_it_could(self) -> bool:
-        """Whether what is held, by all who are given anything, could be held on."""
+    def _is_present_feasible(self) -> bool:
+        """Return whether every job's present allocation is in its range and all fit the limits."""
         held = self.held()
-        for job, own in self.purchases.chosen.items():
-            now = held.get(job)
-            is_possible = now is not None and now.instances in self._speedups[own]
-            if now is None or not is_possible or now != own.allocation(now.instances):
+        for job, option in self.purchases.chosen.items():
+            allocation = held.get(job)
+            is_possible = allocation is not None and allocation.instances in self._speedups[option]
+            if (
+                allocation is None
+                or not is_possible
+                or allocation != option.allocation(allocation.instances)
+            ):
                 return False
         return self._supply.bears(self._supply.uses(held.values()))
 
     def _utility(self, held: Mapping[str, Allocation]) -> float:
-        """The speed-ups over the devices."""
+        """Return the sum of speed-ups over the number of devices."""
         chosen = self.purchases.chosen
-        speedup = sum(self._speedups[chosen[job]][own.instances] for job, own in held.items())
-        return speedup / max(sum(own.devices for own in held.values()), 1)
+        speedup = sum(
+            self._speedups[chosen[job]][allocation.instances] for job, allocation in held.items()
+        )
+        return speedup / max(sum(allocation.devices for allocation in held.values()), 1)
 
     def why(self, job: str, target: Allocation | None, steps: int) -> str:
-        """By which rule."""
+        """Return the clause for the job's reason."""
         if target is None:
-            return "as many devices as are well used"
-        own = self.purchases.chosen[job]
+            return "more devices would be used too little"
+        option = self.purchases.chosen[job]
         return (
-            f"{number(self._speedups[own][target.instances])} times as fast as one device; all "
-            f"devices are used to {percent(self._utilities[steps])}, of "
-            f"{percent(self._band.low)} to {percent(self._band.high)} wanted"
+            f"{number(self._speedups[option][target.instances])} times as fast as one device; "
+            f"cluster utility {percent(self._utilities[steps])}, aim "
+            f"{percent(self._band.low)} to {percent(self._band.high)}"
         )
 
-    def _growth(self, own: Range, instances: int) -> Growth | None:
-        """On the upper envelope of the job's part of the mean, as far as that rises."""
-        speedups, cost = self._speedups[own], self._band.cost
-        now = cost(speedups[instances])
-        further = (
-            Growth(count, (now - cost(speedups[count])) / (count - instances))
-            for count in range(instances + 1, own.most + 1)
+    def _growth(self, option: Range, instances: int) -> Growth | None:
+        """Return the next step on the upper envelope of the job's term; None if it falls."""
+        speedups, cost = self._speedups[option], self._band.cost
+        present_cost = cost(speedups[instances])
+        growths = (
+            Growth(count, (present_cost - cost(speedups[count])) / (count - instances))
+            for count in range(instances + 1, option.most + 1)
         )
-        best = max(further, key=lambda each: (each.gain, each.instances), default=None)
+        best = max(growths, key=lambda growth: (growth.gain, growth.instances), default=None)
         return best if best is not None and best.gain > 0 else None
 
-    def _by_steps(self) -> tuple[list[int], list[float]]:
-        """Instances and utility after 0, 1, ... steps."""
+    def _sizes_and_utilities(self) -> tuple[list[int], list[float]]:
+        """Return instances and utility after 0, 1, ... steps."""
         chosen, counts = self.purchases.chosen, self.purchases.counts(0)
-        speedup = sum(self._speedups[own][own.fewest] for own in chosen.values())
-        devices = sum(own.fewest * own.devices_used for own in chosen.values())
+        speedup = sum(self._speedups[option][option.fewest] for option in chosen.values())
+        devices = sum(option.fewest * option.devices_used for option in chosen.values())
         sizes, utilities = [sum(counts.values())], [speedup / max(devices, 1)]
         for job, count in self.purchases.steps:
-            own, before = chosen[job], counts[job]
+            option, before = chosen[job], counts[job]
             counts[job] = count
-            speedup += self._speedups[own][count] - self._speedups[own][before]
-            devices += (count - before) * own.devices_used
+            speedup += self._speedups[option][count] - self._speedups[option][before]
+            devices += (count - before) * option.devices_used
             sizes.append(sizes[-1] + count - before)
             utilities.append(speedup / devices)
         return sizes, utilities
 
 
-def _speedups(own: Range) -> dict[int, float]:
-    """Over one device: instances -> speed-up, 0 where it can't run."""
-    counts = range(own.fewest, own.most + 1)
-    sizes = [(count, count * own.devices_used) for count in counts]
-    return dict(zip(counts, speedups_over((1, 1), own.job, own.model, sizes), strict=True))
+def _speedups(option: Range) -> dict[int, float]:
+    """Return speed-up over one device by number of instances; 0 where the job cannot run."""
+    counts = range(option.fewest, option.most + 1)
+    sizes = [(count, count * option.devices_used) for count in counts]
+    return dict(zip(counts, speedups_over((1, 1), option.job, option.model, sizes), strict=True))

@@ -44,7 +44,7 @@ class TestWithoutASolver(PoolPolicyConformance):
 
     def test_the_plan_says_so(self, policy: ShockwavePolicy) -> None:
         plan = policy.plan(pool_snapshot(pool_job("a")))
-        assert plan.notes == ("all jobs are given a turn in order: out of luck",)
+        assert plan.notes == ("each job gets one round in turn: out of luck",)
 
 
 def changing(

@@ -51,7 +51,7 @@ def test_of_jobs_that_tell_no_metric_the_one_with_the_least_progress_gets_the_mo
 def test_a_job_of_which_no_speed_is_known_has_one_device() -> None:
     plan = SlaqPolicy().plan(pool_snapshot(pool_job("a", models={})))
     assert sizes(plan) == {"a": 1}
-    assert "how fast it would be on more is not known" in plan.decisions[0].reason
+    assert "its speed on more devices is unknown" in plan.decisions[0].reason
 
 
 @pytest.mark.parametrize("values", [{"history_decay": 0.0}, {"most_devices": 0}])

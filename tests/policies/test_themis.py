@@ -44,7 +44,7 @@ def test_whoever_is_furthest_from_its_fair_finish_is_offered_devices_first() -> 
     plan = ThemisPolicy().plan(pool_snapshot(long, short, offers=machines(1)))
     assert sizes(plan) == {"long": 0, "short": 4}
     assert [decision.reason for decision in plan.decisions] == [
-        "wait long: finish-time ratio 1.2; 4 of 4 devices not left by those worse",
+        "wait long: finish-time ratio 1.2; 4 of 4 devices go to jobs further behind",
         "start short with 4 on node-000: finish-time ratio 3",
     ]
 

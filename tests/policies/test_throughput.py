@@ -77,7 +77,7 @@ def test_it_buys_the_cheapest_a_device_and_keeps_to_it() -> None:
         .decisions
     )
     assert (decision.action, decision.target) == (Action.HOLD, there)
-    assert "100 examples a second" in decision.reason
+    assert "100 examples/s" in decision.reason
 
 
 def test_all_have_an_instance_before_one_has_more() -> None:

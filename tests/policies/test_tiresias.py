@@ -45,9 +45,9 @@ def test_a_job_that_had_16_device_hours_makes_way_for_one_that_had_less() -> Non
     plan = TiresiasPolicy().plan(pool_snapshot(new, aged("old", attained_hours=16.0, **old)))
     assert sizes(plan) == {"new": 4, "old": 0}
     assert [decision.reason for decision in plan.decisions] == [
-        "start new with 4 on node-000: queue 1, 0 device-hours had",
-        "wait old without 4 on node-000, 4 on node-001: queue 2, 16 device-hours had; "
-        "8 of 8 devices not left by those before it",
+        "start new with 4 on node-000: queue 1, 0 device-hours attained",
+        "wait old without 4 on node-000, 4 on node-001: queue 2, 16 device-hours attained; "
+        "8 of 8 devices go to jobs before it",
     ]
 
 

@@ -43,7 +43,7 @@ def test_a_cluster_grows_to_the_middle_of_the_band() -> None:
     (decision,) = plan(elastic(held=2))
     assert decision.action is Action.GROW
     assert decision.target == Allocation("local-small", 11, 1)
-    assert "devices are used to 45 %, of 35 % to 65 % wanted" in decision.reason
+    assert "cluster utility 45 %, aim 35 % to 65 %" in decision.reason
 
 
 def test_within_the_band_it_stays_as_it_is() -> None:

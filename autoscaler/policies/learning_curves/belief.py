@@ -1,11 +1,10 @@
-"""What is usual in a study: learnt from all its trials at once, few of whose reports or many.
+"""Prior of a study's learning curves, fitted to all trials with few or many reports.
 
-A trial's value is ``a + d drift(u) + g shape(u) + error(u) + noise``. Level a, drift d and gain g
-are normal across trials; which shape, error and noise a trial has is a choice among few. Mean,
-covariance and the frequencies of the choices are those that make the reports likely, held near
-what is believed of any study (empirical Bayes by expectation and maximisation; Dempster et al.
-1977, mixtures of linear regressions). Trials that were pruned count with what they reported, so
-that the survivors' luck is not taken for the rule.
+The value of a trial is ``a + d drift(u) + g shape(u) + error(u) + noise``. Level a, drift d and
+gain g are normal across trials. Shape, error and noise of a trial are categorical. Empirical Bayes
+fits mean, covariance and frequencies to the reports by expectation and maximisation, with a weak
+prior for any study (Dempster et al. 1977, mixtures of linear regressions). Pruned trials count
+with their reports, which avoids survivorship bias.
 """
 
 from __future__ import annotations
@@ -21,43 +20,48 @@ from autoscaler.policies.learning_curves.filter import ROUGH, SMOOTH, Evidence
 from autoscaler.policies.learning_curves.reports import BinnedReports
 from autoscaler.policies.learning_curves.shapes import Shapes
 
-# Noise of a report that is tried, in scales of the study's values.
+# Candidate noises of a report, in scales of the study's values.
 NOISE = 0.004 * 2.6 ** np.arange(5)
-# Level, drift and gain before any trial, in scales: curves are to improve, and go on improving.
+# Prior of level, drift and gain, in scales: curves improve, and continue to improve.
 MEAN = np.array([0.0, 0.2, 2.0])
 DEVIATION = np.array([1.0, 0.3, 1.5])
-# Errors larger than so many scales over e times the progress are hardly believed beforehand.
+# Prior scale of errors over a factor e of progress; larger errors are improbable.
 _LARGE_ERROR = 0.7
-# How many trials what is believed beforehand is worth, of each part.
+# Weight of the prior of each part, in trials.
 _TRIALS_OF_MEAN = 0.5
 _TRIALS_OF_COVARIANCE = 3.0
 _TRIALS_OF_SHAPES = 4.0
 _TRIALS_OF_ERRORS = 1.0
 _MOST_TRIALS = 48
 _ROUNDS = 4
-# Trials unlike the others count less, as if level, drift and gain were of a t distribution.
+# Degrees of freedom of the t distribution by which outlying trials have less weight.
 _DEGREES_OF_TRIALS = 4.0
-# Choices of error and noise that are rarer than this are not worth their time.
+# Relative frequency below which a choice of error and noise is dropped.
 _LEAST_FREQUENCY = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """K pairs of an error (its place in `ROUGH`) and a noise, each (K,)."""
+    """K pairs of an error (index in `ROUGH`) and a noise in scales, each (K,)."""
 
     error: NDArray[np.intp]
     noise: FloatArray
 
     def among(self, kept: NDArray[np.bool_]) -> Choices:
-        """Some of them."""
+        """Return the choices where `kept` (K,) is true."""
         return Choices(self.error[kept], self.noise[kept])
 
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """What is usual: `mean` (3,) and `covariance` (3, 3) of level, drift, gain; and frequencies.
+    """Prior of a study's curves.
 
-    `of_shapes` (M,) and `of_choices` (K,).
+    Attributes:
+        mean: mean of level, drift and gain, (3,).
+        covariance: their covariance across trials, (3, 3).
+        of_shapes: frequency of each shape, (M,).
+        choices: choices of error and noise.
+        of_choices: frequency of each choice, (K,).
     """
 
     mean: FloatArray
@@ -69,11 +73,20 @@ class Belief:
 
 @dataclass(frozen=True, slots=True)
 class Posterior:
-    """Of T trials under K choices and M shapes: how likely, and level, drift and gain given that.
+    """Posterior of T trials under K choices and M shapes.
 
-    `log_weight` (K, T, M), with the frequencies. The gain is normal with `gain` and
-    `gain_variance` (K, T, M); given it, level and drift have the means ``level - level_per_gain *
-    gain`` and so on, and `covariance` (K, T, 3): of the level, of both, of the drift.
+    Given the gain, level and drift have the means ``level - level_per_gain * gain`` and ``drift -
+    drift_per_gain * gain``.
+
+    Attributes:
+        log_weight: log of the joint weight of choice and shape, frequencies included, (K, T, M).
+        gain: mean of the gain, (K, T, M).
+        gain_variance: variance of the gain, (K, T, M).
+        level: mean of the level at a gain of 0, (K, T).
+        level_per_gain: decrease of that mean per unit of gain, (K, T, M).
+        drift: mean of the drift at a gain of 0, (K, T).
+        drift_per_gain: decrease of that mean per unit of gain, (K, T, M).
+        covariance: variance of the level, covariance, variance of the drift, (K, T, 3).
     """
 
     log_weight: FloatArray
@@ -87,24 +100,24 @@ class Posterior:
 
 
 def sample(reports: BinnedReports) -> NDArray[np.intp]:
-    """The trials to learn from: all that have reported, or of many some that lie evenly."""
+    """Return the indices of trials with reports, at most 48 of them, evenly spaced."""
     started = np.flatnonzero((reports.count > 0).any(axis=1))
     even = np.linspace(0, len(started) - 1, min(len(started), _MOST_TRIALS))
     return started[even.astype(np.intp)]
 
 
 def learn(evidence: Evidence, shapes: Shapes, some: NDArray[np.intp]) -> Belief:
-    """What is usual among some of these trials."""
-    belief = prior = _beforehand(shapes)
+    """Return the prior fitted to some of the trials; the general prior if there are none."""
+    belief = prior = _general_prior(shapes)
     if len(some):
         for _ in range(_ROUNDS):
-            found = posterior(evidence, shapes, belief, some)
-            belief = _updated(prior, belief, found)
+            trial_posterior = posterior(evidence, shapes, belief, some)
+            belief = _maximised(prior, belief, trial_posterior)
     kept = belief.of_choices >= _LEAST_FREQUENCY * belief.of_choices.max()
-    worth = 1.0 + 1.0 / (len(some) + _TRIALS_OF_MEAN)
+    inflation = 1.0 + 1.0 / (len(some) + _TRIALS_OF_MEAN)
     return Belief(
         belief.mean,
-        belief.covariance * worth,
+        belief.covariance * inflation,
         belief.of_shapes,
         belief.choices.among(kept),
         belief.of_choices[kept],
@@ -114,7 +127,7 @@ def learn(evidence: Evidence, shapes: Shapes, some: NDArray[np.intp]) -> Belief:
 def posterior(
     evidence: Evidence, shapes: Shapes, belief: Belief, trials: NDArray[np.intp]
 ) -> Posterior:
-    """What the reports of some trials say, given what is usual."""
+    """Return the posterior of some trials, given the study's prior."""
     error, noise = belief.choices.error[:, None], belief.choices.noise[:, None] ** 2
     common = evidence.common[error, trials] / noise[..., None, None]
     inverse = np.linalg.inv(belief.covariance)
@@ -136,29 +149,29 @@ def posterior(
     with_drift = inverse[1, 2] + evidence.mixed[error, 2, trials] / noise
     level_per_gain = covariance[..., [0]] * with_level + covariance[..., [1]] * with_drift
     drift_per_gain = covariance[..., [1]] * with_level + covariance[..., [2]] * with_drift
-    left = inverse[2, 2] + evidence.square[error, trials] / noise
-    left -= with_level * level_per_gain + with_drift * drift_per_gain
-    pulled = pull[2] + evidence.mixed[error, 0, trials] / noise
-    pulled -= level_per_gain * level[..., None] + drift_per_gain * drift[..., None]
-    gain = pulled / left
-    log_weight = 0.5 * (pulled * gain - np.log(left) - fit[..., None])
+    gain_precision = inverse[2, 2] + evidence.square[error, trials] / noise
+    gain_precision -= with_level * level_per_gain + with_drift * drift_per_gain
+    gain_pull = pull[2] + evidence.mixed[error, 0, trials] / noise
+    gain_pull -= level_per_gain * level[..., None] + drift_per_gain * drift[..., None]
+    gain = gain_pull / gain_precision
+    log_weight = 0.5 * (gain_pull * gain - np.log(gain_precision) - fit[..., None])
     log_weight += np.log(belief.of_choices)[:, None, None] + np.log(belief.of_shapes)
     log_weight[:, shapes.own[trials]] = -np.inf
     return Posterior(
-        log_weight, gain, 1.0 / left, level_mean, level_per_gain, drift_mean, drift_per_gain,
-        covariance,
+        log_weight, gain, 1.0 / gain_precision, level_mean, level_per_gain, drift_mean,
+        drift_per_gain, covariance,
     )  # fmt: skip
 
 
 def weights(log_weight: FloatArray) -> FloatArray:
-    """Of choices and shapes, (K, T, M), as shares that add up to 1 for each trial."""
+    """Return posterior probabilities of choices and shapes, (K, T, M), summing to 1 per trial."""
     share = np.exp(log_weight - log_weight.max(axis=(0, 2), keepdims=True))
     shares: FloatArray = share / share.sum(axis=(0, 2), keepdims=True)
     return shares
 
 
-def _beforehand(shapes: Shapes) -> Belief:
-    """What is believed of any study."""
+def _general_prior(shapes: Shapes) -> Belief:
+    """Return the prior of a study without trials."""
     choices = Choices(np.repeat(np.arange(len(ROUGH)), len(NOISE)), np.tile(NOISE, len(ROUGH)))
     size = choices.noise * np.maximum(ROUGH, SMOOTH)[choices.error]
     frequency = 1.0 / (1.0 + (size / _LARGE_ERROR) ** 4)
@@ -166,20 +179,26 @@ def _beforehand(shapes: Shapes) -> Belief:
     return Belief(MEAN, np.diag(DEVIATION**2), shapes.weight, choices, frequency)
 
 
-def _updated(prior: Belief, belief: Belief, found: Posterior) -> Belief:
-    """One round: the belief that makes likely what was found under the last one."""
-    share = weights(found.log_weight)
-    level = found.level[..., None] - found.level_per_gain * found.gain
-    drift = found.drift[..., None] - found.drift_per_gain * found.gain
-    means = (level, drift, found.gain)
-    share *= _typical(belief, np.array([(share * of).sum(axis=(0, 2)) for of in means]))
+def _maximised(prior: Belief, belief: Belief, trial_posterior: Posterior) -> Belief:
+    """Return the prior of one maximisation step, from the posteriors under the last prior."""
+    share = weights(trial_posterior.log_weight)
+    level = (
+        trial_posterior.level[..., None] - trial_posterior.level_per_gain * trial_posterior.gain
+    )
+    drift = (
+        trial_posterior.drift[..., None] - trial_posterior.drift_per_gain * trial_posterior.gain
+    )
+    means = (level, drift, trial_posterior.gain)
+    share *= _trial_weights(belief, np.array([(share * part).sum(axis=(0, 2)) for part in means]))
     total = float(share.sum())
-    sums = np.array([np.einsum("ktm,ktm->", share, of) for of in means])
+    sums = np.array([np.einsum("ktm,ktm->", share, part) for part in means])
     mean = (_TRIALS_OF_MEAN * prior.mean + sums) / (total + _TRIALS_OF_MEAN)
-    moved = mean - prior.mean
-    scatter = _squares(share, means) + _unsure(share, found)
+    mean_change = mean - prior.mean
+    scatter = _second_moments(share, means) + _posterior_moments(share, trial_posterior)
     scatter -= np.outer(mean, sums) + np.outer(sums, mean) - total * np.outer(mean, mean)
-    scatter += _TRIALS_OF_COVARIANCE * prior.covariance + _TRIALS_OF_MEAN * np.outer(moved, moved)
+    scatter += _TRIALS_OF_COVARIANCE * prior.covariance + _TRIALS_OF_MEAN * np.outer(
+        mean_change, mean_change
+    )
     of_shapes = _TRIALS_OF_SHAPES * prior.of_shapes + share.sum(axis=(0, 1))
     of_choices = _TRIALS_OF_ERRORS * prior.of_choices + share.sum(axis=(1, 2))
     return Belief(
@@ -191,30 +210,30 @@ def _updated(prior: Belief, belief: Belief, found: Posterior) -> Belief:
     )
 
 
-def _typical(belief: Belief, means: FloatArray) -> FloatArray:
-    """How much each trial counts, (T, 1), by its level, drift and gain (3, T)."""
-    away = means - belief.mean[:, None]
-    distance = np.einsum("it,ij,jt->t", away, np.linalg.inv(belief.covariance), away)
-    counts = (_DEGREES_OF_TRIALS + 3.0) / (_DEGREES_OF_TRIALS + distance)
-    typical: FloatArray = np.minimum(counts, 1.0)[:, None]
-    return typical
+def _trial_weights(belief: Belief, means: FloatArray) -> FloatArray:
+    """Return the weight of each trial, (T, 1), from its level, drift and gain (3, T)."""
+    deviation = means - belief.mean[:, None]
+    distance = np.einsum("it,ij,jt->t", deviation, np.linalg.inv(belief.covariance), deviation)
+    ratio = (_DEGREES_OF_TRIALS + 3.0) / (_DEGREES_OF_TRIALS + distance)
+    trial_weights: FloatArray = np.minimum(ratio, 1.0)[:, None]
+    return trial_weights
 
 
-def _squares(share: FloatArray, parts: Sequence[FloatArray]) -> FloatArray:
-    """Sums over choices, trials and shapes of share times two parts, (3, 3)."""
+def _second_moments(share: FloatArray, parts: Sequence[FloatArray]) -> FloatArray:
+    """Return the sums over choices, trials and shapes of share times two parts, (3, 3)."""
     squares = np.empty((len(parts), len(parts)))
-    for row, one in enumerate(parts):
-        shared = share * one
-        for column, other in enumerate(parts[: row + 1]):
-            squares[row, column] = squares[column, row] = np.einsum("ktm,ktm->", shared, other)
+    for row, first in enumerate(parts):
+        weighted = share * first
+        for column, second in enumerate(parts[: row + 1]):
+            squares[row, column] = squares[column, row] = np.einsum("ktm,ktm->", weighted, second)
     return squares
 
 
-def _unsure(share: FloatArray, found: Posterior) -> FloatArray:
-    """Sum over trials of the covariance of level, drift and gain that is left, (3, 3)."""
-    per_gain = (-found.level_per_gain, -found.drift_per_gain, np.ones(()))
-    spread = share * found.gain_variance
-    squares = _squares(spread, [np.broadcast_to(part, spread.shape) for part in per_gain])
-    level, both, drift = np.einsum("kt,ktc->c", share.sum(axis=2), found.covariance)
-    squares[:2, :2] += np.array([[level, both], [both, drift]])
+def _posterior_moments(share: FloatArray, trial_posterior: Posterior) -> FloatArray:
+    """Return the sum over trials of the posterior covariance of level, drift and gain, (3, 3)."""
+    per_gain = (-trial_posterior.level_per_gain, -trial_posterior.drift_per_gain, np.ones(()))
+    spread = share * trial_posterior.gain_variance
+    squares = _second_moments(spread, [np.broadcast_to(part, spread.shape) for part in per_gain])
+    level, shared, drift = np.einsum("kt,ktc->c", share.sum(axis=2), trial_posterior.covariance)
+    squares[:2, :2] += np.array([[level, shared], [shared, drift]])
     return squares

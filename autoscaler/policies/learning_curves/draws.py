@@ -1,4 +1,4 @@
-"""Courses that curves may take from their last report on."""
+"""Random continuations of learning curves from their last report on."""
 
 from __future__ import annotations
 
@@ -13,25 +13,29 @@ from autoscaler.policies.learning_curves.filter import COMMON, ROUGH, SMOOTH, Ev
 from autoscaler.policies.learning_curves.reports import BinnedReports
 from autoscaler.policies.learning_curves.shapes import Shapes
 
-# How unsure a forecast is was learnt from so many curves beside the study's own; and as trials of
-# one study differ in it, it does not get surer than if they were so many.
+# Degrees of freedom of the forecast's spread: those of the general prior, and the most of any
+# study, because trials of one study differ in their spread.
 _DEGREES_BEFOREHAND = 2.0
 _MOST_DEGREES = 8.0
-# chi^2 / degrees is no less than its third power: no draw is further off than this makes it.
+# Least cube root of chi^2 / degrees, which bounds the inflation of a draw.
 _LEAST_ROOT = 0.25
 # Normal numbers of a draw: gain, level, drift, error, its slope, and the scale of all of them; and
-# so many for each horizon.
+# the normal numbers of a draw at each horizon.
 _NORMALS = 6
 _NORMALS_OF_HORIZON = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Draws of T trials at H places each.
+    """Request for draws of T trials at H places each.
 
-    `trials` are places in the study (a trial keeps its draws, whoever else is asked for), `rows`
-    places in the evidence, `forerunners` how many siblings went ahead, all (T,); `places` (T, H)
-    are on the axis of progress.
+    Attributes:
+        trials: indices in the study, (T,); they seed a trial's draws, independent of the others.
+        rows: indices in the evidence, (T,).
+        forerunners: number of siblings ahead, (T,).
+        places: places on the axis of progress, (T, H).
+        draws: number of draws D.
+        seed: seed of the draws.
     """
 
     trials: NDArray[np.intp]
@@ -43,11 +47,14 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Chance:
-    """The random numbers of T trials and D draws.
+class _RandomNumbers:
+    """Random numbers of T trials and D draws.
 
-    `uniform` in [0, 1) and even over the draws, and `inflation` of all that is unsure, (T, D);
-    `normal` (5, T, D); `normal_of_horizon` (H, 3, T, D).
+    Attributes:
+        uniform: numbers in [0, 1), stratified over the draws, (T, D).
+        inflation: factor on the spread, (T, D).
+        normal: normal numbers of each draw, (5, T, D).
+        normal_of_horizon: normal numbers of each horizon, (H, 3, T, D).
     """
 
     uniform: FloatArray
@@ -57,76 +64,96 @@ class _Chance:
 
 
 def forerunners(reports: BinnedReports, trials: NDArray[np.intp]) -> FloatArray:
-    """How many siblings have gone the way that each trial (T,) still has to go, parts as parts."""
+    """Return the number of siblings ahead of each trial, (T,), as a sum of fractions.
+
+    A fraction is the part of the trial's remaining way, on the axis, that a sibling has covered.
+    """
     last = reports.last
-    here = last[trials, None]
-    way = np.maximum(reports.axis.end - here, 1e-9)
-    gone: FloatArray = np.clip((last - here) / way, 0.0, 1.0).sum(axis=1)
-    return gone
+    place = last[trials, None]
+    remaining = np.maximum(reports.axis.end - place, 1e-9)
+    covered: FloatArray = np.clip((last - place) / remaining, 0.0, 1.0).sum(axis=1)
+    return covered
 
 
 def draw(evidence: Evidence, shapes: Shapes, belief: Belief, wanted: Wanted) -> FloatArray:
-    """Reports without unit that may come, (T, D, H).
+    """Return draws of reports without unit, (T, D, H).
 
-    About their median they are spread as a t distribution is about a normal one: the scale of what
-    is unsure was learnt from no more than the siblings that have been further.
+    The draws are spread around their median as a t distribution relative to a normal one, because
+    the spread was estimated from few siblings.
     """
     trials, places = wanted.rows, wanted.places
     if not len(trials):
         return np.zeros((0, wanted.draws, places.shape[1]))
     degrees = _DEGREES_BEFOREHAND + wanted.forerunners
-    chance = _chance(wanted, np.minimum(degrees, _MOST_DEGREES))
-    found = posterior(evidence, shapes, belief, trials)
-    choice, shape = _picked(found, chance.uniform)
-    course = _Course(evidence, found, belief, _Picked(trials, choice, shape), chance.normal)
+    random_numbers = _random_numbers(wanted, np.minimum(degrees, _MOST_DEGREES))
+    trial_posterior = posterior(evidence, shapes, belief, trials)
+    choice, shape = _sample_assignments(trial_posterior, random_numbers.uniform)
+    continuation = _Continuation(
+        evidence,
+        trial_posterior,
+        belief,
+        _Assignments(trials, choice, shape),
+        random_numbers.normal,
+    )
     drift, all_shapes = shapes.drift(places), shapes.at(places)
     rows = np.arange(len(trials))
     values = np.empty((*choice.shape, places.shape[1]))
-    for which in np.argsort(places, axis=1, kind="stable").T:
-        normal = chance.normal_of_horizon[which, :, rows].transpose(1, 0, 2)
-        course.go(places[rows, which], normal)
-        of_shape = all_shapes[rows, which][rows[:, None], shape]
-        value = course.value(drift[rows, which], of_shape, normal[2])
-        values[rows, :, which] = value
-    middle = np.median(values, axis=1, keepdims=True)
-    spread: FloatArray = middle + (values - middle) * chance.inflation[..., None]
+    for horizon in np.argsort(places, axis=1, kind="stable").T:
+        normal = random_numbers.normal_of_horizon[horizon, :, rows].transpose(1, 0, 2)
+        continuation.go(places[rows, horizon], normal)
+        shape_values = all_shapes[rows, horizon][rows[:, None], shape]
+        value = continuation.value(drift[rows, horizon], shape_values, normal[2])
+        values[rows, :, horizon] = value
+    median = np.median(values, axis=1, keepdims=True)
+    spread: FloatArray = median + (values - median) * random_numbers.inflation[..., None]
     return spread
 
 
 @dataclass(frozen=True, slots=True)
-class _Picked:
-    """The trials (T,), and of each draw (T, D) which choice and which shape."""
+class _Assignments:
+    """Trials, (T,), and the choice and shape of each draw, (T, D)."""
 
     trials: NDArray[np.intp]
     choice: NDArray[np.intp]
     shape: NDArray[np.intp]
 
 
-class _Course:
-    """Draws (T, D) on their way along the axis."""
+class _Continuation:
+    """State of the draws (T, D) as they advance along the axis."""
 
     def __init__(
         self,
         evidence: Evidence,
-        found: Posterior,
+        trial_posterior: Posterior,
         belief: Belief,
-        picked: _Picked,
+        assignments: _Assignments,
         normal: FloatArray,
     ) -> None:
-        row = np.arange(len(picked.trials))[:, None]
-        choice, shape, trial = picked.choice, picked.shape, picked.trials[:, None]
-        of_both, of_all = (choice, row), (choice, row, shape)
-        self.gain = found.gain[of_all] + np.sqrt(found.gain_variance[of_all]) * normal[0]
-        off = _correlated(found.covariance[of_both], normal[1], normal[2])
-        self.level = found.level[of_both] - found.level_per_gain[of_all] * self.gain + off[0]
-        self.drift = found.drift[of_both] - found.drift_per_gain[of_all] * self.gain + off[1]
+        trial_row = np.arange(len(assignments.trials))[:, None]
+        choice, shape, trial = assignments.choice, assignments.shape, assignments.trials[:, None]
+        by_choice, by_shape = (choice, trial_row), (choice, trial_row, shape)
+        self.gain = (
+            trial_posterior.gain[by_shape]
+            + np.sqrt(trial_posterior.gain_variance[by_shape]) * normal[0]
+        )
+        offset = _correlated(trial_posterior.covariance[by_choice], normal[1], normal[2])
+        self.level = (
+            trial_posterior.level[by_choice]
+            - trial_posterior.level_per_gain[by_shape] * self.gain
+            + offset[0]
+        )
+        self.drift = (
+            trial_posterior.drift[by_choice]
+            - trial_posterior.drift_per_gain[by_shape] * self.gain
+            + offset[1]
+        )
         error = belief.choices.error[choice]
         self.noise = belief.choices.noise[choice]
         self.rough, self.smooth = ROUGH[error], SMOOTH[error]
-        self.place = evidence.last[picked.trials]
-        known = _correlated(evidence.covariance[error, trial], normal[3], normal[4])
+        self.place = evidence.last[assignments.trials]
+        error_offsets = _correlated(evidence.covariance[error, trial], normal[3], normal[4])
         ends = []
-        for columns, unsure in zip((evidence.level, evidence.slope), known, strict=True):
+        for columns, unsure in zip((evidence.level, evidence.slope), error_offsets, strict=True):
             end = columns[error, trial, 0] - self.level * columns[error, trial, 1]
             end -= self.drift * columns[error, trial, 2]
             end -= self.gain * columns[error, trial, COMMON + shape]
@@ -134,24 +161,24 @@ class _Course:
         self.error, self.slope = ends
 
     def go(self, place: FloatArray, normal: FloatArray) -> None:
-        """To places (T,), not before where they are."""
+        """Advance to places (T,); places before the present ones do not move."""
         gap = np.maximum(place - self.place, 0.0)
-        by = step(self.rough, self.smooth, gap[:, None])
-        covariance = np.stack([by.level, by.both, by.slope], axis=-1)
-        off_level, off_slope = _correlated(covariance, normal[0], normal[1])
-        self.error = self.error + by.reach * self.slope + self.noise * off_level
-        self.slope = by.lasting * self.slope + self.noise * off_slope
+        transition = step(self.rough, self.smooth, gap[:, None])
+        covariance = np.stack([transition.level, transition.both, transition.slope], axis=-1)
+        level_offset, slope_offset = _correlated(covariance, normal[0], normal[1])
+        self.error = self.error + transition.reach * self.slope + self.noise * level_offset
+        self.slope = transition.lasting * self.slope + self.noise * slope_offset
         self.place = self.place + gap
 
     def value(self, drift: FloatArray, shape: FloatArray, normal: FloatArray) -> FloatArray:
-        """What is reported there, (T, D): of drift (T,) and the shapes (T, D) at that place."""
+        """Return the reports (T, D) at the present place, from drift (T,) and shapes (T, D)."""
         curve = self.level + self.drift * drift[:, None] + self.gain * shape
         value: FloatArray = curve + self.error + self.noise * normal
         return value
 
 
-def _chance(wanted: Wanted, degrees: FloatArray) -> _Chance:
-    """A generator for each trial: what others are asked for does not matter to it."""
+def _random_numbers(wanted: Wanted, degrees: FloatArray) -> _RandomNumbers:
+    """Return random numbers from one generator per trial, independent of the other trials."""
     trials, draws = len(wanted.trials), wanted.draws
     horizons = wanted.places.shape[1]
     uniform = np.empty((trials, draws))
@@ -163,37 +190,45 @@ def _chance(wanted: Wanted, degrees: FloatArray) -> _Chance:
         normal[row] = generator.standard_normal((_NORMALS, draws))
         of_horizon[row] = generator.standard_normal((horizons, _NORMALS_OF_HORIZON, draws))
     inflation = _inflation(normal[:, -1], degrees[:, None])
-    return _Chance(
+    return _RandomNumbers(
         uniform, inflation, normal[:, :-1].transpose(1, 0, 2), of_horizon.transpose(1, 2, 0, 3)
     )
 
 
 def _inflation(normal: FloatArray, degrees: FloatArray) -> FloatArray:
-    """What makes t numbers of normal ones: ``sqrt(degrees / chi^2)`` (Wilson & Hilferty 1931)."""
+    """Return ``sqrt(degrees / chi^2)`` by the cube-root approximation of chi^2.
+
+    It turns normal numbers into t-distributed ones (Wilson & Hilferty 1931).
+    """
     small = 2.0 / (9.0 * degrees)
-    share = np.maximum(1.0 - small + normal * np.sqrt(small), _LEAST_ROOT)
-    return share**-1.5
+    cube_root = np.maximum(1.0 - small + normal * np.sqrt(small), _LEAST_ROOT)
+    return cube_root**-1.5
 
 
-def _picked(found: Posterior, uniform: FloatArray) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """A choice and a shape for each draw, (T, D) each, as often as they are likely."""
-    share = weights(found.log_weight).transpose(1, 0, 2)
-    up_to = np.cumsum(share.reshape(len(share), -1), axis=1)
-    up_to /= up_to[:, -1:]
-    picked = np.stack(
+def _sample_assignments(
+    trial_posterior: Posterior, uniform: FloatArray
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return a choice and a shape for each draw, (T, D) each, by their probabilities."""
+    share = weights(trial_posterior.log_weight).transpose(1, 0, 2)
+    cumulative = np.cumsum(share.reshape(len(share), -1), axis=1)
+    cumulative /= cumulative[:, -1:]
+    indices = np.stack(
         [
-            np.searchsorted(row, wanted, side="right")
-            for row, wanted in zip(up_to, uniform, strict=True)
+            np.searchsorted(row, uniforms, side="right")
+            for row, uniforms in zip(cumulative, uniform, strict=True)
         ]
     )
-    picked = np.minimum(picked, up_to.shape[1] - 1)
-    return np.divmod(picked, share.shape[2])
+    indices = np.minimum(indices, cumulative.shape[1] - 1)
+    return np.divmod(indices, share.shape[2])
 
 
 def _correlated(
     covariance: FloatArray, first: FloatArray, second: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Two numbers of a covariance (..., 3) (of one, both, the other) from two independent ones."""
+    """Return two numbers with a covariance (..., 3) from two independent standard normal ones.
+
+    The covariance has the first variance, the covariance and the second variance.
+    """
     deviation = np.sqrt(np.maximum(covariance[..., 0], 0.0))
     shared = covariance[..., 1] / np.where(deviation > 0.0, deviation, 1.0)
     rest = np.sqrt(np.maximum(covariance[..., 2] - shared**2, 0.0))

@@ -1,4 +1,4 @@
-"""The reports of a study as the model of learning curves sees them: few, on axes without units."""
+"""Reports of a study as inputs of the curve model: binned, on axes without units."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from numpy.typing import NDArray
 
 from autoscaler.goodput.throughput import FloatArray
 
-# Places on the axis of progress; reports nearer to each other than two of them are averaged.
+# Number of bins on the axis of progress; reports of a trial in one bin are averaged.
 BINS = 16
-# Values count in full up to about so many scales from the centre, and from there by magnitude.
+# Scales from the centre up to which values are about linear; beyond they are logarithmic.
 _LINEAR_SCALES = 10.0
-# No value counts as further away than this, nor is one foreseen that is beyond all that were
-# reported by more than that.
+# Largest distance of a value from the centre, and largest distance of a forecast beyond all
+# reported values, in scales.
 _MOST_SCALES = 200.0
 _BEYOND = 10.0
-# So many standard deviations lie between the 5th and the 95th percentile of a normal distribution,
-# and between its quartiles.
+# Standard deviations between the 5th and the 95th percentile of a normal distribution, and between
+# its quartiles.
 _DEVIATIONS_OF_NINE_TENTHS = 3.29
 _DEVIATIONS_OF_HALF = 1.35
-# Nine tenths that spread more than so many times as far as half of them have exploded.
+# Ratio of the two estimates of the deviation above which outliers count as exploded.
 _MOST_SPREAD = 10.0
-# Where nobody has been near the end, what is to come may be as large as the values themselves, or
-# this share of the way to the best that there can be.
+# Where no trial is near the end, future changes may be as large as the values themselves, or this
+# fraction of the distance to the best possible value. The power applies to the unseen part.
 _UNSEEN_POWER = 2.0
 _SHARE_OF_BEST = 1.0 / 3.0
-# The longest course counts as at least so many times the first report.
+# Least length of the axis, over the progress of the first report.
 _LEAST_LENGTH = 1.5
 
 
@@ -35,37 +35,38 @@ _LEAST_LENGTH = 1.5
 class Axis:
     """Progress without unit, ``u = log(progress / unit + 1/2)``; first reports are at 1 unit.
 
-    `start` is where nothing has been done, `first` where the first reports are, `end` the last
-    report or horizon of all.
+    Attributes:
+        unit: median progress of first reports.
+        length: progress of the last report or horizon of all trials.
     """
 
     unit: float
     length: float
 
     def at(self, progress: FloatArray) -> FloatArray:
-        """Where some progress is on the axis, of any shape."""
+        """Return the place of each progress on the axis, of any shape."""
         place: FloatArray = np.log(progress / self.unit + 0.5)
         return place
 
     @property
     def start(self) -> float:
-        """Where nothing has been done."""
+        """Place of no progress."""
         return float(np.log(0.5))
 
     @property
     def first(self) -> float:
-        """Where the first reports are."""
+        """Place of the first reports."""
         return float(np.log(1.5))
 
     @property
     def end(self) -> float:
-        """Where the last report or horizon is."""
+        """Place of the last report or horizon."""
         return float(np.log(self.length / self.unit + 0.5))
 
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """Reports in a row, each (N,): whose, at what progress, and what; more is better."""
+    """Reports in a row, each (N,): trial index, progress, and value, where more is better."""
 
     trial: NDArray[np.intp]
     progress: FloatArray
@@ -76,7 +77,11 @@ class Reports:
 class BinnedReports:
     """Means of the reports of T trials in B bins along the axis, each (T, B).
 
-    `count` of them, 0 in an empty bin, where `place` (on the axis) and `value` are 0.
+    Attributes:
+        axis: axis of progress.
+        count: number of reports; 0 in an empty bin.
+        place: mean place on the axis; 0 in an empty bin.
+        value: mean value; 0 in an empty bin.
     """
 
     axis: Axis
@@ -86,23 +91,23 @@ class BinnedReports:
 
     @property
     def last(self) -> FloatArray:
-        """How far each trial got on the axis, (T,); where the first reports are if nowhere."""
-        held = self.count > 0
-        furthest = np.where(held, self.place, -np.inf).max(axis=1, initial=-np.inf)
-        last: FloatArray = np.where(held.any(axis=1), furthest, self.axis.first)
+        """Place of each trial's last report, (T,); that of first reports without any."""
+        has_reports = self.count > 0
+        furthest = np.where(has_reports, self.place, -np.inf).max(axis=1, initial=-np.inf)
+        last: FloatArray = np.where(has_reports.any(axis=1), furthest, self.axis.first)
         return last
 
     def of(self, trials: NDArray[np.intp]) -> BinnedReports:
-        """Those of some trials."""
+        """Return the binned reports of some trials."""
         return BinnedReports(self.axis, self.count[trials], self.place[trials], self.value[trials])
 
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """Values without unit: ``z = c asinh((value - centre) / (c scale))`` with c = 10.
+    """Scaling of values: ``z = c asinh((value - centre) / (c scale))`` with c = 10.
 
-    Next to linear where trials are alike, logarithmic where one of them explodes. What is foreseen
-    is no less than `lowest` and no more than `highest`.
+    Nearly linear where trials are alike, logarithmic where a trial explodes. Forecasts without
+    unit are between `lowest` and `highest`.
     """
 
     centre: float
@@ -111,57 +116,65 @@ class Units:
     highest: float = _MOST_SCALES
 
     def inward(self, values: FloatArray) -> FloatArray:
-        """Without unit, of any shape."""
-        away = np.arcsinh((values - self.centre) / (_LINEAR_SCALES * self.scale))
+        """Return the values without unit, of any shape."""
+        scaled_values = np.arcsinh((values - self.centre) / (_LINEAR_SCALES * self.scale))
         most = _MOST_SCALES / _LINEAR_SCALES
-        without: FloatArray = _LINEAR_SCALES * np.clip(away, -most, most)
-        return without
+        values_without_unit: FloatArray = _LINEAR_SCALES * np.clip(scaled_values, -most, most)
+        return values_without_unit
 
     def outward(self, values: FloatArray) -> FloatArray:
-        """In the metric's own unit, of any shape."""
-        away = np.clip(values, self.lowest, self.highest) / _LINEAR_SCALES
-        within: FloatArray = self.centre + _LINEAR_SCALES * self.scale * np.sinh(away)
-        return within
+        """Return the values in the metric's unit, of any shape."""
+        scaled_values = np.clip(values, self.lowest, self.highest) / _LINEAR_SCALES
+        metric_values: FloatArray = self.centre + _LINEAR_SCALES * self.scale * np.sinh(
+            scaled_values
+        )
+        return metric_values
 
 
 def binned(reports: Reports, trials: int, furthest: float) -> BinnedReports:
-    """The reports of so many trials, averaged in bins, on an axis up to the `furthest` horizon."""
+    """Return the reports of the trials in bins, on an axis up to the `furthest` horizon."""
     axis = _axis(reports, trials, furthest)
     place = axis.at(reports.progress)
     edges = np.linspace(axis.first, axis.end, BINS + 1)[1:-1]
     cell = reports.trial * BINS + np.searchsorted(edges, place, side="left")
 
     def total(weights: FloatArray | None) -> FloatArray:
+        """Return the sums over the bins, (T, B)."""
         sums = np.bincount(cell, weights, minlength=trials * BINS).astype(np.float64)
         return sums.reshape(trials, BINS)
 
     count = total(None)
-    held = np.maximum(count, 1.0)
-    return BinnedReports(axis, count, total(place) / held, total(reports.value) / held)
+    divisor = np.maximum(count, 1.0)
+    return BinnedReports(axis, count, total(place) / divisor, total(reports.value) / divisor)
 
 
 def scaled(reports: BinnedReports, best: float | None) -> Units:
-    """The median of all values, and how far they spread; of such as went not far, how large.
+    """Return the scaling by median and spread; where no trial is far, by the size of values.
 
-    `best` is the most that a value can be, where that is known.
+    `best` is the largest possible value, None if unknown.
     """
-    held = reports.count > 0
-    values = reports.value[held]
+    has_reports = reports.count > 0
+    values = reports.value[has_reports]
     if not len(values):
         return Units(0.0, 1.0, -_BEYOND, _BEYOND)
     centre = float(np.median(values))
     axis = reports.axis
-    unseen = (axis.end - reports.place[held].max()) / (axis.end - axis.start)
-    room = abs(centre) if best is None else _SHARE_OF_BEST * max(best - centre, 0.0)
-    scale = float(np.hypot(_spread(values), room * np.clip(unseen, 0.0, 1.0) ** _UNSEEN_POWER))
+    unseen = (axis.end - reports.place[has_reports].max()) / (axis.end - axis.start)
+    unseen_change = abs(centre) if best is None else _SHARE_OF_BEST * max(best - centre, 0.0)
+    scale = float(
+        np.hypot(_spread(values), unseen_change * np.clip(unseen, 0.0, 1.0) ** _UNSEEN_POWER)
+    )
     units = Units(centre, scale or float(np.ptp(values)) or abs(centre) or 1.0)
-    known = units.inward(values)
-    lowest, highest = float(known.min()) - _BEYOND, float(known.max()) + _BEYOND
+    values_without_unit = units.inward(values)
+    lowest, highest = (
+        float(values_without_unit.min()) - _BEYOND,
+        float(values_without_unit.max()) + _BEYOND,
+    )
     return replace(units, lowest=lowest, highest=highest)
 
 
 def _spread(values: FloatArray) -> float:
-    """The standard deviation, but for those that explode."""
+    """Return the standard deviation, robust against exploding values."""
     lowest, low, high, highest = np.quantile(values, [0.05, 0.25, 0.75, 0.95])
     wide = float(highest - lowest) / _DEVIATIONS_OF_NINE_TENTHS
     narrow = float(high - low) / _DEVIATIONS_OF_HALF
@@ -169,6 +182,7 @@ def _spread(values: FloatArray) -> float:
 
 
 def _axis(reports: Reports, trials: int, furthest: float) -> Axis:
+    """Return the axis of the reports, up to the furthest horizon."""
     started = reports.progress > 0
     first = np.full(trials, np.inf)
     np.minimum.at(first, reports.trial[started], reports.progress[started])

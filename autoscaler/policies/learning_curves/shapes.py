@@ -1,8 +1,8 @@
-"""The shapes that a learning curve may have: families of formulas, and the courses of siblings.
+"""Candidate shapes of a learning curve: families of formulas, and the curves of siblings.
 
-A shape goes from 0 at a study's first reports to 1 at its end, so that its factor is the gain,
-whatever the family. Power law, exponential (also stretched) and Hill are of Domhan et al.
-(IJCAI'15); courses of siblings, moved and stretched, of Chandrashekaran & Lane (ECML'17).
+Each shape is 0 at a study's first reports and 1 at its end, so that its factor is the gain in
+every family. Power law, exponential (also stretched) and Hill are from Domhan et al. (IJCAI'15);
+curves of siblings, shifted and scaled, from Chandrashekaran & Lane (ECML'17).
 """
 
 from __future__ import annotations
@@ -21,22 +21,26 @@ _EXPONENTIALS = 7
 _STRETCHED = 5
 _HILLS = 5
 _HILL_POWER = 3
-# Curves that rise and then fall again: how fast and how far.
+# Curves that rise and then fall again: (power of the rise, size of the fall).
 _HUMPS = ((1.0, 0.3), (1.0, 0.8), (2.5, 0.3), (2.5, 0.8))
 MOST_SIBLINGS = 8
-# A sibling is a shape if it got so near to the end, on the axis, in so many bins.
+# A sibling is a shape if it is this near to the end, on the axis, with reports in so many bins.
 _NEAR_THE_END = 0.15
 _LEAST_BINS = 4
-# How much is given to all siblings together where there are any.
+# Prior probability of all siblings together where there are any.
 _SHARE_OF_SIBLINGS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """M shapes as tables at G places that lie evenly on the axis.
+    """M shapes as tables at G places, evenly spaced on the axis.
 
-    `table` is (G, M); `weight` (M,) what each is given beforehand; `own` (T, M) says whose course
-    it is: nobody is predicted by himself. `first` is the place of the first reports.
+    Attributes:
+        places: places of the table, (G,).
+        table: value of each shape, (G, M).
+        weight: prior probability of each shape, (M,).
+        own: whether a shape is the trial's own curve, (T, M); it is not used for that trial.
+        first: place of the first reports.
     """
 
     places: FloatArray
@@ -46,30 +50,32 @@ class Shapes:
     first: float
 
     def at(self, place: FloatArray) -> FloatArray:
-        """Every shape at places (...): (..., M)."""
+        """Return every shape at places (...), interpolated: (..., M)."""
         step = self.places[1] - self.places[0]
         position = np.clip((place - self.places[0]) / step, 0.0, len(self.places) - 1.0)
         below = np.minimum(position.astype(np.intp), len(self.places) - 2)
-        share = (position - below)[..., None]
-        value: FloatArray = self.table[below] * (1.0 - share) + self.table[below + 1] * share
+        fraction = (position - below)[..., None]
+        value: FloatArray = self.table[below] * (1.0 - fraction) + self.table[below + 1] * fraction
         return value
 
     def of(self, trials: NDArray[np.intp]) -> Shapes:
-        """The same for some of the trials."""
+        """Return the shapes with `own` for some of the trials."""
         return replace(self, own=self.own[trials])
 
     def drift(self, place: FloatArray) -> FloatArray:
-        """What goes on evenly with the logarithm of progress, of any shape: 0 first, 1 at last."""
-        away: FloatArray = (place - self.first) / (self.places[-1] - self.first)
-        return away
+        """Return the drift, linear in log progress: 0 at the first reports, 1 at the end."""
+        drift: FloatArray = (place - self.first) / (self.places[-1] - self.first)
+        return drift
 
 
 def shapes_of(reports: BinnedReports, units: Units) -> Shapes:
-    """All shapes for the trials of a study."""
+    """Return all shapes for the trials of a study."""
     places = np.linspace(reports.axis.start, reports.axis.end, _POINTS)
     formulas = _formulas(places, reports.axis)
-    courses, trials = _courses(places, reports, units)
-    table, useful = _normalised(np.concatenate([formulas, courses]), places, reports.axis.first)
+    sibling_rows, trials = _sibling_curves(places, reports, units)
+    table, useful = _normalised(
+        np.concatenate([formulas, sibling_rows]), places, reports.axis.first
+    )
     siblings = int(useful[len(formulas) :].sum())
     share = _SHARE_OF_SIBLINGS if siblings else 0.0
     weight = np.full(int(useful.sum()), (1.0 - share) / int(useful[: len(formulas)].sum()))
@@ -81,7 +87,7 @@ def shapes_of(reports: BinnedReports, units: Units) -> Shapes:
 
 
 def _formulas(places: FloatArray, axis: Axis) -> FloatArray:
-    """One a row, each of which rises at first."""
+    """Return the formulas at the places, one per row; each rises at first."""
     shifted = np.exp(places)
     progress = np.maximum(shifted - 0.5, 0.0)
     length = axis.length / axis.unit
@@ -98,20 +104,20 @@ def _formulas(places: FloatArray, axis: Axis) -> FloatArray:
     return np.array(rows)
 
 
-def _courses(
+def _sibling_curves(
     places: FloatArray, reports: BinnedReports, units: Units
 ) -> tuple[FloatArray, NDArray[np.intp]]:
-    """The courses of siblings that went all the way, one a row, and whose they are."""
-    held = reports.count > 0
-    long = reports.last >= reports.axis.end - _NEAR_THE_END
-    long &= held.sum(axis=1) >= _LEAST_BINS
-    trials = np.flatnonzero(long)
+    """Return the curves of siblings that went to the end, one per row, and their trial indices."""
+    has_reports = reports.count > 0
+    is_complete = reports.last >= reports.axis.end - _NEAR_THE_END
+    is_complete &= has_reports.sum(axis=1) >= _LEAST_BINS
+    trials = np.flatnonzero(is_complete)
     if len(trials) > MOST_SIBLINGS:
         trials = trials[np.linspace(0, len(trials) - 1, MOST_SIBLINGS).astype(np.intp)]
     values = units.inward(reports.value)
     rows = np.zeros((len(trials), len(places)))
     for row, trial in zip(rows, trials, strict=True):
-        known = held[trial]
+        known = has_reports[trial]
         row[:] = np.interp(places, reports.place[trial, known], values[trial, known])
     return rows, trials
 
@@ -119,7 +125,7 @@ def _courses(
 def _normalised(
     rows: FloatArray, places: FloatArray, first: float
 ) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """As columns that rise from 0 to 1, and which of the rows were no flat lines."""
+    """Return the rows as columns from 0 to 1, and which of the rows are not flat."""
     begin = int(np.searchsorted(places, first - 1e-9))
     height = np.ptp(rows[:, begin:], axis=1)
     useful = height > 1e-9 * np.abs(rows).max(axis=1, initial=1e-300)

@@ -219,7 +219,7 @@ def test_the_more_is_reported_the_more_is_known(seed: int) -> None:
 @pytest.mark.parametrize(
     ("progress", "values", "says"),
     [
-        ([1.0, 2.0], [0.1], "values: 1 of them at 2 places"),
+        ([1.0, 2.0], [0.1], "values: 1 given for 2 points of progress"),
         ([-1.0], [0.1], "progress: each must be a finite number"),
         ([np.nan], [0.1], "progress: each must be a finite number"),
         ([[1.0]], [[0.1]], "progress: must be one row"),
@@ -233,7 +233,7 @@ def test_a_bad_curve_is_refused(progress: list[float], values: list[float], says
 
 def test_bad_questions_are_refused() -> None:
     some = Study([Curve([1.0], [0.1])], maximize=True)
-    with pytest.raises(CurveError, match="trials: must be places among the 1 of the study"):
+    with pytest.raises(CurveError, match="trials: must be indices of the study's 1 trials"):
         forecast(some, [1], [2.0])
     with pytest.raises(CurveError, match="horizons: must be a row, or one for each of the 1"):
         forecast(some, [0], [[2.0], [3.0]])
