@@ -72,8 +72,8 @@ def test_joiners_do_not_begin_and_do_not_wait_for_long(
 @pytest.mark.parametrize(
     ("heard", "words"),
     [
-        ({"b:0": 0.2, "a:0": 0.2}, "30 s of waiting for a, b, heard by the lighthouse and not"),
-        (None, "waiting for the lighthouse to say whom it hears: its status page"),
+        ({"b:0": 0.2, "a:0": 0.2}, "waited 30 s for a, b, heard by the lighthouse and not"),
+        (None, "s for the lighthouse's list of live replicas: its status page"),
     ],
 )
 def test_the_log_says_every_half_minute_what_is_awaited(

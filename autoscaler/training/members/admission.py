@@ -1,4 +1,4 @@
-"""Whether joiners may begin a training among themselves, under torchft's lighthouse."""
+"""Admission of a group of joiners to a new training, under torchft's lighthouse."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from autoscaler.clock import Clock
 
 _log = logging.getLogger(__name__)
 
-_PATIENCE_SECONDS: Final = 0.1
-_LONGEST_LOOK_SECONDS: Final = 5.0
+_POLL_SECONDS: Final = 0.1
+_LEAST_WAIT_SECONDS: Final = 5.0
 _LOG_SECONDS: Final = 30.0
 
 
 class Hears(Protocol):
-    """What is asked of the lighthouse."""
+    """Interface of the lighthouse for `Admission`."""
 
     def silences(self) -> Mapping[str, float] | None:
-        """Return how long ago, in seconds, each one was heard; None without an answer."""
+        """Return the seconds since each replica was heard, by name; None without an answer."""
         ...
 
 
 class Admission:
-    """Keeps joiners from a second training beside one that they have not met.
+    """Guard that keeps joiners from starting a second training beside one they have not met.
 
-    Joiners that are more than the members get a quorum of their own while those are in a long
-    step, evaluate, or hand over a state. They must not train in it: two trainings would have steps
-    of equal numbers. So they begin only where the lighthouse hears nobody else. A silent one is
-    missed after `heartbeat_seconds`.
+    Joiners that outnumber the members get a quorum of their own while the members are in a long
+    step, evaluate, or transfer a state. They must not train in it: two trainings would have steps
+    of equal numbers. Joiners therefore begin only if the lighthouse hears no other replica. The
+    lighthouse drops a silent replica after `heartbeat_seconds`.
     """
 
     def __init__(self, lighthouse: Hears, heartbeat_seconds: float, clock: Clock) -> None:
@@ -40,35 +40,35 @@ class Admission:
         self._log_seconds = _LOG_SECONDS
 
     def may_begin(self, members: Iterable[str]) -> bool:
-        """Return whether the lighthouse hears nobody but these `members`, all of them joiners.
+        """Return whether the lighthouse hears only these `members`, all of them joiners.
 
-        Another one that has just fallen silent is waited for until it is missed, for twice the
-        time that this takes or `_LONGEST_LOOK_SECONDS` at most. One that is alive is no reason to
-        wait here: it would ask for a quorum in vain while the members stay in theirs. So is a
-        lighthouse that does not say whom it hears.
+        A replica that has just fallen silent is awaited until the lighthouse drops it. The wait
+        lasts twice the heartbeat timeout, and at least `_LEAST_WAIT_SECONDS`. An unanswered status
+        request is awaited as long. If another replica is alive, the result is False at once: the
+        members stay in their quorum, and that replica would request one in vain.
         """
         members = frozenset(members)
-        look_seconds = max(2 * self._heartbeat_seconds, _LONGEST_LOOK_SECONDS)
-        deadline_seconds = self._clock.monotonic() + look_seconds
+        wait_seconds = max(2 * self._heartbeat_seconds, _LEAST_WAIT_SECONDS)
+        deadline_seconds = self._clock.monotonic() + wait_seconds
         while (others := self._others(members)) is None or others:
             is_alive = others is not None and min(others.values()) < self._heartbeat_seconds / 2
             if is_alive or self._clock.monotonic() >= deadline_seconds:
                 self._log_refusal(others)
-                self._clock.sleep(_PATIENCE_SECONDS)
+                self._clock.sleep(_POLL_SECONDS)
                 return False
-            self._clock.sleep(_PATIENCE_SECONDS)
+            self._clock.sleep(_POLL_SECONDS)
         self._refused_seconds = None
         return True
 
     def _others(self, members: frozenset[str]) -> dict[str, float] | None:
-        """Return how long ago, in seconds, each one that is no member was heard."""
+        """Return the seconds since each other replica was heard; None without an answer."""
         silences = self._lighthouse.silences()
         if silences is None:
             return None
         return {name: silences[name] for name in silences.keys() - members}
 
     def _log_refusal(self, others: Mapping[str, float] | None) -> None:
-        """Say every half minute what is awaited; how long that takes is theirs to say."""
+        """Log every 30 s which replicas are awaited."""
         now_seconds = self._clock.monotonic()
         if self._refused_seconds is None:
             self._refused_seconds, self._log_seconds = now_seconds, _LOG_SECONDS
@@ -78,14 +78,14 @@ class Admission:
         self._log_seconds += _LOG_SECONDS
         if others is None:
             _log.warning(
-                "%.0f s of waiting for the lighthouse to say whom it hears: its status page does "
+                "waited %.0f s for the lighthouse's list of live replicas: its status page does "
                 "not answer",
                 waited_seconds,
             )
             return
         names = ", ".join(sorted(name.partition(":")[0] for name in others))
         _log.warning(
-            "%.0f s of waiting for %s, heard by the lighthouse and not met yet: in a long step, "
+            "waited %.0f s for %s, heard by the lighthouse and not met yet: in a long step, "
             "an evaluation or a transfer, or hanging, which ends with its process",
             waited_seconds,
             names,

@@ -1,8 +1,8 @@
-"""How the members of a new world come to have one state, whatever the engine.
+"""State synchronisation of a new world's members, for either engine.
 
-Each member says at the store of the world what state it has. Those that have not the furthest one
-receive it from all that have it. The others serve it and wait, for as long as the lighthouse hears
-the receivers and they say that they make progress.
+Each member publishes the version of its state in the world's store. Members without the furthest
+state receive it from all that have it. These serve it and wait, as long as the lighthouse hears
+the receivers and the receivers publish progress.
 """
 
 from __future__ import annotations
@@ -32,20 +32,25 @@ from autoscaler.training.state.training_state import TrainingState
 
 _log = logging.getLogger(__name__)
 
-_TORN: Final = -1
+_PARTIAL_STEP: Final = -1
 _TICK_SECONDS: Final = 0.5
-# A receiver whose process says nothing for so long is given up, though it may be heard.
+# Seconds without a tick of a receiver until it is given up, even if the lighthouse hears it.
 _SILENCE_SECONDS: Final = 15.0
-_LONGEST_PATIENCE_SECONDS: Final = 60.0
+_MAX_ABSENCE_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The state that a member has, and the address at which it serves that.
+    """Version of a member's state, and the address at which the member serves it.
 
-    Members with the same `origin` and `step` have the same state: the origin is the world in which
-    they have trained up to that step, or themselves. The step of a state that was received in part
-    is -1. `nonce` differs at each standing. `is_member`: it has been in a training of this job.
+    Members with the same `origin` and `step` have the same state.
+
+    Attributes:
+        origin: name of the world in which the member trained up to that step, or of the member.
+        step: committed steps; -1 for a state that was received in part.
+        address: host and port of the member's state server.
+        nonce: random text, new with each synchronisation.
+        is_member: whether the member has taken part in a training of this job.
     """
 
     origin: str
@@ -56,25 +61,25 @@ class Standing:
 
     @property
     def key(self) -> str:
-        """The name of the state."""
+        """Name of the state version."""
         return f"{self.origin}/{self.step}"
 
 
 def furthest(standings: Sequence[Standing]) -> str:
-    """Return the key of the state that all go on from.
+    """Return the key of the state from which all members continue.
 
-    It is that of the most steps, and among equals that of the most members, or the first.
+    It is the state with the most steps. Ties go to the state of the most members, then to the
+    first.
     """
     counts = Counter(standing.key for standing in standings)
-    best = max(standings, key=lambda standing: (standing.step, counts[standing.key]))
-    return best.key
+    furthest_standing = max(standings, key=lambda standing: (standing.step, counts[standing.key]))
+    return furthest_standing.key
 
 
 class CatchingUp:
-    """This member's part in making the states of a world's members equal.
+    """State synchronisation of this member with the other members of a world.
 
-    `give_to_instance` gives a state that was received to the other ranks of this instance.
-    `patience_seconds` is how long to stay away after a transfer that stalled here.
+    `give_to_instance` is called to send a received state to the other ranks of this instance.
     """
 
     def __init__(
@@ -94,73 +99,75 @@ class CatchingUp:
 
     @property
     def patience_seconds(self) -> float:
-        """How long this member stays away: longer with each transfer in a row that stalled."""
+        """Seconds to stay away after stalled transfers; doubles with each further stall."""
         if self._stalls < 2:
             return 0.0
-        return min(2.0**self._stalls, _LONGEST_PATIENCE_SECONDS)
+        return min(2.0**self._stalls, _MAX_ABSENCE_SECONDS)
 
     def settle(self, may_begin: Callable[[], bool] = lambda: True) -> bool | None:
-        """Have the state that all members of the present world go on from.
+        """Obtain the state from which all members of the present world continue.
 
         Args:
-            may_begin: asked where all of them are joiners: whether these may begin a training.
+            may_begin: called if all members are joiners: whether they may begin a training.
 
         Returns:
-            Whether it was received from others; None where the world has failed, which we have
-            left then.
+            Whether the state was received from others; None if the world has failed, which is then
+            abandoned.
 
         Raises:
             CheckpointError: no member has a whole state.
             MismatchError: the state is that of another model.
         """
-        received = self._settle(may_begin)
+        received = self._synchronise(may_begin)
         if received is None:
             self._sums.abandon()
         return received
 
     def close(self) -> None:
-        """Close the port."""
+        """Close the state server's port."""
         self._server.close()
 
-    def _settle(self, may_begin: Callable[[], bool]) -> bool | None:
+    def _synchronise(self, may_begin: Callable[[], bool]) -> bool | None:
         meeting = self._sums.meeting
         assert meeting is not None
-        step = _TORN if self._is_torn else self._state.counters.step
+        step = _PARTIAL_STEP if self._is_torn else self._state.counters.step
         nonce, address = uuid.uuid4().hex, self._server.address
-        own = Standing(self._origin, step, address, nonce, self._is_member)
+        own_standing = Standing(self._origin, step, address, nonce, self._is_member)
         self._server.expect()
-        standings = self._all_standings(own, meeting.index, meeting.members)
+        standings = self._all_standings(own_standing, meeting.index, meeting.members)
         if standings is None:
             return None
         if not any(standing.is_member for standing in standings) and not may_begin():
             return None
         key = furthest(standings)
         sources = [standing for standing in standings if standing.key == key]
-        if sources[0].step == _TORN:
+        if sources[0].step == _PARTIAL_STEP:
             raise CheckpointError(
                 "the transfer of the state was cut off, and no member has all of it: start again "
                 "from the newest checkpoint"
             )
-        behind = [place for place, standing in enumerate(standings) if standing.key != key]
-        if own.key == key:
+        receivers = [index for index, standing in enumerate(standings) if standing.key != key]
+        if own_standing.key == key:
             self._fetch = None
-            is_settled = self._serve(key, behind)
+            is_settled = self._serve_state(key, receivers)
         else:
-            is_settled = self._receive(key, sources, meeting.index) and self._await(behind)
+            is_settled = self._receive_state(
+                key, sources, meeting.index
+            ) and self._wait_for_receivers(receivers)
         if not is_settled:
             return None
-        self._origin = _name_of_world(standings)
+        self._origin = _world_name(standings)
         self._is_member = True
-        return own.key != key
+        return own_standing.key != key
 
     def _all_standings(self, own: Standing, index: int, members: int) -> list[Standing] | None:
-        """The standings of all members, by their index; None where one does not say."""
+        """Return the standings of all members, by index; None if a member publishes none."""
         if members == 1:
             return [own]
-        keys = [f"standing/{place}" for place in range(members)]
+        keys = [f"standing/{member}" for member in range(members)]
         lines: list[bytes] = []
 
-        def are_told(store: Store) -> bool:
+        def are_published(store: Store) -> bool:
             if not store.check([keys[index]]):
                 store.set(keys[index], json.dumps(asdict(own)))
             if not store.check(keys):
@@ -168,34 +175,34 @@ class CatchingUp:
             lines.extend(store.get(key) for key in keys)
             return True
 
-        if not self._sums.wait_until(are_told, "members to say what state they have"):
+        if not self._sums.wait_until(are_published, "members to publish their state versions"):
             return None
         return [Standing(**json.loads(line)) for line in lines]
 
-    def _serve(self, key: str, behind: Sequence[int]) -> bool:
-        """Serve our state until all who are behind have it; whether they do."""
+    def _serve_state(self, key: str, behind: Sequence[int]) -> bool:
+        """Serve this member's state until all `behind` members have it; return whether they do."""
         if not behind:
             return True
         self._server.serve(key, self._state.state_dict())
         try:
-            return self._await(behind)
+            return self._wait_for_receivers(behind)
         finally:
             self._server.stop()
 
-    def _await(self, behind: Sequence[int]) -> bool:
-        """Wait until these members have the state, while each says that it is at work."""
-        has_it = [_has_state(place) for place in behind]
-        progress = _Progress(self._clock)
+    def _wait_for_receivers(self, behind: Sequence[int]) -> bool:
+        """Wait until these members have the state, while each of them publishes ticks."""
+        keys = [_has_state_key(member) for member in behind]
+        progress = _ReceiverProgress(self._clock)
 
-        def have_it(store: Store) -> bool:
-            for place in behind:
-                progress.require(store, place)
-            return bool(store.check(has_it))
+        def have_state(store: Store) -> bool:
+            for member in behind:
+                progress.require(store, member)
+            return bool(store.check(keys))
 
-        return self._sums.wait_until(have_it, "members that receive the state")
+        return self._sums.wait_until(have_state, "members that receive the state")
 
-    def _receive(self, key: str, sources: Sequence[Standing], index: int) -> bool:
-        """Become what the sources are; whether that was done."""
+    def _receive_state(self, key: str, sources: Sequence[Standing], index: int) -> bool:
+        """Receive and load the sources' state; return whether that succeeded."""
         fetch = self._fetch_of(key)
         with self._ticking(index):
             if not self._fetch_while_world_lasts(fetch, [source.address for source in sources]):
@@ -204,26 +211,28 @@ class CatchingUp:
             self._state.load_state_dict(fetch.complete())
             self._origin, self._is_torn, self._stalls = sources[0].origin, False, 0
             self.give_to_instance()
-            return self._sums.wait_until(lambda store: _say(store, _has_state(index)), "the store")
+            return self._sums.wait_until(
+                lambda store: _set_flag(store, _has_state_key(index)), "the store"
+            )
 
     def _fetch_of(self, key: str) -> Fetch:
-        """The transfer of that state: the last one, where it was cut off."""
+        """Return the transfer of the state `key`: the interrupted one if it is the same."""
         if self._fetch is None or self._fetch.key != key:
-            self._fetch = None  # its memory is free before that of the next one is taken
-            self._fetch = Fetch(key, self._token, self._memory_for, self._clock)
+            self._fetch = None  # free its memory before that of the next one is allocated
+            self._fetch = Fetch(key, self._token, self._prepare_memory, self._clock)
         return self._fetch
 
-    def _memory_for(self, description: Description) -> Reception:
-        """Return memory for a state: our own, unless others may need what is in it.
+    def _prepare_memory(self, description: Description) -> Reception:
+        """Return memory for a state: this member's tensors, unless others may need their content.
 
-        Who has trained may be the only one to have its state, if the sources are lost meanwhile.
+        If the sources are lost, a member that has trained may be the only one with its state.
         """
         self._is_torn = not self._is_member
         return self._state.reception(description, in_place=not self._is_member)
 
     def _fetch_while_world_lasts(self, fetch: Fetch, addresses: Sequence[str]) -> bool:
         began_seconds = self._clock.monotonic()
-        run = _Run(fetch, addresses)
+        run = _FetchRun(fetch, addresses)
         holds = self._sums.wait_until(lambda store: run.has_ended, "the state")
         run.end()
         if isinstance(run.error, MismatchError):
@@ -238,7 +247,7 @@ class CatchingUp:
 
     @contextmanager
     def _ticking(self, index: int) -> Iterator[None]:
-        """Say at the store that this process is at work, from a thread, twice a second."""
+        """Publish a tick in the world's store twice a second within the context."""
         meeting, ended = self._sums.meeting, threading.Event()
         assert meeting is not None
 
@@ -246,7 +255,7 @@ class CatchingUp:
             with suppress(RuntimeError):
                 store = store_of(meeting)
                 for number in itertools.count():
-                    store.set(_ticks(index), str(number))
+                    store.set(_tick_key(index), str(number))
                     if ended.wait(_TICK_SECONDS):
                         return
 
@@ -257,14 +266,14 @@ class CatchingUp:
             ended.set()
 
 
-class _Run:
-    """One run of a transfer, on a thread of its own."""
+class _FetchRun:
+    """Run of a transfer in a thread."""
 
     def __init__(self, fetch: Fetch, addresses: Sequence[str]) -> None:
         self._fetch = fetch
         self._addresses = addresses
         self._cancelled = threading.Event()
-        self._thread = threading.Thread(target=self._receive, name="castor-fetch", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="castor-fetch", daemon=True)
         self.error: Exception | None = None
         self._thread.start()
 
@@ -273,56 +282,56 @@ class _Run:
         return not self._thread.is_alive()
 
     def end(self) -> None:
-        """Return when nothing is received any more."""
+        """Cancel the run and wait until its thread has ended."""
         self._cancelled.set()
         self._fetch.break_connections()
         self._thread.join()
 
-    def _receive(self) -> None:
+    def _run(self) -> None:
         try:
             self._fetch.run(self._addresses, self._cancelled)
         except Exception as error:
             self.error = error
 
 
-class _Progress:
-    """When receivers last said that they are at work."""
+class _ReceiverProgress:
+    """Last tick of each receiver."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._heard: dict[int, tuple[bytes, float]] = {}
+        self._last_ticks: dict[int, tuple[bytes, float]] = {}
 
-    def require(self, store: Store, place: int) -> None:
-        """Check that the receiver with this index has the state, or is at work on it.
+    def require(self, store: Store, receiver: int) -> None:
+        """Check that the receiver with this index has the state, or still publishes ticks.
 
         Raises:
-            RuntimeError: it has said nothing for long.
+            RuntimeError: it has published no tick for `_SILENCE_SECONDS`.
         """
         now_seconds = self._clock.monotonic()
-        value = store.get(_ticks(place)) if store.check([_ticks(place)]) else b""
-        last, since_seconds = self._heard.setdefault(place, (value, now_seconds))
-        if value != last or store.check([_has_state(place)]):
-            self._heard[place] = value, now_seconds
+        value = store.get(_tick_key(receiver)) if store.check([_tick_key(receiver)]) else b""
+        last_value, since_seconds = self._last_ticks.setdefault(receiver, (value, now_seconds))
+        if value != last_value or store.check([_has_state_key(receiver)]):
+            self._last_ticks[receiver] = value, now_seconds
         elif now_seconds - since_seconds > _SILENCE_SECONDS:
             raise RuntimeError(
-                f"member {place}, which receives the state, has said nothing for "
+                f"member {receiver}, which receives the state, has sent no sign of life for "
                 f"{_SILENCE_SECONDS:g} s"
             )
 
 
-def _has_state(place: int) -> str:
-    return f"has-state/{place}"
+def _has_state_key(member: int) -> str:
+    return f"has-state/{member}"
 
 
-def _ticks(place: int) -> str:
-    return f"ticks/{place}"
+def _tick_key(member: int) -> str:
+    return f"ticks/{member}"
 
 
-def _say(store: Store, key: str) -> bool:
+def _set_flag(store: Store, key: str) -> bool:
     store.set(key, "1")
     return True
 
 
-def _name_of_world(standings: Sequence[Standing]) -> str:
-    """A name that no other world has, the same on all its members."""
-    return hashlib.sha256("".join(each.nonce for each in standings).encode()).hexdigest()
+def _world_name(standings: Sequence[Standing]) -> str:
+    """Return a name that is unique to this world and equal on all its members."""
+    return hashlib.sha256("".join(standing.nonce for standing in standings).encode()).hexdigest()

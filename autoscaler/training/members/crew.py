@@ -1,7 +1,7 @@
-"""The ranks of one instance and the instances of the job, seen from one rank.
+"""Ranks of one instance and instances of the job, seen from one rank.
 
-The leader of an instance (local rank 0) speaks to the quorum; the other ranks of the instance
-learn from it what was exchanged, and so do the same.
+The leader of an instance (local rank 0) takes part in the quorum. The instance's other ranks
+receive the exchanged rows from the leader, and so act alike.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from autoscaler.training.members.rounds import (
 from autoscaler.training.state.fingerprint import Fingerprint, require_equal
 from autoscaler.training.state.training_state import TrainingState
 
-# Stands in the place of a membership, which has at least one replica.
-_STATE_COMES = [0.0, 0.0, 0.0, 0.0]
+# Sent in place of a membership, which has at least one replica.
+_STATE_FOLLOWS = [0.0, 0.0, 0.0, 0.0]
 _ALONE = Membership(replicas=1, index=0, healed=False, changed=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What an exchange brought: the rows of all replicas, and our place among them."""
+    """Result of an exchange: the rows of all replicas, and this replica's membership."""
 
     rows: tuple[Row, ...]
     membership: Membership
@@ -44,11 +44,14 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the ranks agree on at the end of a step.
+    """Agreement of the ranks at the end of a step.
 
-    `committed`: the gradients are whole. `users`: for each number that was given to `commit`,
-    how many instances gave a 1; empty where this instance trains alone. `ends_round`: a replica
-    asks for the round to end with this step. `weight` is the sum of the ranks' weights.
+    Attributes:
+        committed: whether the gradients are whole.
+        users: for each number passed to `commit`, its sum over the instances; empty if this
+            instance trains alone.
+        ends_round: whether a replica requests that the round ends with this step.
+        weight: sum of the ranks' weights.
     """
 
     committed: bool
@@ -59,18 +62,19 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """Memory that ran out in a step, on some ranks.
+    """Memory that ran out in a step, on some ranks of the job.
 
-    `examples` are the fewest with which a rank of this instance ran out; 0 where none did.
+    `examples`: fewest examples with which a rank of this instance ran out; 0 if none did.
     """
 
     examples: int
 
 
 class Crew:
-    """All ranks that train together now.
+    """All ranks that train together at present.
 
-    `is_interrupted` is asked on the leader in each step: whether the round should end with it.
+    `is_interrupted` is called on the leader in each step: whether the round should end with the
+    step.
     """
 
     def __init__(
@@ -87,41 +91,45 @@ class Crew:
         self._membership = _ALONE
         self._must_form = peers is not None
         if peers is not None:
-            peers.catching_up.give_to_instance = self._give_state_to_instance
+            peers.catching_up.give_to_instance = self._broadcast_received_state
         self.is_interrupted: Callable[[], bool] = lambda: False
 
     @property
     def local_ranks(self) -> int:
-        """The number of ranks of this instance."""
+        """Number of ranks of this instance."""
         return self._instance.ranks
 
     @property
     def local_rank(self) -> int:
-        """Our place among the ranks of this instance."""
+        """Index of this rank in its instance."""
         return self._instance.rank
 
     @property
     def is_leader(self) -> bool:
-        """We speak for our instance."""
+        """Whether this rank represents its instance."""
         return self._instance.is_leader
 
     @property
     def spans_instances(self) -> bool:
-        """Several instances train together, so that a step may be lost."""
+        """Whether several instances train together, so that a step may be lost."""
         return self._membership.replicas > 1
 
     @property
     def uses_rails(self) -> bool:
-        """Each rank sums gradients with its counterparts in the other instances."""
+        """Whether each rank sums gradients with its counterparts in the other instances."""
         return self._rail.is_used
 
     def exchange(self, own_row: Callable[[], Row], gathers: bool = False) -> Exchange:
-        """Open a round: tell our row, learn the others', and agree on the membership.
+        """Open a round: exchange rows with the other replicas and agree on the membership.
 
-        The membership is formed anew where a row says that the lighthouse hears others than the
-        members, after a failed step, after a leave, and by a joiner. Blocks until it succeeds.
-        `own_row` is asked once we are a member: a joiner has its peers' state by then. After an
-        evaluation all members call it with `gathers`: each is awaited while it is alive.
+        A new membership is formed by a joiner, after a failed step or a leave, and if a row
+        reports that the lighthouse hears others than the members. Blocks until the exchange
+        succeeds.
+
+        Args:
+            own_row: returns this replica's row; called once the replica is a member with the
+            state.
+            gathers: whether members wait for each other while alive, as after an evaluation.
         """
         if self.is_leader and self._peers is not None:
             if gathers:
@@ -132,31 +140,32 @@ class Crew:
         return self._share_in_instance(exchanged) if self.local_ranks > 1 else exchanged
 
     def require_equal_to_decider(self, own: Fingerprint, exchange: Exchange) -> None:
-        """Check that this replica, of fingerprint `own`, may train with the one that decides.
+        """Check that this replica's fingerprint equals that of the deciding replica.
 
         Raises:
-            MismatchError: it may not; the others go on without it.
+            MismatchError: they differ; the others continue without this replica.
         """
         index, decider = exchange.membership.index, decider_of(exchange.rows)
         names = self._peers.names if self._peers is not None else ()
         own_name, other_name = (
-            f"replica {names[place] if place < len(names) else place}"
-            for place in (index, decider)
+            f"replica {names[replica] if replica < len(names) else replica}"
+            for replica in (index, decider)
         )
         require_equal(own, exchange.rows[decider].fingerprint, own_name, other_name)
 
     def shared_flag(self) -> SharedFlag:
-        """Return a new flag of this instance; all its ranks call it together."""
+        """Create a flag of this instance; all its ranks must call this together."""
         return SharedFlag(self._instance)
 
     def sum_in_instance(self, values: list[float]) -> list[float]:
-        """Add numbers up over the ranks of this instance."""
+        """Return the sums of numbers over the ranks of this instance."""
         return self._instance.sum(values)
 
     def sum(self, values: list[float]) -> list[float] | None:
-        """Return the sums of numbers over all ranks of the job; None where an instance is lost.
+        """Return the sums of numbers over all ranks of the job; None if an instance was lost.
 
-        All ranks call it at the same place between two steps. Each is awaited while it is alive.
+        All ranks must call this at the same point between two steps. They wait for each other
+        while alive.
         """
         summed, whole = self._instance.sum(values), True
         if self.is_leader and self._peers is not None:
@@ -168,37 +177,40 @@ class Crew:
         return summed if is_whole else None
 
     def shortage(self, own_examples: int) -> Shortage | None:
-        """Learn whether a rank of the job ran out of memory in the step that ends.
+        """Return the memory shortage of the step that ends, or None if no rank ran out of memory.
 
-        All ranks call it where the summed gradient is not finite, which is what a rank that ran
-        out makes of it. A lost instance may have been such a rank.
+        All ranks must call this if the summed gradient is not finite; a rank that runs out makes
+        it so. A lost instance counts as out of memory.
 
         Args:
-            own_examples: those with which this rank ran out; 0 if it did not.
+            own_examples: examples with which this rank ran out; 0 if it did not.
         """
-        of_instance = [examples for examples in self._instance.values(own_examples) if examples]
+        instance_examples = [
+            examples for examples in self._instance.values(own_examples) if examples
+        ]
         sums = self.sum([float(own_examples > 0)])
         if sums is not None and sums[0] == 0:
             return None
-        return Shortage(min(of_instance, default=0))
+        return Shortage(min(instance_examples, default=0))
 
     def share_buffers(self, is_source: bool) -> None:
-        """Set the model's buffers to those of the instance that `is_source`, on all instances.
+        """Set the model's buffers on all instances to those of the instance that `is_source`.
 
-        Within an instance DDP gives the leader's to the other ranks before each forward pass.
+        Within an instance DDP copies the leader's buffers to the other ranks before each forward
+        pass.
         """
         if self.is_leader and self._peers is not None:
             self._state.buffers.share(is_source, self._sum_as_numbers)
 
     def commit(self, used: Sequence[float] = (), own_weight: float | None = None) -> Verdict:
-        """Agree on whether every rank has this step's gradients, and on what goes with a step.
+        """Agree on whether every rank has this step's gradients, and on the step's weight.
 
-        One sum of numbers over the instances and one broadcast in the instance; none where there
-        is no other. Weights take one sum in the instance more, and so do rails.
+        Takes one sum over the instances and one broadcast in the instance, or none if there is no
+        other rank. Weights and rails take one more sum in the instance each.
 
         Args:
-            used: numbers to add up over the instances, equal on the ranks of one.
-            own_weight: to add up over all ranks; None where weights are known to add up to 1.
+            used: numbers to add up over the instances, equal on the ranks of an instance.
+            own_weight: weight to add up over all ranks; None if the weights add up to 1.
 
         Raises:
             RuntimeError: only some replicas have given a weight.
@@ -219,9 +231,9 @@ class Crew:
         return Verdict(whole > 0, tuple(users), interruptions > 0, total)
 
     def expect_leave(self, is_ours: bool) -> None:
-        """Take the present round for one at whose end a member leaves, maybe we.
+        """Prepare for a member's leave at the end of the present round; `is_ours`: this member's.
 
-        The lighthouse is let forget the member meanwhile; the others form anew after it.
+        The lighthouse forgets the leaving member during the round; the others form anew after it.
         """
         if self.is_leader and self._peers is not None and self._membership.replicas > 1:
             self._must_form = True
@@ -230,10 +242,12 @@ class Crew:
                 self._peers.announce_leave()
 
     def leave(self, reducer: Reducer, awaits_ranks: bool = True) -> None:
-        """Be part of it no more, and leave nothing behind that could spoil the process's end.
+        """Leave the job and close all connections, so that the process can end cleanly.
 
-        The ranks of an instance go together: one that is still busy would take the others' end
-        for a failure. After an error of the script they may not come: not `awaits_ranks`.
+        Args:
+            reducer: the gradient reducer, which is closed.
+            awaits_ranks: whether to wait for the instance's other ranks. A busy rank would take
+                their end for a failure. After an error of the script they may never get here.
         """
         self._rail.close()
         if self._peers is not None:
@@ -245,27 +259,27 @@ class Crew:
         self._instance.close()
 
     def _sum_as_numbers(self, tensor: torch.Tensor) -> bool:
-        """Sum `tensor` over the instances, in place, by way of the CPU; whether it holds."""
+        """Sum `tensor` over the instances in place, through the CPU; return the success."""
         assert self._peers is not None
         numbers = tensor.cpu()
-        holds = self._peers.sums.numbers(numbers)
+        succeeded = self._peers.sums.numbers(numbers)
         tensor.copy_(numbers)
-        return holds
+        return succeeded
 
     def _commit_as_leader(self, numbers: list[float]) -> list[float]:
         peers = self._peers
         sees_change = peers is not None and peers.sees_change
         interruption = float(sees_change or self.is_interrupted())
-        told = [interruption, *numbers[2:]]
-        whole = True
+        values = [interruption, *numbers[2:]]
+        is_whole = True
         if peers is not None:
             if self._membership.replicas > 1:
-                summed = torch.tensor(told, dtype=torch.float64)
+                summed = torch.tensor(values, dtype=torch.float64)
                 peers.sums.numbers(summed)
-                told = summed.tolist()
-            whole = peers.commit()
-            self._must_form = self._must_form or not whole
-        return [float(whole), *told]
+                values = summed.tolist()
+            is_whole = peers.commit()
+            self._must_form = self._must_form or not is_whole
+        return [float(is_whole), *values]
 
     def _exchange_as_leader(self, peers: Peers, own_row: Callable[[], Row]) -> Exchange:
         healed = changed = False
@@ -285,30 +299,38 @@ class Crew:
                 return Exchange(rows, Membership(replicas, index, healed, changed))
 
     def _exchange_rows(self, peers: Peers, own_row: Row) -> tuple[Row, ...] | None:
-        """The rows of all members, or None if a member does not answer."""
+        """Return the rows of all members, or None if a member does not answer."""
         table = torch.zeros((self._membership.replicas, ROW_WIDTH), dtype=torch.float64)
         table[self._membership.index] = torch.tensor(encode(own_row), dtype=torch.float64)
         if not peers.sums.numbers(table):
             return None
         return tuple(decode(line) for line in table.tolist())
 
-    def _give_state_to_instance(self) -> None:
-        """Give the state that the leader has received to the other ranks, which wait for rows."""
+    def _broadcast_received_state(self) -> None:
+        """Send the state that the leader received to the instance's other ranks."""
         if self.local_ranks > 1:
-            self._instance.from_leader(_STATE_COMES)
+            self._instance.from_leader(_STATE_FOLLOWS)
             self._state.broadcast_in_instance(self._instance)
 
     def _header_from_leader(self, header: list[float]) -> list[float]:
-        """Return the leader's header, after the state where it has received one."""
+        """Return the leader's header, after receiving its state if one precedes the header."""
         while True:
             numbers = self._instance.from_leader(header)
-            if numbers != _STATE_COMES:
+            if numbers != _STATE_FOLLOWS:
                 return numbers
             self._state.broadcast_in_instance(self._instance)
 
     def _share_in_instance(self, exchanged: Exchange) -> Exchange:
-        own = exchanged.membership
-        header = [float(value) for value in (own.replicas, own.index, own.healed, own.changed)]
+        membership = exchanged.membership
+        header = [
+            float(value)
+            for value in (
+                membership.replicas,
+                membership.index,
+                membership.healed,
+                membership.changed,
+            )
+        ]
         replicas, index, healed, changed = (
             int(value) for value in self._header_from_leader(header)
         )
@@ -317,7 +339,8 @@ class Crew:
             table = [number for row in exchanged.rows for number in encode(row)]
         table = self._instance.from_leader(table)
         rows = tuple(
-            decode(table[place * ROW_WIDTH : (place + 1) * ROW_WIDTH]) for place in range(replicas)
+            decode(table[replica * ROW_WIDTH : (replica + 1) * ROW_WIDTH])
+            for replica in range(replicas)
         )
         self._membership = Membership(replicas, index, bool(healed), bool(changed))
         self._rail.follow_leader([int(row.ranks) for row in rows])

@@ -1,8 +1,8 @@
-"""How a replica that is behind receives the state, from all replicas that have it.
+"""Transfer of the state to a replica that is behind, from all replicas that have it.
 
-Several connections, spread over the sources, take ranges of the state's bytes from one list. A
-range that a broken connection leaves undone is taken by the next one, at whatever source. What
-bounds a transfer is that bytes arrive, not how long it takes.
+Several connections, spread over the sources, take ranges of the state's bytes from one list. The
+next connection takes a range that a broken one left unfinished, from any source. A transfer is
+bounded by the time without a byte, not by its duration.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ _log = logging.getLogger(__name__)
 
 _CONNECTIONS: Final = 8
 _CONNECT_SECONDS: Final = 3.0
-# A connection without bytes for so long is given up; a transfer, a little later.
+# Seconds without a byte until a connection is given up; a transfer is given up later.
 _SILENCE_SECONDS: Final = 3.0
 STALL_SECONDS: Final = 8.0
 _RETRY_SECONDS: Final = 0.2
-_LOOK_SECONDS: Final = 0.02
+_POLL_SECONDS: Final = 0.02
 
 
 class StalledError(RuntimeError):
-    """No source has sent anything for `STALL_SECONDS`."""
+    """Error of a transfer without a byte for `STALL_SECONDS`."""
 
 
 class RefusedError(RuntimeError):
-    """No source serves this state any more."""
+    """Error of a transfer whose state is no longer served by any source."""
 
 
 class Fetch:
-    """The transfer of one state, named `key`; `run` again goes on where the last run stopped.
+    """Transfer of one state, named `key`; a further `run` resumes where the last one stopped.
 
-    `prepare` returns the memory for a state that is described.
+    `prepare` returns the memory for a described state.
     """
 
     def __init__(
@@ -58,30 +58,30 @@ class Fetch:
         self._clock = clock
         self._reception: Reception | None = None
         self._packed = Packed(())
-        self._to_do: deque[tuple[int, int]] = deque()
-        self._left = 0
+        self._pending_ranges: deque[tuple[int, int]] = deque()
+        self._ranges_left = 0
         self._sources: list[str] = []
         self._connections: set[socket.socket] = set()
-        self._changing = threading.Lock()
+        self._lock = threading.Lock()
         self._cancelled = threading.Event()
         self._fault: Exception | None = None
         self.received_bytes = 0
 
     @property
     def size_bytes(self) -> int:
-        """The size of the state's tensors; 0 before it is known."""
+        """Size of the state's tensors in bytes; 0 before it is known."""
         return self._packed.size_bytes
 
     def complete(self) -> Any:
-        """Return the state, once a run has ended well."""
-        assert self._reception is not None and self._left == 0
+        """Return the state; requires a run that succeeded."""
+        assert self._reception is not None and self._ranges_left == 0
         return self._reception.complete()
 
     def run(self, sources: Sequence[str], cancelled: threading.Event) -> None:
-        """Receive all that is missing from the replicas at these addresses. Blocks.
+        """Receive all missing ranges from the replicas at these addresses. Blocks.
 
         Raises:
-            StalledError: nothing more comes.
+            StalledError: no byte arrives for `STALL_SECONDS`.
             RefusedError: no source has this state any more, or the run is `cancelled`.
             MismatchError: it is the state of another model.
         """
@@ -91,9 +91,9 @@ class Fetch:
             description = self._describe()
             self._reception = self._prepare(description)
             self._packed = Packed(self._reception.tensors)
-            self._to_do.extend(self._packed.blocks())
-            self._left = len(self._to_do)
-        count = min(_CONNECTIONS, self._left)
+            self._pending_ranges.extend(self._packed.blocks())
+            self._ranges_left = len(self._pending_ranges)
+        count = min(_CONNECTIONS, self._ranges_left)
         threads = [
             threading.Thread(target=self._receive_or_fail, args=(number,), daemon=True)
             for number in range(count)
@@ -101,7 +101,7 @@ class Fetch:
         for thread in threads:
             thread.start()
         try:
-            self._watch()
+            self._wait_until_received()
         finally:
             cancelled.set()
             self.break_connections()
@@ -109,16 +109,20 @@ class Fetch:
                 thread.join()
 
     def break_connections(self) -> None:
-        """Let no thread wait for bytes any more."""
-        with self._changing:
+        """Shut down all connections, so that no thread waits for bytes."""
+        with self._lock:
             for connection in self._connections:
                 with suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
 
-    def _watch(self) -> None:
-        """Return when all is received, which threads do."""
+    def _wait_until_received(self) -> None:
+        """Wait until the receiving threads have all ranges.
+
+        Raises:
+            Exception: any error of a receiving thread, or those of `run`.
+        """
         received_bytes, since_seconds = -1, 0.0
-        while self._left > 0:
+        while self._ranges_left > 0:
             now_seconds = self._clock.monotonic()
             if self._fault is not None:
                 raise self._fault
@@ -131,7 +135,7 @@ class Fetch:
                     f"no byte for {STALL_SECONDS:g} s, after {received_bytes:,} of "
                     f"{self.size_bytes:,}: check the network between the instances"
                 )
-            self._clock.sleep(_LOOK_SECONDS)
+            self._clock.sleep(_POLL_SECONDS)
 
     def _describe(self) -> Description:
         until_seconds = self._clock.monotonic() + STALL_SECONDS
@@ -139,9 +143,9 @@ class Fetch:
             for source in tuple(self._sources):
                 try:
                     with self._connect(source) as connection:
-                        self._ask(connection, source)
-                        length = int.from_bytes(self._bytes(connection, LENGTH_BYTES), "big")
-                        return description_from(self._bytes(connection, length))
+                        self._request(connection, source)
+                        length = int.from_bytes(self._read_bytes(connection, LENGTH_BYTES), "big")
+                        return description_from(self._read_bytes(connection, length))
                 except OSError as error:
                     _log.debug("%s does not describe the state: %s", source, error)
             if self._clock.monotonic() > until_seconds:
@@ -159,57 +163,59 @@ class Fetch:
             self._fault = error
 
     def _receive(self, number: int) -> None:
-        """Take ranges from the list until all are received, at one source after the other."""
+        """Receive ranges from the list until none is left, from one source after another."""
         staging = self._packed.staging()
-        while self._left > 0 and not self._cancelled.is_set():
+        while self._ranges_left > 0 and not self._cancelled.is_set():
             sources = self._sources
             if not sources:
                 return
             source = sources[number % len(sources)]
             number += 1
             with suppress(OSError), self._connect(source) as connection:
-                while self._left > 0 and not self._cancelled.is_set():
-                    self._receive_next(connection, source, staging)
-            if self._left > 0:
+                while self._ranges_left > 0 and not self._cancelled.is_set():
+                    self._receive_range(connection, source, staging)
+            if self._ranges_left > 0:
                 self._clock.sleep(_RETRY_SECONDS)
 
-    def _receive_next(self, connection: socket.socket, source: str, staging: Staging) -> None:
+    def _receive_range(self, connection: socket.socket, source: str, staging: Staging) -> None:
         try:
-            begin, end = self._to_do.popleft()
-        except IndexError:  # the last ones are under way on other connections
-            self._clock.sleep(_LOOK_SECONDS)
+            begin, end = self._pending_ranges.popleft()
+        except IndexError:  # other connections receive the last ranges
+            self._clock.sleep(_POLL_SECONDS)
             return
         try:
-            self._ask(connection, source, begin, end)
+            self._request(connection, source, begin, end)
             self._fill(connection, self._packed.room(begin, end, staging))
-            if self._bytes(connection, 1) != SERVED:
-                self._drop(source)
+            if self._read_bytes(connection, 1) != SERVED:
+                self._drop_source(source)
                 raise ConnectionAbortedError(f"{source} has changed its state")
             self._packed.place(begin, end, staging)
         except BaseException:
-            self._to_do.append((begin, end))
+            self._pending_ranges.append((begin, end))
             raise
-        with self._changing:
-            self._left -= 1
+        with self._lock:
+            self._ranges_left -= 1
 
-    def _ask(self, connection: socket.socket, source: str, begin: int = 0, end: int = 0) -> None:
+    def _request(
+        self, connection: socket.socket, source: str, begin: int = 0, end: int = 0
+    ) -> None:
         connection.sendall(Request(self.key, self._token, begin, end).to_line())
-        if self._bytes(connection, 1) != SERVED:
-            self._drop(source)
+        if self._read_bytes(connection, 1) != SERVED:
+            self._drop_source(source)
             raise ConnectionRefusedError(f"{source} does not serve this state")
 
-    def _drop(self, source: str) -> None:
+    def _drop_source(self, source: str) -> None:
         self._sources = [other for other in self._sources if other != source]
 
-    def _bytes(self, connection: socket.socket, count: int) -> bytes:
+    def _read_bytes(self, connection: socket.socket, count: int) -> bytes:
         content = bytearray(count)
         self._fill(connection, memoryview(content))
         return bytes(content)
 
-    def _fill(self, connection: socket.socket, room: memoryview) -> None:
+    def _fill(self, connection: socket.socket, memory: memoryview) -> None:
         filled = 0
-        while filled < len(room):
-            count = connection.recv_into(room[filled:])
+        while filled < len(memory):
+            count = connection.recv_into(memory[filled:])
             if count == 0:
                 raise ConnectionResetError("the connection has ended")
             filled += count
@@ -218,13 +224,13 @@ class Fetch:
     @contextmanager
     def _connect(self, source: str) -> Iterator[socket.socket]:
         host, _, port = source.rpartition(":")
-        with socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS) as opened:
-            opened.settimeout(_SILENCE_SECONDS)
-            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            with self._changing:
-                self._connections.add(opened)
+        with socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS) as connection:
+            connection.settimeout(_SILENCE_SECONDS)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with self._lock:
+                self._connections.add(connection)
             try:
-                yield opened
+                yield connection
             finally:
-                with self._changing:
-                    self._connections.discard(opened)
+                with self._lock:
+                    self._connections.discard(connection)

@@ -1,4 +1,4 @@
-"""A watch on torchft's lighthouse: whether it is there, and whose heartbeats it hears."""
+"""Monitor of torchft's lighthouse: its connection, and the replicas that it hears."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from autoscaler.clock import Clock
 from autoscaler.training.members.attendance import Attendance
 
 _CONNECT_SECONDS: Final = 5.0
-_PATIENCE_SECONDS: Final = 0.1
-_LOOK_SECONDS: Final = 0.5
-_PAGE_SECONDS: Final = 1.0
-_HEARD: Final = re.compile(r"\[(\d+) heartbeating\]")
+_RECONNECT_SECONDS: Final = 0.1
+_POLL_SECONDS: Final = 0.5
+_PAGE_TIMEOUT_SECONDS: Final = 1.0
+_HEARTBEAT_COUNT: Final = re.compile(r"\[(\d+) heartbeating\]")
 _HEARTBEAT: Final = re.compile(r'class="heartbeat\s*(old)?\s*">\s*(\S+): seen ([\d.]+s)?')
 
 
 class LighthouseWatch:
-    """Knows at once when the lighthouse goes away: it holds an idle connection open.
+    """Monitor of the lighthouse, which detects its loss at once by an idle connection.
 
-    One that came back `is_there` again once it has been connected for `settling_seconds`;
-    `was_away` stays until it is reset. While it is there, its status page is read twice a second,
-    and `attendance` hears who is on it.
+    After a loss, `is_there` holds again after `settling_seconds` of connection. `was_away` stays
+    set until reset. While the lighthouse is there, its status page is read twice a second, and
+    `attendance` receives the names on the page.
     """
 
     def __init__(
@@ -48,38 +48,38 @@ class LighthouseWatch:
 
     @property
     def is_connected(self) -> bool:
-        """It can be reached."""
+        """Whether the lighthouse can be reached."""
         return self._connection is not None
 
     def knows_the_job(self) -> bool:
-        """It hears somebody's heartbeats, or nobody had any to send for long enough."""
+        """Return whether the lighthouse has had a chance to hear the job's replicas.
+
+        True once it hears a replica, or after `settling_seconds` of connection.
+        """
         if self._clock.monotonic() - self._connected_seconds >= self._settling_seconds:
             return True
-        heard = _HEARD.search(self._page() or "")
-        return heard is not None and int(heard[1]) > 0
+        count = _HEARTBEAT_COUNT.search(self._status_page() or "")
+        return count is not None and int(count[1]) > 0
 
     def silences(self) -> dict[str, float] | None:
-        """Ask how long ago, in seconds, it heard each one that it does not miss yet.
-
-        None if it does not answer.
-        """
-        page = self._page()
+        """Return the seconds since each live replica was heard; None without an answer."""
+        page = self._status_page()
         return None if page is None else _alive_on(page)
 
     @property
     def is_there(self) -> bool:
-        """It can be reached, and has been for long enough to hear everybody."""
+        """Whether the lighthouse can be reached, and had time to hear all replicas."""
         since_seconds = self._clock.monotonic() - self._doubted_seconds
         return self.is_connected and since_seconds >= self._settling_seconds
 
     def doubt(self) -> None:
-        """It may have been another one a moment ago."""
+        """Restart the settling period, as the lighthouse may have been replaced."""
         self._doubted_seconds = self._clock.monotonic()
         self.was_away = True
         self._attendance.hear(None)
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop monitoring and close the connection."""
         self._stopped.set()
         if self._connection is not None:
             self._connection.close()
@@ -88,23 +88,25 @@ class LighthouseWatch:
         while not self._stopped.is_set():
             if self._connection is not None:
                 with contextlib.suppress(OSError, ValueError):  # it breaks, or `stop` closes it
-                    self._look_until_closed(self._connection)
+                    self._poll_until_closed(self._connection)
                 self.doubt()
             self._connection = self._connect()
             if self._connection is None:
                 self.doubt()
-                self._stopped.wait(_PATIENCE_SECONDS)
+                self._stopped.wait(_RECONNECT_SECONDS)
 
-    def _look_until_closed(self, connection: socket.socket) -> None:
-        while not select.select([connection], [], [], _LOOK_SECONDS)[0]:
-            page = self._page() if self.is_there else None
+    def _poll_until_closed(self, connection: socket.socket) -> None:
+        while not select.select([connection], [], [], _POLL_SECONDS)[0]:
+            page = self._status_page() if self.is_there else None
             self._attendance.hear(None if page is None else _alive_on(page))
         connection.recv(1)
 
-    def _page(self) -> str | None:
-        """The status page of the lighthouse. Who it hears stands nowhere else."""
+    def _status_page(self) -> str | None:
+        """Return the lighthouse's status page, which lists live replicas; None on failure."""
         try:
-            with urllib.request.urlopen(f"{self._address}/status", timeout=_PAGE_SECONDS) as page:
+            with urllib.request.urlopen(
+                f"{self._address}/status", timeout=_PAGE_TIMEOUT_SECONDS
+            ) as page:
                 return str(page.read().decode())
         except OSError:
             return None
@@ -116,20 +118,24 @@ class LighthouseWatch:
             return None
         self._connected_seconds = self._clock.monotonic()
         connection.settimeout(None)
-        _probe(connection)
+        _enable_keepalive(connection)
         return connection
 
 
 def _alive_on(page: str) -> dict[str, float]:
-    heard = _HEARTBEAT.findall(page)
-    return {name: float(silence.rstrip("s") or 0.0) for old, name, silence in heard if not old}
+    heartbeats = _HEARTBEAT.findall(page)
+    return {
+        name: float(silence.rstrip("s") or 0.0)
+        for is_old, name, silence in heartbeats
+        if not is_old
+    }
 
 
-def _probe(connection: socket.socket) -> None:
-    """Have the kernel ask over an idle connection whether the other host is still there.
+def _enable_keepalive(connection: socket.socket) -> None:
+    """Make the kernel probe an idle connection for the loss of the other host.
 
-    One that is lost closes nothing. Without an answer the connection breaks after five seconds,
-    in place of two hours.
+    A lost host closes no connection. Without an answer the connection breaks after five seconds,
+    instead of two hours.
     """
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 2)

@@ -1,4 +1,4 @@
-"""How the leader of an instance takes part in the job: what its crew needs of either engine."""
+"""Interface of the membership engines for the leader of an instance."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from autoscaler.training.members.rounds import Membership
 
 @dataclass(frozen=True, slots=True)
 class QuorumSettings:
-    """Where the lighthouse is, who we are, which address our ports may use, and how gradients
-    cross instances."""
+    """Addresses, names, timeouts and gradient transport of a member."""
 
     lighthouse: str
     replica: str
@@ -26,57 +25,57 @@ class QuorumSettings:
 
 
 class Peers(Protocol):
-    """The instances that train together now. Not thread-safe; used by the leader only.
+    """Instances that train together at present. Not thread-safe; used by the leader only.
 
-    `form` alone speaks to the lighthouse. Between two calls a thread hears from it who is there.
+    Only `form` sends requests to the lighthouse. A thread records between calls which instances
+    the lighthouse hears.
     """
 
     sums: Sums
-    """Sums over the instances of the membership that was formed last."""
+    """Sums over the instances of the last formed membership."""
 
     catching_up: CatchingUp
-    """How the members of a new membership come to have one state."""
+    """State synchronisation of the members of a new membership."""
 
     @property
     def is_lighthouse_there(self) -> bool:
-        """The lighthouse can be reached."""
+        """Whether the lighthouse can be reached."""
         ...
 
     @property
     def sees_change(self) -> bool:
-        """The lighthouse hears others than the members: somebody joins, or is lost."""
+        """Whether the lighthouse hears others than the members: a join or a loss."""
         ...
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the instances that are members, by their index; empty before `form`."""
+        """Names of the member instances, by index; empty before `form`."""
         ...
 
     def form(self, step: int) -> Membership:
-        """Agree on who takes part from step `step` on. Blocks; who is behind returns with the
-        state of the others loaded.
+        """Form the membership after `step` committed steps, and obtain the state. Blocks.
 
         All members form together, once one of them has seen a change or a sum has failed. While
-        the lighthouse is away, members whose peers all answer keep the membership they have.
+        the lighthouse is away, members whose peers all answer keep their membership.
         """
         ...
 
     def commit(self) -> bool:
-        """Whether this step's sums are whole. False: throw them away and `form` again.
+        """Return whether this step's sums are whole; if not, discard them and call `form`.
 
-        The verdict is this instance's own. An instance that has lost a step which another one
-        has committed gets the state of that one at the next `form`.
+        The result is this instance's own. An instance that lost a step which another one committed
+        receives the other's state at the next `form`.
         """
         ...
 
     def expect_leave(self) -> None:
-        """A member leaves before the next `form`: that it is not heard any more is no loss."""
+        """Expect that a member leaves before the next `form`; its silence is then no loss."""
         ...
 
     def announce_leave(self) -> None:
-        """Let the others form without us from now on, but go on taking part until `leave`."""
+        """Let the others form without this instance, but keep taking part until `leave`."""
         ...
 
     def leave(self) -> None:
-        """Close all ports. The others go on without us."""
+        """Close all ports; the others continue without this instance."""
         ...

@@ -1,19 +1,19 @@
-"""The replicas of a job that train together now: the only file that knows torchft.
+"""Membership of a job's replicas by torchft, which only this module uses.
 
-torchft (PyTorch's fault-tolerance library) keeps a *quorum*: replica groups join and leave a
-running job, a joiner gets its state from a peer, the process group is rebuilt, a step in which a
-peer died is not committed. Four things are done differently from its examples, for reasons:
+torchft (PyTorch's fault-tolerance library) maintains a *quorum*. Replica groups join and leave a
+running job, a joiner receives its state from a peer, the process group is rebuilt, and a step in
+which a peer died is not committed. Four things differ from its examples:
 
-* One rank of an instance, its leader, is the instance's only member. Instances with different
-  numbers of devices can then train together, which torchft's rank-to-rank groups can't.
-* The quorum is asked when somebody joins, leaves or is lost, rather than every step. A thread
-  reads on the lighthouse's page whose heartbeats it hears; a lost peer also shows itself in a sum
-  that fails. Whether a step is whole is decided here, without a request to torchft's server.
-* Joiners alone begin once all whose heartbeats the lighthouse hears are members: see `admission`.
-* While the lighthouse is away those who have a quorum go on with it, and until one that came back
-  must have heard all their heartbeats: it would give the first to ask a quorum of its own. A
-  joiner waits as long for one that has heard nobody yet. torchft's manager never recovers from a
-  failed request (its future is cached): it is rebuilt from memory.
+* The leader of an instance is its only member. Instances with different numbers of devices can
+  then train together, which torchft's rank-to-rank groups can't.
+* The quorum is requested at a join, a leave or a loss, not every step. A thread reads from the
+  lighthouse's status page whose heartbeats it receives; a lost peer also makes a sum fail.
+  Whether a step is whole is decided here, without a request to torchft's server.
+* Joiners alone begin once all replicas that the lighthouse hears are members: see `admission`.
+* While the lighthouse is away, members keep their quorum. A restarted lighthouse must first
+  receive all their heartbeats, as it would give the first requester a quorum of its own. A joiner
+  waits as long for a lighthouse that has heard no replica yet. torchft's manager never recovers
+  from a failed request (its future is cached), so it is rebuilt.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ _log = logging.getLogger(__name__)
 
 _QUORUM_TIMEOUT = timedelta(seconds=5)
 _CONNECT_SECONDS = 5.0
-_PATIENCE_SECONDS = 0.1
-# Peers that don't come to build the group within this have gone, or see another quorum.
-_GROUP_SECONDS = 5.0
+_RETRY_SECONDS = 0.1
+# Peers that don't join the group within this time are lost, or see another quorum.
+_FORMING_SECONDS = 5.0
 
 
 class Quorum:
-    """Our membership in the quorum of one job; see `Peers`."""
+    """Membership of this instance in the quorum of one job; see `Peers`."""
 
     def __init__(
         self,
@@ -68,16 +68,16 @@ class Quorum:
             settings.lighthouse, settings.heartbeat_timeout_seconds, self._attendance, clock
         )
         self._admission = Admission(self._lighthouse, settings.heartbeat_timeout_seconds, clock)
-        _open_ports_only_on(settings.bind_address)
+        _bind_only_to(settings.bind_address)
         self._store, self._store_port = bound_store(settings.bind_address)
         self.sums = Sums(
             SumSettings(
-                settings.form_gradients, _GROUP_SECONDS, settings.collective_timeout_seconds
+                settings.form_gradients, _FORMING_SECONDS, settings.collective_timeout_seconds
             ),
             lambda: self._lighthouse.is_there and self._attendance.misses_member,
             clock,
         )
-        self._group = _MeetingPlace(settings.bind_address, self.sums.enter)
+        self._group = _MeetingGroup(settings.bind_address, self.sums.enter)
         self.catching_up = CatchingUp(
             settings.bind_address, settings.peer_token, state, self.sums, clock
         )
@@ -91,26 +91,24 @@ class Quorum:
 
     @property
     def is_lighthouse_there(self) -> bool:
-        """The lighthouse can be reached, and has heard of us all."""
+        """Whether the lighthouse can be reached and has had time to hear all members."""
         return self._lighthouse.is_there
 
     @property
     def sees_change(self) -> bool:
-        """The lighthouse hears others than the members, or has been away and is back."""
-        is_news = self._lighthouse.was_away or self._attendance.differs
-        return self._lighthouse.is_there and is_news
+        """Whether the lighthouse hears others than the members, or was away and is back."""
+        has_changed = self._lighthouse.was_away or self._attendance.differs
+        return self._lighthouse.is_there and has_changed
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the instances that are members; torchft adds a random part to each."""
+        """Names of the member instances, without the random part that torchft adds."""
         return tuple(member.partition(":")[0] for member in self._members)
 
     def form(self, step: int) -> Membership:
-        """Agree on who takes part from step `step` on. Blocks; a joiner returns with the state
-        of its peers loaded.
+        """Form the membership for the steps after `step` committed ones. Blocks; see `Peers`.
 
-        While the lighthouse is away, members whose peers all answer keep the membership they
-        have.
+        While the lighthouse is away, members whose peers all answer keep their membership.
         """
         before, healed = self._members, False
         self._step = step
@@ -123,57 +121,57 @@ class Quorum:
                 before or self._lighthouse.knows_the_job()
             )
             if not may_ask:
-                self._clock.sleep(_PATIENCE_SECONDS)
-            elif self._request():
-                received = self._settle()
+                self._clock.sleep(_RETRY_SECONDS)
+            elif self._request_quorum():
+                received = self._settle_state()
                 healed = healed or bool(received)
                 if received is not None:
                     changed = self._members != before
                     return Membership(len(self._members), self._index, healed, changed)
 
     def commit(self) -> bool:
-        """Whether this step's sums are whole. False: throw them away and `form` again."""
-        whole = self.sums.are_whole()
-        self._note(whole)
-        return whole
+        """Return whether this step's sums are whole; if not, discard them and call `form`."""
+        is_whole = self.sums.are_whole()
+        self._count_failures(is_whole)
+        return is_whole
 
     def expect_leave(self) -> None:
-        """A member leaves before the next `form`: that it is not heard any more is no loss."""
+        """Expect that a member leaves before the next `form`; its silence is then no loss."""
         self._attendance.expect_leave()
 
     def announce_leave(self) -> None:
-        """Stop our heartbeats, but go on taking part until `leave`.
+        """Stop this instance's heartbeats, but keep taking part until `leave`.
 
-        Once they have been missed for the heartbeat timeout, the others form a quorum without
-        us at once; if we just left, they would wait for us for as long.
+        After the heartbeat timeout, the others form a quorum without this instance at once.
+        Without the announcement they would wait for it for as long.
         """
         if not self._leaving and self._manager is not None:
             self._manager._manager.shutdown()
         self._leaving = True
 
     def leave(self) -> None:
-        """Close all ports. The others go on without us."""
+        """Close all ports; the others continue without this instance."""
         self._lighthouse.stop()
         self._shut_down_manager()
         self.sums.close()
         self.catching_up.close()
 
-    def _settle(self) -> bool | None:
-        """Have the state of the world's members; whether it was received, None if it failed."""
+    def _settle_state(self) -> bool | None:
+        """Obtain the world's agreed state; return whether it was received, or None on failure."""
         if self._settled_worlds == self.sums.worlds:
             return False
         received = self.catching_up.settle(lambda: self._admission.may_begin(self._members))
         if received is not None:
             self._settled_worlds = self.sums.worlds
             return received
-        self._note(whole=False)
+        self._count_failures(whole=False)
         if self.catching_up.patience_seconds > 0:
-            self._shut_down_manager()  # the others go on without us meanwhile
+            self._shut_down_manager()  # the others continue without this instance meanwhile
             self._clock.sleep(self.catching_up.patience_seconds)
         return None
 
-    def _request(self) -> bool:
-        """Ask for a quorum once; whether there is one now."""
+    def _request_quorum(self) -> bool:
+        """Request a quorum once; return whether there is one."""
         try:
             if self._manager is None:
                 self._manager = self._new_manager()
@@ -183,18 +181,19 @@ class Quorum:
                 self._index = self._members.index(self._own_id)
                 self._attendance.form(self._members)
                 return True
-            self._note(whole=False)
+            self._count_failures(whole=False)
         except (RuntimeError, TimeoutError, OSError) as error:
             _log.warning("no quorum yet: %s", first_line(error))
             self._lighthouse.doubt()
             self._shut_down_manager()
-        self._clock.sleep(_PATIENCE_SECONDS)
+        self._clock.sleep(_RETRY_SECONDS)
         return False
 
-    def _note(self, whole: bool) -> None:
-        """Do for torchft's manager what its `should_commit` does, which asks a server each time.
+    def _count_failures(self, whole: bool) -> None:
+        """Update the failure count of torchft's manager, as its `should_commit` does.
 
-        A failure counts in the next request: the lighthouse then lets everybody rebuild.
+        The next quorum request reports the count, and the lighthouse then makes all members
+        rebuild.
         """
         if self._manager is None:
             return
@@ -226,11 +225,11 @@ class Quorum:
         return manager
 
     def _on_quorum(self, members: tuple[str, ...]) -> bool:
-        """Told of each quorum before torchft acts on it; whether the group must be rebuilt.
+        """Record the members of a new quorum, and return whether the group must be rebuilt.
 
-        A lighthouse that was restarted counts quorums from 1 again, so that two different ones
-        may bear the same number. After it was away everybody rebuilds: the members may be those
-        that we had, and yet one of them have been alone for a moment.
+        A restarted lighthouse numbers quorums from 1 again, so two different quorums may have the
+        same number. After an absence all members rebuild: the members may be the same, and yet one
+        of them may have been alone for a moment.
         """
         is_new = members != self._members or self._lighthouse.was_away or self.sums.has_failed
         self._members = members
@@ -248,7 +247,7 @@ class Quorum:
 
 
 class _ObservedClient:
-    """torchft's client for its own server, with each quorum shown to us first."""
+    """torchft's client of its own server, which reports each quorum to a callback first."""
 
     def __init__(self, manager: Any, on_quorum: Callable[[tuple[str, ...]], bool]) -> None:
         self._manager = manager
@@ -266,30 +265,30 @@ class _ObservedClient:
 
 
 class _NoTransport(CheckpointTransport[Any]):  # type: ignore[misc]
-    """A transport that torchft's manager requires and never uses: see `catching_up`."""
+    """Checkpoint transport that torchft's manager requires and never uses: see `catching_up`."""
 
     def metadata(self) -> str:
-        """Nothing."""
+        """Return an empty string."""
         return ""
 
     def send_checkpoint(self, *arguments: Any, **named: Any) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def disallow_checkpoint(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def recv_checkpoint(self, *arguments: Any, **named: Any) -> Any:
-        """Nothing."""
+        """Do nothing."""
 
     def shutdown(self, wait: bool = True) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
-class _MeetingPlace(ProcessGroup):  # type: ignore[misc]
-    """A process group for torchft's manager that only learns where the members meet.
+class _MeetingGroup(ProcessGroup):  # type: ignore[misc]
+    """Process group for torchft's manager that only reports the members' meeting point.
 
-    Each handle names a part of the store of its own: a lighthouse that was restarted counts
-    quorums from 1 again, and under the number of an earlier one lie addresses of long ago.
+    Each handle names a fresh part of its store. A restarted lighthouse numbers quorums from 1
+    again, and outdated addresses are stored under the earlier numbers.
     """
 
     def __init__(self, bind_address: str, enter: Callable[[Meeting], None]) -> None:
@@ -301,7 +300,7 @@ class _MeetingPlace(ProcessGroup):  # type: ignore[misc]
         self._handles = 0
 
     def get_reconfigure_handle(self) -> str:
-        """Where the others find our store, if we are the first of the members."""
+        """Return the address of this member's store, which the first member's peers use."""
         if self._rendezvous_store is None:
             self._rendezvous_store, self._port = bound_store(self._bind_address)
         self._handles += 1
@@ -315,15 +314,15 @@ class _MeetingPlace(ProcessGroup):  # type: ignore[misc]
 
     def reconfigure(self, opts: ReconfigureOptions) -> Work:
         """Enter the world of the quorum that the options describe."""
-        place = _rendezvous(opts, self._handle_id())
-        store, _, prefix = place.store_addr.partition("/")
-        self._enter(Meeting(store, prefix, place.rank, place.world_size))
+        rendezvous = _rendezvous(opts, self._handle_id())
+        store, _, prefix = rendezvous.store_addr.partition("/")
+        self._enter(Meeting(store, prefix, rendezvous.rank, rendezvous.world_size))
         entered: Work = _DummyWork(None)
         return entered
 
 
-def _open_ports_only_on(address: str) -> None:
-    """Make gloo, NCCL and torchft's manager server listen on `address` alone."""
+def _bind_only_to(address: str) -> None:
+    """Make gloo, NCCL and torchft's manager server listen on `address` only."""
     use_interface_of(address)
     server = torchft.manager.ManagerServer
     if getattr(server, "is_bound", False):

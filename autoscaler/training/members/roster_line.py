@@ -1,6 +1,6 @@
-"""A member's connection to its job's roster: signs of life always, an ask now and then.
+"""Connection of a member to its job's roster, with heartbeats and requests for orders.
 
-The roster says at each change who is there; `attendance` hears that.
+The roster sends the names of the present replicas at each change, which `attendance` records.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _SILENCE_MILLISECONDS = 5000
 
 @dataclass(frozen=True, slots=True)
 class _Connection:
-    """One connection, and the orders that have come by it; None at its end."""
+    """Connection, and the orders received over it; None marks its end."""
 
     socket: socket.socket
     orders: SimpleQueue[Order | None] = field(default_factory=SimpleQueue)
 
 
 class RosterLine:
-    """Connects to the server at `address`, again and again, from `open` to `close`.
+    """Connection to the server at `address`, re-established from `open` to `close`.
 
-    One thread sends the signs of life, another one reads; only one further thread may ask.
+    One thread sends heartbeats and another one reads. Only one further thread may call `ask`.
     """
 
     def __init__(
@@ -47,48 +47,53 @@ class RosterLine:
         self._sending = threading.Lock()
         self._closed = threading.Event()
         self._connection: _Connection | None = None
-        self._thread = threading.Thread(target=self._keep, name="castor-roster", daemon=True)
+        self._thread = threading.Thread(
+            target=self._heartbeat_loop, name="castor-roster", daemon=True
+        )
 
     @property
     def is_there(self) -> bool:
-        """The server can be reached."""
+        """Whether the server can be reached."""
         return self._connection is not None
 
     def open(self) -> None:
-        """Be a member for whom the others wait, from now on. Nothing if that is so already."""
+        """Register as a member that others wait for; do nothing if registered already."""
         if self._thread.ident is None:
             self.connect()
             self._thread.start()
 
     def connect(self) -> bool:
-        """Whether the server can be reached, which is tried now if the connection is lost."""
+        """Connect to the server unless connected; return whether the server can be reached."""
         with self._connecting:
             if self._connection is None and not self._closed.is_set():
-                self._connection = opened = self._new_connection()
-                if opened is not None:
+                self._connection = connection = self._new_connection()
+                if connection is not None:
                     threading.Thread(
-                        target=self._read, args=(opened,), name="castor-roster-in", daemon=True
+                        target=self._receive_loop,
+                        args=(connection,),
+                        name="castor-roster-in",
+                        daemon=True,
                     ).start()
             return self._connection is not None
 
     def ask(self, ask: Ask) -> Order | None:
-        """The order that answers `ask`. Blocks; None if the server is away, or goes away."""
+        """Return the order that answers `ask`. Blocks; None if the server can't be reached."""
         connection = self._connection
         call = Call(self._sign.name, self._sign.store, ask)
-        if connection is None or not self._say(connection, call):
+        if connection is None or not self._send(connection, call):
             return None
         return connection.orders.get()
 
     def close(self) -> None:
-        """Be a member no more."""
+        """Deregister as a member and close the connection."""
         self._closed.set()
         if self._connection is not None:
-            self._hang_up(self._connection)
+            self._disconnect(self._connection)
 
-    def _keep(self) -> None:
+    def _heartbeat_loop(self) -> None:
         while not self._closed.is_set():
             connection = self._connection
-            if connection is not None and self._say(connection, self._sign):
+            if connection is not None and self._send(connection, self._sign):
                 self._closed.wait(self._interval_seconds)
             elif not self.connect():
                 self._closed.wait(_RETRY_SECONDS)
@@ -100,12 +105,12 @@ class RosterLine:
             return None
         connection.settimeout(None)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if sys.platform == "linux":  # or a server whose machine is gone would be waited for
+        if sys.platform == "linux":  # otherwise a lost host would be awaited
             option = socket.TCP_USER_TIMEOUT
             connection.setsockopt(socket.IPPROTO_TCP, option, _SILENCE_MILLISECONDS)
         return _Connection(connection)
 
-    def _read(self, connection: _Connection) -> None:
+    def _receive_loop(self, connection: _Connection) -> None:
         with (
             suppress(OSError, ValueError, KeyError, TypeError),
             connection.socket.makefile("rb") as lines,
@@ -116,19 +121,19 @@ class RosterLine:
                     connection.orders.put(answer)
                 elif self._connection is connection:
                     self._attendance.hear(answer.names)
-        self._hang_up(connection)
+        self._disconnect(connection)
         connection.orders.put(None)
 
-    def _say(self, connection: _Connection, call: Call) -> bool:
+    def _send(self, connection: _Connection, call: Call) -> bool:
         try:
             with self._sending:
                 connection.socket.sendall(line_of(call))
         except OSError:
-            self._hang_up(connection)
+            self._disconnect(connection)
             return False
         return True
 
-    def _hang_up(self, connection: _Connection) -> None:
+    def _disconnect(self, connection: _Connection) -> None:
         if self._connection is connection:
             self._connection = None
             self._attendance.hear(None)

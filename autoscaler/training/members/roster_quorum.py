@@ -1,9 +1,9 @@
-"""The instances of a job whose lighthouse is a roster of our own.
+"""Membership of a job's instances by a roster, without torchft.
 
-It needs `torch.distributed` only. A roster, a server beside the controller or wherever the
-lighthouse would be, says at every change who trains together (see
-`autoscaler.lighthouse.roster`). A joiner gets the state from the members, as with torchft. An
-instance that is alive is waited for, however long it takes between two rounds.
+It needs only `torch.distributed`. The roster is a server beside the controller or at the
+lighthouse's place. At every change it decides which instances train together (see
+`autoscaler.lighthouse.roster`). A joiner receives the state from the members, as with torchft. An
+instance that is alive is awaited for any time between two rounds.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from autoscaler.training.state.training_state import TrainingState
 
 _log = logging.getLogger(__name__)
 
-_PATIENCE_SECONDS = 0.1
+_RETRY_SECONDS = 0.1
 _SIGNS_PER_TIMEOUT = 6
 
 
 class RosterQuorum:
-    """Our membership in one job by its roster; see `Peers`."""
+    """Membership of this instance in one job by the job's roster; see `Peers`."""
 
     def __init__(self, settings: QuorumSettings, clock: Clock, state: TrainingState) -> None:
         self._settings = settings
         self._clock = clock
         use_interface_of(settings.bind_address)
         self._store, self._port = bound_store(settings.bind_address)
-        # An instance that comes back is another member than the one that was lost.
+        # A restarted instance is a new member, other than the lost one.
         self._name = f"{settings.replica}.{uuid.uuid4().hex[:8]}"
         self._attendance = Attendance(clock)
         self._line = self._new_line()
@@ -55,33 +55,33 @@ class RosterQuorum:
 
     @property
     def is_lighthouse_there(self) -> bool:
-        """The roster can be reached."""
+        """Whether the roster can be reached."""
         return self._line.is_there
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the instances that are members, without their random parts."""
+        """Names of the member instances, without their random parts."""
         return tuple(member.rpartition(".")[0] for member in self._members)
 
     @property
     def sees_change(self) -> bool:
-        """The roster hears others than the members."""
+        """Whether the roster hears others than the members."""
         return self._line.is_there and self._attendance.differs
 
     def form(self, step: int) -> Membership:
-        """Agree on who takes part from step `step` on. Blocks; see `Peers`."""
+        """Form the membership for the steps after `step` committed ones. Blocks; see `Peers`."""
         self._line.open()
         before, healed = self._members, False
         while True:
             ask = Ask(self._world, self.sums.has_failed)
             order = self._line.ask(ask)
             if order is None and len(before) == 1 and self._line.connect():
-                # Who stood still for long, alone, has no peer to learn from that others train now.
+                # A lone member that was suspended has no peer that would report other members.
                 order = self._line.ask(ask)
             if order is None:
                 if before and not self.sums.has_failed:
                     return self._membership(before, healed)
-                self._clock.sleep(_PATIENCE_SECONDS)
+                self._clock.sleep(_RETRY_SECONDS)
                 continue
             received = self._enter(order)
             healed = healed or bool(received)
@@ -89,19 +89,19 @@ class RosterQuorum:
                 return self._membership(before, healed)
 
     def commit(self) -> bool:
-        """Whether this step's sums are whole. False: throw them away and `form` again."""
+        """Return whether this step's sums are whole; if not, discard them and call `form`."""
         return self.sums.are_whole()
 
     def expect_leave(self) -> None:
-        """A member leaves before the next `form`: that it is not heard any more is no loss."""
+        """Expect that a member leaves before the next `form`; its silence is then no loss."""
         self._attendance.expect_leave()
 
     def announce_leave(self) -> None:
-        """Let the others form without us from now on, but go on taking part until `leave`."""
+        """Let the others form without this instance, but keep taking part until `leave`."""
         self._line.close()
 
     def leave(self) -> None:
-        """Close all ports. The others go on without us."""
+        """Close all ports; the others continue without this instance."""
         self._line.close()
         self.sums.close()
         self.catching_up.close()
@@ -111,10 +111,10 @@ class RosterQuorum:
         return Membership(len(members), members.index(self._name), healed, members != before)
 
     def _enter(self, order: Order) -> bool | None:
-        """Be a member of the world that is ordered, with the state that its members have.
+        """Enter the ordered world and obtain its members' state.
 
         Returns:
-            Whether the state was received; None where the world has not formed.
+            Whether the state was received; None if the world has not formed.
         """
         received: bool | None = False
         if order.world != self._world:
@@ -135,7 +135,7 @@ class RosterQuorum:
         return received
 
     def _stay_away(self) -> None:
-        """Let the others train for a while, where our transfers have stalled."""
+        """Let the others train for a while, as this instance's transfers have stalled."""
         if self.catching_up.patience_seconds > 0:
             self._line.close()
             self._clock.sleep(self.catching_up.patience_seconds)

@@ -1,4 +1,4 @@
-"""The round that a replica is in: what was agreed on, and what its steps took."""
+"""Step times of the present round, and the pause at a change of membership."""
 
 from __future__ import annotations
 
@@ -7,18 +7,26 @@ from dataclasses import dataclass
 from autoscaler.domain.report import MembershipPause
 from autoscaler.training.members.rounds import Agreement
 
-# What the speed in one more round counts for, beside that before.
+# Weight of a new round's speed in the moving average.
 _NEW_SHARE = 0.5
 
 
 @dataclass(slots=True)
 class Round:
-    """The present round. `clean`: same members and batch as before, and nothing failed in it.
+    """Present round: its agreement and the times of its steps.
 
-    `steps` are whole ones. Others are not timed as steps of the round's batch: `cut_seconds` are
-    those of steps that the end of a pass cut short, `split_seconds` those of steps that were split
-    into more micro-steps than the batch, for a sample. At `paused_seconds` of the clock the script
-    began to evaluate; the round has no step after that.
+    Attributes:
+        agreement: agreement of the round.
+        clean: whether members and batch are those of the round before and no step has failed.
+        started_seconds: clock time of the start.
+        waited_seconds: seconds of waiting for other ranks.
+        paused_seconds: clock time at which the script began to evaluate; None before. No step
+        follows.
+        steps: number of whole steps; the others are not timed as steps of the round's batch.
+        cut_steps: number of steps that the end of a pass cut short.
+        cut_seconds: seconds of these.
+        split_steps: number of steps with more micro-steps than the batch needs, for a sample.
+        split_seconds: seconds of these.
     """
 
     agreement: Agreement
@@ -34,39 +42,39 @@ class Round:
 
 
 class Speed:
-    """How many examples a device takes in a second beside all waiting; 0 where it is not known."""
+    """Examples per second of one device, without waiting; 0 if unknown."""
 
     def __init__(self) -> None:
         self.examples_per_second = 0.0
 
     def count(self, examples: int, timed: tuple[float, float, int]) -> None:
-        """Take in one more round.
+        """Update the moving average with one round.
 
         Args:
-            examples: of the device in each step.
-            timed: seconds of a step, what of that the device waited, and the number of steps.
+            examples: examples of the device in each step.
+            timed: seconds per step, seconds of waiting in it, and number of steps.
         """
         seconds = timed[0] - timed[1]
         if seconds <= 0:
             return
-        news = examples / seconds - self.examples_per_second
-        self.examples_per_second += news * (_NEW_SHARE if self.examples_per_second else 1.0)
+        difference = examples / seconds - self.examples_per_second
+        self.examples_per_second += difference * (_NEW_SHARE if self.examples_per_second else 1.0)
 
 
 def samples_seconds(
     round_: Round, samples: int, squares_seconds: float, step_seconds: float
 ) -> float:
-    """Return what a round's samples took: the squares, or more where steps are split for them.
+    """Return the seconds of a round's samples: of the squares, or of split steps if more.
 
-    A step that is split in two takes twice as long at most. What is more, such as the first use
-    of a function, does not come again.
+    A split step takes at most twice as long. Any further time, such as the first use of a
+    function, does not recur and is not counted.
     """
     split_seconds = round_.split_seconds - round_.split_steps * step_seconds
     return min(max(squares_seconds, split_seconds), samples * step_seconds)
 
 
 def pause_of(last: Agreement, replicas: int, seconds: float) -> MembershipPause:
-    """Return the pause at a change to so many replicas after the round of `last`."""
+    """Return the pause at a change from the round of `last` to `replicas` replicas."""
     kind = "drain" if last.someone_leaves else "loss"
     if replicas > last.replicas:
         kind = "join"

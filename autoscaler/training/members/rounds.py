@@ -1,10 +1,10 @@
-"""What the replicas tell each other at the start of a round, and what follows from it.
+"""Rows that replicas exchange at the start of a round, and the agreement computed from them.
 
-A *round* is some steps with one membership, one batch and one learning-rate factor. It starts with
-an exchange: every replica contributes a `Row` of numbers and sees the rows of all. It ends early
-once a replica asks for that in a step. What is done in
-the round is a pure function of these rows, so all replicas of a committed step agree by
-construction: a replica that saw other rows took part in another exchange, and its steps fail.
+A *round* is some steps with one membership, one batch size and one learning-rate factor. It starts
+with an exchange: every replica contributes a `Row` of numbers and receives the rows of all. It
+ends early if a replica requests that in a step. The agreement is a pure function of the rows, so
+all replicas of a committed step agree. A replica that received other rows was in another exchange,
+and its steps fail.
 """
 
 from __future__ import annotations
@@ -21,16 +21,19 @@ from autoscaler.training.state.fingerprint import FINGERPRINT_WIDTH, Fingerprint
 
 ROUND_SECONDS = 1.0
 _SHORT_ROUND_SECONDS = 0.15
-_MOST_STEPS = 1000
-_FAREWELL_MARGIN = 1.4
-# As a logarithm.
-_SPEED_STEP = 0.04
+_MAX_ROUND_STEPS = 1000
+_LEAVE_MARGIN = 1.4
+# Resolution of speeds, as a natural logarithm: 4 %.
+_LOG_SPEED_STEP = 0.04
 
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Our place in the quorum. `healed`: a peer's state became ours; `changed`: others came or
-    went since we formed it last."""
+    """This replica's place among the members of a round.
+
+    `healed`: whether it received a peer's state. `changed`: whether members joined or left since
+    the last round.
+    """
 
     replicas: int
     index: int
@@ -40,17 +43,32 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One replica's contribution; flags are 0 or 1, all fields travel as 64-bit floats.
+    """Numbers that one replica contributes, sent as 64-bit floats; flags are 0 or 1.
 
-    `stops` is the first rank of the replica that asks for an early stop, counted from 1, or 0.
-    `kind` tells kinds of device apart; `age` is the number of rounds since the replica joined;
-    `sees_change`: the lighthouse hears others than the members. `device_maximum` are the most
-    examples that its devices take at once; `speed` is what one of them takes in a second beside
-    all waiting, 0 where that is not known.
-    `batch_total`, `gradient_square`, `gradient_variance`, `steps_per_sample` are what it would
-    decide, `batch_reason` why (a `BatchReason`). The sums of `squares_*` and the times are those
-    of its last round: `trained_seconds` without samples, `sampled_seconds` for them. `fingerprint`
-    travels as so many numbers more.
+    Attributes:
+        ranks: number of ranks of the replica.
+        kind: number that identifies the kind of device.
+        age: rounds since the replica joined.
+        leaves: flag: the replica leaves with this round.
+        sees_lighthouse: flag: the replica reaches the lighthouse.
+        wants_checkpoint: flag: a checkpoint is due.
+        batch_total: batch size that the replica proposes.
+        gradient_square: squared gradient norm that the replica proposes.
+        gradient_variance: gradient variance that the replica proposes.
+        sees_change: flag: the lighthouse hears others than the members.
+        batch_reason: reason for the proposed batch size, a `BatchReason`.
+        device_maximum: most examples that the replica's devices take at once.
+        speed: examples per second of one device, without waiting; 0 if unknown.
+        stops: first rank of the replica that requests an early stop, from 1; 0 for none.
+        step_seconds: seconds per step of the last round.
+        sync_seconds: part of `step_seconds` spent waiting for gradient sums.
+        timed_steps: number of steps behind these times; 0 if they are not new.
+        steps_per_sample: proposed steps per sample of gradient squares.
+        trained_seconds: seconds of the last round's steps, without samples.
+        sampled_seconds: seconds of the last round's samples.
+        squares_samples, squares_smalls, squares_small, squares_small_inverse, squares_big,
+            squares_big_inverse: the last round's sums, see `GradientSquares`.
+        fingerprint: the replica's fingerprint, sent as `FINGERPRINT_WIDTH` numbers.
     """
 
     ranks: float
@@ -83,7 +101,7 @@ class Row:
 
     @property
     def squares(self) -> GradientSquares:
-        """This replica's part of the sampled gradient squares."""
+        """This replica's sums of sampled gradient squares."""
         return GradientSquares(
             self.squares_samples,
             self.squares_smalls,
@@ -94,35 +112,48 @@ class Row:
         )
 
 
-_PLAIN = [each.name for each in fields(Row) if each.name != "fingerprint"]
-ROW_WIDTH = len(_PLAIN) + FINGERPRINT_WIDTH
+_PLAIN_FIELDS = [column.name for column in fields(Row) if column.name != "fingerprint"]
+ROW_WIDTH = len(_PLAIN_FIELDS) + FINGERPRINT_WIDTH
 
 
 def encode(row: Row) -> list[float]:
-    """The row as `ROW_WIDTH` numbers."""
-    values = [getattr(row, name) for name in _PLAIN]
+    """Return the row as `ROW_WIDTH` numbers."""
+    values = [getattr(row, name) for name in _PLAIN_FIELDS]
     return [float(value) for value in (*values, *row.fingerprint.numbers())]
 
 
 def decode(numbers: Sequence[float]) -> Row:
-    """The row that these `ROW_WIDTH` numbers are."""
-    plain = dict(zip(_PLAIN, numbers, strict=False))
-    of_fingerprint = Fingerprint.of(numbers[len(_PLAIN) :])
+    """Return the row that `ROW_WIDTH` numbers encode."""
+    plain = dict(zip(_PLAIN_FIELDS, numbers, strict=False))
+    fingerprint = Fingerprint.of(numbers[len(_PLAIN_FIELDS) :])
     make: Callable[..., Row] = Row
-    return make(**plain, fingerprint=of_fingerprint)
+    return make(**plain, fingerprint=fingerprint)
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What holds for one round. `first_rank` is an index among ranks.
+    """Decisions for one round, from the view of one replica.
 
-    `decides`: this replica is the one that decides. `someone_joins`: a replica is in its first
-    round.
-    `device_maximum` are the most examples that every device takes at once. `speeds` are those of
-    all ranks, where devices of several kinds take shares by them; empty where shares are equal.
-    `steps_per_sample` is how often gradient squares are taken. `everyone_leaves`: nobody is left
-    to carry the state, so it must be saved.
-    `stopper`: training stops early, as this replica asks for, by this rank of it, counted from 1.
+    Attributes:
+        decides: whether this replica is the deciding one.
+        replicas: number of replicas.
+        ranks: number of ranks of all replicas.
+        first_rank: index of this replica's first rank among all ranks.
+        batch_total: batch size over all ranks.
+        gradient_square: squared gradient norm for learning-rate rules.
+        gradient_variance: gradient variance for learning-rate rules.
+        steps: most steps of the round.
+        steps_per_sample: steps per sample of gradient squares.
+        someone_joins: whether a replica is in its first round.
+        we_leave: whether this replica leaves with the round.
+        someone_leaves: whether any replica leaves with the round.
+        everyone_leaves: whether all replicas leave, so that the state must be saved.
+        saves_checkpoint: whether a checkpoint follows the round.
+        stopper: replica and its rank, from 1, whose early stop is agreed on; None for no stop.
+        batch_reason: reason for the batch size.
+        device_maximum: most examples that every device takes at once.
+        speeds: relative speed of each rank if devices of several kinds take shares by speed; empty
+            for equal shares.
     """
 
     decides: bool
@@ -146,24 +177,27 @@ class Agreement:
 
 
 def agree(rows: Sequence[Row], index: int, farewell_seconds: float) -> Agreement:
-    """What the replica at `index` does in the round that these rows open.
+    """Return the agreement of the round that these rows open, for the replica at `index`.
 
-    `decider_of` says which replica decides. Rounds in which somebody joins or leaves, or a
-    checkpoint is wanted, are short: others follow at once. Those in which somebody leaves last
-    `farewell_seconds` at least, in which the lighthouse comes to miss its heartbeats.
+    Rounds with a join, a leave or a checkpoint are short, as others follow at once. A round with a
+    leave lasts `farewell_seconds` or longer, so that the lighthouse notices the missing
+    heartbeats.
     """
     decider = decider_of(rows)
     leaving = [row.leaves > 0 for row in rows]
     step_seconds = max(row.step_seconds for row in rows)
-    someone, everyone = any(leaving), all(leaving)
-    joins, saves = any(row.age == 0 for row in rows), rows[decider].wants_checkpoint > 0
-    is_short = joins or saves or someone
+    someone_leaves, everyone_leaves = any(leaving), all(leaving)
+    someone_joins, saves_checkpoint = (
+        any(row.age == 0 for row in rows),
+        rows[decider].wants_checkpoint > 0,
+    )
+    is_short = someone_joins or saves_checkpoint or someone_leaves
     steps = _steps_in(_SHORT_ROUND_SECONDS if is_short else ROUND_SECONDS, step_seconds)
-    if everyone:
+    if everyone_leaves:
         steps = 1
-    elif someone:
-        lasting_seconds = _FAREWELL_MARGIN * farewell_seconds
-        steps = max(steps, math.ceil(lasting_seconds / max(step_seconds, 1e-3)))
+    elif someone_leaves:
+        least_seconds = _LEAVE_MARGIN * farewell_seconds
+        steps = max(steps, math.ceil(least_seconds / max(step_seconds, 1e-3)))
     return Agreement(
         decides=index == decider,
         replicas=len(rows),
@@ -174,12 +208,12 @@ def agree(rows: Sequence[Row], index: int, farewell_seconds: float) -> Agreement
         gradient_variance=rows[decider].gradient_variance,
         steps=steps,
         steps_per_sample=int(rows[decider].steps_per_sample),
-        someone_joins=joins,
+        someone_joins=someone_joins,
         we_leave=leaving[index],
-        someone_leaves=someone,
-        everyone_leaves=everyone,
-        saves_checkpoint=saves,
-        stopper=_first_that_stops(rows),
+        someone_leaves=someone_leaves,
+        everyone_leaves=everyone_leaves,
+        saves_checkpoint=saves_checkpoint,
+        stopper=_first_stopper(rows),
         batch_reason=BatchReason(int(rows[decider].batch_reason)),
         device_maximum=min(row.device_maximum for row in rows),
         speeds=speeds_of_ranks(rows),
@@ -187,10 +221,10 @@ def agree(rows: Sequence[Row], index: int, farewell_seconds: float) -> Agreement
 
 
 def speeds_of_ranks(rows: Sequence[Row]) -> tuple[float, ...]:
-    """Return the speed of each rank of the job; nothing where one kind of device trains alone.
+    """Return the relative speed of each rank of the job; empty for equal shares.
 
-    A kind has one speed, in steps of 4 %, so that shares rest while it is measured anew. While a
-    kind has none yet, there are no speeds at all.
+    Speeds are empty with a single kind of device, or while a kind has no measured speed. A kind
+    has one speed, rounded to steps of 4 %, so that shares stay constant despite measurement noise.
     """
     measured: dict[float, list[float]] = {row.kind: [] for row in rows}
     for row in rows:
@@ -198,71 +232,74 @@ def speeds_of_ranks(rows: Sequence[Row]) -> tuple[float, ...]:
             measured[row.kind].append(row.speed)
     if len(measured) == 1 or not all(measured.values()):
         return ()
-    steps = {kind: round(math.log(fmean(own)) / _SPEED_STEP) for kind, own in measured.items()}
+    steps = {
+        kind: round(math.log(fmean(kind_speeds)) / _LOG_SPEED_STEP)
+        for kind, kind_speeds in measured.items()
+    }
     slowest = min(steps.values())
     return tuple(
-        math.exp(_SPEED_STEP * (steps[row.kind] - slowest))
+        math.exp(_LOG_SPEED_STEP * (steps[row.kind] - slowest))
         for row in rows
         for _ in range(int(row.ranks))
     )
 
 
-def _first_that_stops(rows: Sequence[Row]) -> tuple[int, int] | None:
+def _first_stopper(rows: Sequence[Row]) -> tuple[int, int] | None:
     stops = ((index, int(row.stops)) for index, row in enumerate(rows) if row.stops > 0)
     return next(stops, None)
 
 
 def wants_forming(rows: Sequence[Row]) -> bool:
-    """Whether the replicas are to agree anew on who takes part, before the round begins.
+    """Return whether the replicas must form a new membership before the round begins.
 
-    While one of them does not see the lighthouse, they keep the membership that they have.
+    While any of them does not reach the lighthouse, they keep the membership.
     """
     sees_change = any(row.sees_change > 0 for row in rows)
     return sees_change and all(row.sees_lighthouse > 0 for row in rows)
 
 
 def decider_of(rows: Sequence[Row]) -> int:
-    """Return the index of the replica that decides: the one that has been a member longest.
+    """Return the index of the deciding replica: the one with the longest membership.
 
-    One that leaves decides only where no other has the state yet: training may end in the round
-    in which it leaves, and a replica that stays has to report that.
+    A leaving replica decides only if no other has the state yet. Training may end in its last
+    round, and a replica that stays has to report the end.
     """
 
-    def seniority(place: int) -> tuple[bool, float, int]:
-        row = rows[place]
-        return row.age > 0 and not row.leaves, row.age, -place
+    def seniority(index: int) -> tuple[bool, float, int]:
+        row = rows[index]
+        return row.age > 0 and not row.leaves, row.age, -index
 
     return max(range(len(rows)), key=seniority)
 
 
 def combined_squares(rows: Sequence[Row]) -> GradientSquares:
-    """The gradient squares of one round over all replicas that took them."""
-    taken = [row.squares for row in rows if row.squares_samples > 0]
-    if not taken:
+    """Return the gradient squares of one round, summed over all replicas that sampled them."""
+    sampled = [row.squares for row in rows if row.squares_samples > 0]
+    if not sampled:
         return GradientSquares()
     return GradientSquares(
-        samples=taken[0].samples,
-        smalls=sum(squares.smalls for squares in taken),
-        small_square=sum(squares.small_square for squares in taken),
-        small_inverse=sum(squares.small_inverse for squares in taken),
-        big_square=taken[0].big_square,
-        big_inverse=taken[0].big_inverse,
+        samples=sampled[0].samples,
+        smalls=sum(squares.smalls for squares in sampled),
+        small_square=sum(squares.small_square for squares in sampled),
+        small_inverse=sum(squares.small_inverse for squares in sampled),
+        big_square=sampled[0].big_square,
+        big_inverse=sampled[0].big_inverse,
     )
 
 
 def observation(
     rows: Sequence[Row], device_kind: str, device_batch: int, accumulation: int
 ) -> StepObservation | None:
-    """The step times of the round that has ended, if all its replicas were of one kind.
+    """Return the step time of the last round; None unless all replicas are of one kind and timed.
 
-    The step lasts as long as its slowest replica says; the wait for others is least there.
+    The step takes as long as at its slowest replica, which waits least for the others.
     """
     timed = [row for row in rows if row.timed_steps > 0]
     if len(timed) != len(rows) or len({row.kind for row in rows}) != 1:
         return None
     step_seconds = max(row.step_seconds for row in rows)
     sync_seconds = min(row.sync_seconds for row in rows)
-    if sync_seconds >= step_seconds:  # nothing is left for the devices' work
+    if sync_seconds >= step_seconds:  # no time is left for computation
         return None
     return StepObservation(
         device_kind=device_kind,
@@ -279,4 +316,4 @@ def observation(
 def _steps_in(seconds: float, step_seconds: float) -> int:
     if step_seconds <= 0:
         return 1
-    return max(1, min(_MOST_STEPS, round(seconds / step_seconds)))
+    return max(1, min(_MAX_ROUND_STEPS, round(seconds / step_seconds)))

@@ -1,13 +1,12 @@
-"""How a replica serves its state to those that are behind.
+"""Server of a replica's state for the replicas that are behind.
 
 Torchft's own transport serves the state to anyone who can reach the port and loads it as a
-pickle. This one serves it on one address, to holders of the job's token.
+pickle. This server listens on one address and requires the job's token.
 
-A request is a line of JSON; a connection may make many. The answer to the first one that a
-receiver makes is the description of the state; after that it asks for ranges of its bytes, over
-several connections and at several replicas, in any order (see `fetching`). A range is followed by
-one byte that says whether the state was still served when its last byte was read: what the
-tensors held before is then what was sent.
+A request is a line of JSON; a connection may send many. A receiver's first request is for the
+description of the state. It then requests ranges of its bytes, over several connections and from
+several replicas, in any order (see `fetching`). A range is followed by one byte: whether the state
+was still served when the range's last byte was read, so that the range is consistent.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from typing import Any, Final
 from autoscaler.training.state.packed import Packed
 from autoscaler.training.state.reception import describe, tensors_of
 
-_PATIENCE_SECONDS: Final = 10.0
+_AWAIT_STATE_SECONDS: Final = 10.0
 _IDLE_SECONDS: Final = 60.0
-_LONGEST_LINE: Final = 4096
+_MAX_LINE_BYTES: Final = 4096
 SERVED: Final = b"\x01"
 REFUSED: Final = b"\x00"
 LENGTH_BYTES: Final = 8
@@ -34,7 +33,7 @@ LENGTH_BYTES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a receiver asks for: bytes `begin` to `end` of the state `key`, or its description."""
+    """Request for bytes `begin` to `end` of the state `key`; for its description if `end` is 0."""
 
     key: str
     token: str
@@ -42,14 +41,14 @@ class Request:
     end: int = 0
 
     def to_line(self) -> bytes:
-        """Return the request as a line."""
+        """Return the request as a line of JSON."""
         values = {"key": self.key, "token": self.token, "begin": self.begin, "end": self.end}
         return json.dumps(values).encode() + b"\n"
 
 
 @dataclass(frozen=True, slots=True)
-class _Served:
-    """A state that is served."""
+class _ServedState:
+    """State that is being served."""
 
     key: str
     description: bytes
@@ -57,15 +56,15 @@ class _Served:
 
 
 class StateServer:
-    """Serves one state at a time, from `serve` to `stop`.
+    """Server of one state at a time, from `serve` to `stop`.
 
-    The state is handed over by reference: it must not change before `stop`.
+    The state is passed by reference: it must not change before `stop`.
     """
 
     def __init__(self, bind_address: str, token: str) -> None:
         self._token = token
-        self._served: _Served | None = None
-        self._past_key = ""
+        self._served: _ServedState | None = None
+        self._stopped_key = ""
         self._changed = threading.Condition()
         self._server = _Server((bind_address, 0), _handler(self))
         self.address = f"{bind_address}:{self._server.server_address[1]}"
@@ -74,26 +73,26 @@ class StateServer:
         ).start()
 
     def expect(self) -> None:
-        """Let receivers wait a moment for a state, in case that `serve` comes; refuse none."""
+        """Let receivers wait for a state that `serve` may provide, instead of refusing them."""
         with self._changed:
-            self._past_key = ""
+            self._stopped_key = ""
 
     def serve(self, key: str, state: Any) -> None:
         """Serve `state`, a tree of tensors and plain values, under the name `key`."""
-        served = _Served(key, describe(state).to_bytes(), Packed(tensors_of(state)))
+        served = _ServedState(key, describe(state).to_bytes(), Packed(tensors_of(state)))
         with self._changed:
             self._served = served
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """Serve nothing from now on. What is being sent is marked as of no use."""
+        """Stop serving the state, and mark ranges that are being sent as invalid."""
         with self._changed:
-            self._past_key = self._served.key if self._served is not None else self._past_key
+            self._stopped_key = self._served.key if self._served is not None else self._stopped_key
             self._served = None
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Close the port."""
+        """Stop serving and close the port."""
         self.stop()
         self._server.shutdown()
         self._server.server_close()
@@ -107,8 +106,8 @@ class StateServer:
             suppress(OSError, ValueError, LookupError, TypeError),
             connection.makefile("rb") as lines,
         ):
-            while line := lines.readline(_LONGEST_LINE):
-                request = self._request_in(line)
+            while line := lines.readline(_MAX_LINE_BYTES):
+                request = self._parse_request(line)
                 served = self._state_of(request.key) if request is not None else None
                 if request is None or served is None:
                     connection.sendall(REFUSED)
@@ -122,17 +121,17 @@ class StateServer:
                 connection.sendall(served.packed.read(request.begin, request.end, staging))
                 connection.sendall(SERVED if self._served is served else REFUSED)
 
-    def _request_in(self, line: bytes) -> Request | None:
-        """The request that a line is; None if it does not show the token."""
+    def _parse_request(self, line: bytes) -> Request | None:
+        """Return the request in a line; None if its token is wrong."""
         request = Request(**json.loads(line))
         shows_token = hmac.compare_digest(str(request.token).encode(), self._token.encode())
         return request if shows_token else None
 
-    def _state_of(self, key: str) -> _Served | None:
-        """The state under that name; a receiver may ask a moment before it is there."""
+    def _state_of(self, key: str) -> _ServedState | None:
+        """Return the state of that name, waiting a moment for `serve`; None if not served."""
         with self._changed:
             self._changed.wait_for(
-                lambda: self._served is not None or self._past_key == key, _PATIENCE_SECONDS
+                lambda: self._served is not None or self._stopped_key == key, _AWAIT_STATE_SECONDS
             )
             served = self._served
         return served if served is not None and served.key == key else None
