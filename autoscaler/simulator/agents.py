@@ -1,4 +1,4 @@
-"""The node agents of a simulation: they tell the controller what its profiles say happens."""
+"""Node agents of a simulation, which report to the controller as measured profiles predict."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from providers.base import Provider
 
 @dataclass(frozen=True, slots=True)
 class Equipment:
-    """What an instance of an offer is: its offer, and the kind of device that was profiled."""
+    """An offer, and the kind of device under which its instances were profiled."""
 
     offer: Offer
     profile_kind: str
@@ -39,77 +39,89 @@ class SimulatedAgents:
         self._provider = provider
         self._equipment = equipment
         self._trainings: dict[str, JobTraining] = {}
-        self._told: dict[str, object] = {}
+        self._last_reported: dict[str, object] = {}
 
     def add(self, job: str, training: JobTraining) -> None:
-        """Let there be a job."""
+        """Add a job."""
         self._trainings[job] = training
 
     def forget(self, job: str) -> None:
-        """The job has ended."""
+        """Remove a job that has ended."""
         del self._trainings[job]
-        self._told.pop(job, None)
+        self._last_reported.pop(job, None)
 
     def advance(self, to_seconds: float) -> None:
-        """Let all jobs train."""
+        """Advance the training of all jobs to `to_seconds`."""
         for training in self._trainings.values():
             training.advance(to_seconds)
 
     def speak(self, now_seconds: float) -> list[str]:
-        """Every agent tells how things stand; returns the jobs that are complete."""
+        """Report the state of every agent, and return the ids of the completed jobs."""
         running = {
-            seen.id for seen in self._provider.instances() if seen.state is CloudState.RUNNING
+            instance.id
+            for instance in self._provider.instances()
+            if instance.state is CloudState.RUNNING
         }
         complete = []
         for job, training in list(self._trainings.items()):
-            held = [each for each in self._store.instances.of_job(job) if each.cloud_id in running]
+            held = [
+                held_instance
+                for held_instance in self._store.instances.of_job(job)
+                if held_instance.cloud_id in running
+            ]
             if training.is_complete:
-                self._tell_end(held, now_seconds)
+                self._report_end(held, now_seconds)
                 self.forget(job)
                 complete.append(job)
             else:
-                self._go_on(job, training, held, now_seconds)
-        self._note_crowds()
+                self._report_running(job, training, held, now_seconds)
+        self._mark_crowded()
         return complete
 
-    def _note_crowds(self) -> None:
-        """Which jobs are in each other's way: only machines that jobs share have two on them."""
+    def _mark_crowded(self) -> None:
+        """Mark jobs that slow each other down, which happens on shared machines only."""
         machines = {
             job: [
-                each.offer for each in training.members if self._equipment[each.offer].offer.shared
+                member.offer
+                for member in training.members
+                if self._equipment[member.offer].offer.shared
             ]
             for job, training in self._trainings.items()
         }
-        others = crowded(machines)
+        crowded_jobs = crowded(machines)
         for job, training in self._trainings.items():
-            training.is_crowded = job in others
+            training.is_crowded = job in crowded_jobs
 
-    def _go_on(
+    def _report_running(
         self, job: str, training: JobTraining, held: list[HeldInstance], now_seconds: float
     ) -> None:
-        staying = [each for each in held if each.desired is Desired.PRESENT and not each.stands_by]
-        training.train_on(tuple(self._member(each) for each in staying))
-        works = InstancePhase.STARTING if training.is_starting else InstancePhase.TRAINING
-        for each in held:
-            leaves = each.desired is Desired.ABSENT
-            phase = InstancePhase.DRAINED if leaves else works
-            phase = InstancePhase.READY if each.stands_by else phase
-            if each.phase is not phase:
-                self._store.instances.record_node(each.id, phase, now_seconds)
-        told = training.now_seconds, training.members
-        if not staying or self._told.get(job) == told:
+        staying = [
+            instance
+            for instance in held
+            if instance.desired is Desired.PRESENT and not instance.stands_by
+        ]
+        training.train_on(tuple(self._member(instance) for instance in staying))
+        phase_at_work = InstancePhase.STARTING if training.is_starting else InstancePhase.TRAINING
+        for instance in held:
+            is_unwanted = instance.desired is Desired.ABSENT
+            phase = InstancePhase.DRAINED if is_unwanted else phase_at_work
+            phase = InstancePhase.READY if instance.stands_by else phase
+            if instance.phase is not phase:
+                self._store.instances.record_node(instance.id, phase, now_seconds)
+        state = training.now_seconds, training.members
+        if not staying or self._last_reported.get(job) == state:
             return
-        self._told[job] = told
+        self._last_reported[job] = state
         decider = staying[0]
         origin = ReportOrigin(decider.id, 1, decider.joined_seconds or now_seconds)
         self._store.reports.add(job, training.report(), origin, now_seconds)
         model = self._store.measurements.models(job).get(training.members[0].device_kind)
         training.hear(None if model is None else model.point)
 
-    def _tell_end(self, held: list[HeldInstance], now_seconds: float) -> None:
+    def _report_end(self, held: list[HeldInstance], now_seconds: float) -> None:
         facts = {COMPLETE_FACT: str(now_seconds)}
-        for each in held:
-            self._store.instances.record_node(each.id, each.phase, now_seconds, facts)
+        for instance in held:
+            self._store.instances.record_node(instance.id, instance.phase, now_seconds, facts)
 
     def _member(self, held: HeldInstance) -> Member:
         equipment = self._equipment[held.offer]

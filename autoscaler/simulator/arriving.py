@@ -1,4 +1,4 @@
-"""A workload's jobs, submitted as they arrive."""
+"""Submission of a workload's jobs at their arrival times."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from autoscaler.simulator.workload import Arrival
 
 
 class Arriving:
-    """The jobs of a scenario's workload."""
+    """Submitter of the jobs of a scenario's workload."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
-        self._waiting = deque(scenario.arrivals)
+        self._arrivals_left = deque(scenario.arrivals)
         self._trainings: dict[str, Training | RegimeTraining] = {}
-        self._maxima: dict[str, tuple[tuple[str, int], ...]] = {}
+        self._maxima_of_application: dict[str, tuple[tuple[str, int], ...]] = {}
 
     @property
     def is_done(self) -> bool:
-        """All have arrived."""
-        return not self._waiting
+        """Whether all jobs have arrived."""
+        return not self._arrivals_left
 
     def next_seconds(self) -> float | None:
-        """When the next one arrives."""
-        return self._waiting[0].submitted_seconds if self._waiting else None
+        """Return the time of the next arrival; None if there is none."""
+        return self._arrivals_left[0].submitted_seconds if self._arrivals_left else None
 
     def act(self, now_seconds: float, submit: Submit) -> None:
-        """Submit those that have arrived."""
-        while self._waiting and self._waiting[0].submitted_seconds <= now_seconds:
-            arrival = self._waiting.popleft()
+        """Submit the jobs that have arrived."""
+        while self._arrivals_left and self._arrivals_left[0].submitted_seconds <= now_seconds:
+            arrival = self._arrivals_left.popleft()
             training = self._training(arrival, now_seconds)
             job = submit(self._submission(arrival, training, now_seconds))
             self._trainings[job] = training
@@ -60,20 +60,20 @@ class Arriving:
             requested_devices=arrival.devices_requested,
             program=arrival.application if scenario.remembers else None,
         )
-        is_looked_at = scenario.is_profiled and arrival.name not in scenario.regimes
-        look = self._first_look(arrival) if is_looked_at else ()
-        return Submission(arrival, spec, training, look)
+        has_first_look = scenario.is_profiled and arrival.name not in scenario.regimes
+        observations = self._first_look(arrival) if has_first_look else ()
+        return Submission(arrival, spec, training, observations)
 
     def _instances(self, arrival: Arrival) -> InstanceBounds:
-        """As the scenario has it, and of no offer more than the application was profiled on."""
+        """Return the scenario's bounds, limited to what the application was profiled on."""
         scenario, name = self._scenario, arrival.application
         bounds, profile = scenario.instances, scenario.profiles.get(name)
         if profile is None:
             return bounds
-        if name not in self._maxima:
+        if name not in self._maxima_of_application:
             equipment = scenario.equipment.values()
-            self._maxima[name] = profiled_maxima(profile, equipment, bounds.maximum)
-        return replace(bounds, maxima=(*bounds.maxima, *self._maxima[name]))
+            self._maxima_of_application[name] = profiled_maxima(profile, equipment, bounds.maximum)
+        return replace(bounds, maxima=(*bounds.maxima, *self._maxima_of_application[name]))
 
     def _first_look(self, arrival: Arrival) -> tuple[StepObservation, ...]:
         scenario = self._scenario
@@ -82,7 +82,7 @@ class Arriving:
         return first_look(profile, scenario.equipment.values(), settings.slowdown)
 
     def _training(self, arrival: Arrival, now_seconds: float) -> Training | RegimeTraining:
-        """As the job's schedule of regimes says, or its application's profile."""
+        """Build the training from the job's regimes, or else its application's profile."""
         scenario = self._scenario
         common = scenario.of_application.get(arrival.application, scenario.training)
         settings = replace(common, seed=common.seed + len(self._trainings))
@@ -109,26 +109,36 @@ class Arriving:
         return replace(batch, kind_maxima=bounds.kind_maxima)
 
     def truth(self, job: str) -> Truth | None:
-        """Of a pool whose kinds of device have machines of one size each; else None."""
+        """Return the ground truth of a job in a pool; None for other scenarios.
+
+        None too if a kind of device has machines of several sizes.
+        """
         training = self._trainings.get(job)
         if isinstance(training, RegimeTraining):
             return training.truth()
-        equipment = [each for each in self._scenario.equipment.values() if each.offer.shared]
+        equipment = [
+            equipment_of_offer
+            for equipment_of_offer in self._scenario.equipment.values()
+            if equipment_of_offer.offer.shared
+        ]
         machines = {
-            MachineKind(each.offer.device_kind, each.profile_kind, each.offer.devices)
-            for each in equipment
+            MachineKind(shared.offer.device_kind, shared.profile_kind, shared.offer.devices)
+            for shared in equipment
         }
         if training is None or not machines:
             return None
-        if len({each.device_kind for each in machines}) < len(machines):
+        if len({machine.device_kind for machine in machines}) < len(machines):
             return None
-        most = sum(each.offer.devices for each in equipment)
+        most = sum(shared.offer.devices for shared in equipment)
         return training.truth(sorted(machines), most)
 
     def _bounds(self, profile: Profile) -> BatchBounds:
-        """Batches that the kinds of device on offer were profiled at."""
+        """Return the batch sizes at which the kinds of device on offer were profiled."""
         caps, maxima = self._scenario.training.quirks.device_batches, dict[str, int]()
-        for each in self._scenario.equipment.values():
-            kind, most = each.offer.device_kind, profile.device_batches(each.profile_kind, (1,))[1]
+        for equipment in self._scenario.equipment.values():
+            kind, most = (
+                equipment.offer.device_kind,
+                profile.device_batches(equipment.profile_kind, (1,))[1],
+            )
             maxima[kind] = int(min(most, caps.get(profile.name, most), maxima.get(kind, most)))
         return bounds_on(maxima, profile.initial_batch, profile.maximum_batch, adaptive=True)

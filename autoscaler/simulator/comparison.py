@@ -1,4 +1,4 @@
-"""Several policies on the same work, over several seeds: means, and how sure they are."""
+"""Comparison of policies on the same work over several seeds: means and confidence intervals."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from scipy.special import stdtrit
 from autoscaler.simulator.results import Result, Totals
 
 _CONFIDENCE = 0.95
-# Of the mean: what is left of a sum's rounding.
+# Spread relative to the mean that counts as rounding error.
 _NO_SPREAD = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean over seeds; of its 95 % confidence interval half the width, by Student's t.
+    """Mean over seeds, and half the width of its 95 % confidence interval by Student's t.
 
-    `half_width` is None where one seed says nothing of the others.
+    `half_width` is None for a single seed.
     """
 
     mean: float
@@ -28,9 +28,9 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure of one policy, and as a multiple of the first policy's at the same seed.
+    """One figure of one policy, and its ratio to the first policy's figure at the same seed.
 
-    `ratio` is None where the first has none, or nothing.
+    `ratio` is None if the first policy's figure is missing or 0.
     """
 
     value: Estimate
@@ -39,7 +39,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One policy: its figures by their names in `Totals`, and all totals, by seed."""
+    """Figures of one policy by their names in `Totals`, and its totals by seed."""
 
     policy: str
     figures: Mapping[str, Figure]
@@ -61,14 +61,17 @@ FIGURES = (
 
 
 def compare(results: Mapping[str, Sequence[Result]]) -> tuple[Standing, ...]:
-    """How the policies stand to the first of them; each has a result for each seed, in order."""
-    totals = {policy: tuple(each.totals for each in runs) for policy, runs in results.items()}
+    """Compare the policies with the first; each has one result per seed, in the same order."""
+    totals = {policy: tuple(run.totals for run in runs) for policy, runs in results.items()}
     first = next(iter(totals.values()))
-    return tuple(Standing(policy, _figures(own, first), own) for policy, own in totals.items())
+    return tuple(
+        Standing(policy, _figures(policy_totals, first), policy_totals)
+        for policy, policy_totals in totals.items()
+    )
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """The mean of values, at least one, that are drawn independently."""
+    """Return the mean of at least one independent value, with its confidence interval."""
     mean, count = float(np.mean(values)), len(values)
     if count < 2:
         return Estimate(mean, None)
@@ -78,20 +81,22 @@ def estimate(values: Sequence[float]) -> Estimate:
     return Estimate(mean, quantile * float(np.std(values, ddof=1)) / count**0.5)
 
 
-def _figures(own: Sequence[Totals], first: Sequence[Totals]) -> Mapping[str, Figure]:
+def _figures(totals: Sequence[Totals], first: Sequence[Totals]) -> Mapping[str, Figure]:
     figures = {}
     for name in FIGURES:
-        values = _known(own, name)
+        values = _values_of(totals, name)
         if values is None:
             continue
-        base = _known(first, name)
+        base = _values_of(first, name)
         ratio = None
-        if base is not None and all(each > 0 for each in base):
-            ratio = estimate([value / each for value, each in zip(values, base, strict=True)])
+        if base is not None and all(base_value > 0 for base_value in base):
+            ratio = estimate(
+                [value / base_value for value, base_value in zip(values, base, strict=True)]
+            )
         figures[name] = Figure(estimate(values), ratio)
     return figures
 
 
-def _known(totals: Sequence[Totals], name: str) -> list[float] | None:
-    values = [getattr(each, name) for each in totals]
+def _values_of(totals: Sequence[Totals], name: str) -> list[float] | None:
+    values = [getattr(run_totals, name) for run_totals in totals]
     return None if any(value is None for value in values) else [float(value) for value in values]

@@ -1,4 +1,4 @@
-"""Learning curves of trials that were trained to their ends: what studies are simulated from."""
+"""Learning curves of completed trials, from which studies are simulated."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _COLUMNS: Final = ("trial", "epoch", "value", "seconds")
 
 @dataclass(frozen=True)
 class Curve:
-    """One trial: what it reported after so many epochs, and the seconds on one device until then.
+    """Reports of one trial: epochs, values, and seconds on one device until each report.
 
-    Epochs and seconds rise; `parameters` are its hyper-parameters as they are written.
+    Epochs and seconds are increasing. `parameters` are hyper-parameters as text.
     """
 
     trial: str
@@ -32,27 +32,27 @@ class Curve:
 
     @cached_property
     def seconds_an_epoch(self) -> float:
-        """On average, on one device."""
+        """Mean seconds of an epoch on one device."""
         return self.end_seconds[-1] / self.epochs[-1]
 
     def reports_until(self, epochs: float) -> int:
-        """How many reports there are once so many epochs are over, the one then included."""
+        """Return the number of reports until an epoch, the first one at or after it included."""
         return min(bisect_left(self.epochs, epochs) + 1, len(self.epochs))
 
 
 def read_curves(path: Path) -> tuple[Curve, ...]:
-    """The curves of a CSV file, in the order of their first rows.
+    """Read the curves of a CSV file, in the order of their first rows.
 
-    A row is a report: ``trial,epoch,value,seconds``, where `seconds` is what training took on one
-    device since the report before. Whatever other columns there are, are hyper-parameters.
+    A row is a report: ``trial,epoch,value,seconds``. `seconds` is the training time on one device
+    since the last report. All other columns are hyper-parameters.
 
     Raises:
-        SpecError: the file is not as it should be; it names file, line and column.
+        SpecError: the file is invalid; the error names file, line and column.
     """
     rows: dict[str, list[Row]] = {}
     for row in read_rows(path, _COLUMNS):
         rows.setdefault(row.text("trial"), []).append(row)
-    return tuple(_curve(trial, own) for trial, own in rows.items())
+    return tuple(_curve(trial, trial_rows) for trial, trial_rows in rows.items())
 
 
 def _curve(trial: str, rows: Sequence[Row]) -> Curve:
@@ -78,28 +78,33 @@ def _curve(trial: str, rows: Sequence[Row]) -> Curve:
 
 
 def features(curve: Curve, curves: Sequence[Curve]) -> Mapping[str, float]:
-    """Hyper-parameters as numbers: one that is a word in any curve is one of several facts."""
-    found: dict[str, float] = {}
+    """Return hyper-parameters as numbers.
+
+    A parameter that is text in any curve becomes one 0/1 feature per value, ``name=value``.
+    """
+    numbers: dict[str, float] = {}
     for name, text in curve.parameters.items():
-        every = {each.parameters[name] for each in curves}
-        if all(_number(each) is not None for each in every):
-            found[name] = _number(text) or 0.0
+        all_texts = {other.parameters[name] for other in curves}
+        if all(_number(other_text) is not None for other_text in all_texts):
+            numbers[name] = _number(text) or 0.0
         else:
-            found |= {f"{name}={each}": float(each == text) for each in sorted(every)}
-    return found
+            numbers |= {f"{name}={value}": float(value == text) for value in sorted(all_texts)}
+    return numbers
 
 
 def number_of(curve: Curve, name: str) -> float:
-    """A hyper-parameter that is a number above 0.
+    """Return a hyper-parameter that is a number above 0.
 
     Raises:
-        SpecError: it is none.
+        SpecError: it is not such a number.
     """
     number = _number(curve.parameters.get(name, ""))
     if number is None or number <= 0:
         text = curve.parameters.get(name)
-        said = "is no column of the curves" if text is None else f"{text!r} is no number above 0"
-        raise SpecError(f"{said}, of trial {curve.trial}", name)
+        problem = (
+            "is no column of the curves" if text is None else f"{text!r} is no number above 0"
+        )
+        raise SpecError(f"{problem}, of trial {curve.trial}", name)
     return number
 
 

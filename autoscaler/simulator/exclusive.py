@@ -1,4 +1,4 @@
-"""How long a job takes with machines to itself: what fairness measures a run by."""
+"""Duration of a job with machines to itself, the reference for fairness."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autoscaler.simulator.truth import MachineKind
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the owner of a rigid job asks for: devices, and a batch within the bounds of a kind."""
+    """Request of a rigid job's owner: devices, total batch, and batch bounds."""
 
     devices: int
     batch: int
@@ -29,44 +29,46 @@ def exclusive_seconds(
     machines: Mapping[str, Equipment],
     settings: TrainingSettings,
 ) -> float | None:
-    """Seconds of the whole run, alone, on the devices requested and at the batch requested.
+    """Return seconds of the whole run alone, on the requested devices and batch.
 
-    They are packed on as few machines as can be, or are as many of them as were profiled, and it
-    starts once. On a pool of several kinds a share of every kind counts: its speed is the mean of
-    those on each kind, by their numbers of devices (Gavel, OSDI'20, section 4.1). On machines that
-    can be bought it is the fastest kind. None if it was profiled on none of them.
+    Devices are packed on as few machines as possible, limited to the profiled number, and the job
+    starts once. On a pool of several kinds the speed is the mean over kinds, weighted by their
+    devices (Gavel, OSDI'20, section 4.1). On machines that can be bought it is the fastest kind's.
+    None if no kind was profiled.
     """
     seconds, weights = [], []
     for shape, devices in _devices_of_machines(machines.values()).items():
-        found = _training_seconds(profile, request, shape)
-        if found is not None:
-            seconds.append(found * settings.slowdown)
+        training_seconds = _training_seconds(profile, request, shape)
+        if training_seconds is not None:
+            seconds.append(training_seconds * settings.slowdown)
             weights.append(devices)
     if not seconds:
         return None
-    if all(each.offer.shared for each in machines.values()):
-        speed = sum(weight / each for weight, each in zip(weights, seconds, strict=True))
+    if all(machine.offer.shared for machine in machines.values()):
+        speed = sum(
+            weight / kind_seconds for weight, kind_seconds in zip(weights, seconds, strict=True)
+        )
         return settings.pause_seconds + sum(weights) / speed
     return settings.pause_seconds + min(seconds)
 
 
 def _devices_of_machines(machines: Collection[Equipment]) -> dict[MachineKind, int]:
-    """How many devices there are in machines of each shape."""
-    found: dict[MachineKind, int] = {}
-    for each in machines:
-        shape = MachineKind(each.offer.device_kind, each.profile_kind, each.offer.devices)
-        found[shape] = found.get(shape, 0) + each.offer.devices
-    return found
+    """Return the number of devices in machines of each shape."""
+    devices: dict[MachineKind, int] = {}
+    for machine in machines:
+        shape = MachineKind(machine.offer.device_kind, machine.profile_kind, machine.offer.devices)
+        devices[shape] = devices.get(shape, 0) + machine.offer.devices
+    return devices
 
 
 def _training_seconds(profile: Profile, request: Request, shape: MachineKind) -> float | None:
     kind, machine_devices = shape.profile_kind, shape.devices
-    own_maximum = request.bounds.on(shape.device_kind).device_maximum
+    device_maximum = request.bounds.on(shape.device_kind).device_maximum
     for devices in range(min(request.devices, request.batch), 0, -1):
-        whole, rest = divmod(devices, machine_devices)
-        placement = (machine_devices,) * whole + ((rest,) if rest else ())
+        full_machines, remainder = divmod(devices, machine_devices)
+        placement = (machine_devices,) * full_machines + ((remainder,) if remainder else ())
         try:
-            most = min(own_maximum, int(profile.device_batches(kind, placement)[1]))
+            most = min(device_maximum, int(profile.device_batches(kind, placement)[1]))
             split = split_batch(request.batch, devices, most)
             times = profile.step_times(kind, placement, split.device)
         except Unprofiled:
@@ -76,9 +78,9 @@ def _training_seconds(profile: Profile, request: Request, shape: MachineKind) ->
 
 
 def _steps(profile: Profile, batch: int) -> float:
-    """Steps of the whole run at a batch that never changes."""
-    steps, at = 0.0, 0.0
+    """Return the steps of the whole run at a constant batch."""
+    steps, progress = 0.0, 0.0
     for end in profile.epoch_end_examples:
-        steps += float(end - at) / (batch * profile.efficiency(at, batch))
-        at = float(end)
+        steps += float(end - progress) / (batch * profile.efficiency(progress, batch))
+        progress = float(end)
     return steps

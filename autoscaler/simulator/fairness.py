@@ -1,4 +1,4 @@
-"""Finish-time fairness: how much longer jobs took than with a share of their own."""
+"""Finish-time fairness: completion time relative to that on an equal share."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-# A job counts as treated unfairly above this: 5 % are left for noise (Shockwave, NSDI'23).
+# Rho above which a job counts as treated unfairly: 5 % allow for noise (Shockwave, NSDI'23).
 UNFAIR_RHO = 1.05
 
 
 def mean_active_jobs(
     submitted_seconds: Sequence[float], finished_seconds: Sequence[float]
 ) -> NDArray[np.float64]:
-    """How many jobs there were on average while each of N was, itself among them, (N,)."""
+    """Return the mean number of jobs present during each of N jobs, itself included, (N,)."""
     begin, end = np.asarray(submitted_seconds), np.asarray(finished_seconds)
     together = np.minimum(end[:, None], end) - np.maximum(begin[:, None], begin)
     active = np.maximum(together, 0.0).sum(axis=1)
@@ -28,11 +28,17 @@ def fairness_ratio(
     jobs: float,
     devices: int | None,
 ) -> float | None:
-    """Rho: completion time over that of the job alone on an equal share; 1 or less is fair.
+    """Return rho, completion time over the time alone on an equal share; up to 1 is fair.
 
-    ``JCT / (exclusive * max(1, jobs / devices))``: with the number of jobs in the whole workload
-    it is the static one of Shockwave (NSDI'23), with the mean number of them while the job was
-    there that of Themis (NSDI'20). `devices` None: they can be bought, and nobody shares them.
+    ``JCT / (exclusive * max(1, jobs / devices))``. With the jobs of the whole workload it is the
+    static ratio of Shockwave (NSDI'23). With the mean number of present jobs it is that of Themis
+    (NSDI'20). None if the exclusive time is unknown.
+
+    Args:
+        completion_seconds: JCT, from submission to end.
+        exclusive_seconds: time of the job alone on its request; None: unknown.
+        jobs: number of jobs that share the devices.
+        devices: devices of the pool; None: devices are bought and not shared.
     """
     if exclusive_seconds is None or exclusive_seconds <= 0:
         return None
@@ -41,11 +47,11 @@ def fairness_ratio(
 
 
 def worst(ratios: Sequence[float | None]) -> float | None:
-    """The largest that is known."""
+    """Return the largest known ratio; None if none is known."""
     return max((ratio for ratio in ratios if ratio is not None), default=None)
 
 
 def share_above(ratios: Sequence[float | None], bound: float) -> float | None:
-    """Which share of those known is above `bound`."""
+    """Return the share of known ratios above `bound`; None if none is known."""
     known = [ratio for ratio in ratios if ratio is not None]
     return sum(ratio > bound for ratio in known) / len(known) if known else None

@@ -1,4 +1,4 @@
-"""What a job has measured before it is submitted: one device of each kind, at some batches."""
+"""Measurements of a job before its submission: one device of each kind, at several batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autoscaler.domain.report import StepObservation
 from autoscaler.simulator.agents import Equipment
 from autoscaler.simulator.profiles import Profile
 
-# So many batches, each for so long.
+# Number of batches per kind of device, and seconds of each.
 _BATCHES = 10
 _SECONDS = 2.0
 
@@ -18,11 +18,11 @@ _SECONDS = 2.0
 def first_look(
     profile: Profile, equipment: Iterable[Equipment], slowdown: float
 ) -> tuple[StepObservation, ...]:
-    """Step times on one device of each kind, over the batches that it was profiled at.
+    """Return step times on one device of each kind, over its profiled batches.
 
     Ten batches and less than 20 s on each kind, as in Sia (SOSP'23), section 3.2.
     """
-    kinds = {each.offer.device_kind: each.profile_kind for each in equipment}
+    kinds = {machine.offer.device_kind: machine.profile_kind for machine in equipment}
     return tuple(
         observation
         for kind, profile_kind in sorted(kinds.items())

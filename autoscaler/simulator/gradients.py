@@ -1,7 +1,6 @@
 """Gradient statistics over a whole run, measured at several batch sizes.
 
-They are as in `autoscaler.domain.goodput.NoiseScale`: of the initial batch size, whatever the
-batch at which they were measured.
+They refer to the initial batch size, as in `autoscaler.domain.goodput.NoiseScale`.
 """
 
 from __future__ import annotations
@@ -11,18 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-# The largest noise scale, in initial batches. An estimate of |G|^2 that is too small to be told
-# from 0 is published as 0 (Pollux, deepspeech2, 13 of 480 rows): efficiency is then 1 within
-# 1e-4 at 100 initial batches, as in the published simulator, and nothing divides by 0.
+# Largest noise scale, in initial batches. Pollux publishes a |G|^2 near 0 as 0 (deepspeech2, 13
+# of 480 rows). With this bound efficiency is 1 within 1e-4 at 100 initial batches, as in their
+# simulator, and no division by 0 occurs.
 LARGEST_NOISE_BATCHES: Final = 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
-    """What was measured at the end of one epoch.
+    """Measurements at the end of one epoch.
 
-    `progress_batches` counts from the start of the run, in steps at the initial batch size;
-    `metric` is that of the model, if it was noted.
+    `progress_batches` counts steps at the initial batch size from the start of the run. `metric`
+    is the model's; None if it was not recorded.
     """
 
     progress_batches: float
@@ -35,8 +34,9 @@ class EpochEnd:
 class GradientStatistics:
     """Statistics by epoch and batch: `squares[epoch][k]` is |G|^2 at ``batches[k]``.
 
-    `batches` rise, and the first is the initial one. `epoch_end_examples` rise too. `metrics` are
-    alike, or none where they were not noted throughout.
+    `variances` has the same shape. `batches` are increasing from the initial one;
+    `epoch_end_examples` are increasing too. `metrics` has that shape too; empty if a metric is
+    missing.
     """
 
     batches: tuple[int, ...]
@@ -46,24 +46,27 @@ class GradientStatistics:
     metrics: tuple[tuple[float, ...], ...] = ()
 
     def epoch(self, progress_examples: float) -> int:
-        """The epoch that a run is in, from 0; past the end it is the last."""
+        """Return the current epoch of a run, from 0; past the end, the last epoch."""
         place = bisect_right(self.epoch_end_examples, progress_examples)
         return min(place, len(self.epoch_end_examples) - 1)
 
     def at(self, progress_examples: float, batch: float) -> tuple[float, float]:
-        """|G|^2, above 0, and tr(Sigma) over the initial batch, in the current epoch.
+        """Return |G|^2, above 0, and tr(Sigma) over the initial batch, in the current epoch.
 
-        Linear between the batches measured, constant outside of them.
+        Values are linear between measured batches and constant outside.
         """
         epoch = self.epoch(progress_examples)
-        square = self._between(self.squares[epoch], batch)
-        return square, self._between(self.variances[epoch], batch)
+        square = self._interpolated(self.squares[epoch], batch)
+        return square, self._interpolated(self.variances[epoch], batch)
 
     def metric(self, epoch: int, batch: float) -> float | None:
-        """That of the model at the end of an epoch, as `at` between the batches."""
-        return self._between(self.metrics[epoch], batch) if self.metrics else None
+        """Return the model's metric at the end of an epoch; None if not recorded.
 
-    def _between(self, values: Sequence[float], batch: float) -> float:
+        It is interpolated between batches as in `at`.
+        """
+        return self._interpolated(self.metrics[epoch], batch) if self.metrics else None
+
+    def _interpolated(self, values: Sequence[float], batch: float) -> float:
         above = bisect_left(self.batches, batch)
         if above == 0:
             return values[0]
@@ -75,10 +78,9 @@ class GradientStatistics:
 
 
 def statistics_of(runs: Mapping[int, Sequence[EpochEnd]]) -> GradientStatistics:
-    """The statistics of runs at fixed batch sizes, all of as many epochs.
+    """Return the statistics of runs at fixed batch sizes with equally many epochs.
 
-    An epoch ends where it did in the run that needed the least progress for it (Pollux's
-    published simulator).
+    An epoch ends at the least progress of all runs at its end (Pollux's published simulator).
     """
     batches = tuple(sorted(runs))
     epochs = list(zip(*(runs[batch] for batch in batches), strict=True))
@@ -94,9 +96,12 @@ def statistics_of(runs: Mapping[int, Sequence[EpochEnd]]) -> GradientStatistics:
 
 
 def _metrics(epochs: Sequence[Sequence[EpochEnd]]) -> tuple[tuple[float, ...], ...]:
-    found = tuple(tuple(end.metric for end in ends if end.metric is not None) for ends in epochs)
-    is_whole = all(len(own) == len(ends) for own, ends in zip(found, epochs, strict=True))
-    return found if is_whole else ()
+    metrics = tuple(tuple(end.metric for end in ends if end.metric is not None) for ends in epochs)
+    is_whole = all(
+        len(metrics_of_epoch) == len(ends)
+        for metrics_of_epoch, ends in zip(metrics, epochs, strict=True)
+    )
+    return metrics if is_whole else ()
 
 
 def _square(end: EpochEnd) -> float:

@@ -1,4 +1,4 @@
-"""Distributed jobs that share a machine: they are in each other's way on its network.
+"""Interference of distributed jobs that share a machine's network.
 
 Source: Qiao et al., Pollux (OSDI'21), sections 4.2 and 5.3.2, and the simulator published with it.
 """
@@ -10,11 +10,21 @@ from collections.abc import Collection, Mapping
 
 
 def crowded(machines: Mapping[str, Collection[str]]) -> frozenset[str]:
-    """The jobs on several machines, of which one also has a part of another such job.
+    """Return the distributed jobs that share a machine with another distributed job.
 
     Args:
-        machines: those that each job has devices on (job id -> machine ids).
+        machines: job id -> ids of the machines on which it has devices.
     """
-    spread = {job: frozenset(own) for job, own in machines.items() if len(set(own)) > 1}
-    on_each = Counter(machine for own in spread.values() for machine in own)
-    return frozenset(job for job, own in spread.items() if any(on_each[m] > 1 for m in own))
+    spread = {
+        job: frozenset(machine_ids)
+        for job, machine_ids in machines.items()
+        if len(set(machine_ids)) > 1
+    }
+    jobs_on_machine = Counter(
+        machine for machine_ids in spread.values() for machine in machine_ids
+    )
+    return frozenset(
+        job
+        for job, machine_ids in spread.items()
+        if any(jobs_on_machine[machine] > 1 for machine in machine_ids)
+    )

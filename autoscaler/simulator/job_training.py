@@ -1,4 +1,4 @@
-"""One job's training as the simulation moves it on: what all kinds of it have in common."""
+"""Common base of simulated trainings of one job."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from autoscaler.domain.report import MembershipPause, StepObservation, TrainingR
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One instance at work: what it is offered as, and as which kind it was profiled.
+    """Instance at work: its offer, and the kind of device under which it was profiled.
 
-    One that `is_warm` has come from another job.
+    `is_warm`: the instance was handed over from another job.
     """
 
     instance: str
@@ -26,7 +26,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch in which nothing changed. `batch` is None while training is held up."""
+    """Stretch of training without changes. `batch` is None while training is paused."""
 
     from_seconds: float
     to_seconds: float
@@ -35,21 +35,21 @@ class Span:
 
     @property
     def seconds(self) -> float:
-        """How long it lasted."""
+        """Duration of the stretch."""
         return self.to_seconds - self.from_seconds
 
     @property
     def devices(self) -> int:
-        """Devices at work."""
-        return sum(each.devices for each in self.members)
+        """Number of devices at work."""
+        return sum(member.devices for member in self.members)
 
 
 class JobTraining(ABC):
-    """The state of one job's training at `now_seconds`; `spans` are all that lies behind it.
+    """Simulated training of one job up to `now_seconds`; `spans` are its past.
 
-    Every change of members, the first start too, holds training up for `pause_seconds`.
-    `exclusive_seconds` is what the run takes alone on what was requested, None if that is not
-    known. `is_crowded` while another distributed job is in the way.
+    Every change of members pauses training for `pause_seconds`, the first start too.
+    `exclusive_seconds` is the duration alone on the requested devices; None: unknown.
+    `is_crowded`: another distributed job slows this one down.
     """
 
     def __init__(self, bounds: BatchBounds, pause_seconds: float, now_seconds: float) -> None:
@@ -68,11 +68,11 @@ class JobTraining(ABC):
 
     @property
     def devices(self) -> int:
-        """Devices at work."""
-        return sum(each.devices for each in self.members)
+        """Number of devices at work."""
+        return sum(member.devices for member in self.members)
 
     def train_on(self, members: tuple[Member, ...]) -> None:
-        """From now on these are at work; a change holds training up."""
+        """Set the instances at work from now on; a change pauses training."""
         if members == self.members:
             return
         before = len(self.members) or self._trained_on
@@ -92,37 +92,40 @@ class JobTraining(ABC):
 
     @property
     def is_starting(self) -> bool:
-        """It has members, and has not come to its first step on any."""
+        """Whether the job has members and has not made a step on any yet."""
         return False
 
     @property
     @abstractmethod
     def is_complete(self) -> bool:
-        """The run is over."""
+        """Whether the run is over."""
 
     @abstractmethod
     def completes_before(self, seconds: float) -> float | None:
-        """When the run will be over, if that is before `seconds` and nothing changes."""
+        """Return the end of the run without changes, if before `seconds`; else None."""
 
     @abstractmethod
     def advance(self, to_seconds: float) -> None:
-        """Let time pass, up to the end of the run."""
+        """Advance the training, at most to the end of the run."""
 
     @abstractmethod
     def report(self) -> TrainingReport:
-        """What the deciding replica tells now; step times and pauses since the last time.
+        """Return the deciding replica's report, with step times and pauses since the last.
 
         There must be members.
         """
 
     @abstractmethod
     def hear(self, throughput: StepParameters | None) -> None:
-        """Take over the controller's fit for the devices at work."""
+        """Receive the controller's throughput fit for the devices at work; None: no fit."""
 
     def _observed(
         self, batch: Batch, times: tuple[float, float], seconds: float, error: float
     ) -> StepObservation:
-        """What is told of `seconds` at a batch; `times` of a step and its sync, off by `error`."""
+        """Return the observation of `seconds` of training at one batch.
+
+        `times` are seconds of a step and of its synchronisation; both are multiplied by `error`.
+        """
         step_seconds, sync_seconds = times
         return StepObservation(
             device_kind=self.members[0].device_kind,
@@ -136,12 +139,12 @@ class JobTraining(ABC):
         )
 
     def _pauses_to_tell(self) -> tuple[MembershipPause, ...]:
-        """Those since the last time."""
+        """Return the pauses since the last call."""
         pauses, self._untold_pauses = tuple(self._untold_pauses), []
         return pauses
 
     def _spend_until(self, to_seconds: float, batch: Batch | None) -> None:
-        """Let time pass at a batch, or held up."""
+        """Advance time at one batch; None: paused."""
         if self.members:
             self._extend_spans(to_seconds, batch)
         self.now_seconds = to_seconds
@@ -160,5 +163,5 @@ class JobTraining(ABC):
         )
 
     def _goes_on(self, last: Span, batch: Batch | None) -> bool:
-        """Whether nothing has changed since the last span began."""
+        """Return whether batch and members are those of the last span."""
         return last.batch == batch and last.members == self.members

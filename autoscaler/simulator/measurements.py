@@ -1,7 +1,7 @@
-"""The files of measured profiles, in the format that Pollux (OSDI'21) and Sia (SOSP'23) publish.
+"""Files of measured profiles, in the format that Pollux (OSDI'21) and Sia (SOSP'23) publish.
 
-``placements-KIND.csv`` and ``scalability-KIND.csv`` hold step times, without ``-KIND`` those of
-the kind `DEFAULT_KIND`; ``validation-B.csv`` holds the gradient statistics of a run at batch B.
+``placements-KIND.csv`` and ``scalability-KIND.csv`` hold step times; without ``-KIND`` the kind is
+`DEFAULT_KIND`. ``validation-B.csv`` holds the gradient statistics of a run at batch B.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _Size = tuple[int, int]
 
 
 def read_steps(folder: Path, application: str) -> Iterator[MeasuredSteps]:
-    """The step times of every kind of device that a folder has, for one application.
+    """Yield the step times of one application on each kind of device in a folder.
 
     Raises:
-        SpecError: a file is not as it should be, or ``scalability`` has no ``placements`` by it.
+        SpecError: a file is invalid, or a ``scalability`` file has no ``placements`` file.
     """
     placements, scalability = _by_kind(folder, "placements"), _by_kind(folder, "scalability")
     for kind, path in scalability.items():
@@ -46,31 +46,33 @@ def read_steps(folder: Path, application: str) -> Iterator[MeasuredSteps]:
         if kind in scalability:
             _read_scalability(scalability[kind], sizes)
         for placement, times in measured.items():
-            for device_batch, one in times.items():
-                sizes[len(placement), sum(placement)][device_batch].append(one)
+            for device_batch, step_times in times.items():
+                sizes[len(placement), sum(placement)][device_batch].append(step_times)
         yield MeasuredSteps(
             application,
             kind,
             placements={placement: table_of(times) for placement, times in measured.items()},
             sizes={
-                size: table_of({batch: mean_of(several) for batch, several in times.items()})
+                size: table_of(
+                    {batch: mean_of(measurements) for batch, measurements in times.items()}
+                )
                 for size, times in sizes.items()
             },
         )
 
 
 def read_gradients(folders: Sequence[Path], application: str) -> GradientStatistics:
-    """The gradient statistics of an application, from all of its folders together.
+    """Return the gradient statistics of an application, from all its folders.
 
     Raises:
-        SpecError: there are none, or a file is not as it should be.
+        SpecError: there are none, or a file is invalid.
     """
     paths: dict[int, Path] = {}
     for folder in folders:
         for path in sorted(folder.glob("validation*.csv")):
             batch = _batch_of(path)
             if batch in paths:
-                raise SpecError(f"stands for batch {batch} like {paths[batch]}", field=str(path))
+                raise SpecError(f"repeats batch {batch} of {paths[batch]}", field=str(path))
             paths[batch] = path
     if not paths:
         places = ", ".join(str(folder) for folder in folders)
@@ -112,28 +114,28 @@ def _read_placements(path: Path) -> dict[Placement, dict[float, StepTimes]]:
         if re.fullmatch("[1-9]+", digits) is None:
             raise row.error("placement", f"{digits!r} is not a digit from 1 to 9 for each node")
         times = measured[normalised(tuple(int(digit) for digit in digits))]
-        device_batch, one = _times(row)
+        device_batch, step_times = _times(row)
         if device_batch in times:
-            raise row.error("local_bsz", f"{device_batch:g} stands twice for {digits}")
-        times[device_batch] = one
+            raise row.error("local_bsz", f"{device_batch:g} occurs twice for {digits}")
+        times[device_batch] = step_times
     return measured
 
 
 def _read_scalability(path: Path, sizes: dict[_Size, dict[float, list[StepTimes]]]) -> None:
-    """Add what a file measured to `sizes`; several placements of one size may stand in it."""
+    """Add the measurements of a file to `sizes`; a size may have several placements."""
     for row in read_rows(path, ("num_nodes", "num_replicas", *_TIMES)):
         nodes, devices = row.count("num_nodes"), row.count("num_replicas")
         if devices < nodes:
             raise row.error("num_replicas", f"{devices} devices can't be on {nodes} nodes")
-        device_batch, one = _times(row)
-        several = sizes[nodes, devices][device_batch]
-        if one in several:
-            raise row.error("step_time", "the same row stands above")
-        several.append(one)
+        device_batch, step_times = _times(row)
+        measurements = sizes[nodes, devices][device_batch]
+        if step_times in measurements:
+            raise row.error("step_time", "repeats an earlier row")
+        measurements.append(step_times)
 
 
 def _times(row: Row) -> tuple[float, StepTimes]:
-    """The device batch of a row, and its times."""
+    """Return the device batch of a row, and its step times."""
     times = StepTimes(row.positive("step_time"), row.not_negative("sync_time"))
     if times.sync_seconds >= times.step_seconds:
         message = f"{times.sync_seconds:g} is not below step_time={times.step_seconds:g}"

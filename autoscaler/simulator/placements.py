@@ -1,4 +1,4 @@
-"""Placements that a job's members train on, as their application was profiled."""
+"""Profiled placements of a job's members."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from autoscaler.simulator.step_times import Unprofiled
 def placements_of(
     members: Sequence[Member], profile: Profile
 ) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Return each kind of device with the devices on each instance.
+    """Return (kind of device, devices on each instance) for each profiled placement.
 
-    A job that moves between instances of two sizes may hold a placement that was not profiled.
-    Then the instances of each size are a placement.
+    A job that moves between instance sizes may hold a placement that was not profiled. Then the
+    instances of each size count as a placement.
 
     Raises:
-        Unprofiled: instances of one size were not profiled.
+        Unprofiled: the instances of one size were not profiled.
     """
     by_kind: dict[str, tuple[int, ...]] = {}
     for member in members:

@@ -1,4 +1,4 @@
-"""Measured applications: how long their steps take, and what their examples are worth."""
+"""Profiles of measured applications: step times, and statistical efficiency over a run."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from autoscaler.simulator.step_times import MeasuredSteps, Placement, StepTimes,
 
 @dataclass(frozen=True)
 class Profile:
-    """One application: measured step times by kind of device, and gradients over its run.
+    """One application: step times by kind of device, and gradient statistics over its run.
 
-    A placement is the devices on each of the nodes, as ``(4, 4, 2)``. Progress counts useful
-    examples: examples worth one each at the initial batch size.
+    A placement is the devices on each node, such as ``(4, 4, 2)``. Progress counts useful
+    examples: examples at the initial batch size.
     """
 
     name: str
@@ -31,38 +31,38 @@ class Profile:
 
     @property
     def kinds(self) -> frozenset[str]:
-        """The kinds of device that step times were measured on."""
+        """Kinds of device with measured step times."""
         return frozenset(self.steps)
 
     @property
     def initial_batch(self) -> int:
-        """The least batch that a run was measured at; progress and noise refer to it."""
+        """Smallest batch of a measured run, to which progress and noise refer."""
         return self.statistics.batches[0]
 
     @property
     def maximum_batch(self) -> int:
-        """The largest batch that a run was measured at."""
+        """Largest batch of a measured run."""
         return self.statistics.batches[-1]
 
     @property
     def epochs(self) -> int:
-        """The number of epochs of the run."""
+        """Number of epochs of the run."""
         return len(self.statistics.epoch_end_examples)
 
     @cached_property
     def epoch_end_examples(self) -> NDArray[np.float64]:
-        """The progress at the end of each epoch, rising. It can't be written to."""
+        """Progress at the end of each epoch, increasing; a read-only array."""
         ends = np.array(self.statistics.epoch_end_examples)
         ends.flags.writeable = False
         return ends
 
     @property
     def total_examples(self) -> float:
-        """The progress at the end of the run."""
+        """Progress at the end of the run."""
         return self.statistics.epoch_end_examples[-1]
 
     def device_batches(self, kind: str, devices_on_nodes: Placement) -> tuple[float, float]:
-        """The least and the largest device batch measured.
+        """Return the smallest and the largest measured device batch.
 
         Raises:
             Unprofiled: this kind, or anything near this placement, was not measured.
@@ -70,26 +70,26 @@ class Profile:
         return self._steps_on(kind).table(devices_on_nodes).bounds
 
     def step_times(self, kind: str, devices_on_nodes: Placement, device_batch: float) -> StepTimes:
-        """One synchronised micro-step of `device_batch` examples on each device.
+        """Return the times of a synchronised micro-step of `device_batch` examples per device.
 
-        Below the least device batch measured it is that of the least.
+        Below the smallest measured device batch they are those of the smallest.
 
         Raises:
-            Unprofiled: as `device_batches`, or the device batch is above the largest.
+            Unprofiled: as `device_batches`, or the device batch exceeds the largest.
         """
         return self._steps_on(kind).at(devices_on_nodes, device_batch)
 
     def gradients(self, progress_examples: float, batch: float) -> tuple[float, float]:
-        """|G|^2, above 0, and tr(Sigma)/initial batch, at `batch` in the current epoch."""
+        """Return |G|^2, above 0, and tr(Sigma)/initial batch, at `batch` in the current epoch."""
         return self.statistics.at(progress_examples, batch)
 
     def noise_scale(self, progress_examples: float, batch: float) -> float:
-        """The gradient noise scale at `batch` in the current epoch, in examples."""
+        """Return the gradient noise scale at `batch` in the current epoch, in examples."""
         square, variance = self.gradients(progress_examples, batch)
         return self.initial_batch * variance / square
 
     def efficiency(self, progress_examples: float, batch: float) -> float:
-        """Useful examples per example at `batch`, which is at least the initial one.
+        """Return useful examples per example at `batch`, at least the initial batch.
 
         Source: Pollux (OSDI'21) section 3.1.
         """
@@ -105,13 +105,12 @@ class Profile:
 
 
 def read_profiles(*directories: Path) -> dict[str, Profile]:
-    """Every application that has step times in a sub-folder of its name, by name.
+    """Read every application with step times in a sub-folder of its name, by name.
 
-    An application may have its kinds of device and its gradient statistics in the sub-folders of
-    several directories.
+    An application's files may be spread over sub-folders of several directories.
 
     Raises:
-        SpecError: there is none, or a file is not as it should be. It names file, line and field.
+        SpecError: there is no application, or a file is invalid; it names file, line and field.
     """
     folders: dict[str, list[Path]] = defaultdict(list)
     for directory in directories:
@@ -120,13 +119,13 @@ def read_profiles(*directories: Path) -> dict[str, Profile]:
         for folder in sorted(directory.iterdir()):
             folders[folder.name].append(folder)
     profiles = {
-        name: _read_profile(name, places)
-        for name, places in sorted(folders.items())
-        if any(any(place.glob("placements*.csv")) for place in places)
+        name: _read_profile(name, app_folders)
+        for name, app_folders in sorted(folders.items())
+        if any(any(app_folder.glob("placements*.csv")) for app_folder in app_folders)
     }
     if not profiles:
-        places = ", ".join(str(directory) for directory in directories)
-        raise SpecError(f"no sub-folder of {places} has a placements.csv", field="directories")
+        names = ", ".join(str(directory) for directory in directories)
+        raise SpecError(f"no sub-folder of {names} has a placements.csv", field="directories")
     return profiles
 
 
@@ -135,7 +134,7 @@ def _read_profile(name: str, folders: list[Path]) -> Profile:
     for folder in folders:
         for measured in read_steps(folder, name):
             if measured.kind in steps:
-                message = f"has step times of {name} on {measured.kind!r} once more"
+                message = f"repeats step times of {name} on {measured.kind!r}"
                 raise SpecError(message, field=str(folder))
             steps[measured.kind] = measured
     return Profile(name, steps, read_gradients(folders, name))

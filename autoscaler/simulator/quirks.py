@@ -1,4 +1,4 @@
-"""What the published simulators do and nobody means, to be compared with their figures."""
+"""Unintended behaviour of published simulators, for comparison with their figures."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Quirks:
-    """Off by default. Source: the simulator of Pollux (OSDI'21).
+    """Switches for the quirks of Pollux's simulator (OSDI'21), off by default.
 
     Attributes:
-        lone_accumulation: a single device whose batch is above the initial one takes it in two
-            micro-steps at least, and a prediction for a single device always does.
-        epoch_uncounted: what an oracle hears is left of a job lacks the epoch under way; in the
-            last epoch it is one step.
-        device_batches: the most examples that one device takes, by application.
+        lone_accumulation: a single device whose batch exceeds the initial one takes it in at least
+            two micro-steps, and a prediction for a single device always does.
+        epoch_uncounted: oracles get the remaining work without the current epoch; in the last
+            epoch they get one step.
+        device_batches: application -> most examples that one device takes.
+        interference_untold: reported step times omit the slowdown by other jobs.
         batch_by_model: trainers choose their batch by the fitted model alone.
-        interference_untold: step times are told as if no other job were in the way.
     """
 
     lone_accumulation: bool = False

@@ -1,4 +1,4 @@
-"""How far a profile reaches: how many instances of which offers, and batches, a job may have."""
+"""Coverage of a profile: instances of each offer and batches that a job may have."""
 
 from __future__ import annotations
 
@@ -13,33 +13,35 @@ from autoscaler.simulator.step_times import Unprofiled
 def profiled_maxima(
     profile: Profile, equipment: Iterable[Equipment], most: int
 ) -> tuple[tuple[str, int], ...]:
-    """Offers of which fewer than `most` instances were profiled near enough, and how many were.
+    """Return offers with fewer than `most` profiled instances, and the profiled number.
 
-    Machines that jobs share are not counted: placements on those have any number of devices each.
+    Shared machines do not count, because their placements have any number of devices on each.
     """
-    found = []
-    for each in equipment:
-        reach = 0 if each.offer.shared else _reach(profile, each, most)
-        if not each.offer.shared and reach < most:
-            found.append((each.offer.id, reach))
-    return tuple(found)
+    maxima = []
+    for machine in equipment:
+        profiled = 0 if machine.offer.shared else _profiled_instances(profile, machine, most)
+        if not machine.offer.shared and profiled < most:
+            maxima.append((machine.offer.id, profiled))
+    return tuple(maxima)
 
 
 def bounds_on(
     maxima: Mapping[str, int], initial: int, maximum: int, *, adaptive: bool
 ) -> BatchBounds:
-    """Batch bounds where a device of each kind bears so much, kind -> examples."""
+    """Return batch bounds from the most examples per device of each kind."""
     least = min(maxima.values())
     return BatchBounds(
         initial=initial,
         maximum=maximum,
         device_maximum=least,
         adaptive=adaptive,
-        kind_maxima=tuple(sorted(each for each in maxima.items() if each[1] > least)),
+        kind_maxima=tuple(
+            sorted(kind_maximum for kind_maximum in maxima.items() if kind_maximum[1] > least)
+        ),
     )
 
 
-def _reach(profile: Profile, equipment: Equipment, most: int) -> int:
+def _profiled_instances(profile: Profile, equipment: Equipment, most: int) -> int:
     for instances in range(1, most + 1):
         try:
             placement = (equipment.offer.devices,) * instances

@@ -1,4 +1,4 @@
-"""A measured application as the memory of a program that has run on everything it is offered."""
+"""Program memory of a measured application that has run on everything on offer."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from autoscaler.simulator.agents import Equipment
 from autoscaler.simulator.profiles import Profile
 from autoscaler.simulator.step_times import Unprofiled
 
-# What profiles do not say: the size of the model. It is a part of no prediction of what they do.
+# Size of the model, which profiles omit and no prediction here uses.
 _PARAMETER_BYTES = 100_000_000
-# As long as it takes to know a step's mean.
+# Steps of each observation: enough for a precise mean.
 _STEPS = 1000
 _MOST_INSTANCES = 64
 
@@ -22,12 +22,17 @@ _MOST_INSTANCES = 64
 def recollection(
     profile: Profile, equipment: Iterable[Equipment], batch: BatchSpec
 ) -> ProgramMemory:
-    """What a run on every size that was profiled would have taught, for a job of this batch."""
-    known = [each for each in equipment if each.profile_kind in profile.kinds]
+    """Return the program memory of a run on every profiled size, for a job of this batch."""
+    known = [machine for machine in equipment if machine.profile_kind in profile.kinds]
     observations = {
-        (each.device_kind, each.instances, each.devices, each.device_batch): each
+        (
+            observation.device_kind,
+            observation.instances,
+            observation.devices,
+            observation.device_batch,
+        ): observation
         for machine in known
-        for each in _observations(profile, machine)
+        for observation in _observations(profile, machine)
     }
     ends = profile.epoch_end_examples
     begins = (0.0, *ends[:-1].tolist())
@@ -42,15 +47,16 @@ def recollection(
         total_examples=profile.total_examples,
         observations=tuple(observations.values()),
         noise=NoiseCurve(
-            begins, tuple(profile.noise_scale(at, profile.initial_batch) for at in begins)
+            begins,
+            tuple(profile.noise_scale(progress, profile.initial_batch) for progress in begins),
         ),
     )
 
 
-def _bounds(profile: Profile, known: Iterable[Equipment], batch: BatchSpec) -> BatchBounds:
+def _bounds(profile: Profile, machines: Iterable[Equipment], batch: BatchSpec) -> BatchBounds:
     maxima = {
-        each.offer.device_kind: int(profile.device_batches(each.profile_kind, (1,))[1])
-        for each in known
+        machine.offer.device_kind: int(profile.device_batches(machine.profile_kind, (1,))[1])
+        for machine in machines
     }
     if batch.device_maximum is not None:
         maxima = {kind: min(most, batch.device_maximum) for kind, most in maxima.items()}
@@ -70,15 +76,15 @@ def _observations(profile: Profile, machine: Equipment) -> Iterator[StepObservat
     placements += [(devices,) * count for count in range(1, _MOST_INSTANCES + 1)]
     for placement in placements:
         try:
-            yield from _at(profile, machine, placement)
+            yield from _observations_at(profile, machine, placement)
         except Unprofiled:
             continue
 
 
-def _at(
+def _observations_at(
     profile: Profile, machine: Equipment, placement: tuple[int, ...]
 ) -> Iterator[StepObservation]:
-    """At the least, the largest and the middle device batch that were measured there."""
+    """Yield observations at the smallest, the middle and the largest measured device batch."""
     least, most = profile.device_batches(machine.profile_kind, placement)
     for device_batch in sorted({int(least), int((least * most) ** 0.5), int(most)} - {0}):
         times = profile.step_times(machine.profile_kind, placement, device_batch)

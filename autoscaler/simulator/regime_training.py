@@ -1,4 +1,4 @@
-"""One rigid job's training whose owner changes its batch: regimes of epochs, as scheduled."""
+"""Training of a rigid job whose owner changes its batch, by a schedule of regimes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NEARLY = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """Training in one regime, or none, until `to_seconds`."""
+    """Training in one regime until `to_seconds`; without a regime training is paused."""
 
     to_seconds: float
     epochs_done: float
@@ -29,12 +29,12 @@ class _Stretch:
 
 
 class RegimeTraining(JobTraining):
-    """A job on a schedule of regimes; every example of its epochs counts as a useful one."""
+    """Training on a schedule of regimes; every example of its epochs is a useful one."""
 
     def __init__(
         self, schedule: Schedule, first_batch: int, settings: TrainingSettings, now_seconds: float
     ) -> None:
-        """A run of the schedule; `first_batch` is the one that its owner submitted it with."""
+        """Start a run of the schedule; `first_batch` is the batch at submission."""
         batches = (first_batch, *(regime.batch for regime in schedule.regimes))
         bounds = BatchBounds(first_batch, max(batches), max(batches), adaptive=False)
         super().__init__(bounds, settings.pause_seconds, now_seconds)
@@ -43,7 +43,7 @@ class RegimeTraining(JobTraining):
         self._random = np.random.default_rng(settings.seed)
         self._epochs_done = 0.0
         self._steps = 0.0
-        self._untold_seconds: dict[ScheduledRegime, float] = {}
+        self._unreported_seconds: dict[ScheduledRegime, float] = {}
         self.exclusive_seconds = settings.pause_seconds + schedule.seconds * settings.slowdown
 
     @property
@@ -53,22 +53,22 @@ class RegimeTraining(JobTraining):
 
     @property
     def progress_examples(self) -> float:
-        """Examples behind it."""
+        """Examples processed so far."""
         return self._epochs_done * self._schedule.samples_per_epoch
 
     @property
     def is_complete(self) -> bool:
-        """The run is over."""
+        """Whether the run is over."""
         return self._is_end(self._epochs_done)
 
     def hear(self, throughput: StepParameters | None) -> None:
-        """Its batch is its owner's: no fit changes it."""
+        """Ignore the fit, because the owner sets the batch."""
 
     def completes_before(self, seconds: float) -> float | None:
-        """When the run will be over, if that is before `seconds` and nothing changes.
+        """Return the end of the run without changes, if before `seconds`; else None.
 
         Raises:
-            Unprofiled: the members are not as many devices as the job requests.
+            Unprofiled: the number of devices is not what the job requests.
         """
         for stretch in self._stretches(seconds):
             if self._is_end(stretch.epochs_done):
@@ -76,66 +76,70 @@ class RegimeTraining(JobTraining):
         return None
 
     def advance(self, to_seconds: float) -> None:
-        """Let time pass, up to the end of the run.
+        """Advance the training, at most to the end of the run.
 
         Raises:
-            Unprofiled: as `completes_before` does.
+            Unprofiled: as `completes_before`.
         """
         for stretch in self._stretches(to_seconds):
             self._take(stretch)
         self.now_seconds = to_seconds
 
     def report(self) -> TrainingReport:
-        """What the deciding replica tells now; step times and pauses since the last time."""
-        untold, self._untold_seconds = self._untold_seconds, {}
-        now, _ = self._under_way(self._epochs_done)
+        """Return the deciding replica's report, with step times and pauses since the last."""
+        unreported, self._unreported_seconds = self._unreported_seconds, {}
+        regime, _ = self._current_regime(self._epochs_done)
         return TrainingReport(
             step=int(self._steps),
             epoch=int(self._epochs_done),
             progress_examples=self.progress_examples,
             total_examples=self.total_examples,
-            batch=self._batch(now),
+            batch=self._batch(regime),
             bounds=self.bounds,
             replicas=len(self.members),
             devices=self.devices,
             learning_rate=0.0,
             parameter_bytes=self._settings.parameter_bytes,
-            observations=tuple(self._observation(*each) for each in untold.items()),
+            observations=tuple(
+                self._observation(*regime_seconds) for regime_seconds in unreported.items()
+            ),
             pauses=self._pauses_to_tell(),
         )
 
     def truth(self) -> Truth:
-        """What its schedule says, but for how long the regimes last that have not ended."""
-        now, _ = self._under_way(self._epochs_done)
-        left = (self._schedule.epochs - self._epochs_done) * self._schedule.samples_per_epoch
+        """Return the schedule, without the remaining epochs of unfinished regimes."""
+        regime, _ = self._current_regime(self._epochs_done)
+        examples_left = (
+            self._schedule.epochs - self._epochs_done
+        ) * self._schedule.samples_per_epoch
         return Truth(
-            step_seconds={self._schedule.devices: self._step_seconds(now)},
-            remaining_steps=left / now.batch,
-            regimes=Regimes(self._schedule.epochs, tuple(self._told())),
+            step_seconds={self._schedule.devices: self._step_seconds(regime)},
+            remaining_steps=examples_left / regime.batch,
+            regimes=Regimes(self._schedule.epochs, tuple(self._regimes_without_lengths())),
         )
 
-    def _told(self) -> Iterator[Regime]:
-        before = 0
+    def _regimes_without_lengths(self) -> Iterator[Regime]:
+        epochs_before = 0
         for regime in self._schedule.regimes:
-            done = min(max(self._epochs_done - before, 0.0), float(regime.epochs))
-            yield Regime(regime.batch, regime.epoch_seconds * self._settings.slowdown, done)
-            before += regime.epochs
+            epochs_done = min(max(self._epochs_done - epochs_before, 0.0), float(regime.epochs))
+            yield Regime(regime.batch, regime.epoch_seconds * self._settings.slowdown, epochs_done)
+            epochs_before += regime.epochs
 
     def _stretches(self, to_seconds: float) -> Iterator[_Stretch]:
-        """What happens until then if nothing changes. It changes nothing itself."""
+        """Yield the stretches until `to_seconds` without changing the state."""
         now, done = self.now_seconds, self._epochs_done
-        asked = self._schedule.devices
-        if self.members and self.devices != asked and now < to_seconds:
+        requested_devices = self._schedule.devices
+        if self.members and self.devices != requested_devices and now < to_seconds:
             raise Unprofiled(
-                f"its epochs were measured on {asked} devices, not on {self.devices}: "
+                f"its epochs were measured on {requested_devices} devices, not on {self.devices}: "
                 "use a policy that gives jobs what they asked for"
             )
-        held_up = self._held_up_seconds if self.members else to_seconds
-        if now < min(held_up, to_seconds):
-            now = min(held_up, to_seconds)
+        paused_until = self._held_up_seconds if self.members else to_seconds
+        if now < min(paused_until, to_seconds):
+            now = min(paused_until, to_seconds)
             yield _Stretch(now, done, None)
         while now < to_seconds and not self._is_end(done):
-            regime, end = self._under_way(done)
+            regime, end = self._current_regime(done)
             epoch_seconds = regime.epoch_seconds * self._settings.slowdown
             needed_seconds = (end - done) * epoch_seconds
             lasts_seconds = min(needed_seconds, to_seconds - now)
@@ -147,14 +151,17 @@ class RegimeTraining(JobTraining):
         regime = stretch.regime
         if regime is not None:
             lasted_seconds = stretch.to_seconds - self.now_seconds
-            told_seconds = self._untold_seconds.get(regime, 0.0)
-            self._untold_seconds[regime] = told_seconds + lasted_seconds
+            earlier_seconds = self._unreported_seconds.get(regime, 0.0)
+            self._unreported_seconds[regime] = earlier_seconds + lasted_seconds
             self._steps += lasted_seconds / self._step_seconds(regime)
         self._epochs_done = stretch.epochs_done
         self._spend_until(stretch.to_seconds, self._batch(regime) if regime else None)
 
-    def _under_way(self, epochs_done: float) -> tuple[ScheduledRegime, float]:
-        """The regime, and the epochs that are done at its end; at the end of one the next."""
+    def _current_regime(self, epochs_done: float) -> tuple[ScheduledRegime, float]:
+        """Return the regime after some epochs, and the total epochs at its end.
+
+        At the end of a regime it is the next one.
+        """
         end = 0
         for regime in self._schedule.regimes:
             end += regime.epochs

@@ -1,4 +1,4 @@
-"""Schedules of regimes: the batches that a job goes through, and how long its epochs take then."""
+"""Schedules of regimes: batches of a job over its epochs, and the time of an epoch in each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from autoscaler.simulator.workload import Arrival
 
 @dataclass(frozen=True, slots=True)
 class ScheduledRegime:
-    """So many epochs at a batch, each of so many seconds on the devices requested."""
+    """Number of epochs at one batch, and seconds of each on the requested devices."""
 
     batch: int
     epochs: int
@@ -23,13 +23,13 @@ class ScheduledRegime:
 
     @property
     def seconds(self) -> float:
-        """How long it takes without a pause."""
+        """Duration without a pause."""
         return self.epochs * self.epoch_seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """One job's regimes, in their order, on the devices it requests; none takes no time."""
+    """One job's regimes in order, on the devices it requests."""
 
     devices: int
     samples_per_epoch: int
@@ -42,26 +42,26 @@ class Schedule:
 
     @property
     def seconds(self) -> float:
-        """How long the run takes without a pause."""
+        """Duration of the run without a pause."""
         return sum(regime.seconds for regime in self.regimes)
 
 
 def read_regimes(
     directory: Path, trace: Path, arrivals: Sequence[Arrival]
 ) -> Mapping[str, Schedule]:
-    """The schedule of each job of a trace, by its name: of DIRECTORY/TRACE.json.
+    """Read the schedule of each job of a trace, by name, from DIRECTORY/TRACE.json.
 
     The file holds a list of jobs: ``{"job": 0, "gpus": 1, "samples_per_epoch": 50000, "regimes":
-    [{"batch_size": 32, "epochs": 10, "epoch_seconds": 36.4}]}``, job being the row of the trace,
-    from 0. What else it says is not read.
+    [{"batch_size": 32, "epochs": 10, "epoch_seconds": 36.4}]}``. `job` is the row of the trace,
+    from 0. Other keys are ignored.
 
     Raises:
-        SpecError: the file can't be read or is not as it should be, or a job has no schedule or
-            one for other devices; it names file, job and field.
+        SpecError: the file can't be read or is invalid, a job has no schedule, or its schedule is
+            for other devices; the error names file, job and field.
     """
     path = directory / f"{trace.stem}.json"
     jobs = _jobs(path)
-    found = {}
+    schedules = {}
     for number, arrival in enumerate(arrivals):
         if number not in jobs:
             raise SpecError(f"has no regimes of {arrival.name} of {trace.name}", field=str(path))
@@ -69,13 +69,13 @@ def read_regimes(
         if schedule.devices != arrival.devices_requested:
             message = f"{schedule.devices}, but the trace says {arrival.devices_requested}"
             raise jobs[number].error("gpus", message)
-        found[arrival.name] = schedule
-    return found
+        schedules[arrival.name] = schedule
+    return schedules
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """An object of the file that knows its place, so that what is wrong in it can be named."""
+    """Object of the file with its position, for error messages."""
 
     path: Path
     place: str
@@ -106,16 +106,16 @@ class _Entry:
 
 
 def _entries(path: Path, place: str, values: Sequence[object]) -> list[_Entry]:
-    found = []
+    entries = []
     for number, value in enumerate(values):
         if not isinstance(value, dict):
             raise SpecError("is not an object", field=f"{path}: {place}[{number}]")
-        found.append(_Entry(path, f"{place}[{number}]", value))
-    return found
+        entries.append(_Entry(path, f"{place}[{number}]", value))
+    return entries
 
 
 def _jobs(path: Path) -> dict[int, _Entry]:
-    """By the row of the trace."""
+    """Return the jobs of the file by row of the trace."""
     try:
         values = json.loads(text_of(path))
     except json.JSONDecodeError as error:
@@ -128,7 +128,7 @@ def _jobs(path: Path) -> dict[int, _Entry]:
         if isinstance(number, bool) or not isinstance(number, int) or number < 0:
             raise entry.error("job", f"{number!r} is not the number of a row, from 0")
         if number in jobs:
-            raise entry.error("job", f"{number} stands twice")
+            raise entry.error("job", f"{number} occurs twice")
         jobs[number] = _Entry(path, f"job {number}", entry.values)
     return jobs
 

@@ -1,4 +1,4 @@
-"""A run as numbers: what each job took and cost, and all of them together."""
+"""Results of a run: duration and cost of each job, and totals."""
 
 from __future__ import annotations
 
@@ -27,13 +27,16 @@ from autoscaler.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """One job. `gpu_seconds` were at work, `paid_gpu_seconds` on instances that were paid for.
+    """Result of one job.
 
-    `exclusive_s` is what it takes alone on what was requested (`exclusive_seconds`), and None
-    where that was not profiled. `ftf_rho` is its completion time over that, by the number of jobs
-    in the workload, `ftf_rho_themis` by that while it was there (`fairness_ratio`). `stopped`
-    says why, where its objective ended it at `finished_s` with work left; `deadline_s` is when
-    it was to have finished.
+    Attributes:
+        gpu_seconds: device-seconds at work.
+        paid_gpu_seconds: device-seconds of paid instances.
+        exclusive_s: duration alone on the requested devices; None if that was not profiled.
+        ftf_rho: `fairness_ratio` by the number of jobs in the workload.
+        ftf_rho_themis: `fairness_ratio` by the mean number of jobs during the job.
+        stopped: reason why its objective ended the job with work left; None if it finished.
+        deadline_s: deadline; None if it has none.
     """
 
     name: str
@@ -56,21 +59,25 @@ class JobResult:
 
     @property
     def completion_seconds(self) -> float:
-        """From submission to end (JCT)."""
+        """Time from submission to end (JCT)."""
         return self.finished_s - self.submitted_s
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """All jobs together.
+    """Totals over all jobs.
 
-    `gpu_utilisation` is the share of paid devices' time at work, on a pool that of all devices
-    until the last job ended. `unfair_share` is the share of jobs with `ftf_rho` above
-    `UNFAIR_RHO`; `sharing_incentive` is that of the jobs which were no worse off than with an
-    equal share of their own, those with `ftf_rho_themis` up to the same bound. All that is about
-    fairness is None where nothing is known. Completion and fairness are of the jobs that
-    finished, unless all were `stopped`. `failed_plans` and `solver_failures` are as in
-    `ControllerStatus`.
+    Completion and fairness cover the jobs that finished, or all jobs if all were `stopped`.
+    Fairness figures are None if nothing is known.
+
+    Attributes:
+        unfair_share: share of jobs with `ftf_rho` above `UNFAIR_RHO`.
+        sharing_incentive: share of jobs with `ftf_rho_themis` up to `UNFAIR_RHO`, which are no
+            worse off than with an equal share of their own.
+        gpu_utilisation: share of paid device time at work; on a pool, of all device time until the
+            last job ended.
+        failed_plans: as in `ControllerStatus`.
+        solver_failures: as in `ControllerStatus`.
     """
 
     avg_jct_s: float
@@ -93,7 +100,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class DecisionEntry:
-    """One decision that was told: a change, or a stay for a new reason."""
+    """One decision in the journal: a change, or no change for a new reason."""
 
     at_s: float
     job: str
@@ -104,7 +111,7 @@ class DecisionEntry:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What `castor simulate --json` writes; `study` is that which was simulated, if one was."""
+    """Document of `castor simulate --json`; `study` is None if no study was simulated."""
 
     policy: str
     seed: int
@@ -117,7 +124,7 @@ class Result:
 def result_of(
     policy: str, seed: int, run: Run, store: Store, offers: Mapping[str, Offer]
 ) -> Result:
-    """The result of a run, its costs from the ledger in `store`."""
+    """Return the result of a run, with costs from the ledger in `store`."""
     entries = store.ledger.entries()
     costs, stays = Ledger(entries).by_job(run.ended_seconds), stays_of(entries)
     active = mean_active_jobs(
@@ -144,7 +151,7 @@ def result_of(
 
 
 def as_document(result: Result) -> dict[str, object]:
-    """The result as JSON has it."""
+    """Return the result as JSON-compatible values."""
     document = asdict(result)
     if result.study is None:
         del document["study"]
@@ -153,22 +160,22 @@ def as_document(result: Result) -> dict[str, object]:
 
 def _decisions(run: Run, store: Store) -> tuple[DecisionEntry, ...]:
     names = {ran.job: ran.arrival.name for ran in run.jobs}
-    told = store.journal.decisions(limit=sys.maxsize)
+    decisions = store.journal.decisions(limit=sys.maxsize)
     return tuple(
         DecisionEntry(
-            at_s=each.at_seconds,
-            job=names[each.decision.job],
-            action=each.decision.action.value,
-            ground=each.decision.ground,
-            reason=each.decision.reason,
+            at_s=entry.at_seconds,
+            job=names[entry.decision.job],
+            action=entry.decision.action.value,
+            ground=entry.decision.ground,
+            reason=entry.decision.reason,
         )
-        for each in reversed(told)
+        for entry in reversed(decisions)
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """What the store knows of one job: what it was billed for, and its deadline."""
+    """Store's data on one job: its bill, timeline and deadline."""
 
     usd: Decimal
     device_seconds: float
@@ -178,7 +185,7 @@ class _Record:
 
 @dataclass(frozen=True, slots=True)
 class _Crowd:
-    """The jobs of a workload and the devices that they share; None where those are bought."""
+    """Number of jobs of a workload, and of devices they share; None: devices are bought."""
 
     jobs: int
     devices: int | None
@@ -193,8 +200,8 @@ def _pool_devices(offers: Mapping[str, Offer]) -> int | None:
 def _record(
     usd: Decimal, ran: Ran, stays: Sequence[Stay], store: Store, offers: Mapping[str, Offer]
 ) -> _Record:
-    every = store.instances.of_job(ran.job, include_ended=True)
-    shared = [held for held in every if offers[held.offer].shared]
+    instances = store.instances.of_job(ran.job, include_ended=True)
+    shared = [held for held in instances if offers[held.offer].shared]
     devices = sum(_held_seconds(held) * held.devices_used for held in shared)
     devices += sum(
         (stay.to_seconds - stay.from_seconds) * offers[stay.offer].devices
@@ -237,9 +244,9 @@ def _totals(
     completion = [job.completion_seconds for job in counted]
     makespan = max(job.finished_s for job in jobs) - min(job.submitted_s for job in jobs)
     paid_seconds = sum(job.paid_gpu_seconds for job in jobs)
-    there_seconds = paid_seconds if pool_devices is None else pool_devices * makespan
+    available_seconds = paid_seconds if pool_devices is None else pool_devices * makespan
     ratios = [job.ftf_rho for job in counted]
-    above = share_above([job.ftf_rho_themis for job in counted], UNFAIR_RHO)
+    unfair_to_themis = share_above([job.ftf_rho_themis for job in counted], UNFAIR_RHO)
     milliseconds = 1e3 * np.asarray(decision_seconds or [0.0])
     return Totals(
         avg_jct_s=float(np.mean(completion)),
@@ -247,8 +254,8 @@ def _totals(
         makespan_s=makespan,
         worst_ftf_rho=worst(ratios),
         unfair_share=share_above(ratios, UNFAIR_RHO),
-        sharing_incentive=None if above is None else 1.0 - above,
-        gpu_utilisation=sum(job.gpu_seconds for job in jobs) / max(there_seconds, 1e-9),
+        sharing_incentive=None if unfair_to_themis is None else 1.0 - unfair_to_themis,
+        gpu_utilisation=sum(job.gpu_seconds for job in jobs) / max(available_seconds, 1e-9),
         cost_usd=sum(job.cost_usd for job in jobs),
         gpu_hours=paid_seconds / 3600,
         restarts=sum(job.restarts for job in jobs),

@@ -1,4 +1,4 @@
-"""Rows of a CSV file that know where they stand, so that what is wrong in one can be named."""
+"""Rows of CSV files with their positions, for error messages."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from typing import Final
 
 from autoscaler.domain.errors import SpecError
 
-# Far beyond any workload; what is larger still is an error that would take for ever.
+# Longest time that is accepted, far beyond any workload; more is an error and would never end.
 MOST_SECONDS: Final = 10 * 365.25 * 86400.0
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row: the file, the line that it ends at, and its text by column."""
+    """One row: its file, the line at which it ends, and its text by column."""
 
     path: Path
     line: int
     values: Mapping[str, str]
 
     def text(self, column: str) -> str:
-        """What stands in a column, which may not be empty.
+        """Return the text of a column, without surrounding blanks.
 
         Raises:
-            SpecError: nothing does; so of the other methods for what they say.
+            SpecError: the column is empty. The other methods raise it for invalid numbers too.
         """
         value = self.values[column].strip()
         if not value:
@@ -36,44 +36,44 @@ class Row:
         return value
 
     def finite(self, column: str) -> float:
-        """A finite number."""
+        """Return a finite number."""
         return self._number(column)
 
     def positive(self, column: str) -> float:
-        """A finite number above 0."""
+        """Return a finite number above 0."""
         number = self._number(column)
         if number <= 0:
             raise self.error(column, f"{number:g} is not above 0")
         return number
 
     def not_negative(self, column: str) -> float:
-        """A finite number of at least 0."""
+        """Return a finite number of at least 0."""
         number = self._number(column)
         if number < 0:
             raise self.error(column, f"{number:g} is below 0")
         return number
 
     def moment(self, column: str) -> float:
-        """Seconds since the start, of at least 0 and at most ten years."""
+        """Return seconds since the start, from 0 to ten years."""
         seconds = self.not_negative(column)
         if seconds > MOST_SECONDS:
             raise self.error(column, f"{seconds:g} s is more than ten years")
         return seconds
 
     def count(self, column: str) -> int:
-        """A whole number of at least 1."""
+        """Return a whole number of at least 1."""
         number = self.positive(column)
         if not number.is_integer():
             raise self.error(column, f"{number:g} is not a whole number")
         return int(number)
 
     def error(self, column: str, message: str) -> SpecError:
-        """What is wrong with a column of this row, to be raised."""
+        """Return an error about a column of this row, for the caller to raise."""
         return SpecError(message, field=f"{self.place}: {column}")
 
     @property
     def place(self) -> str:
-        """The file and the line."""
+        """File and line of the row."""
         return f"{self.path}:{self.line}"
 
     def _number(self, column: str) -> float:
@@ -88,11 +88,11 @@ class Row:
 
 
 def read_rows(path: Path, columns: Sequence[str]) -> list[Row]:
-    """The rows of a CSV file whose header has `columns`, in any order and among others.
+    """Read the rows of a CSV file whose header has `columns`, in any order, and maybe others.
 
     Raises:
-        SpecError: the file can't be read, has no rows, was cut off, lacks a column, or a row has
-            not as many fields as the header.
+        SpecError: the file can't be read, has no rows, is truncated, lacks a column, or a row has
+            another number of fields than the header.
     """
     reader = csv.DictReader(io.StringIO(_whole_lines(path)), strict=True)
     try:
@@ -111,10 +111,10 @@ def read_rows(path: Path, columns: Sequence[str]) -> list[Row]:
 
 
 def read_columns(path: Path, columns: Sequence[str]) -> list[Row]:
-    """The rows of a file without a header, whose columns are these, separated by tabs.
+    """Read the rows of a tab-separated file without a header.
 
     Raises:
-        SpecError: the file can't be read, is empty, was cut off, or a row has not as many
+        SpecError: the file can't be read, is empty or truncated, or a row has another number of
             fields.
     """
     rows = []
@@ -128,10 +128,10 @@ def read_columns(path: Path, columns: Sequence[str]) -> list[Row]:
 
 
 def text_of(path: Path) -> str:
-    """The text of a file.
+    """Return the text of a file.
 
     Raises:
-        SpecError: it can't be read or is empty.
+        SpecError: the file can't be read or is empty.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -146,7 +146,7 @@ def text_of(path: Path) -> str:
 
 def _whole_lines(path: Path) -> str:
     text = text_of(path)
-    # A number that was cut off is mostly still a number: only the end of the line shows it.
+    # A truncated number usually is a number still: only a missing newline reveals it.
     if not text.endswith("\n"):
         line = text.count("\n") + 1
         message = "ends within a line: copy the file again, or end it with a newline"

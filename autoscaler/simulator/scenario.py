@@ -1,4 +1,4 @@
-"""What is simulated: work, what there is to train on, and how training goes."""
+"""Scenarios: the workload, the instances, and the settings of training of a simulation."""
 
 from __future__ import annotations
 
@@ -17,14 +17,24 @@ from autoscaler.simulator.workload import Arrival
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What is simulated. `objective` is that of a job submitted at the time it is called with.
+    """Input of a simulation.
 
-    Jobs adapt their batch or, not `adapts_batch`, keep to the one requested. Plans are made every
-    `interval_seconds` and, with `replans_on_news`, in between. Where it `remembers`, the jobs of
-    an application are runs of one program. `of_application` are settings that
-    take the place of `training`; a job in `regimes`, by name, goes as scheduled there. The others
-    were, where the scenario `is_profiled`, measured on one device of each kind before. The trials
-    of a `study` are submitted by its driver.
+    Attributes:
+        arrivals: jobs of the workload.
+        profiles: application -> profile.
+        equipment: offer id -> offer and profiled kind of device.
+        objective: objective of a job by its time of submission.
+        instances: bounds of every job.
+        training: settings of training.
+        interval_seconds: longest time between plans.
+        replans_on_news: whether events trigger plans in between.
+        adapts_batch: whether jobs adapt their batch; if not, they keep the requested one.
+        remembers: whether jobs of one application are runs of one program.
+        is_profiled: whether jobs were measured on one device of each kind before submission.
+        of_application: application -> settings that replace `training`.
+        fleet_usd_per_hour: limit on the price of all instances; None: no limit.
+        regimes: job name -> schedule of regimes. Such jobs are not profiled before.
+        study: study whose driver submits trials; None: none.
     """
 
     arrivals: tuple[Arrival, ...]

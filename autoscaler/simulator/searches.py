@@ -1,7 +1,7 @@
-"""How a simulated study searches: which trials begin when, and which go on at a rung.
+"""Searches of simulated studies: beginnings of trials, and promotions at rungs.
 
-A rung is so many epochs. Nothing here knows of instances or time: who lives does not depend on
-what trials are given, but for the order in which they come to their rungs.
+A rung is a number of epochs. Searches do not depend on instances or time, except for the order in
+which trials reach their rungs.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from autoscaler.domain.terms import LaterRung
 
 @dataclass(frozen=True, slots=True)
 class SynchronousHalving:
-    """Of all `configurations` in a rung one in `eta` goes on, once the last has arrived.
+    """Rule by which one in `eta` trials of a rung goes on, after the last has arrived.
 
-    `rungs` are the epochs at which they are compared; the last is where a trial is complete.
+    `rungs` are the epochs at which trials are compared; a trial is complete at the last.
     """
 
     configurations: int
@@ -27,25 +27,25 @@ class SynchronousHalving:
 
     @property
     def trials(self) -> int:
-        """How many there are."""
+        """Number of trials."""
         return self.configurations
 
     def sizes(self) -> tuple[int, ...]:
-        """How many trials there are in each rung."""
-        found = [self.configurations]
+        """Return the number of trials in each rung."""
+        sizes = [self.configurations]
         for _ in self.rungs[1:]:
-            found.append(max(found[-1] // self.eta, 1))
-        return tuple(found)
+            sizes.append(max(sizes[-1] // self.eta, 1))
+        return tuple(sizes)
 
 
 @dataclass(frozen=True, slots=True)
 class AsynchronousHalving:
-    """ASHA, stop-only: a trial goes on if it is among the best of those that came to its rung.
+    """ASHA, stop-only: a trial goes on if it is among the best so far at its rung.
 
-    Rungs are at `min_resource` epochs, and at each `eta` times as many. Of `trials` at most
-    `at_once` are under way; None: as many as get an instance. Those of Hyperband are in
-    `brackets`, which say how many rungs each trial is spared: only trials of one bracket are
-    compared. None goes on from a rung that no more than `bootstrap` have come to.
+    Rungs are at `min_resource` epochs and at each `eta` times as many. At most `at_once` of
+    `trials` run at a time; None: as many as get an instance. `brackets` gives, for Hyperband, the
+    number of rungs that each trial skips; only trials of one bracket are compared. The first
+    `bootstrap` trials at a rung do not go on.
     """
 
     trials: int
@@ -56,13 +56,13 @@ class AsynchronousHalving:
     bootstrap: int = 0
 
     def bracket(self, trial: int) -> int:
-        """How many rungs a trial is spared."""
+        """Return the number of rungs that a trial skips."""
         return self.brackets[trial] if self.brackets else 0
 
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """What a study's trials are doing: how many begun, not ended, and waiting for an instance."""
+    """Counts of trials: `begun`, not ended (`held`), and waiting for an instance (`pending`)."""
 
     begun: int
     held: int
@@ -70,31 +70,31 @@ class UnderWay:
 
 
 class Search(Protocol):
-    """The state of one search."""
+    """State of one search."""
 
     def to_begin(self, under_way: UnderWay) -> int:
-        """How many trials begin now."""
+        """Return the number of trials that begin now."""
         ...
 
     def first_goal(self, trial: int) -> float:
-        """The epochs after which a new trial is first judged."""
+        """Return the epochs after which a new trial is first judged."""
         ...
 
     def judge(self, arrived: Mapping[int, float], under_way: int) -> Mapping[int, float | None]:
-        """The next goal of trials that have come to theirs, by what they reported there.
+        """Return the next goals of trials at their goals, by the values reported there.
 
-        None: it is pruned. One that is not named waits; `under_way` are those that have not
-        arrived, of the trials that have begun.
+        None: prune the trial. Trials that are not named wait. `under_way` counts begun trials that
+        have not arrived.
         """
         ...
 
     def later(self) -> tuple[LaterRung, ...]:
-        """The rungs after the present one, where all wait for each other."""
+        """Return the rungs after the present one at which all trials wait for each other."""
         ...
 
 
 class Synchronous:
-    """Halving with barriers."""
+    """Successive halving with barriers."""
 
     def __init__(self, rule: SynchronousHalving, maximize: bool) -> None:
         self._rule = rule
@@ -102,15 +102,15 @@ class Synchronous:
         self._rung = 0
 
     def to_begin(self, under_way: UnderWay) -> int:
-        """All at once."""
+        """Return all trials at once."""
         return self._rule.configurations - under_way.begun
 
     def first_goal(self, trial: int) -> float:
-        """The first rung."""
+        """Return the first rung."""
         return self._rule.rungs[0]
 
     def judge(self, arrived: Mapping[int, float], under_way: int) -> Mapping[int, float | None]:
-        """Those of least value go on, once all are here."""
+        """Promote the best trials once all have arrived."""
         if under_way or not arrived:
             return {}
         self._rung += 1
@@ -120,14 +120,14 @@ class Synchronous:
         return {trial: goal if place < count else None for place, trial in enumerate(order)}
 
     def later(self) -> tuple[LaterRung, ...]:
-        """As the rule has them."""
+        """Return the later rungs of the rule."""
         sizes, rungs = self._rule.sizes(), self._rule.rungs
-        places = range(self._rung + 1, len(rungs))
-        return tuple(LaterRung(sizes[at], rungs[at] - rungs[at - 1]) for at in places)
+        later_rungs = range(self._rung + 1, len(rungs))
+        return tuple(LaterRung(sizes[rung], rungs[rung] - rungs[rung - 1]) for rung in later_rungs)
 
 
 class Asynchronous:
-    """Halving without: each trial is judged as it arrives, by those that came before."""
+    """Successive halving without barriers: trials are judged on arrival against earlier ones."""
 
     def __init__(self, rule: AsynchronousHalving, maximize: bool) -> None:
         self._rule = rule
@@ -136,26 +136,26 @@ class Asynchronous:
         self._values: dict[tuple[int, int], list[float]] = defaultdict(list)
 
     def to_begin(self, under_way: UnderWay) -> int:
-        """One, while none waits for an instance."""
+        """Return 1 while no trial waits for an instance; else 0."""
         most = self._rule.at_once
         has_room = most is None or under_way.held < most
         is_made = under_way.begun >= self._rule.trials
         return int(has_room and not under_way.pending and not is_made)
 
     def first_goal(self, trial: int) -> float:
-        """The first rung that it is not spared."""
+        """Return the first rung that the trial does not skip."""
         return self._goal(trial, 0)
 
     def judge(self, arrived: Mapping[int, float], under_way: int) -> Mapping[int, float | None]:
-        """Each by itself, in the order of the trials."""
+        """Judge each trial by itself, in the order of the trials."""
         return {trial: self._judge(trial, value) for trial, value in sorted(arrived.items())}
 
     def later(self) -> tuple[LaterRung, ...]:
-        """None has a barrier."""
+        """Return nothing, because there are no barriers."""
         return ()
 
     def _judge(self, trial: int, value: float) -> float | None:
-        """As Optuna's SuccessiveHalvingPruner does."""
+        """Return the next goal or None, as Optuna's SuccessiveHalvingPruner does."""
         rung = self._passed[trial]
         values = self._values[self._rule.bracket(trial), rung]
         values.append(self._sign * value)
@@ -167,17 +167,17 @@ class Asynchronous:
         return self._goal(trial, rung + 1)
 
     def _goal(self, trial: int, rung: int) -> float:
-        passed: int = self._rule.eta ** (self._rule.bracket(trial) + rung)
-        return self._rule.min_resource * passed
+        factor: int = self._rule.eta ** (self._rule.bracket(trial) + rung)
+        return self._rule.min_resource * factor
 
 
 def _is_among_best(value: float, values: Sequence[float], eta: int) -> bool:
-    """Of fewer than `eta` the best, for none can be resumed later."""
+    """Return whether a value is in the best 1 / `eta`; of fewer than `eta`, only the best is."""
     return value <= sorted(values)[max(len(values) // eta, 1) - 1]
 
 
 def search_of(rule: SynchronousHalving | AsynchronousHalving, maximize: bool) -> Search:
-    """The search by a rule, not begun yet."""
+    """Return a new search by a rule."""
     if isinstance(rule, SynchronousHalving):
         return Synchronous(rule, maximize)
     return Asynchronous(rule, maximize)

@@ -1,4 +1,4 @@
-"""A study as it is simulated: its trials, each with its curve and pace, and how it searches."""
+"""Simulated studies: trials with their curves and speeds, and the rule of search."""
 
 from __future__ import annotations
 
@@ -17,24 +17,26 @@ from autoscaler.simulator.profiles import Profile
 from autoscaler.simulator.searches import AsynchronousHalving, SynchronousHalving
 from autoscaler.simulator.step_times import MeasuredSteps, StepTable, StepTimes
 
-# A batch that any number of devices splits nearly evenly.
+# Batch that any number of devices splits nearly evenly.
 _TABLE_BATCH = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class BatchOfTrials:
-    """The hyper-parameter that is a trial's batch, whose value `initial` stands for the least one
-    that the application was measured at. None: every trial has that one.
+    """Hyper-parameter that is a trial's batch; None: all trials have the initial batch.
+
+    Its value `initial` stands for the smallest batch at which the application was measured; None:
+    values are in examples.
     """
 
     parameter: str | None = None
     initial: float | None = None
 
     def of(self, curve: Curve, profile: Profile) -> int:
-        """The batch of one trial in examples.
+        """Return the batch of one trial in examples.
 
         Raises:
-            SpecError: the hyper-parameter is no number above 0.
+            SpecError: the hyper-parameter is not a number above 0.
         """
         if self.parameter is None:
             return profile.initial_batch
@@ -45,10 +47,10 @@ class BatchOfTrials:
 
 @dataclass(frozen=True)
 class StudyTrial:
-    """One trial to be: its curve, and the application whose steps it takes, at its own batch.
+    """One future trial: its curve, and its application's step times at the trial's batch.
 
-    `profile` has what it reports as the metric of its epochs, and all examples are useful ones.
-    Steps take `slowdown` times what the application's do.
+    `profile` has the reported values as metrics of its epochs; all examples are useful. Steps take
+    `slowdown` times as long as the application's.
     """
 
     curve: Curve
@@ -58,10 +60,11 @@ class StudyTrial:
 
 @dataclass(frozen=True)
 class SimulatedStudy:
-    """A study, of `trials` as its rule has.
+    """Simulated study with its trials and the rule of search.
 
-    `objective` is of all of it; that of each job is `job_objective`. Trials of an instance that
-    comes from another trial start after `handover_seconds`, on others after `start_seconds`.
+    `objective` applies to the whole study, `job_objective` to each job. Trials start after
+    `handover_seconds` on an instance of another trial, and after `start_seconds` on other
+    instances; None: as other jobs.
     """
 
     name: str
@@ -79,22 +82,30 @@ class SimulatedStudy:
 def trials_of(
     curves: Sequence[Curve], application: Profile, batch: BatchOfTrials, kind: str
 ) -> tuple[StudyTrial, ...]:
-    """Trials with these curves that scale as an application does.
+    """Return trials with these curves that scale as an application does.
 
-    The seconds of the curves are those on one device of `kind`. An epoch has as many examples for
-    all, so many that the median trial takes the steps that were measured.
+    Seconds of the curves are on one device of `kind`. All trials have equally many examples an
+    epoch, so that the median trial has the measured step times.
 
     Raises:
-        SpecError: a trial's batch is no number.
+        SpecError: a trial's batch is not a number.
     """
     batches = [batch.of(curve, application) for curve in curves]
-    step = [_lone_step_seconds(application, kind, each) for each in batches]
-    rates = [own / seconds for own, seconds in zip(batches, step, strict=True)]
-    made = [c.seconds_an_epoch * rate for c, rate in zip(curves, rates, strict=True)]
-    examples = float(np.median(made))
+    step_seconds = [_lone_step_seconds(application, kind, batch_size) for batch_size in batches]
+    rates = [
+        batch_size / seconds for batch_size, seconds in zip(batches, step_seconds, strict=True)
+    ]
+    all_examples_an_epoch = [
+        curve.seconds_an_epoch * rate for curve, rate in zip(curves, rates, strict=True)
+    ]
+    examples = float(np.median(all_examples_an_epoch))
     return tuple(
-        StudyTrial(curve, _profile(curve, application, own, examples), own_made / examples)
-        for curve, own, own_made in zip(curves, batches, made, strict=True)
+        StudyTrial(
+            curve, _profile(curve, application, batch_size, examples), examples_an_epoch / examples
+        )
+        for curve, batch_size, examples_an_epoch in zip(
+            curves, batches, all_examples_an_epoch, strict=True
+        )
     )
 
 
@@ -106,12 +117,12 @@ def _lone_step_seconds(application: Profile, kind: str, batch: int) -> float:
 
 
 def _profile(curve: Curve, application: Profile, batch: int, examples: float) -> Profile:
-    """Epochs whose examples are as their seconds on one device."""
-    an_epoch = examples / curve.seconds_an_epoch
+    """Return a profile whose epochs have examples in proportion to their seconds on one device."""
+    examples_per_second = examples / curve.seconds_an_epoch
     count = len(curve.epochs)
     statistics = GradientStatistics(
         batches=(batch,),
-        epoch_end_examples=tuple(seconds * an_epoch for seconds in curve.end_seconds),
+        epoch_end_examples=tuple(seconds * examples_per_second for seconds in curve.end_seconds),
         squares=((1.0,),) * count,
         variances=((1.0,),) * count,
         metrics=tuple((value,) for value in curve.values),
@@ -120,12 +131,12 @@ def _profile(curve: Curve, application: Profile, batch: int, examples: float) ->
 
 
 def application_of(name: str, speedup: Mapping[int, float], kinds: Sequence[str]) -> Profile:
-    """An application that `speedup` (devices -> times as fast as one) says of, on these kinds.
+    """Return an application with stated speed-ups (devices -> speed over one device).
 
-    Between the numbers of devices speed-ups are linear, and instances have no say.
+    Speed-ups are linear between the numbers of devices, and do not depend on instances.
 
     Raises:
-        SpecError: one device is not among them, or a speed-up is more than the devices.
+        SpecError: one device is missing, or a speed-up exceeds the number of devices.
     """
     if speedup.get(1) != 1.0:
         raise SpecError("1 must be there, with a speed-up of 1", "speedup")
@@ -133,12 +144,12 @@ def application_of(name: str, speedup: Mapping[int, float], kinds: Sequence[str]
         if not 0 < times <= devices:
             message = f"{times:g} is not above 0 and at most {devices}"
             raise SpecError(message, f"speedup: {devices}")
-    known = sorted(speedup)
+    counts = sorted(speedup)
     sizes: dict[tuple[int, int], StepTable] = {}
-    for devices in range(1, known[-1] + 1):
-        times = float(np.interp(devices, known, [speedup[each] for each in known]))
-        whole = StepTimes(1.0 / times, 1.0 / times - 1.0 / devices)
-        table = StepTable((-(-_TABLE_BATCH // devices),), (whole,))
+    for devices in range(1, counts[-1] + 1):
+        times = float(np.interp(devices, counts, [speedup[count] for count in counts]))
+        step_times = StepTimes(1.0 / times, 1.0 / times - 1.0 / devices)
+        table = StepTable((-(-_TABLE_BATCH // devices),), (step_times,))
         sizes |= {(nodes, devices): table for nodes in range(1, devices + 1)}
     steps = {kind: MeasuredSteps(name, kind, {}, sizes) for kind in kinds}
     return Profile(name, steps, GradientStatistics((_TABLE_BATCH,), (1.0,), ((1.0,),), ((1.0,),)))

@@ -1,4 +1,4 @@
-"""A deployment on a virtual clock: the real controller, a simulated cloud, simulated trainers."""
+"""Simulation of a deployment on a virtual clock: real controller, simulated cloud and trainers."""
 
 from __future__ import annotations
 
@@ -24,25 +24,26 @@ from autoscaler.simulator.workload import Arrival
 from autoscaler.store.store import Store
 from providers.simulated.provider import SimulatedProvider
 
-# Turns of the controller at one moment: to release, drain, terminate and order takes four.
+# Most ticks of the controller at one time: to release, drain, terminate and order takes four.
 _MOST_TURNS = 8
 _STUCK_SECONDS = 86400.0
 _GIVE_UP_SECONDS = 3600.0
-# After a change of its instances a job tells so much later how it goes; real ones, which report
-# every second, within about 5 s (`SwitchingCosts.measure_seconds`).
+# Seconds from a change of a job's instances to its next report. Real jobs report every second and
+# need about 5 s (`SwitchingCosts.measure_seconds`).
 _MEASURE_SECONDS = 10.0
 _FOR_EVER_SECONDS = 1e12
 
 
 class Stuck(CastorError):
-    """Nothing more will happen, and some job has not ended."""
+    """Simulation in which nothing more happens although some job has not ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """One job as it ran; `exclusive_seconds` is what it takes alone on what it requested.
+    """Record of one job's run.
 
-    `stopped` says why, where its objective ended it before its work was done.
+    `exclusive_seconds` is its duration alone on the requested devices; None: unknown. `stopped` is
+    the reason if its objective ended it before its work was done.
     """
 
     arrival: Arrival
@@ -55,16 +56,16 @@ class Ran:
 
     @property
     def started_seconds(self) -> float:
-        """When it first held something that it could train on."""
+        """Time at which it first held instances to train on."""
         return self.spans[0].from_seconds if self.spans else self.finished_seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of a scenario; `decision_seconds` is the real time that each plan took.
+    """Outcome of a scenario; `decision_seconds` is the real time of each plan.
 
-    `failed_plans` and `solver_failures` are as in `ControllerStatus`; `driver` is that of the
-    study, if there was one.
+    `failed_plans` and `solver_failures` are as in `ControllerStatus`. `driver` is the study's, if
+    there was a study.
     """
 
     jobs: tuple[Ran, ...]
@@ -76,7 +77,7 @@ class Run:
 
 
 class TimedPolicy:
-    """A policy, and how long each of its plans took by `stopwatch`."""
+    """Policy that records the seconds of each of its plans by `stopwatch`."""
 
     def __init__(self, policy: Policy, stopwatch: Clock) -> None:
         self._policy = policy
@@ -86,7 +87,7 @@ class TimedPolicy:
         self.seconds: list[float] = []
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """As the policy does."""
+        """Return the policy's plan, and record its time."""
         began_seconds = self._stopwatch.monotonic()
         plan = self._policy.plan(snapshot)
         self.seconds.append(self._stopwatch.monotonic() - began_seconds)
@@ -108,7 +109,7 @@ class _AtOnce:
 
 
 class Simulation:
-    """One run of a scenario; `on_progress` hears of each job that has ended."""
+    """One run of a scenario; `on_progress` is called with each job that ended."""
 
     def __init__(
         self,
@@ -132,7 +133,7 @@ class Simulation:
         self._arrivals: dict[str, Arrival] = {}
         self._trainings: dict[str, JobTraining] = {}
         self._ran: list[Ran] = []
-        self._moved_seconds = clock.now()
+        self._last_change_seconds = clock.now()
         self.on_progress: Callable[[Ran], None] = lambda ran: None
         parts = ControllerParts(
             store=store,
@@ -156,13 +157,13 @@ class Simulation:
         self._controller = assemble(parts, settings)
 
     def run(self) -> Run:
-        """Let everything happen until all jobs have ended and all is given back.
+        """Run until all jobs have ended and all instances are released.
 
         Raises:
-            Stuck: some job is given nothing for a day.
-            Unprofiled: a job came to train on what its profile says nothing of.
+            Stuck: some job got nothing for a day.
+            Unprofiled: a job got an allocation that its profile does not cover.
         """
-        while self._goes_on():
+        while self._has_more_to_do():
             next_seconds = self._next_seconds()
             self._agents.advance(next_seconds)
             self._clock.advance(next_seconds - self._clock.now())
@@ -180,14 +181,14 @@ class Simulation:
             driver=self._driver,
         )
 
-    def _goes_on(self) -> bool:
-        is_waiting = not all(each.is_done for each in self._submitters)
+    def _has_more_to_do(self) -> bool:
+        is_waiting = not all(submitter.is_done for submitter in self._submitters)
         return is_waiting or bool(self._trainings or self._store.instances.alive())
 
     def _next_seconds(self) -> float:
         now_seconds, interval = self._clock.now(), self._scenario.interval_seconds
         moments = [self._cloud.next_event_seconds()]
-        moments.extend(each.next_seconds() for each in self._submitters)
+        moments.extend(submitter.next_seconds() for submitter in self._submitters)
         moments.extend(self._ends_of_lingering(now_seconds))
         moments.extend(self._ends_of_standby(now_seconds))
         if self._scenario.replans_on_news:
@@ -199,34 +200,34 @@ class Simulation:
         return max(min((end for end in ends if end is not None), default=soonest), now_seconds)
 
     def _ends_of_lingering(self, now_seconds: float) -> Iterator[float]:
-        """When what trials have left is given back, if none of the others has taken it."""
+        """Yield the times at which unused instances of ended trials are released."""
         for held in self._store.instances.alive() if self._driver is not None else ():
             since_seconds = free_since_seconds(held, self._store.jobs.get(held.job))
             if since_seconds is not None and since_seconds + start_seconds(held) > now_seconds:
                 yield since_seconds + start_seconds(held)
 
     def _ends_of_standby(self, now_seconds: float) -> Iterator[float]:
-        """Yield when instances on standby are given back, unless they are called back before."""
+        """Yield the times at which instances on standby are released."""
         for held in self._store.instances.alive():
             ends_seconds = held.standby_ends_seconds if held.stands_by else None
             if ends_seconds is not None and ends_seconds > now_seconds:
                 yield ends_seconds
 
     def _first_reports(self, now_seconds: float) -> Iterator[float]:
-        """When jobs whose instances changed have measured how they go now, and tell it."""
+        """Yield the times of the first reports of jobs whose instances changed."""
         for training in self._trainings.values():
             if training.changed_seconds is not None:
-                told_seconds = training.changed_seconds + _MEASURE_SECONDS
-                if told_seconds > now_seconds:
-                    yield told_seconds
+                report_seconds = training.changed_seconds + _MEASURE_SECONDS
+                if report_seconds > now_seconds:
+                    yield report_seconds
 
-    def _act(self, now_seconds: float) -> None:
+    def _submit_due(self, now_seconds: float) -> None:
         for submitter in self._submitters:
             submitter.act(now_seconds, self._submit)
 
     def _submit(self, submission: Submission) -> str:
         now_seconds = self._clock.now()
-        self._moved_seconds = now_seconds
+        self._last_change_seconds = now_seconds
         job = self._store.jobs.add(submission.spec, now_seconds).id
         if submission.look:
             self._store.measurements.add_observations(job, submission.look, now_seconds)
@@ -236,44 +237,49 @@ class Simulation:
         return job
 
     def _truth(self, job: str) -> Truth | None:
-        found = (each.truth(job) for each in self._submitters)
-        return next((truth for truth in found if truth is not None), None)
+        truths = (submitter.truth(job) for submitter in self._submitters)
+        return next((truth for truth in truths if truth is not None), None)
 
     def _turn(self) -> None:
-        """Let the agents speak and the controller answer, until neither has anything to add."""
+        """Alternate agents and controller until neither changes anything."""
         now_seconds = self._clock.now()
-        self._act(now_seconds)
-        moved, resized = self._standing()
+        self._submit_due(now_seconds)
+        instance_states, resized = self._state_of_instances()
         for turn in range(_MOST_TURNS):
             for job in self._agents.speak(now_seconds):
-                self._keep(job, now_seconds)
+                self._record_end(job, now_seconds)
             report = self._controller.tick(now_seconds)
-            before, (moved, resized) = (moved, resized), self._standing()
+            before, (instance_states, resized) = (
+                (instance_states, resized),
+                self._state_of_instances(),
+            )
             is_answered = bool(turn) or (resized == before[1] and not report.calls_started)
-            if moved == before[0] and is_answered:
+            if instance_states == before[0] and is_answered:
                 break
-            self._act(now_seconds)
-        if moved:
-            self._moved_seconds = now_seconds
-        self._keep_stopped(now_seconds)
+            self._submit_due(now_seconds)
+        if instance_states:
+            self._last_change_seconds = now_seconds
+        self._record_stopped(now_seconds)
 
-    def _standing(self) -> tuple[object, object]:
-        """What of the instances a turn may change so that another has to follow, and what so that
-        the first must not be the last."""
+    def _state_of_instances(self) -> tuple[object, object]:
+        """Return what a further tick must follow if changed, and what forbids to end at once.
+
+        The first is the state of instances. The second is their sizes and the state of jobs.
+        """
         alive, jobs = self._store.instances.alive(), self._store.jobs.alive()
-        moved = [(held.id, held.desired, held.phase, held.stands_by) for held in alive]
+        states = [(held.id, held.desired, held.phase, held.stands_by) for held in alive]
         sizes = [held.devices_used for held in alive]
-        return moved, (sizes, [(job.id, job.phase, job.attempt) for job in jobs])
+        return states, (sizes, [(job.id, job.phase, job.attempt) for job in jobs])
 
-    def _keep_stopped(self, now_seconds: float) -> None:
-        """A budget that is used up or a deadline out of reach may end a job."""
+    def _record_stopped(self, now_seconds: float) -> None:
+        """Record jobs that the controller ended for a budget or a deadline."""
         for job in list(self._trainings):
             record = self._store.jobs.get(job)
             if record.phase is JobPhase.STOPPED:
                 self._agents.forget(job)
-                self._keep(job, now_seconds, record.cause or "stopped")
+                self._record_end(job, now_seconds, record.cause or "stopped")
 
-    def _keep(self, job: str, now_seconds: float, stopped: str | None = None) -> None:
+    def _record_end(self, job: str, now_seconds: float, stopped: str | None = None) -> None:
         training = self._trainings.pop(job)
         ran = Ran(
             arrival=self._arrivals[job],
@@ -289,19 +295,19 @@ class Simulation:
 
     def _check_stuck(self) -> None:
         if any(training.members for training in self._trainings.values()):
-            self._moved_seconds = self._clock.now()
-        idle_seconds = self._clock.now() - self._moved_seconds
+            self._last_change_seconds = self._clock.now()
+        idle_seconds = self._clock.now() - self._last_change_seconds
         if not self._trainings or idle_seconds < _GIVE_UP_SECONDS:
             return
         if self._driver is not None and self._driver.may_give_up:
-            self._driver.give_up(self._moved_seconds)
+            self._driver.give_up(self._last_change_seconds)
             for job in self._trainings:
                 self._store.jobs.request_stop(job, self._clock.now())
-            self._moved_seconds = self._clock.now()
+            self._last_change_seconds = self._clock.now()
             return
         if idle_seconds < _STUCK_SECONDS:
             return
         job = min(self._trainings)
-        said = self._store.journal.decisions(job, 1)
-        reason = said[0].decision.reason if said else "nothing was decided for it"
+        decisions = self._store.journal.decisions(job, 1)
+        reason = decisions[0].decision.reason if decisions else "nothing was decided for it"
         raise Stuck(f"{job} has waited for a day: {reason}")

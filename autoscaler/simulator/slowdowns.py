@@ -1,4 +1,4 @@
-"""Step times that differ from the measured ones: network cliffs, odd devices, drift."""
+"""Deviations from measured step times: network cliffs, slow devices, drift."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from autoscaler.simulator.step_times import MeasuredSteps, Placement, StepTable,
 
 @dataclass(frozen=True, slots=True)
 class Slowdown:
-    """A factor on the step times of some sizes of one kind of device.
+    """Factor on the step times of some sizes of one kind of device.
 
     Attributes:
-        kind: the kind of device, as profiled.
-        factor: steps take this many times as long; below 1 they are faster.
-        least_nodes: the smallest number of nodes concerned.
-        most_nodes: the largest number of nodes concerned; None: every larger one.
-        from_seconds: since the job's submission; 0: from the start.
+        kind: kind of device, as profiled.
+        factor: factor on the duration of steps; below 1 they are faster.
+        least_nodes: smallest number of nodes concerned.
+        most_nodes: largest number of nodes concerned; None: no upper bound.
+        from_seconds: begin since the job's submission.
     """
 
     kind: str
@@ -76,13 +76,13 @@ def slowed(profile: Profile, slowdowns: Sequence[Slowdown], at_seconds: float) -
 
 
 def change_seconds(slowdowns: Iterable[Slowdown]) -> tuple[float, ...]:
-    """Return the moments, rising, at which step times change after the submission."""
+    """Return the increasing times after the submission at which step times change."""
     moments = {slowdown.from_seconds for slowdown in slowdowns}
     return tuple(sorted(moment for moment in moments if moment > 0))
 
 
 class SlowedProfile:
-    """The step times of one job over time."""
+    """Step times of one job over time."""
 
     def __init__(
         self, profile: Profile, slowdowns: Sequence[Slowdown], submitted_seconds: float
@@ -92,14 +92,14 @@ class SlowedProfile:
         self._profiles = [slowed(profile, slowdowns, moment) for moment in (0.0, *moments)]
 
     def changes(self, now_seconds: float) -> int:
-        """Return how often step times have changed by now."""
+        """Return the number of changes of step times so far."""
         return bisect_right(self._moments, now_seconds)
 
     def after(self, changes: int) -> Profile:
-        """Return the profile in force after so many changes."""
+        """Return the profile in force after a number of changes."""
         return self._profiles[changes]
 
     def until(self, now_seconds: float, to_seconds: float) -> float:
-        """Return until when step times stay as they are now, `to_seconds` at most."""
+        """Return the time until which step times stay unchanged, at most `to_seconds`."""
         changes = self.changes(now_seconds)
         return min((to_seconds, *self._moments[changes : changes + 1]))

@@ -1,7 +1,7 @@
-"""A study on a pool of fixed size: what it would cost without anything elastic.
+"""Studies on a pool of fixed size, for comparison with elastic ones.
 
-Each trial has one instance, first come, first served. All instances are held from the first
-order to the end of the study, and one that is reclaimed is ordered anew.
+Each trial has one instance, first come, first served. All instances are held from the first order
+to the end of the study, and reclaimed instances are reordered.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from autoscaler.simulator.simulated_study import SimulatedStudy
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """So many instances of an offer, on which trials are `times` as fast as on one device."""
+    """`size` instances of an offer, on which trials are `times` as fast as on one device."""
 
     offer: Offer
     size: int
@@ -30,22 +30,22 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class PoolRun:
-    """How long a study took on a pool, boot included, and what all of that cost."""
+    """Duration of a study on a pool, boot included, and its cost."""
 
     seconds: float
     usd: float
 
 
 def run_on_pool(study: SimulatedStudy, pool: Pool, seed: int) -> PoolRun:
-    """The study on a pool that is ordered for it."""
-    seconds = _Course(study, pool, np.random.default_rng(seed)).run()
+    """Simulate the study on a pool that is ordered for it."""
+    seconds = _PoolSimulation(study, pool, np.random.default_rng(seed)).run()
     billed_seconds = math.ceil(max(seconds, pool.offer.minimum_billed_seconds))
     return PoolRun(seconds, pool.size * billed_seconds * pool.offer.usd_per_second)
 
 
 @dataclass(eq=False)
-class _Course:
-    """A study under way: `done` has the reports that each trial has made."""
+class _PoolSimulation:
+    """State of a running study; `done` counts the reports of each trial."""
 
     study: SimulatedStudy
     pool: Pool
@@ -59,7 +59,7 @@ class _Course:
     used: int = 0
 
     def run(self) -> float:
-        """The seconds until the last trial has ended."""
+        """Return the seconds until the last trial has ended."""
         search = search_of(self.study.rule, self.study.maximize)
         now_seconds = self.pool.offer.boot_seconds + self.pool.offer.fill_seconds
         while True:
@@ -75,7 +75,7 @@ class _Course:
             now_seconds, trial = heapq.heappop(self.running)
             self._arrive(trial)
             judged = search.judge(self.arrived, len(self.goals) - len(self.arrived))
-            self._take(judged, now_seconds)
+            self._apply(judged, now_seconds)
 
     def _start(self, now_seconds: float) -> None:
         while self.queue and len(self.running) < self.pool.size:
@@ -94,7 +94,7 @@ class _Course:
         heapq.heappush(self.running, (from_seconds + self._reclaimed(work_seconds), trial))
 
     def _reclaimed(self, work_seconds: float) -> float:
-        """The work, and what reclaims of its instance add: a boot, a start each."""
+        """Return seconds of work with a boot and a start for each drawn reclaim."""
         offer = self.pool.offer
         if not offer.reclaims_per_hour:
             return work_seconds
@@ -103,8 +103,8 @@ class _Course:
 
     def _last(self, trial: int) -> float:
         rule = self.study.rule
-        own = self.study.trials[trial].curve.epochs[-1]
-        return rule.rungs[-1] if isinstance(rule, SynchronousHalving) else own
+        last_epoch = self.study.trials[trial].curve.epochs[-1]
+        return rule.rungs[-1] if isinstance(rule, SynchronousHalving) else last_epoch
 
     def _arrive(self, trial: int) -> None:
         if self.goals[trial] >= self._last(trial):
@@ -113,8 +113,8 @@ class _Course:
             curve = self.study.trials[trial].curve
             self.arrived[trial] = curve.values[self.done[trial] - 1]
 
-    def _take(self, judged: Mapping[int, float | None], now_seconds: float) -> None:
-        """Some go on: where trials wait for nobody, at once and where they are."""
+    def _apply(self, judged: Mapping[int, float | None], now_seconds: float) -> None:
+        """Apply judgements: a trial goes on at its place, or in the queue after a barrier."""
         waits = isinstance(self.study.rule, SynchronousHalving)
         for trial, goal in judged.items():
             del self.arrived[trial]

@@ -1,10 +1,9 @@
-"""Measured step times of one application on one kind of device, and what lies between them.
+"""Measured step times of one application on one kind of device, with interpolation.
 
-Source of the rules: the simulator published with Pollux (OSDI'21). There a placement that was
-measured is interpolated in the device batch, and any other in nodes, devices and device batch at
-once, by a triangulation. Here the latter is done one axis after the other, over measurements of
-the same device batch: that is exact at all of them, and a size that is left out is met as well or
-better.
+Source of the rules: the simulator published with Pollux (OSDI'21). It interpolates measured
+placements in the device batch. It interpolates others in nodes, devices and device batch at once,
+by a triangulation. Here others are interpolated one axis after the other, over measurements of the
+same device batch. That is exact at all measurements, and no worse at sizes left out.
 """
 
 from __future__ import annotations
@@ -17,35 +16,35 @@ from typing import Final
 
 from autoscaler.domain.errors import CastorError
 
-# So far outside of what was measured, in nodes and in devices a node, the nearest stands for it.
+# Factor beyond the measured nodes and devices a node within which the nearest measurement is used.
 NEAREST_WITHIN_FACTOR: Final = 1.25
-# Devices a node times nodes is a whole number but for this.
+# Rounding error of devices a node times nodes.
 _ROUNDING: Final = 1e-9
 
 Placement = tuple[int, ...]
 
 
 class Unprofiled(CastorError):
-    """Nothing was measured near what is asked for. The text says what was."""
+    """Request too far from any measurement. The text names the measured range."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """One synchronised micro-step, and the part of it that waits for other devices."""
+    """Seconds of one synchronised micro-step, and the part that waits for other devices."""
 
     step_seconds: float
     sync_seconds: float
 
     def accumulated_seconds(self, accumulation: int) -> float:
-        """A whole step: `accumulation` micro-steps without synchronisation and one with it."""
+        """Return seconds of a step with `accumulation` micro-steps before the synchronised one."""
         return self.step_seconds + accumulation * (self.step_seconds - self.sync_seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class StepTable:
-    """Step times over device batch (examples a device in a micro-step), linear in between.
+    """Step times over device batch (examples per device in a micro-step), piecewise linear.
 
-    The batches rise. There is at least one, and each has its times.
+    Batches are increasing, at least one, each with its times.
     """
 
     device_batches: tuple[float, ...]
@@ -53,11 +52,11 @@ class StepTable:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The least and the largest device batch measured."""
+        """Smallest and largest measured device batch."""
         return self.device_batches[0], self.device_batches[-1]
 
     def at(self, device_batch: float) -> StepTimes:
-        """The times at a device batch; outside of the bounds those of the nearest."""
+        """Return the times at a device batch; outside the bounds, those of the nearest."""
         batches = self.device_batches
         above = bisect_left(batches, device_batch)
         if above == 0:
@@ -70,30 +69,30 @@ class StepTable:
 
 
 def table_of(times: Mapping[float, StepTimes]) -> StepTable:
-    """The table of times by device batch, in any order."""
+    """Return a table from times by device batch, in any order."""
     batches = sorted(times)
     return StepTable(tuple(batches), tuple(times[batch] for batch in batches))
 
 
 def mean_of(times: Sequence[StepTimes]) -> StepTimes:
-    """The mean of several measurements."""
+    """Return the mean of several measurements."""
     return StepTimes(
-        sum(one.step_seconds for one in times) / len(times),
-        sum(one.sync_seconds for one in times) / len(times),
+        sum(step_times.step_seconds for step_times in times) / len(times),
+        sum(step_times.sync_seconds for step_times in times) / len(times),
     )
 
 
 def normalised(placement: Placement) -> Placement:
-    """The rotation of a placement that sorts first: all rotations are one ring of nodes."""
+    """Return the rotation of a placement that sorts first; all rotations are one ring of nodes."""
     return min(placement[i:] + placement[:i] for i in range(len(placement)))
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSteps:
-    """All that was measured of one application on one kind of device.
+    """Measurements of one application on one kind of device.
 
-    `placements` (devices on each node, normalised) are answered as they are. `sizes`
-    ((nodes, devices), each the mean over its placements) answer for the placements not measured.
+    `placements` (devices on each node, normalised) have their own tables. `sizes` (nodes,
+    devices), means over placements, serve all other placements.
     """
 
     application: str
@@ -105,11 +104,11 @@ class MeasuredSteps:
     )
 
     def table(self, devices_on_nodes: Placement) -> StepTable:
-        """The step times of a placement over device batch.
+        """Return the step times of a placement over device batch.
 
         Raises:
-            Unprofiled: it is more than `NEAREST_WITHIN_FACTOR` outside of what was measured.
-            ValueError: it has no node, or a node without a device.
+            Unprofiled: the placement is beyond the measured range times `NEAREST_WITHIN_FACTOR`.
+            ValueError: there is no node, or a node without a device.
         """
         table = self._tables.get(devices_on_nodes)
         if table is None:
@@ -117,12 +116,12 @@ class MeasuredSteps:
         return table
 
     def at(self, devices_on_nodes: Placement, device_batch: float) -> StepTimes:
-        """The step times at a device batch, not above the largest that was measured.
+        """Return the step times at a device batch, at most the largest measured one.
 
-        Below the least measured they are those of the least: never too short.
+        Below the smallest measured batch they are those of the smallest, which is never too short.
 
         Raises:
-            Unprofiled: as `table`, or the device batch is above the largest: it may not fit.
+            Unprofiled: as `table`, or the device batch exceeds the largest and may not fit.
         """
         table = self.table(devices_on_nodes)
         if not 0 < device_batch <= table.device_batches[-1]:
@@ -145,9 +144,10 @@ class MeasuredSteps:
         return table
 
     def _interpolated(self, nodes: int, devices: int) -> StepTable | None:
-        """The table of a size between its neighbours in nodes, at the same devices a node.
+        """Return the table of a size between its neighbours in nodes, at equal devices a node.
 
-        Linear in the logarithm of nodes, since synchronisation grows about so.
+        It is linear in the logarithm of nodes, since synchronisation grows about so. None: out of
+        range.
         """
         counts = sorted({count for count, _ in self.sizes})
         near = _nearest(nodes, counts[0], counts[-1])
@@ -164,7 +164,10 @@ class MeasuredSteps:
         return _between(low, high, log2(near / below) / log2(above / below))
 
     def _on_nodes(self, nodes: int, devices_a_node: float) -> StepTable | None:
-        """The table of a measured number of nodes with so many devices on each, on average."""
+        """Return the table of a measured number of nodes with a mean of devices on each.
+
+        None: out of range.
+        """
         counts = sorted(devices for count, devices in self.sizes if count == nodes)
         devices = _nearest(devices_a_node * nodes, counts[0], counts[-1])
         if devices is None:
@@ -191,16 +194,16 @@ class MeasuredSteps:
 
 
 def _nearest(value: float, least: float, most: float) -> float | None:
-    """`value` within the bounds, or None if it is too far outside of them."""
+    """Return `value` limited to the bounds; None if it is too far outside."""
     if not least / NEAREST_WITHIN_FACTOR <= value <= most * NEAREST_WITHIN_FACTOR:
         return None
     return min(max(value, least), most)
 
 
 def _between(low: StepTable, high: StepTable, part: float) -> StepTable | None:
-    """The table `part` of the way from one to the other, over the device batches both have.
+    """Return the table at share `part` from low to high, over the device batches of both.
 
-    None if they have none in common.
+    None if no batch is common.
     """
     least = max(low.device_batches[0], high.device_batches[0])
     most = min(low.device_batches[-1], high.device_batches[-1])

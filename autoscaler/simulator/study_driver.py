@@ -1,6 +1,6 @@
-"""The driver of a simulated study: begins trials, prunes them, and states how they stand.
+"""Driver of a simulated study: begins trials, prunes them, and states their progress.
 
-It does for the controller what `hpo.driver` does in earnest, and knows of instances no more.
+It acts on the controller as `hpo.driver` does, and likewise does not know of instances.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FOR_EVER_SECONDS = 1e12
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a trial reported after so many epochs, and when."""
+    """Report of a trial: its time, epochs and value."""
 
     at_s: float
     epochs: float
@@ -46,7 +46,7 @@ class Report:
 
 @dataclass(eq=False)
 class DrivenTrial:
-    """A trial that has begun: its number, its job, what it reported, how it ended if it has."""
+    """Trial that has begun, with its job and reports; `ended` is how it ended, None: it runs."""
 
     number: int
     job: str
@@ -57,17 +57,17 @@ class DrivenTrial:
     ended_seconds: float | None = None
 
     def hear(self, now_seconds: float) -> None:
-        """Take in what it has reported since."""
+        """Add the new reports of the training."""
         curve, made = self.training.trial.curve, self.training.reports
         for place in range(len(self.reports), made):
             self.reports.append(Report(now_seconds, curve.epochs[place], curve.values[place]))
 
 
 class StudyDriver:
-    """Drives one study to its end.
+    """Driver of one study until its end.
 
-    `trials` are those that have begun; `barriers` is when all that wait for each other went on,
-    `best` the best value of a trial that is complete.
+    `trials` have begun. `barriers` are the times at which waiting trials went on. `best` is the
+    best value of a complete trial.
     """
 
     def __init__(self, scenario: Scenario, study: SimulatedStudy, store: Store) -> None:
@@ -81,19 +81,19 @@ class StudyDriver:
         self.best: float | None = None
         self._has_given_up = False
         self._terms: StudyTerms | None = None
-        self._told: dict[str, TrialProgress] = {}
+        self._last_stated: dict[str, TrialProgress] = {}
 
     @property
     def is_done(self) -> bool:
-        """All trials have begun that will."""
+        """Whether no further trial begins."""
         return self._has_given_up or len(self.trials) >= self.study.rule.trials
 
     def next_seconds(self) -> float | None:
-        """At once, before the first trial."""
+        """Return 0 before the first trial; None later."""
         return None if self.trials else 0.0
 
     def act(self, now_seconds: float, submit: Submit) -> None:
-        """Hear of ends, judge, begin what there is to begin, and state it."""
+        """Record ends, judge trials, begin new ones, and state the progress."""
         self._now_seconds = now_seconds
         for trial in self._held():
             trial.hear(now_seconds)
@@ -109,23 +109,23 @@ class StudyDriver:
 
     @property
     def may_give_up(self) -> bool:
-        """Its objective may leave trials without what they need, for ever."""
+        """Whether the objective may starve trials of instances for ever."""
         objective = self.study.objective
         return objective.budget_usd is not None or objective.after_deadline is AfterDeadline.STOP
 
     def give_up(self, now_seconds: float) -> None:
-        """Stop what has waited in vain since `now_seconds`, and begin nothing more."""
+        """End the trials that have waited since `now_seconds`, and begin none."""
         self._has_given_up = True
         for trial in self._held():
             trial.ended, trial.ended_seconds = STOPPED, now_seconds
             trial.training.has_ended = True
 
     def truth(self, job: str) -> Truth | None:
-        """Nothing is told of trials."""
+        """Return None, because trials have no ground truth."""
         return None
 
     def _keep_lease(self, now_seconds: float) -> None:
-        """It drives the study until the last trial has ended."""
+        """Hold the study's lease until the last trial has ended."""
         if self.is_done and not self._held():
             self._store.leases.leave(self.study.name, _HOLDER)
         else:
@@ -144,10 +144,10 @@ class StudyDriver:
         return UnderWay(len(self.trials), len(held), pending)
 
     def _last(self, trial: StudyTrial) -> float:
-        """The epochs of a trial that goes all the way."""
+        """Return the epochs of a complete trial."""
         rule = self.study.rule
-        own = trial.curve.epochs[-1]
-        return rule.rungs[-1] if isinstance(rule, SynchronousHalving) else own
+        last_epoch = trial.curve.epochs[-1]
+        return rule.rungs[-1] if isinstance(rule, SynchronousHalving) else last_epoch
 
     def _complete(self) -> None:
         for trial in self._held():
@@ -160,7 +160,11 @@ class StudyDriver:
 
     def _judge(self) -> None:
         held = {trial.number: trial for trial in self._held()}
-        arrived = {n: t.reports[-1].value for n, t in held.items() if t.training.is_waiting}
+        arrived = {
+            number: trial.reports[-1].value
+            for number, trial in held.items()
+            if trial.training.is_waiting
+        }
         judged = self._search.judge(arrived, len(held) - len(arrived))
         if judged and isinstance(self.study.rule, SynchronousHalving):
             self.barriers.append(self._now_seconds)
@@ -168,15 +172,17 @@ class StudyDriver:
             if goal is None:
                 self._end(held[number], PRUNED)
             else:
-                self._send_on(held[number], goal)
+                self._set_goal(held[number], goal)
 
-    def _end(self, trial: DrivenTrial, how: str) -> None:
-        trial.ended, trial.ended_seconds = how, self._now_seconds
+    def _end(self, trial: DrivenTrial, ending: str) -> None:
+        trial.ended, trial.ended_seconds = ending, self._now_seconds
         trial.training.has_ended = True
-        if how is not STOPPED and not trial.training.members:  # nobody is there to end by itself
-            self._store.jobs.set_phase(trial.job, JobPhase.STOPPING, self._now_seconds, how)
+        if (
+            ending is not STOPPED and not trial.training.members
+        ):  # nobody is there to end by itself
+            self._store.jobs.set_phase(trial.job, JobPhase.STOPPING, self._now_seconds, ending)
 
-    def _send_on(self, trial: DrivenTrial, goal: float) -> None:
+    def _set_goal(self, trial: DrivenTrial, goal: float) -> None:
         training = trial.training
         trial.decided_at = min(goal, self._last(training.trial))
         training.go_on_to(training.trial.curve.reports_until(trial.decided_at))
@@ -207,40 +213,46 @@ class StudyDriver:
         job = submit(Submission(arrival, spec, training))
         trial = DrivenTrial(number, job, training, 0.0)
         self.trials.append(trial)
-        self._send_on(trial, self._search.first_goal(number))
+        self._set_goal(trial, self._search.first_goal(number))
 
     def _bounds(self, profile: Profile) -> BatchBounds:
-        """Its own batch, and how much of it a device of each kind bears."""
+        """Return the trial's batch, and the most of it that a device of each kind takes."""
         maxima = {
-            each.offer.device_kind: int(profile.device_batches(each.profile_kind, (1,))[1])
-            for each in self._scenario.equipment.values()
+            machine.offer.device_kind: int(profile.device_batches(machine.profile_kind, (1,))[1])
+            for machine in self._scenario.equipment.values()
         }
         return bounds_on(maxima, profile.initial_batch, profile.initial_batch, adaptive=False)
 
     def _instances(self, profile: Profile) -> InstanceBounds:
-        """As the study has it, and of no offer more than was profiled."""
+        """Return the study's bounds, limited to what was profiled."""
         bounds, equipment = self.study.instances, self._scenario.equipment.values()
         reach = profiled_maxima(profile, equipment, bounds.maximum)
         return replace(bounds, maxima=(*bounds.maxima, *reach))
 
     def _state(self, now_seconds: float) -> None:
-        """State what is new, as a driver does in earnest."""
+        """State new terms and progress to the controller."""
         terms = self._terms_now()
         if terms != self._terms:
             self._store.studies.state(self.study.name, terms)
             self._terms = terms
         held = by_job(self._store.instances.alive())
         note_beginnings(self._store, self.study.name, held, now_seconds)
-        news = [each for each in self._progress() if self._told.get(each.job) != each]
-        told = [(each, trained_allocation(held.get(each.job, ()))) for each in news]
-        if told:
-            self._store.studies.tell(self.study.name, told, now_seconds)
-        self._told |= {each.job: each for each in news}
+        changed = [
+            progress
+            for progress in self._progress()
+            if self._last_stated.get(progress.job) != progress
+        ]
+        statements = [
+            (progress, trained_allocation(held.get(progress.job, ()))) for progress in changed
+        ]
+        if statements:
+            self._store.studies.tell(self.study.name, statements, now_seconds)
+        self._last_stated |= {progress.job: progress for progress in changed}
 
     def _progress(self) -> Iterator[TrialProgress]:
         for trial in self.trials:
-            known = self._told.get(trial.job)
-            if known is not None and known.has_ended:
+            last_stated = self._last_stated.get(trial.job)
+            if last_stated is not None and last_stated.has_ended:
                 continue
             reports = trial.reports
             yield TrialProgress(
@@ -248,7 +260,7 @@ class StudyDriver:
                 progress=reports[-1].epochs if reports else 0.0,
                 decided_at=trial.decided_at,
                 features=self.study.features[trial.number] if self.study.features else {},
-                reports=tuple((each.epochs, each.value) for each in reports),
+                reports=tuple((report.epochs, report.value) for report in reports),
                 pauses=True,
                 has_ended=trial.ended is not None,
             )

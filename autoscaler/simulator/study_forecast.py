@@ -1,4 +1,4 @@
-"""What a study would come to: many simulations of it as bands, beside pools of fixed size."""
+"""Forecasts of a study: many simulations as quantiles, next to pools of fixed size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SIZES = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 96, 128)
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """What 5 %, half and 95 % of the runs are at most."""
+    """Quantiles of the runs: 5 %, 50 % and 95 %."""
 
     low: float
     median: float
@@ -27,10 +27,10 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """Cost and finish over all runs, and the share of runs that keep to the objective.
+    """Cost and finish over all runs, and the share of runs that keep the objective.
 
-    `in_time` is None without a deadline, `in_budget` without a budget. A run that its budget or
-    its deadline has ended before all its trials had, is not kept to.
+    `in_time` is None without a deadline, `in_budget` without a budget. A run that was ended before
+    all its trials had ended does not keep the objective.
     """
 
     usd: Band
@@ -40,15 +40,15 @@ class Outlook:
 
     @property
     def chance(self) -> float:
-        """Of keeping to the more doubtful one."""
+        """Smaller of `in_time` and `in_budget`; 1 without either."""
         return min(
-            (each for each in (self.in_time, self.in_budget) if each is not None), default=1
+            (chance for chance in (self.in_time, self.in_budget) if chance is not None), default=1
         )
 
 
 @dataclass(frozen=True, slots=True)
 class RungOutlook:
-    """How many trials come to a rung; the last one is the end."""
+    """Number of trials that reach a rung, at `step` epochs; the last rung is the end."""
 
     step: float
     trials: Band
@@ -56,7 +56,7 @@ class RungOutlook:
 
 @dataclass(frozen=True, slots=True)
 class PoolOutlook:
-    """`size` instances of an offer, held all the time."""
+    """Forecast of `size` instances of an offer, held all the time."""
 
     offer: str
     size: int
@@ -64,7 +64,7 @@ class PoolOutlook:
 
 
 def outlook(runs: Sequence[PoolRun], objective: Objective, are_whole: Sequence[bool]) -> Outlook:
-    """The runs as bands; those that are not whole were ended before their end."""
+    """Return the quantiles of runs; those that are not whole were ended early."""
     deadline, budget = objective.deadline_seconds, objective.budget_usd
     in_time = [
         whole and (deadline is None or run.seconds <= deadline)
@@ -83,28 +83,28 @@ def outlook(runs: Sequence[PoolRun], objective: Objective, are_whole: Sequence[b
 
 
 def is_whole(result: StudyResult) -> bool:
-    """Every trial came to its own end."""
+    """Return whether every trial came to its own end."""
     return not result.ends.get("stopped", 0)
 
 
 def rung_outlooks(
     results: Sequence[StudyResult], rungs: Sequence[float]
 ) -> tuple[RungOutlook, ...]:
-    """How many trials reported at each rung."""
+    """Return the number of trials that reported at each rung."""
     return tuple(
-        RungOutlook(rung, Band(*quantiles([_come_to(result, rung) for result in results])))
+        RungOutlook(rung, Band(*quantiles([_trials_reaching(result, rung) for result in results])))
         for rung in rungs
     )
 
 
-def _come_to(result: StudyResult, rung: float) -> float:
+def _trials_reaching(result: StudyResult, rung: float) -> float:
     return sum(bool(trial.reports) and trial.reports[-1].epochs >= rung for trial in result.trials)
 
 
 def pools(
     offers: Sequence[Offer], limits: Sequence[Limit], bounds: InstanceBounds, trials: int
 ) -> list[tuple[Offer, int]]:
-    """The pools that are worth a look: of each kind of instance the cheapest, in rising sizes."""
+    """Return pools to consider: the cheapest offer of each kind of instance, in rising sizes."""
     cheapest: dict[tuple[str, int, Purchase], Offer] = {}
     for offer in sorted(offers, key=lambda offer: (offer.usd_per_hour, offer.id)):
         if is_allowed(offer, bounds):
@@ -113,12 +113,12 @@ def pools(
         (offer, size)
         for offer in cheapest.values()
         for size in _SIZES
-        if size <= trials and all(each.use(offer) * size <= each.maximum for each in limits)
+        if size <= trials and all(limit.use(offer) * size <= limit.maximum for limit in limits)
     ]
 
 
 def is_allowed(offer: Offer, bounds: InstanceBounds) -> bool:
-    """Whether a trial may train there."""
+    """Return whether a trial may train on the offer."""
     if offer.purchase is Purchase.SPOT and not bounds.spot:
         return False
     named = bounds.offers is None or {offer.id, offer.instance_type} & set(bounds.offers)
@@ -128,22 +128,23 @@ def is_allowed(offer: Offer, bounds: InstanceBounds) -> bool:
 def best_pool(
     studies: Sequence[SimulatedStudy], candidates: Sequence[Pool], value_usd_per_hour: float
 ) -> PoolOutlook | None:
-    """The best pool for all these draws of a study: the cheapest that keeps to its objective as
-    often as that asks, else the quickest of those that do so most often; None if there is none.
+    """Return the best pool for all draws of a study; None if there are no candidates.
 
-    Without deadline and budget an hour counts `value_usd_per_hour`.
+    It is the cheapest that keeps the objective with its confidence. If none does, it is the
+    quickest of those that keep it most often. Without deadline and budget an hour costs
+    `value_usd_per_hour`.
     """
     best: tuple[tuple[float, float], PoolOutlook] | None = None
     objective = studies[0].objective
     for pool in candidates:
         runs = [run_on_pool(study, pool, seed) for seed, study in enumerate(studies)]
-        found = outlook(runs, objective, [True] * len(runs))
-        misses = max(objective.confidence - found.chance, 0.0)
-        hours = found.seconds.median / 3600.0
-        hour_usd = 1e9 if misses else _hour_usd(objective, value_usd_per_hour)
-        key = (misses, found.usd.median + hour_usd * hours)
+        pool_outlook = outlook(runs, objective, [True] * len(runs))
+        shortfall = max(objective.confidence - pool_outlook.chance, 0.0)
+        hours = pool_outlook.seconds.median / 3600.0
+        hour_usd = 1e9 if shortfall else _hour_usd(objective, value_usd_per_hour)
+        key = (shortfall, pool_outlook.usd.median + hour_usd * hours)
         if best is None or key < best[0]:
-            best = key, PoolOutlook(pool.offer.id, pool.size, found)
+            best = key, PoolOutlook(pool.offer.id, pool.size, pool_outlook)
     return None if best is None else best[1]
 
 

@@ -1,4 +1,4 @@
-"""A simulated study as numbers: what it cost, when it was over, how its trials ended."""
+"""Results of a simulated study: its cost and finish, and the ends of its trials."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from autoscaler.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """One trial, by its number: `end` is complete, pruned or stopped; `curve` is whose it had."""
+    """Result of one trial.
+
+    `end` is complete, pruned or stopped; `curve` is the name of its curve.
+    """
 
     number: int
     job: str
@@ -27,7 +30,7 @@ class TrialResult:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """So many instances from a moment on, and what they cost together."""
+    """Number of instances from a time on, and their total price."""
 
     at_s: float
     instances: int
@@ -36,10 +39,11 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class StudyResult:
-    """One study. `in_time` is None without a deadline; `best` is of the trials that are complete.
+    """Result of one study.
 
-    `launches` are of instances, `hand_overs` from a trial to the next. `barriers_s` is when all
-    trials of a rung had come to it; `held` is what was held until the next of its moments.
+    `in_time` is None without a deadline. `best` is the best value of a complete trial. `launches`
+    counts instances, `hand_overs` their changes of trial. `barriers_s` are the times at which a
+    rung was complete. `held` lists the changes of held instances.
     """
 
     name: str
@@ -59,13 +63,13 @@ class StudyResult:
 
 
 def study_result(driver: StudyDriver, store: Store) -> StudyResult:
-    """The result of a study that has ended, its costs from the ledger in `store`."""
+    """Return the result of a study that has ended, with costs from the ledger in `store`."""
     study, trials = driver.study, driver.trials
-    every = [
+    instances = [
         held for trial in trials for held in store.instances.of_job(trial.job, include_ended=True)
     ]
     finished_seconds = max(trial.ended_seconds or 0.0 for trial in trials)
-    ended_seconds = max((held.ended_seconds or 0.0 for held in every), default=0.0)
+    ended_seconds = max((held.ended_seconds or 0.0 for held in instances), default=0.0)
     entries = store.ledger.entries()
     costs = Ledger(entries).by_job(ended_seconds)
     deadline_seconds = study.objective.deadline_seconds
@@ -80,11 +84,11 @@ def study_result(driver: StudyDriver, store: Store) -> StudyResult:
         maximize=study.maximize,
         best=driver.best,
         ends=dict(sorted(Counter(trial.ended or "" for trial in trials).items())),
-        launches=sum(held.launched_seconds is not None for held in every),
+        launches=sum(held.launched_seconds is not None for held in instances),
         hand_overs=_hand_overs(entries),
         barriers_s=tuple(driver.barriers),
         trials=tuple(_trial(trial) for trial in trials),
-        held=tuple(_levels(every)),
+        held=tuple(_levels(instances)),
     )
 
 
@@ -100,14 +104,14 @@ def _hand_overs(entries: Iterable[LedgerEntry]) -> int:
     return sum(len(jobs) - 1 for jobs in payers.values())
 
 
-def _levels(every: Iterable[HeldInstance]) -> Iterator[Level]:
+def _levels(instances: Iterable[HeldInstance]) -> Iterator[Level]:
     changes: dict[float, list[tuple[int, Decimal]]] = defaultdict(list)
-    for held in every:
+    for held in instances:
         if held.launched_seconds is not None and held.ended_seconds is not None:
             changes[held.launched_seconds].append((1, held.usd_per_hour))
             changes[held.ended_seconds].append((-1, -held.usd_per_hour))
     count, price = 0, Decimal(0)
     for at_seconds, changed in sorted(changes.items()):
-        count += sum(more for more, _ in changed)
-        price += sum((more for _, more in changed), Decimal(0))
+        count += sum(delta for delta, _ in changed)
+        price += sum((usd_delta for _, usd_delta in changed), Decimal(0))
         yield Level(at_seconds, count, float(price))

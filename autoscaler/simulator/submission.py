@@ -1,4 +1,4 @@
-"""Who submits the jobs of a simulation, and with what each is simulated."""
+"""Submission of jobs to a simulation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from autoscaler.simulator.workload import Arrival
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A job as it is submitted, and the training that it is; `look` was measured before."""
+    """Submitted job with its simulated training; `look` was measured before submission."""
 
     arrival: Arrival
     spec: JobSpec
@@ -27,21 +27,21 @@ Submit = Callable[[Submission], str]
 
 
 class Submitter(Protocol):
-    """Submits jobs as time goes on, and sees what becomes of them."""
+    """Source of jobs during a simulation."""
 
     @property
     def is_done(self) -> bool:
-        """Nothing more will be submitted, whatever happens."""
+        """Whether no job will be submitted any more, whatever happens."""
         ...
 
     def next_seconds(self) -> float | None:
-        """When it is to act next by itself; None: once something has happened."""
+        """Return the next time to act without an event; None: only after an event."""
         ...
 
     def act(self, now_seconds: float, submit: Submit) -> None:
-        """Do what there is to do now; `submit` takes a job in and returns its id."""
+        """Submit what is due; `submit` adds a job and returns its id."""
         ...
 
     def truth(self, job: str) -> Truth | None:
-        """What nobody can know of a job, for oracles; None: it is not told."""
+        """Return the ground truth of a job for oracles; None: there is none."""
         ...

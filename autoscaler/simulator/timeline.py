@@ -1,4 +1,4 @@
-"""A job's timeline: all that it held and when, from which others find its end and its bill."""
+"""Timeline of a job: its allocations over time, from which its end and bill can be checked."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from autoscaler.simulator.job_training import Span
 
 @dataclass(frozen=True, slots=True)
 class TimelineEntry:
-    """A stretch of one job's training, or of instances that are billed and not at work.
+    """Stretch of one job's training, or of billed instances that are not at work.
 
-    `placement` (offer id -> devices at work on each instance) is all that it held; `offer` names
-    the offers together, with a + between. `batch_size` is 0 while training was held up, and
-    `gpus` 0 of instances that boot, or wait to go, beside those at work or by themselves.
+    `placement` is offer id -> devices at work on each instance. `offer` joins the ids of all
+    offers with a +. `batch_size` is 0 while training is paused. `gpus` is 0 for instances that
+    boot or wait to end.
     """
 
     from_s: float
@@ -33,7 +33,7 @@ class TimelineEntry:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """An instance while one job paid for it, until it was closed or its least time was over."""
+    """Period in which one job paid for an instance; billing may last for a minimum time."""
 
     instance: str
     offer: str
@@ -43,8 +43,8 @@ class Stay:
 
 
 def stays_of(entries: Iterable[LedgerEntry]) -> Mapping[str, tuple[Stay, ...]]:
-    """The stays of each job, from the whole ledger. All of it must be closed."""
-    found: dict[str, list[Stay]] = defaultdict(list)
+    """Return the stays of each job, from the whole ledger. All bills must be closed."""
+    stays: dict[str, list[Stay]] = defaultdict(list)
     for bill in Ledger(entries).bills:
         launch = bill.stretches[0].opening
         least_seconds = launch.at_seconds + launch.minimum_billed_seconds
@@ -54,25 +54,25 @@ def stays_of(entries: Iterable[LedgerEntry]) -> Mapping[str, tuple[Stay, ...]]:
             end = closed.at_seconds
             billed = max(end, least_seconds) if stretch is bill.stretches[-1] else end
             stay = Stay(opened.instance, opened.offer, opened.at_seconds, end, billed)
-            found[opened.job].append(stay)
-    return {job: tuple(own) for job, own in found.items()}
+            stays[opened.job].append(stay)
+    return {job: tuple(job_stays) for job, job_stays in stays.items()}
 
 
 def timeline_of(
     spans: Sequence[Span], stays: Iterable[Stay], offers: Mapping[str, Offer]
 ) -> tuple[TimelineEntry, ...]:
-    """The entries in the order of their ends.
+    """Return the entries of a job in the order of their ends.
 
-    `stays` are of all instances that the job ever had. Each is billed from its launch, or since
-    it came from another job, to its end or until it went to one, and for the least time that its
-    offer bills: where it is in no span, it has an entry of its own, with those that idle just as
-    long. Machines that jobs share are billed to nobody.
+    `stays` cover all instances that the job ever had. An instance is billed from its launch or
+    hand-over to its end or next hand-over, for at least the offer's minimum time. Periods outside
+    spans have entries of their own, one for all instances of an offer that idle equally long.
+    Shared machines are not billed.
     """
     idle = Counter(
-        (from_seconds, to_seconds, each.offer)
-        for each in stays
-        if not offers[each.offer].shared
-        for from_seconds, to_seconds in _idle(each, spans)
+        (from_seconds, to_seconds, stay.offer)
+        for stay in stays
+        if not offers[stay.offer].shared
+        for from_seconds, to_seconds in _idle(stay, spans)
     )
     entries = [_at_work(span) for span in spans]
     entries.extend(
@@ -100,7 +100,7 @@ def _at_work(span: Span) -> TimelineEntry:
 
 
 def _idle(stay: Stay, spans: Sequence[Span]) -> Iterator[tuple[float, float]]:
-    """When it was billed and not a member, from and to."""
+    """Yield the periods in which an instance was billed and not at work: from, to."""
     at_seconds = stay.from_seconds
     for span in spans:
         if span.from_seconds >= stay.to_seconds or span.to_seconds <= stay.from_seconds:

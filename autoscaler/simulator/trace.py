@@ -1,4 +1,4 @@
-"""Traces of rigid jobs whose batch changes as they run."""
+"""Traces of rigid jobs whose batch changes during the run."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _COLUMNS = (
     "arrival",
 )
 _JOB_TYPE = re.compile(r"(?P<model>.+) \(batch size (?P<batch>[1-9]\d*)\)")
-# How the batch changes: never, with the phases of learning, with the gradient noise scale.
+# Rules by which the batch changes: never, by phases of learning, by the gradient noise scale.
 _MODES = ("static", "accordion", "gns")
 
 
 def read_trace(path: Path) -> tuple[Arrival, ...]:
-    """A workload in the format that Gavel (OSDI'20) and Shockwave (NSDI'23) publish, by time.
+    """Read a workload in the format of Gavel (OSDI'20) and Shockwave (NSDI'23), sorted by time.
 
-    The jobs have the names job-0, job-1, ... in the order of the rows.
+    Jobs are named job-0, job-1, ... in the order of the rows.
 
     Raises:
-        SpecError: the file is not as it should be; it names file, line and field.
+        SpecError: the file is invalid; the error names file, line and field.
     """
     arrivals: list[Arrival] = []
     for number, row in enumerate(read_columns(path, _COLUMNS)):

@@ -1,4 +1,4 @@
-"""One trial's training: it reports after epochs, and waits where its study decides on it."""
+"""Training of one trial, which reports after epochs and waits for its study's decisions."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _NEARLY = 1e-9
 
 
 class TrialTraining(Training):
-    """A trial under way, at a batch of its own that instances only split.
+    """Running trial at a batch of its own, which instances only split.
 
-    It makes progress until it has made `goal` reports, then waits to hear how it goes on.
+    It trains until it has made `goal` reports, then waits for the next goal.
     """
 
     def __init__(
@@ -35,41 +35,41 @@ class TrialTraining(Training):
 
     @property
     def is_complete(self) -> bool:
-        """Its study has said that it is to end."""
+        """Whether its study has ended the trial."""
         return self.has_ended
 
     @property
     def reports(self) -> int:
-        """How many it has made."""
+        """Number of reports so far."""
         return self._reports_at(self.progress_examples)
 
     @property
     def is_waiting(self) -> bool:
-        """It has come to where its study decides on it."""
+        """Whether the trial waits for its study's decision."""
         return self.reports >= self.goal
 
     def go_on_to(self, goal: int) -> None:
-        """Train until so many reports are made."""
+        """Train until `goal` reports are made."""
         self.goal = goal
-        self._foreseen = (None, ())
+        self._cached_stretches = (None, ())
 
     @property
     def is_starting(self) -> bool:
-        """As `JobTraining` has it."""
+        """Whether the trial has members and has not made a step on any yet."""
         return bool(self.members) and self.now_seconds < self._starts_until_seconds
 
     def completes_before(self, seconds: float) -> float | None:
-        """When it starts or reports next, if that is before `seconds` and nothing changes."""
+        """Return the next start or report without changes, if before `seconds`; else None."""
         if self.is_starting:
             return self._starts_until_seconds if self._starts_until_seconds < seconds else None
         made = self.reports
-        for stretch in self._course(seconds):
+        for stretch in self._stretches_until(seconds):
             if self._reports_at(stretch.progress_examples) > made:
                 return stretch.to_seconds
         return None
 
     def train_on(self, members: tuple[Member, ...]) -> None:
-        """As `JobTraining` has it; a start takes what its study says of starts."""
+        """Set the instances at work; a start takes the study's start or hand-over seconds."""
         was_at_work, is_new = bool(self.members), members != self.members
         super().train_on(members)
         if not (is_new and members) or (was_at_work and not self.is_starting):

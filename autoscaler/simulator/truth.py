@@ -1,4 +1,4 @@
-"""What a measured profile says of a run, for oracles: step times, and the steps left."""
+"""Ground truth of a run from a measured profile, for oracles: step times and steps left."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autoscaler.simulator.step_times import Unprofiled
 
 @dataclass(frozen=True, slots=True, order=True)
 class MachineKind:
-    """What its machines are: the kind of their devices, as which it was profiled, how many."""
+    """Shape of a machine: kind of its devices, the kind as profiled, and their number."""
 
     device_kind: str
     profile_kind: str
@@ -23,7 +23,7 @@ class MachineKind:
 
 @dataclass(frozen=True, slots=True)
 class RigidRun:
-    """A run at one batch; its steps take `slowdown` times as long as profiled."""
+    """Run at one batch; its steps take `slowdown` times as long as profiled."""
 
     profile: Profile
     bounds: BatchBounds
@@ -34,31 +34,33 @@ class RigidRun:
     def packed_step_seconds(
         self, machine: MachineKind, most_devices: int
     ) -> Iterator[tuple[int, float]]:
-        """Devices and seconds of a step on as few machines as can be, as far as was profiled."""
+        """Yield (devices, seconds of a step) on as few machines as possible, while profiled."""
         kind, bounds = machine.profile_kind, self.bounds.on(machine.device_kind)
         for devices in range(1, min(most_devices, self.batch) + 1):
-            whole, rest = divmod(devices, machine.devices)
-            placement = (machine.devices,) * whole + ((rest,) if rest else ())
+            full_machines, remainder = divmod(devices, machine.devices)
+            placement = (machine.devices,) * full_machines + ((remainder,) if remainder else ())
             try:
-                most = int(self.profile.device_batches(kind, placement)[1])
-                most = min(most, bounds.device_maximum)
+                largest_batch = int(self.profile.device_batches(kind, placement)[1])
+                largest_batch = min(largest_batch, bounds.device_maximum)
                 if devices == 1 and self.quirks.lone_accumulation:
-                    most = min(most, -(-self.batch // 2))
-                split = split_batch(self.batch, devices, most)
+                    largest_batch = min(largest_batch, -(-self.batch // 2))
+                split = split_batch(self.batch, devices, largest_batch)
                 times = self.profile.step_times(kind, placement, split.device)
             except Unprofiled:
                 return
             yield devices, times.accumulated_seconds(split.accumulation) * self.slowdown
 
     def steps_left(self, progress_examples: float, epoch: int) -> float:
-        """Steps from this progress, which is in `epoch`, to the end."""
-        at, steps = progress_examples, 0.0
-        left = self.profile.epoch_end_examples[epoch:]
+        """Return the steps from this progress, in `epoch`, to the end."""
+        progress, steps = progress_examples, 0.0
+        epoch_ends = self.profile.epoch_end_examples[epoch:]
         if self.quirks.epoch_uncounted:
-            at, left = float(left[0]), left[1:]
-            if not len(left):
+            progress, epoch_ends = float(epoch_ends[0]), epoch_ends[1:]
+            if not len(epoch_ends):
                 return 1.0
-        for end in left:
-            steps += float(end - at) / (self.batch * self.profile.efficiency(at, self.batch))
-            at = float(end)
+        for end in epoch_ends:
+            steps += float(end - progress) / (
+                self.batch * self.profile.efficiency(progress, self.batch)
+            )
+            progress = float(end)
         return steps

@@ -1,4 +1,4 @@
-"""Workloads: which applications are submitted when."""
+"""Workloads: the submissions of jobs over time."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from autoscaler.simulator.rows import read_rows
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One job of a workload: `submitted_seconds` after its start, a run of an application.
+    """One job of a workload: a run of an application, submitted at `submitted_seconds`.
 
-    `devices_requested` and `batch_size` are what a user would ask for where neither adapts;
-    `place` is the file and line that it is from, if any.
+    Times are relative to the start of the workload. `devices_requested` and `batch_size` are what
+    a user would request without adaptation. `place` is the file and line of the row, if any.
     """
 
     name: str
@@ -26,16 +26,16 @@ class Arrival:
     place: str = field(default="", compare=False)
 
     def error(self, column: str, message: str) -> SpecError:
-        """What is wrong with a column of its row, to be raised."""
+        """Return an error about a column of the row, for the caller to raise."""
         return SpecError(message, field=f"{self.place or self.name}: {column}")
 
 
 def read_workload(path: Path) -> tuple[Arrival, ...]:
-    """A workload in the format that Pollux (OSDI'21) publishes, by time.
+    """Read a workload in the format that Pollux (OSDI'21) publishes, sorted by time.
 
     Raises:
-        SpecError: the file is not as it should be: a time is below that of the row before, a name
-            stands twice. It names file, line and field.
+        SpecError: the file is invalid, times decrease, or a name occurs twice; the error names
+            file, line and field.
     """
     arrivals: dict[str, Arrival] = {}
     last_seconds = 0.0
@@ -49,7 +49,7 @@ def read_workload(path: Path) -> tuple[Arrival, ...]:
             place=row.place,
         )
         if arrival.name in arrivals:
-            raise row.error("name", f"{arrival.name!r} stands twice: each job needs its own")
+            raise row.error("name", f"{arrival.name!r} occurs twice: each job needs its own")
         if arrival.submitted_seconds < last_seconds:
             message = f"{arrival.submitted_seconds:g} is before the row above: sort them by time"
             raise row.error("time", message)
@@ -59,10 +59,10 @@ def read_workload(path: Path) -> tuple[Arrival, ...]:
 
 
 def require_applications(workload: Iterable[Arrival], profiles: Collection[str]) -> None:
-    """Make sure that every application of a workload has a profile, by its name.
+    """Check that every application of a workload has a profile of its name.
 
     Raises:
-        SpecError: one has none.
+        SpecError: an application has no profile.
     """
     for arrival in workload:
         if arrival.application not in profiles:

@@ -33,11 +33,11 @@ class TestFolders:
     def test_one_thing_is_in_one_place(self, tmp_path: Path) -> None:
         write(tmp_path / "here")
         write(tmp_path / "there")
-        with pytest.raises(SpecError, match="there/toy: has step times of toy on 'default' once"):
+        with pytest.raises(SpecError, match="there/toy: repeats step times of toy on 'default'"):
             read_profiles(tmp_path / "here", tmp_path / "there")
         for path in (tmp_path / "there").glob("toy/[ps]*"):
             path.unlink()
-        with pytest.raises(SpecError, match=r"there/toy/validation-16.csv: stands for batch 16"):
+        with pytest.raises(SpecError, match=r"there/toy/validation-16.csv: repeats batch 16"):
             read_profiles(tmp_path / "here", tmp_path / "there")
 
     def test_a_directory_that_is_not_there_is_named(self, tmp_path: Path) -> None:
@@ -108,11 +108,11 @@ class TestBadFiles:
             (PLACEMENTS_FILE, cell(4, 3, "-1"), ":4: sync_time: -1 is below 0"),
             (PLACEMENTS_FILE, cell(4, 3, "1"), ":4: sync_time: 1 is not below step_time="),
             (PLACEMENTS_FILE, cell(4, 1, "0"), ":4: local_bsz: 0 is not above 0"),
-            (PLACEMENTS_FILE, repeated(2), ":44: local_bsz: 8 stands twice for 1"),
-            (PLACEMENTS_FILE, lambda text: text + "21,8,2,1\n", ":44: local_bsz: 8 stands twice"),
+            (PLACEMENTS_FILE, repeated(2), ":44: local_bsz: 8 occurs twice for 1"),
+            (PLACEMENTS_FILE, lambda text: text + "21,8,2,1\n", ":44: local_bsz: 8 occurs twice"),
             (SCALABILITY_FILE, cell(2, 3, "1.5"), ":2: num_nodes: 1.5 is not a whole number"),
             (SCALABILITY_FILE, cell(2, 4, "3"), ":2: num_replicas: 3 devices can't be on 4 nodes"),
-            (SCALABILITY_FILE, repeated(2), ":20: step_time: the same row stands above"),
+            (SCALABILITY_FILE, repeated(2), ":20: step_time: repeats an earlier row"),
             (RUN_FILE, cell(3, 2, "100"), ":3: progress: 100 is not above the row before"),
             (RUN_FILE, cell(2, 1, "-1"), ":2: grad_sqr: -1 is below 0"),
             (RUN_FILE, lambda text: text.replace("8.0,4.0", "0,0"), ":2: grad_sqr: is 0, and so"),

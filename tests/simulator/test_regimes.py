@@ -78,7 +78,7 @@ def test_regimes_are_read(tmp_path: Path) -> None:
         ("{}", "few.json: is not a list of jobs"),
         ("[7]", r"few.json: .*\[0\]: is not an object"),
         ("[]", "few.json: has no regimes of job-0 of few.trace"),
-        (json.dumps([JOB, JOB]), "job: 0 stands twice"),
+        (json.dumps([JOB, JOB]), "job: 0 occurs twice"),
         (json.dumps([JOB | {"job": "0"}]), "job: '0' is not the number of a row"),
         (json.dumps([JOB | {"gpus": 4}]), "few.json: job 0: gpus: 4, but the trace says 2"),
         (json.dumps([JOB | {"epochs": 31}]), "job 0: epochs: 31, but its regimes have 30"),

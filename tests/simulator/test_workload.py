@@ -23,7 +23,7 @@ def test_columns_may_be_in_any_order(tmp_path: Path) -> None:
     ("rows", "message"),
     [
         ("a-0,5,a,1,8\na-1,4,a,1,8\n", ":3: time: 4 is before the row above"),
-        ("a-0,5,a,1,8\na-0,5,a,1,8\n", ":3: name: 'a-0' stands twice"),
+        ("a-0,5,a,1,8\na-0,5,a,1,8\n", ":3: name: 'a-0' occurs twice"),
         ("a-0,-1,a,1,8\n", ":2: time: -1 is below 0"),
         ("a-0,soon,a,1,8\n", ":2: time: 'soon' is not a number"),
         ("a-0,5,,1,8\n", ":2: application: is empty"),
