@@ -239,10 +239,10 @@ def test_bad_questions_are_refused() -> None:
         forecast(some, [0], [[2.0], [3.0]])
     with pytest.raises(CurveError, match="horizons: each must be a finite number"):
         forecast(some, [0], [np.inf])
-    with pytest.raises(CurveError, match="draws: 0 of them"):
+    with pytest.raises(CurveError, match="draws=0: must be at least 1"):
         forecast(some, [0], [2.0], draws=0)
     found = forecast(some, [0], [2.0])
-    with pytest.raises(CurveError, match="share: 1"):
+    with pytest.raises(CurveError, match="share=1"):
         found.band(1.0)
     with pytest.raises(CurveError, match="threshold: must be a number, or 1 trials x 1 horizons"):
         found.chance_better([1.0, 2.0, 3.0])
