@@ -1,4 +1,4 @@
-"""BigQuery: one query, for the project that pays for it, and what it found."""
+"""Client for single BigQuery queries, paid for by one project."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from providers.gcp.rest import send
 from providers.gcp.session import Session
 
 Row = Mapping[str, str | None]
-"""By column, as BigQuery writes values; None is its NULL."""
+"""Row of a result: values by column, as text; None is NULL."""
 
-_LONGEST_SECONDS: Final = 300.0
-_LOOK_SECONDS: Final = 1.0
-_WAIT_SECONDS: Final = 10.0  # so long BigQuery waits for the end before it answers
+_MAX_QUERY_SECONDS: Final = 300.0
+_POLL_SECONDS: Final = 1.0
+_WAIT_SECONDS: Final = 10.0  # BigQuery's wait for the query's end before it answers
 _ANSWER_SECONDS: Final = 30.0
-_FAR_TOO_MANY_PAGES: Final = 200
-_LEAST_BYTES: Final = 10 * 2**20  # of each table, however few are read
+_MAX_PAGES: Final = 200
+_MIN_BILLED_BYTES: Final = 10 * 2**20  # minimum billed for each table that is read
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is asked in GoogleSQL, where `@name` stands for a parameter.
+    """Query in GoogleSQL, with parameters written `@name`.
 
-    It fails, and costs nothing, if it would read more than `most_bytes`.
+    A query that would read more than `most_bytes` fails without cost.
     """
 
     text: str
@@ -39,14 +39,14 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a query found, and how many bytes it is billed for."""
+    """Rows of a result, and the number of bytes that the query is billed for."""
 
     rows: Sequence[Row]
     billed_bytes: int
 
 
 class BigQuery:
-    """Queries that `project` pays for."""
+    """Client for queries that `project` pays for."""
 
     def __init__(self, project: str, session: Session, clock: Clock) -> None:
         self._call = Call(project, "jobs.query")
@@ -55,41 +55,41 @@ class BigQuery:
         self._url = f"{session.base('bigquery')}/bigquery/v2/projects/{project}/queries"
 
     def find(self, query: Query) -> Found:
-        """All rows of a query.
+        """Return all rows of a query.
 
         Raises:
-            ProviderError: it is refused, takes too long, or its answer can't be read.
+            ProviderError: the query is refused or takes too long, or the reply can't be read.
         """
         reply = self._send("POST", self._url, json=_request(query))
         with readable(str(self._call)):
             job = reply["jobReference"]
             url, place = f"{self._url}/{job['jobId']}", {"location": job.get("location", "")}
-        reply = self._finished(reply, url, place)
+        reply = self._wait_until_complete(reply, url, place)
         with readable(str(self._call)):
             billed_bytes = _billed_bytes(reply)
         rows: list[Row] = []
-        for _ in range(_FAR_TOO_MANY_PAGES):
+        for _ in range(_MAX_PAGES):
             with readable(str(self._call)):
                 rows.extend(_rows(reply))
                 token = reply.get("pageToken")
             if not token:
                 return Found(rows, billed_bytes)
             reply = self._send("GET", url, params=place | {"pageToken": str(token)})
-        raise Unavailable(f"{self._call}: its pages do not end")
+        raise Unavailable(f"{self._call}: the result has more than {_MAX_PAGES} pages")
 
-    def _finished(
+    def _wait_until_complete(
         self, reply: Mapping[str, Any], url: str, place: Mapping[str, str]
     ) -> Mapping[str, Any]:
-        """The first reply that has rows."""
-        asked = {**place, "timeoutMs": str(int(_WAIT_SECONDS * 1000))}
-        until_seconds = self._clock.monotonic() + _LONGEST_SECONDS
+        """Return the first reply with rows, once the query has ended."""
+        parameters = {**place, "timeoutMs": str(int(_WAIT_SECONDS * 1000))}
+        until_seconds = self._clock.monotonic() + _MAX_QUERY_SECONDS
         while not self._is_complete(reply):
             if self._clock.monotonic() >= until_seconds:
                 raise Unavailable(
-                    f"{self._call}: it has not ended in {_LONGEST_SECONDS:.0f} s: ask again"
+                    f"{self._call}: the query has not ended in {_MAX_QUERY_SECONDS:.0f} s: retry"
                 )
-            self._clock.sleep(_LOOK_SECONDS)
-            reply = self._send("GET", url, params=asked)
+            self._clock.sleep(_POLL_SECONDS)
+            reply = self._send("GET", url, params=parameters)
         return reply
 
     def _is_complete(self, reply: Mapping[str, Any]) -> bool:
@@ -129,9 +129,9 @@ def _rows(reply: Mapping[str, Any]) -> list[Row]:
 
 
 def _billed_bytes(reply: Mapping[str, Any]) -> int:
-    """Later replies tell only how many were read, of which the next whole MiB is billed."""
-    told = reply.get("totalBytesBilled")
-    if told is not None:
-        return int(told)
+    """Return the billed bytes. Later replies report only the bytes read, billed by whole MiB."""
+    total_billed = reply.get("totalBytesBilled")
+    if total_billed is not None:
+        return int(total_billed)
     read_bytes = int(reply["totalBytesProcessed"])
-    return max(_LEAST_BYTES, -(-read_bytes // 2**20) * 2**20)
+    return max(_MIN_BILLED_BYTES, -(-read_bytes // 2**20) * 2**20)

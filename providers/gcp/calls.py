@@ -1,8 +1,8 @@
-"""The calls of one project: which client makes them, how often, and what their failure means.
+"""API calls of one project: their clients, their rate limits and their errors.
 
-What changes something is sent once: a lost reply is found out about by whoever asked, with the
-same name. What only reads is sent again for a while. Google's clients have their own idea of where
-operations are asked about, which is the real Compute Engine; here they have a client of their own.
+A call that changes something is sent once; the caller resolves a lost reply by the instance's
+name. A call that only reads is retried for a while. Google's clients poll operations at the real
+Compute Engine, whatever their endpoint. Operations therefore have a client of their own here.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from providers.gcp.settings import Patience
 
 PAGE: Final = 500
 
-# Compute Engine's default is 1,500 calls a minute and project of most groups, 25 a second; half of
-# that is ours, and what changes something comes in bursts.
+# Compute Engine allows 1,500 calls a minute and project in most groups by default, which is 25 a
+# second. Castor uses half; calls that change something come in bursts.
 _READS: Final = Rate(200, 12)
 _CHANGES: Final = Rate(100, 12)
-_UNCOUNTED: Final = Rate(300, 100)
+_PRACTICALLY_UNLIMITED: Final = Rate(300, 100)
 _RATES: Final = {
     "instances.insert": _CHANGES,
     "instances.delete": _CHANGES,
-    "objects.insert": _UNCOUNTED,
-    "subscriptions.acknowledge": _UNCOUNTED,
-    "subscriptions.pull": _UNCOUNTED,
+    "objects.insert": _PRACTICALLY_UNLIMITED,
+    "subscriptions.acknowledge": _PRACTICALLY_UNLIMITED,
+    "subscriptions.pull": _PRACTICALLY_UNLIMITED,
 }
 _COMPUTE_ENGINE: Final = "services/6F81-5844-456A"
-_AGAIN: Final = (
+_RETRIED_ERRORS: Final = (
     *(InternalServerError, ServiceUnavailable, TooManyRequests),
     *(requests.ConnectionError, requests.Timeout),
 )
 
 
 def call_budget(clock: Clock) -> CallBudget:
-    """How often Google Cloud may be called."""
+    """Return the client-side rate limits of Google Cloud calls."""
     return CallBudget(clock, _RATES, _READS)
 
 
 class ProjectCalls:
-    """Makes every call to Google Cloud that concerns one project."""
+    """Client of all Google Cloud calls that concern one project."""
 
     def __init__(
         self, project: str, patience: Patience, session: Session, budget: CallBudget
@@ -60,102 +60,115 @@ class ProjectCalls:
         self._patience = patience
         self._session = session
         self._budget = budget
-        self._again: Retry | None = None
+        self._retry: Retry | None = None
         if patience.read_seconds > 0:
-            self._again = Retry(
-                predicate=if_exception_type(*_AGAIN),
+            self._retry = Retry(
+                predicate=if_exception_type(*_RETRIED_ERRORS),
                 initial=0.5,
                 maximum=5.0,
                 timeout=patience.read_seconds,
             )
 
     def insert(self, zone: str, pool: str, **request: Any) -> Any:
-        """Launch; the operation that does it. Sent once, if a token is there now."""
+        """Launch an instance and return its operation.
+
+        The call is sent once, and only if its bucket has a token now.
+        """
         call = Call(zone, "instances.insert", pool)
-        told = compute_v1.InsertInstanceRequest(project=self.project, zone=zone, **request)
+        insert_request = compute_v1.InsertInstanceRequest(
+            project=self.project, zone=zone, **request
+        )
         insert = self._session.client(compute_v1.InstancesClient).insert_unary
-        return _named(self._make(insert, call, told, once=True, can_wait=False), call)
+        return _require_name(
+            self._make(insert, call, insert_request, once=True, can_wait=False), call
+        )
 
     def delete(self, zone: str, name: str) -> Any:
-        """End an instance. Only `ending` calls this."""
+        """End an instance. Only `ending` calls this method."""
         call = Call(zone, "instances.delete")
-        told = compute_v1.DeleteInstanceRequest(project=self.project, zone=zone, instance=name)
+        delete_request = compute_v1.DeleteInstanceRequest(
+            project=self.project, zone=zone, instance=name
+        )
         delete = self._session.client(compute_v1.InstancesClient).delete_unary
-        return self._make(delete, call, told, once=True)
+        return self._make(delete, call, delete_request, once=True)
 
     def instance(self, zone: str, name: str) -> Any:
-        """One instance."""
-        told = compute_v1.GetInstanceRequest(project=self.project, zone=zone, instance=name)
+        """Return one instance."""
+        get_request = compute_v1.GetInstanceRequest(project=self.project, zone=zone, instance=name)
         get = self._session.client(compute_v1.InstancesClient).get
         call = Call(zone, "instances.get")
-        return _named(self._make(get, call, told), call)
+        return _require_name(self._make(get, call, get_request), call)
 
     def instances(self, wanted: str) -> Iterator[Any]:
-        """All pages of the instances of all zones; a zone that does not answer may be named."""
+        """Yield all pages of instances of all zones. A page may name zones that do not answer."""
         listing = self._session.client(compute_v1.InstancesClient).aggregated_list
         call = Call(self.project, "instances.aggregatedList")
         kind = compute_v1.AggregatedListInstancesRequest
         return self._pages(listing, call, kind, filter=wanted)
 
     def instances_in(self, zone: str, wanted: str) -> Iterator[Any]:
-        """All pages of the instances of one zone, each asked for once."""
+        """Yield all pages of instances of one zone, without retries."""
         listing = self._session.client(compute_v1.InstancesClient).list
         call = Call(zone, "instances.list")
         kind = compute_v1.ListInstancesRequest
         return self._pages(listing, call, kind, once=True, zone=zone, filter=wanted)
 
     def operation(self, zone: str, name: str) -> Any:
-        """How far an operation is."""
+        """Return an operation with its current status."""
         client = self._session.client(compute_v1.ZoneOperationsClient)
-        told = compute_v1.GetZoneOperationRequest(project=self.project, zone=zone, operation=name)
+        get_request = compute_v1.GetZoneOperationRequest(
+            project=self.project, zone=zone, operation=name
+        )
         call = Call(zone, "zoneOperations.get")
-        return _named(self._make(client.get, call, told), call)
+        return _require_name(self._make(client.get, call, get_request), call)
 
     def operations(self, zone: str, wanted: str) -> Iterator[Any]:
-        """Pages of a zone's operations."""
+        """Yield the pages of a zone's operations."""
         client = self._session.client(compute_v1.ZoneOperationsClient)
         call = Call(zone, "zoneOperations.list")
         kind = compute_v1.ListZoneOperationsRequest
         return self._pages(client.list, call, kind, zone=zone, filter=wanted)
 
     def machine_types(self, zone: str, wanted: str) -> Iterator[Any]:
-        """Pages of the machine types that a zone has."""
+        """Yield the pages of a zone's machine types."""
         client = self._session.client(compute_v1.MachineTypesClient)
         call = Call(zone, "machineTypes.list")
         kind = compute_v1.ListMachineTypesRequest
         return self._pages(client.list, call, kind, zone=zone, filter=wanted)
 
     def accelerator_types(self, zone: str) -> Iterator[Any]:
-        """Pages of the accelerators that a zone has."""
+        """Yield the pages of a zone's accelerator types."""
         client = self._session.client(compute_v1.AcceleratorTypesClient)
         kind = compute_v1.ListAcceleratorTypesRequest
         return self._pages(client.list, Call(zone, "acceleratorTypes.list"), kind, zone=zone)
 
     def region(self, name: str) -> Any:
-        """A region, with the quotas of this project there."""
+        """Return a region with this project's quotas."""
         client = self._session.client(compute_v1.RegionsClient)
-        told = compute_v1.GetRegionRequest(project=self.project, region=name)
+        get_request = compute_v1.GetRegionRequest(project=self.project, region=name)
         call = Call(name, "regions.get")
-        return _named(self._make(client.get, call, told), call)
+        return _require_name(self._make(client.get, call, get_request), call)
 
     def template(self, link: str, pool: str) -> Any:
-        """The instance template that a link names."""
+        """Return the instance template that a link names."""
         _, owner, place, *_, name = link.split("/")
         if place == "global":
             call = Call(self.project, "instanceTemplates.get", pool)
             client = self._session.client(compute_v1.InstanceTemplatesClient)
-            told = compute_v1.GetInstanceTemplateRequest(project=owner, instance_template=name)
-            return _named(self._make(client.get, call, told), call)
+            get_request = compute_v1.GetInstanceTemplateRequest(
+                project=owner, instance_template=name
+            )
+            return _require_name(self._make(client.get, call, get_request), call)
         region = link.split("/")[3]
         call = Call(region, "regionInstanceTemplates.get", pool)
         client = self._session.client(compute_v1.RegionInstanceTemplatesClient)
-        of_region = compute_v1.GetRegionInstanceTemplateRequest(
+        regional_request = compute_v1.GetRegionInstanceTemplateRequest(
             project=owner, region=region, instance_template=name
         )
-        return _named(self._make(client.get, call, of_region), call)
+        return _require_name(self._make(client.get, call, regional_request), call)
 
     def put(self, region: str, bucket: str, key: str, text: str) -> None:
-        """Write an object of Cloud Storage."""
+        """Write an object to Cloud Storage."""
         url = f"{self._session.base('storage')}/upload/storage/v1/b/{bucket}/o"
         options = {
             "params": {"uploadType": "media", "name": key},
@@ -165,31 +178,31 @@ class ProjectCalls:
         self._send(Call(region, "objects.insert"), "POST", url, **options)
 
     def pull(self, region: str, subscription: str, most: int) -> Mapping[str, Any]:
-        """Messages of Pub/Sub, which come again unless they are acknowledged."""
+        """Return up to `most` Pub/Sub messages. Unacknowledged messages are delivered again."""
         url = f"{self._session.base('pubsub')}/v1/{subscription}:pull"
         body = {"maxMessages": most, "returnImmediately": True}
         return self._send(Call(region, "subscriptions.pull"), "POST", url, json=body)
 
     def acknowledge(self, region: str, subscription: str, acks: Sequence[str]) -> None:
-        """They do not come again."""
+        """Acknowledge messages, which are then not delivered again."""
         url = f"{self._session.base('pubsub')}/v1/{subscription}:acknowledge"
         call = Call(region, "subscriptions.acknowledge")
         self._send(call, "POST", url, json={"ackIds": list(acks)})
 
     def skus(self) -> Iterator[Mapping[str, Any]]:
-        """Pages of what Compute Engine costs, in US dollars."""
+        """Yield the pages of Compute Engine's SKUs, with prices in US dollars."""
         url = f"{self._session.base('cloudbilling')}/v1/{_COMPUTE_ENGINE}/skus"
         call, token = Call(self.project, "skus.list"), ""
         headers = {"X-Goog-User-Project": self.project}
         while True:
-            asked = {"currencyCode": "USD", "pageSize": "5000", "pageToken": token}
-            page = self._send(call, "GET", url, params=asked, headers=headers)
+            parameters = {"currencyCode": "USD", "pageSize": "5000", "pageToken": token}
+            page = self._send(call, "GET", url, params=parameters, headers=headers)
             yield page
             before, token = token, str(page.get("nextPageToken") or "")
             if not token:
                 return
             if token == before:
-                raise Unavailable(f"{call}: its pages do not end")
+                raise Unavailable(f"{call}: the reply repeats a page token")
 
     def _pages(
         self,
@@ -201,8 +214,10 @@ class ProjectCalls:
     ) -> Iterator[Any]:
         token = ""
         while True:
-            told = kind(project=self.project, max_results=PAGE, page_token=token, **request)
-            pager = self._make(listing, call, told, once=once)
+            page_request = kind(
+                project=self.project, max_results=PAGE, page_token=token, **request
+            )
+            pager = self._make(listing, call, page_request, once=once)
             page = next(iter(pager.pages))
             if not page.kind:  # an answer always says what it is
                 raise Unavailable(f"{call}: the reply can't be read: it is empty")
@@ -211,7 +226,7 @@ class ProjectCalls:
             if not token:
                 return
             if token == before:
-                raise Unavailable(f"{call}: its pages do not end")
+                raise Unavailable(f"{call}: the reply repeats a page token")
 
     def _make(
         self,
@@ -221,16 +236,16 @@ class ProjectCalls:
         once: bool = False,
         can_wait: bool = True,
     ) -> Any:
-        retry = None if once else self._again
+        retry = None if once else self._retry
         answer_seconds = self._patience.answer_seconds
         self._permit(call, can_wait)
         try:
             return method(request=request, retry=retry, timeout=answer_seconds)
         except CALL_ERRORS as error:
-            meant = provider_error(error, call)
-            if isinstance(meant, Throttled):
+            translated = provider_error(error, call)
+            if isinstance(translated, Throttled):
                 self._budget.was_throttled(self.project, call.action)
-            raise meant from error
+            raise translated from error
 
     def _send(self, call: Call, verb: str, url: str, **options: Any) -> Mapping[str, Any]:
         self._permit(call, can_wait=True)
@@ -245,17 +260,17 @@ class ProjectCalls:
         permit(self.project, call.action)
 
 
-def _named(told: Any, call: Call) -> Any:
-    """An answer always names what it is of.
+def _require_name(reply: Any, call: Call) -> Any:
+    """Return a reply that names its resource.
 
     Raises:
-        Unavailable: this one does not.
+        Unavailable: the reply has no name.
     """
-    if not told.name:
+    if not reply.name:
         raise Unavailable(f"{call}: the reply can't be read: it is empty")
-    return told
+    return reply
 
 
 def object_text_url(session: Session, bucket: str, key: str) -> str:
-    """Where the text of an object of Cloud Storage is."""
+    """Return the URL of the text of a Cloud Storage object."""
     return f"{session.base('storage')}/storage/v1/b/{bucket}/o/{quote(key, safe='')}?alt=media"

@@ -1,7 +1,8 @@
-"""What a project was billed for a deployment, as Cloud Billing exports it to BigQuery.
+"""Project's costs of a deployment, from Cloud Billing's export to BigQuery.
 
-It is asked by people, with their own credentials, and not by the controller. The export knows
-labels without further ado, and of them what is labelled; it begins when somebody enables it.
+People run the report with their own credentials; the controller does not. The export contains
+labels without further set-up, but only labelled resources can be found. The export begins when it
+is enabled.
 """
 
 from __future__ import annotations
@@ -36,24 +37,24 @@ from providers.gcp.session import Session, open_session
 from providers.gcp.settings import PROJECT, REGION
 
 _USD_PER_TIB: Final = Decimal("6.25")
-_MOST_BYTES: Final = 100 * 2**30  # 61 cents
-# Lines are late by a day or two. The first of an export may be so by two months: where its dataset
-# is in the US or the EU, it begins with the month before.
-_LATE: Final = timedelta(days=70)
+_MAX_BYTES: Final = 100 * 2**30  # costs $0.61
+# Lines are exported a day or two late. The first lines may be two months late, since an export to
+# a dataset in the US or the EU begins with the month before.
+_MAX_EXPORT_DELAY: Final = timedelta(days=70)
 _TABLE: Final = re.compile(rf"({PROJECT})\.(\w{{1,1024}})\.([\w-]{{1,1024}})", re.ASCII)
 _EXAMPLE: Final = "my-project.billing.gcp_billing_export_v1_0123AB_4567CD_89EF01"
-# By the words of SKUs. What is of a machine runs in a place, and a commitment to it does, too.
+# Kinds by SKU description. SKUs of machines end in "running in PLACE"; so do commitments.
 _KINDS: Final[tuple[Kind, ...]] = (
     (re.compile(r"^(?!Commitment\b).* running in "), BillPart.INSTANCES, "instances"),
     (re.compile(r"\bPD Capacity\b|\bHyperdisk\b"), BillPart.EXTRAS, "disks"),
     (re.compile(r"\b(External|Static) IP Charge\b", re.IGNORECASE), BillPart.EXTRAS, "addresses"),
-    # The ledger's extras have it, for each instance, and not what passes through.
+    # The ledger's extras include the NAT's uptime for each instance, but not its traffic.
     (re.compile(r"\bCloud NAT Gateway Uptime\b", re.IGNORECASE), BillPart.EXTRAS, "NAT"),
     (re.compile(r"\bCloud NAT\b", re.IGNORECASE), BillPart.BESIDE, "NAT"),
     (re.compile(r"\bLocal Storage\b"), BillPart.BESIDE, "local SSDs"),
     (re.compile(r"\b(Data Transfer|Egress|Ingress)\b"), BillPart.BESIDE, "transfer"),
 )
-# Those that say what a use costs. Others pay for it, or offset what a commitment costs by itself.
+# Credits that reduce the cost of usage. Others pay for usage, or offset a commitment's own cost.
 _DISCOUNTS: Final = (
     "COMMITTED_USAGE_DISCOUNT",
     "COMMITTED_USAGE_DISCOUNT_DOLLAR_BASE",
@@ -62,8 +63,8 @@ _DISCOUNTS: Final = (
     "SUBSCRIPTION_BENEFIT",
     "SUSTAINED_USAGE_DISCOUNT",
 )
-# Columns are in the currency of the account, of which `currency_conversion_rate` is a dollar's
-# worth. A line is in the partition of the day on which it was exported.
+# Amounts are in the account's currency; `currency_conversion_rate` is the amount of that currency
+# in a US dollar. A line is in the partition of the day of its export.
 _SQL: Final = """\
 WITH line AS (
   SELECT
@@ -99,8 +100,8 @@ ORDER BY day, service_name, sku_name, label_key
 """
 _OWN_LABEL: Final = label_key(DEPLOYMENT_TAG)
 _HOST_LABEL: Final = label_key(HOST_TAG)
-# By BigQuery's reasons: what they mean here, and the way out.
-_WAYS: Final[dict[str, tuple[type[ProviderError], str]]] = {
+# Error type and hint by BigQuery's reason.
+_HINTS: Final[dict[str, tuple[type[ProviderError], str]]] = {
     "accessDenied": (
         PermissionDenied,
         "your own credentials need bigquery.jobs.create in {payer} (roles/bigquery.jobUser), and "
@@ -110,20 +111,20 @@ _WAYS: Final[dict[str, tuple[type[ProviderError], str]]] = {
         PermissionDenied,
         "enable bigquery.googleapis.com in {payer}, or name another project with --project",
     ),
-    "bytesBilledLimitExceeded": (QuotaExceeded, "ask for fewer days with --from and --to"),
+    "bytesBilledLimitExceeded": (QuotaExceeded, "request fewer days with --from and --to"),
     "invalidQuery": (
         NotFound,
-        "--table: name the standard or detailed export itself, no view or copy of it, such as "
-        f"{_EXAMPLE}",
+        "--table: name the standard or detailed export itself, not a view or copy of it, such "
+        f"as {_EXAMPLE}",
     ),
     "notFound": (
         NotFound,
-        f"--table: name the export's, such as {_EXAMPLE}: it is there some hours after the export "
-        "was enabled",
+        f"--table: name the export's table, such as {_EXAMPLE}: it exists some hours after the "
+        "export was enabled",
     ),
 }
-# What a refusal for another reason is like.
-_USUAL: Final[dict[type[ProviderError], str]] = {
+# Reason whose hint applies to other refusals, by error type.
+_DEFAULT_REASONS: Final[dict[type[ProviderError], str]] = {
     PermissionDenied: "accessDenied",
     NotFound: "invalidQuery",
 }
@@ -131,56 +132,56 @@ _USUAL: Final[dict[type[ProviderError], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class ExportTable:
-    """A table that Cloud Billing exports to; `project` is whose it is."""
+    """Table of a Cloud Billing export; `project` is the project that owns it."""
 
     project: str
     name: str
 
 
 def is_of_gcp(offer_id: str) -> bool:
-    """Whether the ledger's offer is one of Compute Engine's."""
+    """Return whether an offer of the ledger is an offer of Compute Engine."""
     return is_ware(offer_id, REGION)
 
 
 def parse_table(text: str) -> ExportTable:
-    """The table that ``PROJECT.DATASET.TABLE`` names.
+    """Return the table that ``PROJECT.DATASET.TABLE`` names.
 
     Raises:
-        SpecError: it names none.
+        SpecError: the text is not of this form.
     """
-    found = _TABLE.fullmatch(text)
-    if found is None:
-        raise SpecError(f"{text!r} is no table: write it like {_EXAMPLE}", "--table")
-    return ExportTable(found[1], text)
+    match = _TABLE.fullmatch(text)
+    if match is None:
+        raise SpecError(f"{text!r} is not a table: write it like {_EXAMPLE}", "--table")
+    return ExportTable(match[1], text)
 
 
 def parse_payer(text: str | None, table: ExportTable) -> str:
-    """The project that pays for the query: the table's if none is named.
+    """Return the project that pays for the query; the table's project by default.
 
     Raises:
-        SpecError: this is the name of none.
+        SpecError: the text is not a project's id.
     """
     if text is None:
         return table.project
     if re.fullmatch(PROJECT, text) is None:
-        raise SpecError(f"{text!r} is no project's id: write it like my-project-123", "--project")
+        raise SpecError(f"{text!r} is not a project id: write it like my-project-123", "--project")
     return text
 
 
 def open_report(table: ExportTable, payer: str, clock: Clock) -> CostReport:
-    """The export, for the credentials of the environment.
+    """Return a report on the export with the credentials of the environment.
 
-    Where BIGQUERY_EMULATOR_HOST names an emulator, that is asked.
+    BIGQUERY_EMULATOR_HOST may name an emulator to use instead of BigQuery.
 
     Raises:
-        PermissionDenied: there are none.
+        PermissionDenied: the environment has no usable credentials.
     """
     session = open_session(os.environ.get("BIGQUERY_EMULATOR_HOST") or None)
     return CostReport(table, payer, session, clock)
 
 
 class CostReport:
-    """The export in `table`; `payer` is the project that pays for asking."""
+    """Costs from the export in `table`; the project `payer` pays for the queries."""
 
     def __init__(self, table: ExportTable, payer: str, session: Session, clock: Clock) -> None:
         self._table = table
@@ -190,62 +191,68 @@ class CostReport:
 
     @property
     def asked_usd(self) -> Decimal:
-        """What asking has cost so far, at BigQuery's price in the US."""
+        """Cost of the queries made so far, in US dollars, at BigQuery's price in the US."""
         return self._billed_bytes * _USD_PER_TIB / 2**40
 
     def costs(self, deployment: str, first: date, last: date) -> tuple[AccountCost, ...]:
-        """What these days (UTC), the last one included, cost of what has the deployment's labels.
+        """Return the costs of resources with the deployment's labels, by day (UTC).
+
+        `first` and `last` are the first and the last day.
 
         Raises:
             PermissionDenied: the credentials do not allow it, or the project has no BigQuery.
-            NotFound: there is no such table, or it is no export.
-            QuotaExceeded: it would read too much.
-            ProviderError: it does not answer, or not so that it can be read.
+            NotFound: the table does not exist or is not an export.
+            QuotaExceeded: the query would read too much.
+            ProviderError: BigQuery does not answer, or its reply can't be read.
         """
         try:
-            found = self._bigquery.find(self._query(deployment, first, last))
+            result = self._bigquery.find(self._query(deployment, first, last))
         except ProviderError as error:
-            raise self._meant(error) from error
-        self._billed_bytes += found.billed_bytes
+            raise self._with_hint(error) from error
+        self._billed_bytes += result.billed_bytes
         with readable(self._table.name):
-            for row in found.rows:
+            for row in result.rows:
                 self._require_rate(row)
-            return tuple(_cost(row) for row in found.rows)
+            return tuple(_cost(row) for row in result.rows)
 
     def _query(self, deployment: str, first: date, last: date) -> Query:
-        discounts = ", ".join(f"'{one}'" for one in _DISCOUNTS)
+        discounts = ", ".join(f"'{discount}'" for discount in _DISCOUNTS)
         parameters: dict[str, str | date] = {
             "own_label": _OWN_LABEL,
             "host_label": _HOST_LABEL,
             "deployment": deployment,
             "first": first,
             "last": last,
-            "until": last + _LATE,
+            "until": last + _MAX_EXPORT_DELAY,
         }
         text = _SQL.replace("DISCOUNTS", discounts).replace("TABLE", self._table.name)
-        return Query(text, parameters, _MOST_BYTES)
+        return Query(text, parameters, _MAX_BYTES)
 
     def _require_rate(self, row: Row) -> None:
-        """What is billed in another currency is in dollars by its rate alone."""
+        """Check that a row in another currency has an exchange rate to US dollars.
+
+        Raises:
+            NotFound: the row has no rate.
+        """
         if row["without_rate"] is not None:
             raise NotFound(
                 f"{self._table.name}: lines of {row['day']} in {row['without_rate']} have no "
-                "currency_conversion_rate, and the ledger is in USD: leave that day out with "
+                "currency_conversion_rate, but the ledger is in USD: leave that day out with "
                 "--from and --to"
             )
 
-    def _meant(self, error: ProviderError) -> ProviderError:
-        """What Google says is not of the controller and of its settings, but of the person."""
+    def _with_hint(self, error: ProviderError) -> ProviderError:
+        """Return the error with a hint for the person's own credentials, not the controller's."""
         cause = error.__cause__
         if not isinstance(cause, GoogleAPICallError) or cause.code == HTTPStatus.UNAUTHORIZED:
             return error
         reason = reason_in(cause.errors)
-        known = reason if reason in _WAYS else _USUAL.get(type(error))
-        if known is None:
+        hint_reason = reason if reason in _HINTS else _DEFAULT_REASONS.get(type(error))
+        if hint_reason is None:
             return error
-        kind, way = _WAYS[known]
-        words = told(reason, message_of(cause), Call(self._payer, "jobs.query"))
-        return kind(f"{words}: {way.format(payer=self._payer)}")
+        kind, hint = _HINTS[hint_reason]
+        text = told(reason, message_of(cause), Call(self._payer, "jobs.query"))
+        return kind(f"{text}: {hint.format(payer=self._payer)}")
 
 
 def _cost(row: Row) -> AccountCost:

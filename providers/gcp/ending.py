@@ -1,7 +1,7 @@
-"""The one way in which this provider ends instances.
+"""Ends of instances. Every delete call of this provider passes `Ending._delete`.
 
-Every delete passes `Ending._delete`, which refuses what was not seen with, or launched with, this
-deployment's own tag.
+`Ending._delete` refuses instances that were neither listed nor launched with this deployment's own
+label.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ _log = logging.getLogger(__name__)
 
 
 class Ending:
-    """Ends instances of `controller`."""
+    """Sender of delete calls for instances of `controller`.
+
+    `trouble` says why a stopped instance can't be deleted; None if none is left. `visible_seconds`
+    is the maximum lag of Compute Engine's lists.
+    """
 
     def __init__(
         self,
@@ -40,30 +44,30 @@ class Ending:
         self._register = register
         self._visible_seconds = visible_seconds
         self._clock = clock
-        self._asked: set[str] = set()
+        self._requested: set[str] = set()
         self.trouble: str | None = None
 
     def end(self, instance_ids: Sequence[str]) -> None:
-        """Tell Compute Engine to end those that are ours and have not ended.
+        """Request the end of the given instances that this deployment owns and that run.
 
         Raises:
-            ProviderError: some may not have been told; the others were.
+            ProviderError: some requests were not accepted; the error is of the first.
         """
-        first: ProviderError | None = None
-        for one in dict.fromkeys(instance_ids):
+        first_error: ProviderError | None = None
+        for instance_id in dict.fromkeys(instance_ids):
             try:
-                found = self._ours(one)
-                if found is not None:
-                    self._delete(found)
+                owned = self._find(instance_id)
+                if owned is not None:
+                    self._delete(owned)
             except ProviderError as error:
-                first = first or error
-        if first is not None:
-            raise first
+                first_error = first_error or error
+        if first_error is not None:
+            raise first_error
 
     def sweep(self, at_rest: Iterable[CloudInstance]) -> None:
-        """Delete what was stopped and not deleted: its disks would be billed for ever.
+        """Delete stopped instances, whose disks would be billed forever.
 
-        What fails is in `trouble`, and tried again with the next list.
+        `trouble` has the last error. The next list repeats the attempt.
         """
         self.trouble = None
         for instance in at_rest:
@@ -74,15 +78,15 @@ class Ending:
                 _log.warning("%s", self.trouble)
 
     def was_asked(self, instance_id: str) -> bool:
-        """Whether it is this provider that ends it."""
-        return instance_id in self._asked
+        """Return whether this provider requested the instance's end."""
+        return instance_id in self._requested
 
     def forget(self, instance_ids: Iterable[str]) -> None:
-        """They have ended."""
-        self._asked.difference_update(instance_ids)
+        """Drop the requests of instances that have ended."""
+        self._requested.difference_update(instance_ids)
 
-    def _ours(self, instance: str) -> CloudInstance | None:
-        """One that is known, or that Compute Engine knows; None if it is gone, or nobody's."""
+    def _find(self, instance: str) -> CloudInstance | None:
+        """Return a registered or listed instance; None if it has ended or is of no region here."""
         known = self._register.find(instance)
         if known is not None:
             return None if known.has_ended else known.instance
@@ -90,30 +94,33 @@ class Ending:
         if region_of(zone) not in self._regions:
             return None
         try:
-            told = self._calls.instance(zone, name)
+            description = self._calls.instance(zone, name)
         except ProviderError as error:
             if is_gone(error.__cause__):
                 return None
             raise
         with readable(f"{zone}: instances.get"):
-            return told_instance(told, zone).instance
+            return told_instance(description, zone).instance
 
     def _delete(self, instance: CloudInstance) -> None:
         if instance.tags.get(CONTROLLER_TAG) != self._controller:
-            raise PermissionDenied(f"{instance.id} is not labelled as this deployment's")
+            raise PermissionDenied(f"{instance.id} does not carry this deployment's label")
         zone, name = place_of(instance.id)
         _log.info("%s: ending %s", zone, name)
         try:
             self._calls.delete(zone, name)
         except ProviderError as error:
-            self._refused(instance, error)
-        self._asked.add(instance.id)
+            self._check_refusal(instance, error)
+        self._requested.add(instance.id)
 
-    def _refused(self, instance: CloudInstance, error: ProviderError) -> None:
-        """What is gone has ended. What is new is not gone but not known yet."""
+    def _check_refusal(self, instance: CloudInstance, error: ProviderError) -> None:
+        """Raise the error of a refused delete, unless the instance has ended.
+
+        An instance unknown to Compute Engine has ended unless it is new.
+        """
         if not is_gone(error.__cause__):
             raise error
         age_seconds = self._register.age_seconds(instance, self._clock.now())
         if age_seconds < self._visible_seconds:
-            reason = "it is too new for Compute Engine to know it everywhere: again"
+            reason = "the instance may be too new for Compute Engine to find it: retry"
             raise Unavailable(f"{error}: {reason}") from error

@@ -1,7 +1,7 @@
-"""What Google Cloud says no with, as Castor's errors.
+"""Translation of Google Cloud errors to Castor's errors.
 
-The same refusal comes as an exception, or seconds later in an operation: both end in `refusal`. A
-code that nobody has listed is `Unavailable`: unknown is not 'no'.
+A refusal arrives as an exception, or seconds later in an operation. An unlisted code becomes
+`Unavailable`: the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from autoscaler.domain.errors import (
     Unavailable,
 )
 
-# All that Google's clients raise for a call, whether or not it was sent.
+# Every exception that Google's clients raise for a call, sent or not.
 CALL_ERRORS: Final = (
     *(GoogleAPIError, GoogleAuthError, requests.RequestException),
     *(ParseError, ValueError),
@@ -48,7 +48,7 @@ _CAPACITY: Final = frozenset(
         "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS",
     }
 )
-# Some refusals at once have it in their words alone.
+# Some immediate refusals have this code in their message only.
 _STOCKOUT: Final = "ZONE_RESOURCE_POOL_EXHAUSTED"
 _QUOTA: Final = frozenset({"QUOTA_EXCEEDED", "QUOTA_LIMIT", "limitExceeded", "quotaExceeded"})
 _CONSTRAINT: Final = "conditionNotMet"
@@ -68,7 +68,7 @@ _DENIED: Final = frozenset(
         "PERMISSION_DENIED",
         "accessNotConfigured",
         "billingNotEnabled",
-        "conditionNotMet",  # a constraint of the organisation: shielded VMs, images, locations
+        "conditionNotMet",  # an organisation's policy: shielded VMs, images, locations
         "forbidden",
         "insufficientPermissions",
     }
@@ -86,7 +86,7 @@ _MISSING: Final = frozenset(
         "required",
     }
 )
-# Where Compute Engine says the same without a reason that is listed.
+# Reasons by HTTP status, for errors without a listed reason.
 _BY_STATUS: Final = {
     400: "invalid",
     401: "authError",
@@ -96,21 +96,21 @@ _BY_STATUS: Final = {
     412: "conditionNotMet",
     429: "rateLimitExceeded",
 }
-# What the controller's account must have for a call, where its role is not all.
-_ALLOWING: Final = {
+# Hints for calls that need more than the controller's role.
+_PERMISSION_HINTS: Final = {
     "serviceAccounts.generateAccessToken": (
         "give the controller's service account roles/iam.serviceAccountTokenCreator on "
         "regions.{region}.job_account, and enable iamcredentials.googleapis.com"
     ),
     "sts.token": "enable sts.googleapis.com in the project of regions.{region}.job_account",
 }
-# The setting that is wrong where a call is, whatever it says.
-_SETTING_OF: Final = {
+# Wrong setting by call, whatever the message.
+_SETTING_BY_ACTION: Final = {
     "serviceAccounts.generateAccessToken": "regions.{region}.job_account",
     "sts.token": "regions.{region}.jobs",
 }
-# The setting that what a message names stands in.
-_SETTINGS: Final = (
+# Wrong setting by a word of the message.
+_SETTING_BY_WORD: Final = (
     ("instanceTemplate", "pools.{pool}.templates"),
     ("machineType", "pools.{pool}.machine_types"),
     ("machine type", "pools.{pool}.machine_types"),
@@ -120,14 +120,17 @@ _SETTINGS: Final = (
     ("zone", "regions.{region}.zones"),
 )
 _RETRY_SECONDS: Final = 2.0
-_MOST_CHARACTERS: Final = 300
-# What google-api-core puts before Google's own words. Its request ids make each refusal another.
-_REQUEST: Final = re.compile(r"^(GET|POST|PUT|PATCH|DELETE) \S+: ")
+_MAX_MESSAGE_CHARACTERS: Final = 300
+# Prefix that google-api-core adds to Google's message. Its request ids differ in each refusal.
+_REQUEST_PREFIX: Final = re.compile(r"^(GET|POST|PUT|PATCH|DELETE) \S+: ")
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Which call it was, for whom: what an error has to name. `place` says where."""
+    """API call named in an error: its place, its action, and its pool if it has one.
+
+    `place` is a zone, a region, a project or another location.
+    """
 
     place: str
     action: str
@@ -138,51 +141,54 @@ class Call:
 
 
 def provider_error(error: Exception, call: Call) -> ProviderError:
-    """What a failed call means."""
+    """Return the Castor error for an exception of a call."""
     if isinstance(error, GoogleAPICallError) and error.code is not None:
         return refusal(error_code(error), message_of(error), call)
     if isinstance(error, DefaultCredentialsError | RefreshError):
-        words = " ".join(str(error).split())[:_MOST_CHARACTERS]
-        return PermissionDenied(f"{call}: no credentials: {words}: {WAY_TO_CREDENTIALS}")
+        short_message = " ".join(str(error).split())[:_MAX_MESSAGE_CHARACTERS]
+        return PermissionDenied(f"{call}: no credentials: {short_message}: {WAY_TO_CREDENTIALS}")
     if isinstance(error, ParseError | ValueError):
         return Unavailable(f"{call}: the reply can't be read")
-    words = " ".join(str(error).split())[:_MOST_CHARACTERS]
-    return Unavailable(f"{call}: {words or type(error).__name__}")
+    short_message = " ".join(str(error).split())[:_MAX_MESSAGE_CHARACTERS]
+    return Unavailable(f"{call}: {short_message or type(error).__name__}")
 
 
 def refusal(code: str, message: str, call: Call) -> ProviderError:
-    """What a code of Google Cloud means: a reason, an operation's, or ``http`` and the status."""
-    words = told(code, message, call)
+    """Return the Castor error for Google Cloud's code and message.
+
+    `code` is a reason, an operation's error code, or ``http`` and a status.
+    """
+    text = told(code, message, call)
     if code in _CAPACITY or _STOCKOUT in message:
-        return InsufficientCapacity(words)
+        return InsufficientCapacity(text)
     if code in _QUOTA:
-        return QuotaExceeded(f"{words}: ask for more of it in IAM & Admin, Quotas")
+        return QuotaExceeded(f"{text}: request an increase in IAM & Admin, Quotas")
     if code == "authError":
-        return PermissionDenied(f"{words}: these credentials do not hold: {WAY_TO_CREDENTIALS}")
+        return PermissionDenied(f"{text}: these credentials are not valid: {WAY_TO_CREDENTIALS}")
     if code in _DENIED:
         if code == _CONSTRAINT:
-            return PermissionDenied(f"{words}: have the organisation's policy allow it")
-        return PermissionDenied(f"{words}: {_allowing(call)}")
+            return PermissionDenied(f"{text}: allow it in the organisation's policy")
+        return PermissionDenied(f"{text}: {_permission_hint(call)}")
     if code in _THROTTLED:
-        return Throttled(words, _RETRY_SECONDS)
+        return Throttled(text, _RETRY_SECONDS)
     if code in _MISSING:
-        return NotFound(f"{words}: {_setting(message, call)}")
-    return Unavailable(words)
+        return NotFound(f"{text}: {_setting_hint(message, call)}")
+    return Unavailable(text)
 
 
 def message_of(error: GoogleAPICallError) -> str:
-    """Google's own words, without the request's."""
-    return _REQUEST.sub("", str(error.message or ""))
+    """Return Google's message without the request that google-api-core puts before it."""
+    return _REQUEST_PREFIX.sub("", str(error.message or ""))
 
 
 def told(code: str, message: str, call: Call) -> str:
-    """A refusal in one line, without a way out."""
-    words = " ".join(message.split())[:_MOST_CHARACTERS]
-    return f"{call}: {code}: {words}".rstrip(": .")
+    """Return a refusal in one line, without a hint."""
+    short_message = " ".join(message.split())[:_MAX_MESSAGE_CHARACTERS]
+    return f"{call}: {code}: {short_message}".rstrip(": .")
 
 
 def error_code(error: BaseException | None) -> str:
-    """Google's own reason, or the like for its status; empty where it is none of its errors."""
+    """Return Google's reason, or a reason for its status; empty for any other exception."""
     if not isinstance(error, GoogleAPICallError) or error.code is None:
         return ""
     status = int(error.code)
@@ -193,41 +199,41 @@ def error_code(error: BaseException | None) -> str:
 
 
 def reason_in(errors: Any) -> str:
-    """The first reason of the `errors` in a reply."""
-    for one in errors or ():
-        if isinstance(one, dict) and one.get("reason"):
-            return str(one["reason"])
+    """Return the first reason in the `errors` of a reply; empty if there is none."""
+    for error in errors or ():
+        if isinstance(error, dict) and error.get("reason"):
+            return str(error["reason"])
     return ""
 
 
 def is_gone(error: BaseException | None) -> bool:
-    """Whether the call named what is no more, or not yet seen."""
+    """Return whether the call named a resource that is gone or not visible yet."""
     return error_code(error) in ("notFound", "RESOURCE_NOT_FOUND")
 
 
 def is_taken(error: BaseException | None) -> bool:
-    """Whether a name is in use."""
+    """Return whether the name is already in use."""
     return error_code(error) in ALREADY_EXISTS
 
 
-def _allowing(call: Call) -> str:
-    if call.action in _ALLOWING:
-        return _ALLOWING[call.action].format(region=call.place)
+def _permission_hint(call: Call) -> str:
+    if call.action in _PERMISSION_HINTS:
+        return _PERMISSION_HINTS[call.action].format(region=call.place)
     return (
-        f"allow {call.action} to the controller's service account; its role is the Terraform "
-        "module's"
+        f"allow {call.action} to the controller's service account; the Terraform module has "
+        "its role"
     )
 
 
-def _setting(message: str, call: Call) -> str:
+def _setting_hint(message: str, call: Call) -> str:
     region = call.place.rpartition("-")[0] if call.place.count("-") > 1 else call.place
-    if call.action in _SETTING_OF:
-        named = _SETTING_OF[call.action].format(region=region)
+    if call.action in _SETTING_BY_ACTION:
+        named = _SETTING_BY_ACTION[call.action].format(region=region)
         return f"correct {named}, or apply Terraform again"
-    for word, setting in _SETTINGS:
+    for word, setting in _SETTING_BY_WORD:
         if word.lower() in message.lower() and (call.pool or "{pool}" not in setting):
             named = setting.format(region=region, pool=call.pool)
             return f"correct {named}, or apply Terraform again"
     if call.pool:
         return f"correct pools.{call.pool}, or apply Terraform again"
-    return "correct what it names, or apply Terraform again"
+    return "correct the resource it names, or apply Terraform again"

@@ -1,4 +1,4 @@
-"""What became of an instance: the operations of its zone, of which Compute Engine keeps weeks."""
+"""History of an instance, from its zone's operations, which Compute Engine keeps for weeks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from providers.gcp.replies import place_of, seconds_of
 PREEMPTED: Final = "compute.instances.preempted"
 MAINTAINED: Final = "compute.instances.terminateOnHostMaintenance"
 TAKEN_BACK: Final = frozenset({PREEMPTED, MAINTAINED})
-# What ends an instance beside a preemption, by whoever.
+# Operations that end an instance, apart from preemption and maintenance.
 _ENDS: Final = frozenset(
     {
         *("delete", "stop", "compute.instances.deferredDelete", "compute.instances.deferredStop"),
@@ -25,10 +25,11 @@ _ENDS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What is known of an instance's end. Times are since the epoch, None where there is none.
+    """History of an instance. Times are seconds since the epoch; None if there was no such event.
 
-    `launched_seconds` is when it came to be, `taken_seconds` when the cloud took it back,
-    `ended_seconds` when all else ended it; `refusal` is why it never came to be.
+    `launched_seconds` is when the instance was created. `taken_seconds` is when the cloud
+    reclaimed it, `ended_seconds` when another operation ended it. `refusal` says why it was never
+    created.
     """
 
     launched_seconds: float | None = None
@@ -38,36 +39,52 @@ class Past:
 
 
 def past_of(calls: ProjectCalls, instance: str) -> Past:
-    """What happened to an instance.
+    """Return the history of an instance.
 
     Raises:
-        ProviderError: it can't be asked.
+        ProviderError: the operations can't be listed.
     """
     zone, name = place_of(instance)
     wanted = f'targetLink eq ".*/instances/{name}"'
     with readable(f"{zone}: zoneOperations.list"):
-        found = [one for page in calls.operations(zone, wanted) for one in page.items]
-        taken = [_began(one) for one in found if one.operation_type in TAKEN_BACK]
-        ended = [seconds_of(one.end_time) for one in found if _has_ended(one)]
-        made = [seconds_of(one.end_time) for one in found if _has_made(one)]
+        operations = [
+            operation for page in calls.operations(zone, wanted) for operation in page.items
+        ]
+        reclaim_times = [
+            _start_seconds(operation)
+            for operation in operations
+            if operation.operation_type in TAKEN_BACK
+        ]
+        end_times = [
+            seconds_of(operation.end_time)
+            for operation in operations
+            if _is_finished_end(operation)
+        ]
+        launch_times = [
+            seconds_of(operation.end_time)
+            for operation in operations
+            if _is_finished_insert(operation)
+        ]
         return Past(
-            min(made, default=None),
-            min(taken, default=None),
-            min(ended, default=None),
-            next((why for one in found if (why := _refusal(one, zone))), None),
+            min(launch_times, default=None),
+            min(reclaim_times, default=None),
+            min(end_times, default=None),
+            next(
+                (error for operation in operations if (error := _refusal(operation, zone))), None
+            ),
         )
 
 
-def _began(operation: Any) -> float:
+def _start_seconds(operation: Any) -> float:
     return seconds_of(operation.insert_time or operation.start_time)
 
 
-def _has_ended(operation: Any) -> bool:
+def _is_finished_end(operation: Any) -> bool:
     is_end = operation.operation_type in _ENDS
     return is_end and bool(operation.end_time) and not operation.error.errors
 
 
-def _has_made(operation: Any) -> bool:
+def _is_finished_insert(operation: Any) -> bool:
     is_over = operation.operation_type == "insert" and bool(operation.end_time)
     return is_over and not operation.error.errors
 

@@ -1,7 +1,7 @@
-"""The machine types of a project's zones, and the catalogue where it knows them.
+"""Machine types of a project's zones, from the catalogue and from Compute Engine.
 
-The catalogue names kinds of devices as the rest of Castor does; Compute Engine names accelerators,
-and tells of cores and memory, which are what prices are made of.
+The catalogue names kinds of devices as the rest of Castor does. Compute Engine names accelerators,
+and reports the cores and memory that prices consist of.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _log = logging.getLogger(__name__)
 
 _BYTES_PER_GBIT: Final = 1e9 / 8
 _MIB_PER_GIB: Final = 1024
-# Of a machine that the catalogue lacks: what Compute Engine gives the smallest of its families.
+# Bandwidth of machines outside the catalogue: that of the smallest Compute Engine families.
 _GBIT_PER_VCPU: Final = 2.0
-_MOST_GBIT: Final = 32.0
+_MAX_GBIT: Final = 32.0
 KINDS: Final = {
     "nvidia-tesla-p100": "p100",
     "nvidia-tesla-v100": "v100",
@@ -40,7 +40,7 @@ KINDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A machine type with its accelerators as one may buy it, and the zones that have it."""
+    """Machine type with its accelerators that can be bought, and the zones that offer it."""
 
     name: str
     devices: int
@@ -53,67 +53,74 @@ class Kind:
 
     @property
     def family(self) -> str:
-        """As ``g2`` of ``g2-standard-4``."""
+        """Family of the machine type, such as ``g2`` of ``g2-standard-4``."""
         return self.name.partition("-")[0]
 
 
 def kinds_of(settings: GcpSettings, calls: ProjectCalls) -> Mapping[str, Kind]:
-    """What pools name, by its name in the catalogue, where zones have it.
+    """Return the pools' types that zones offer, by name in the catalogue.
 
     Raises:
-        ProviderError: Compute Engine did not tell.
+        ProviderError: Compute Engine did not list the types.
     """
     wanted = {
         pool.instance_type(machine): (machine, pool)
         for pool in settings.pools.values()
         for machine in pool.machine_types
     }
-    found: dict[str, Kind] = {}
+    kinds: dict[str, Kind] = {}
     for zone in sorted(
         {zone for pool in settings.pools.values() for zone in settings.zones_of(pool)}
     ):
         machines = _machines(calls, zone, {machine for machine, _ in wanted.values()})
-        has_chosen = any(pool.accelerator for _, pool in wanted.values())
-        chosen = _accelerators(calls, zone) if has_chosen else frozenset()
+        has_accelerator_pools = any(pool.accelerator for _, pool in wanted.values())
+        zone_accelerators = _accelerators(calls, zone) if has_accelerator_pools else frozenset()
         for name, (machine, pool) in wanted.items():
-            told = machines.get(machine)
-            if told is None or (pool.accelerator and pool.accelerator.type not in chosen):
+            description = machines.get(machine)
+            if description is None or (
+                pool.accelerator and pool.accelerator.type not in zone_accelerators
+            ):
                 continue
-            kind = found.get(name) or _kind(name, told, pool)
+            kind = kinds.get(name) or _kind(name, description, pool)
             if kind is None:
-                _log.warning("%s: nothing is known of the devices of %s", zone, name)
+                _log.warning("%s: the devices of %s are unknown", zone, name)
             else:
-                found[name] = replace(kind, zones=kind.zones | {zone})
-    return found
+                kinds[name] = replace(kind, zones=kind.zones | {zone})
+    return kinds
 
 
 def _machines(calls: ProjectCalls, zone: str, names: Iterable[str]) -> dict[str, Any]:
-    wanted = " OR ".join(f'(name = "{name}")' for name in sorted(names))
-    found: dict[str, Any] = {}
-    for page in calls.machine_types(zone, wanted):
+    name_filter = " OR ".join(f'(name = "{name}")' for name in sorted(names))
+    machines: dict[str, Any] = {}
+    for page in calls.machine_types(zone, name_filter):
         with readable(f"{zone}: machineTypes.list"):
-            found |= {one.name: one for one in page.items}
-    return found
+            machines |= {machine.name: machine for machine in page.items}
+    return machines
 
 
 def _accelerators(calls: ProjectCalls, zone: str) -> frozenset[str]:
-    return frozenset(one.name for page in calls.accelerator_types(zone) for one in page.items)
+    return frozenset(
+        accelerator.name for page in calls.accelerator_types(zone) for accelerator in page.items
+    )
 
 
 def _kind(name: str, machine: Any, pool: PoolForm) -> Kind | None:
-    """None where its devices are unknown, or there are none."""
+    """Return the type without zones; None if it has no devices or their kind is unknown."""
     if pool.accelerator is not None:
         accelerator, count = pool.accelerator.type, pool.accelerator.count
     elif len(machine.accelerators) == 1:
-        (told,) = machine.accelerators
-        accelerator, count = told.guest_accelerator_type, told.guest_accelerator_count
+        (machine_accelerator,) = machine.accelerators
+        accelerator, count = (
+            machine_accelerator.guest_accelerator_type,
+            machine_accelerator.guest_accelerator_count,
+        )
     else:
         return None
-    known = catalogue().get(name)
-    device_kind = KINDS.get(accelerator) if known is None else known.device_kind
+    entry = catalogue().get(name)
+    device_kind = KINDS.get(accelerator) if entry is None else entry.device_kind
     if device_kind is None or count < 1:
         return None
-    gbit = min(machine.guest_cpus * _GBIT_PER_VCPU, _MOST_GBIT)
+    gbit = min(machine.guest_cpus * _GBIT_PER_VCPU, _MAX_GBIT)
     return Kind(
         name=name,
         devices=count,
@@ -122,6 +129,6 @@ def _kind(name: str, machine: Any, pool: PoolForm) -> Kind | None:
         vcpus=machine.guest_cpus,
         memory_gib=machine.memory_mb / _MIB_PER_GIB,
         network_bytes_per_second=(
-            gbit * _BYTES_PER_GBIT if known is None else known.network_bytes_per_second
+            gbit * _BYTES_PER_GBIT if entry is None else entry.network_bytes_per_second
         ),
     )

@@ -1,8 +1,8 @@
-"""Launches: one insert for each order, of an instance whose name is made of the order's token.
+"""Launches: one insert for each request, of an instance named by the request's token.
 
-Names are unique in a zone, so the name is what keeps an order from being bought twice: Compute
-Engine refuses a second instance of it, and the first one's labels say whose it is. It also knows
-an order again by its request id, and then tells what came of it, for about an hour.
+Names are unique in a zone, so a request is never bought twice. Compute Engine refuses a second
+instance of the name, and the first instance's labels show its owner. For about an hour, Compute
+Engine also recognises a repeated request id and returns the first result.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from providers.gcp.settings import GcpSale, GcpSettings, Patience, template_of
 
 _log = logging.getLogger(__name__)
 
-_MOST_ATTEMPTS_KNOWN: Final = 4096
-# For so long Compute Engine keeps an order in its queue; it takes no longer one.
+_MAX_COUNTED_TOKENS: Final = 4096
+# Maximum time for which Compute Engine keeps a request in its queue.
 QUEUE_SECONDS: Final = 7200
-# Of Castor's request ids among all UUIDs of version 5.
-_REQUESTS: Final = uuid.UUID("6f0d3c1e-5a0f-4c5e-9b8e-2f6b6a1d7c55")
+# Namespace of Castor's request ids, which are UUIDs of version 5.
+_REQUEST_NAMESPACE: Final = uuid.UUID("6f0d3c1e-5a0f-4c5e-9b8e-2f6b6a1d7c55")
 
 
 class Launching:
-    """Sends launches and finds out what came of them."""
+    """Sender of launches, which also resolves launches of unknown outcome."""
 
     def __init__(
         self,
@@ -70,139 +70,144 @@ class Launching:
         self._attempts: OrderedDict[str, int] = OrderedDict()
 
     def launch(self, request: LaunchRequest, sale: GcpSale) -> CloudInstance:
-        """Launch, or find what this token launched.
+        """Launch an instance, or return the instance that this token launched.
 
         Raises:
-            ProviderError: as `Provider.launch`. After any but `Unavailable`, nothing was launched
-                and the token may be used again.
+            ProviderError: see `Provider.launch`. After any error but `Unavailable`, nothing was
+                launched and the token may be used again.
         """
         zone, name = sale.offer.zone, self.name_of(request)
         self._parcels.put(sale, name, request.user_data)
-        wanted = self._wanted(request, sale, name)
-        asked_seconds = self._clock.now()
+        parameters = self._parameters(request, sale, name)
+        requested_seconds = self._clock.now()
         try:
-            operation = self._calls.insert(zone, sale.pool_name, **wanted)
+            operation = self._calls.insert(zone, sale.pool_name, **parameters)
         except Unavailable as error:
             if not is_taken(error.__cause__):
                 raise
-            return self._taken(request, sale, name)
+            return self._existing(request, sale, name)
         if operation.insert_time:
             with readable(f"{zone}: instances.insert"):
-                asked_seconds = seconds_of(operation.insert_time)
-        return self._followed(operation, request, sale, asked_seconds)
+                requested_seconds = seconds_of(operation.insert_time)
+        return self._follow(operation, request, sale, requested_seconds)
 
     def name_of(self, request: LaunchRequest) -> str:
-        """The name of the instance of an order, the same at each try."""
-        told = (self._settings.deployment, *sorted(request.tags.items()), request.token)
-        digest = hashlib.sha256(repr(told).encode()).hexdigest()[:24]
+        """Return the instance's name for a request, the same in each try."""
+        identifying = (self._settings.deployment, *sorted(request.tags.items()), request.token)
+        digest = hashlib.sha256(repr(identifying).encode()).hexdigest()[:24]
         return f"{self._settings.prefix}{digest}"
 
-    def _followed(
-        self, operation: Any, request: LaunchRequest, sale: GcpSale, asked_seconds: float
+    def _follow(
+        self, operation: Any, request: LaunchRequest, sale: GcpSale, requested_seconds: float
     ) -> CloudInstance:
-        """Until there is capacity for it, or it is known that there is none, or for long enough.
+        """Follow a launch until its outcome is known or `Patience.launch_seconds` have passed.
 
-        What is in a queue, or is not known by then, later lists show: as running, or as gone.
+        The outcome is known once the instance has capacity or is queued, or the launch has failed.
+        Later lists resolve the rest.
         """
         zone, name = sale.offer.zone, self.name_of(request)
         until_seconds = self._clock.monotonic() + self._patience.launch_seconds
         while True:
-            if self._has_failed(operation, request, sale):
-                return self._taken(request, sale, name)
-            seen = self._seen(zone, name)
+            if self._is_name_taken(operation, request, sale):
+                return self._existing(request, sale, name)
+            seen = self._described(zone, name)
             is_decided = operation.status == compute_v1.Operation.Status.DONE.name
             is_late = self._clock.monotonic() >= until_seconds
             if is_decided or is_late or (seen is not None and seen.is_settled):
-                return self._registered(seen, request, sale, asked_seconds, is_decided)
+                return self._register_launch(seen, request, sale, requested_seconds, is_decided)
             self._clock.sleep(self._patience.look_seconds)
             try:
                 operation = self._calls.operation(zone, operation.name)
             except ProviderError as error:
-                _log.info("%s is ordered and can't be followed yet: %s", name, error)
-                return self._registered(seen, request, sale, asked_seconds)
+                _log.info("%s is requested but can't be followed yet: %s", name, error)
+                return self._register_launch(seen, request, sale, requested_seconds)
 
-    def _has_failed(self, operation: Any, request: LaunchRequest, sale: GcpSale) -> bool:
-        """Whether the operation has failed since there is such an instance.
+    def _is_name_taken(self, operation: Any, request: LaunchRequest, sale: GcpSale) -> bool:
+        """Return whether the launch failed because the name already exists.
 
         Raises:
-            ProviderError: it has failed in another way, and nothing was launched.
+            ProviderError: the launch failed for another reason; nothing was launched.
         """
         call = Call(sale.offer.zone, "instances.insert", sale.pool_name)
-        errors = [(one.code, one.message) for one in operation.error.errors]
+        errors = [(error.code, error.message) for error in operation.error.errors]
         if not errors:
             return False
         self._count_attempt(request.token)
         code, message = errors[0]
         if code in ALREADY_EXISTS:
             return True
-        meant = refusal(code, message, call)
-        # Nothing was launched, which is more than is known after a call that failed with it.
-        raise UnknownRefusal(str(meant)) if isinstance(meant, Unavailable) else meant
+        translated = refusal(code, message, call)
+        # The operation proves that nothing was launched; a failed call with this code does not.
+        raise (
+            UnknownRefusal(str(translated)) if isinstance(translated, Unavailable) else translated
+        )
 
-    def _taken(self, request: LaunchRequest, sale: GcpSale, name: str) -> CloudInstance:
-        """The instance that has the name already.
+    def _existing(self, request: LaunchRequest, sale: GcpSale, name: str) -> CloudInstance:
+        """Return the instance that already has the name.
 
         Raises:
-            PermissionDenied: it is another one.
-            Unavailable: it can't be looked at yet, or is just vanishing.
+            PermissionDenied: the instance is not this request's.
+            Unavailable: the instance can't be read yet, or is being deleted.
         """
         zone = sale.offer.zone
-        seen = self._seen(zone, name)
+        seen = self._described(zone, name)
         if seen is None:
-            raise Unavailable(f"{zone}: {name} is there and can't be looked at yet: again")
+            raise Unavailable(f"{zone}: {name} exists but can't be read yet: retry")
         tags = seen.instance.tags
-        ours = (request.tags[CONTROLLER_TAG], request.token)
-        if (tags.get(CONTROLLER_TAG), seen.instance.token) != ours:
-            raise PermissionDenied(f"{zone}: {name} is not this deployment's: delete or rename it")
+        own_tags = (request.tags[CONTROLLER_TAG], request.token)
+        if (tags.get(CONTROLLER_TAG), seen.instance.token) != own_tags:
+            raise PermissionDenied(
+                f"{zone}: {name} belongs to another deployment or request: delete or rename it"
+            )
         return self._register.add(sale.scope, seen.instance, self._clock.now())
 
-    def _seen(self, zone: str, name: str) -> Seen | None:
-        """As Compute Engine tells of it; None where it does not, or not yet."""
+    def _described(self, zone: str, name: str) -> Seen | None:
+        """Return the instance as Compute Engine describes it; None if it can't be read."""
         try:
-            told = self._calls.instance(zone, name)
+            description = self._calls.instance(zone, name)
             with readable(f"{zone}: instances.get"):
-                return told_instance(told, zone)
+                return told_instance(description, zone)
         except ProviderError as error:
             if not is_gone(error.__cause__):
-                _log.info("%s can't be looked at yet: %s", name, error)
+                _log.info("%s can't be read yet: %s", name, error)
             return None
 
-    def _registered(
+    def _register_launch(
         self,
         seen: Seen | None,
         request: LaunchRequest,
         sale: GcpSale,
-        asked_seconds: float,
+        requested_seconds: float,
         is_decided: bool = False,
     ) -> CloudInstance:
-        """Return the instance as it was seen, or as pending or queued if it was not seen yet.
+        """Register and return the instance as described; pending or queued if it can't be read.
 
-        `is_decided` says that its operation has succeeded.
+        `is_decided` is True if the insert operation has succeeded.
         """
         tags = self._tags(request, sale)
         is_queued = sale.offer.purchase is Purchase.FLEX_START
         if seen is None:
-            told = CloudInstance(
+            instance = CloudInstance(
                 id=instance_id(sale.offer.zone, self.name_of(request)),
                 token=request.token,
                 offer=request.offer,
                 state=CloudState.QUEUED if is_queued else CloudState.PENDING,
                 tags=tags,
-                launched_seconds=None if is_queued else asked_seconds,
+                launched_seconds=None if is_queued else requested_seconds,
                 is_decided=is_queued or is_decided,
             )
         else:
-            told = replace(
+            instance = replace(
                 seen.instance,
                 token=request.token,
                 offer=request.offer,
                 tags=tags,
                 is_decided=is_decided or seen.instance.is_decided,
             )
-        return self._register.add(sale.scope, told, self._clock.now())
+        return self._register.add(sale.scope, instance, self._clock.now())
 
-    def _wanted(self, request: LaunchRequest, sale: GcpSale, name: str) -> dict[str, Any]:
-        """The parameters of the insert. All but these the template says."""
+    def _parameters(self, request: LaunchRequest, sale: GcpSale, name: str) -> dict[str, Any]:
+        """Return the parameters of the insert; the template sets all others."""
         offer, pool = sale.offer, sale.pool
         machine_type = offer.instance_type.partition("+")[0]
         tags = self._tags(request, sale)
@@ -218,11 +223,11 @@ class Launching:
         template = template_of(pool, offer.purchase)
         attempt = self._attempts.get(request.token, 0)
         body = compute_v1.Instance.to_json(resource, sort_keys=True)
-        told = repr((offer.zone, template, body, attempt))
+        identifying = repr((offer.zone, template, body, attempt))
         return {
             "instance_resource": resource,
             "source_instance_template": template,
-            "request_id": str(uuid.uuid5(_REQUESTS, told)),
+            "request_id": str(uuid.uuid5(_REQUEST_NAMESPACE, identifying)),
         }
 
     def _tags(self, request: LaunchRequest, sale: GcpSale) -> dict[str, str]:
@@ -235,7 +240,10 @@ class Launching:
         }
 
     def _count_attempt(self, token: str) -> None:
-        """Compute Engine would repeat this answer to its request id; the next is another."""
+        """Count an answer, so that the next try has another request id.
+
+        Compute Engine would repeat its answer to the same request id.
+        """
         self._attempts[token] = self._attempts.pop(token, 0) + 1
-        while len(self._attempts) > _MOST_ATTEMPTS_KNOWN:
+        while len(self._attempts) > _MAX_COUNTED_TOKENS:
             self._attempts.popitem(last=False)

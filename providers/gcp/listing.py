@@ -1,7 +1,7 @@
-"""Lists: of all zones at once, and where that fails of each by itself.
+"""Lists of instances: of all zones in one call or, if that fails, of each zone.
 
-Google's client can't ask for partial lists, so that a zone that does not answer may fail the list
-of all. Then the others are asked alone.
+Google's client can't request partial lists, so one silent zone may fail the list of all zones.
+Each zone is then listed alone.
 """
 
 from __future__ import annotations
@@ -21,63 +21,69 @@ from providers.gcp.settings import GcpSettings, region_of
 
 _log = logging.getLogger(__name__)
 
-_NOTHING_LISTED: Final = frozenset({"", "NO_RESULTS_ON_PAGE"})
+_NO_WARNING_CODES: Final = frozenset({"", "NO_RESULTS_ON_PAGE"})
 
 Answer = list[Seen] | ProviderError
 
 
 class Listing:
-    """Looks for the instances of `controller`, in the only way: among those with its label."""
+    """Lists of the instances of `controller`, found by its label, which all searches use."""
 
     def __init__(self, settings: GcpSettings, controller: str, calls: ProjectCalls) -> None:
         self._regions = frozenset(settings.regions)
         self._own_zones = {zone for region in settings.regions.values() for zone in region.zones}
         self._controller = controller
         self._calls = calls
-        self._wanted = f'labels.{CONTROLLER_LABEL} = "{label_value(controller)}"'
+        self._filter = f'labels.{CONTROLLER_LABEL} = "{label_value(controller)}"'
 
     def answers(self, known: Collection[str]) -> dict[str, Answer]:
-        """What each zone of ours lists, or why it does not; of the `known` zones in any case.
+        """Return each zone's instances or the error of its list.
+
+        The zones are those of the settings and the `known` zones.
 
         Raises:
-            ProviderError: it can't be asked.
+            ProviderError: the call is refused.
         """
         zones = sorted(self._own_zones | set(known))
         try:
-            return self._of_all(zones)
+            return self._list_all(zones)
         except Unavailable as error:
-            _log.info("each zone is asked by itself: %s", error)
-        return dict(zip(zones, asked_at_once(self._of_one, zones), strict=True))
+            _log.info("each zone is listed alone: %s", error)
+        return dict(zip(zones, asked_at_once(self._list_zone, zones), strict=True))
 
-    def _of_all(self, zones: Iterable[str]) -> dict[str, Answer]:
-        found: defaultdict[str, list[Seen]] = defaultdict(list, {zone: [] for zone in zones})
-        silent: dict[str, Answer] = {}
-        for zone, held in self._scopes():
-            is_ours = zone in found or region_of(zone) in self._regions
-            if held.warning.code in _NOTHING_LISTED:
-                if is_ours or held.instances:
-                    found[zone] += self._own(held.instances, zone)
+    def _list_all(self, zones: Iterable[str]) -> dict[str, Answer]:
+        seen: defaultdict[str, list[Seen]] = defaultdict(list, {zone: [] for zone in zones})
+        errors: dict[str, Answer] = {}
+        for zone, scope_list in self._scopes():
+            is_ours = zone in seen or region_of(zone) in self._regions
+            if scope_list.warning.code in _NO_WARNING_CODES:
+                if is_ours or scope_list.instances:
+                    seen[zone] += self._own_instances(scope_list.instances, zone)
             elif is_ours:
-                words = f"{held.warning.code}: {held.warning.message}"
-                silent[zone] = Unavailable(f"{zone}: instances.aggregatedList: {words}")
-        return {**found, **silent}
+                reason = f"{scope_list.warning.code}: {scope_list.warning.message}"
+                errors[zone] = Unavailable(f"{zone}: instances.aggregatedList: {reason}")
+        return {**seen, **errors}
 
     def _scopes(self) -> Iterator[tuple[str, Any]]:
-        """What each page has of each zone."""
-        for page in self._calls.instances(self._wanted):
-            for scope, held in page.items.items():
-                yield scope.removeprefix("zones/"), held
+        """Yield each zone and its part of the list, page by page."""
+        for page in self._calls.instances(self._filter):
+            for scope, scope_list in page.items.items():
+                yield scope.removeprefix("zones/"), scope_list
 
-    def _of_one(self, zone: str) -> Answer:
-        found: list[Seen] = []
+    def _list_zone(self, zone: str) -> Answer:
+        seen: list[Seen] = []
         try:
-            for page in self._calls.instances_in(zone, self._wanted):
-                found += self._own(page.items, zone)
+            for page in self._calls.instances_in(zone, self._filter):
+                seen += self._own_instances(page.items, zone)
         except ProviderError as error:
             return error
-        return found
+        return seen
 
-    def _own(self, told: Iterable[Any], zone: str) -> list[Seen]:
+    def _own_instances(self, descriptions: Iterable[Any], zone: str) -> list[Seen]:
         with readable(f"{zone}: a list of instances"):
-            seen = [told_instance(one, zone) for one in told]
-        return [one for one in seen if one.instance.tags.get(CONTROLLER_TAG) == self._controller]
+            described = [told_instance(description, zone) for description in descriptions]
+        return [
+            seen
+            for seen in described
+            if seen.instance.tags.get(CONTROLLER_TAG) == self._controller
+        ]

@@ -1,8 +1,9 @@
-"""What the cloud announces: preemptions, through a subscription of Pub/Sub, or by operations.
+"""Preemption notices, from a Pub/Sub subscription in each region or from operations.
 
-A log sink brings the audit log's entries to the subscription of each region. An entry is written
-down in `Records` and then acknowledged: it comes once. Where there is no subscription, or it is
-slow, an instance that stops though nobody here ended it is asked about among its operations.
+A log sink sends audit log entries to each region's subscription. A message is saved in `Records`
+and then acknowledged, since it is delivered only once. A subscription may be missing or slow. An
+instance that stops without a request of this provider is therefore looked up in its zone's
+operations.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ from providers.gcp.settings import GcpSettings, Patience
 
 _log = logging.getLogger(__name__)
 
-_MOST_MESSAGES: Final = 100
-# So many pulls in one look: the rest is for the next look.
-_MOST_PULLS: Final = 20
-_MOST_ASKED: Final = 20
+_MAX_MESSAGES: Final = 100
+# Pulls in one poll; the next poll receives the rest.
+_MAX_PULLS: Final = 20
+_MAX_LOOKUPS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What one entry of the audit log says of one instance."""
+    """Event of one instance, from an audit log entry."""
 
     kind: str
     instance: str
@@ -47,7 +48,10 @@ class Event:
 
 
 class Notices:
-    """The subscriptions of all regions, and what they have told. Thread-safe."""
+    """Subscriptions of all regions and the reclaim notices found. Thread-safe.
+
+    `deaf` maps a region to the error of its subscription. `counts` counts events by kind.
+    """
 
     def __init__(
         self,
@@ -70,51 +74,54 @@ class Notices:
         self._records = records
         self._patience = patience
         self._clock = clock
-        self._told = {one.instance: one for one in records.notices()}
-        self._asked: set[str] = set()
+        self._notices = {notice.instance: notice for notice in records.notices()}
+        self._looked_up: set[str] = set()
         self._lock = threading.Lock()
         self.counts: Counter[str] = Counter()
         self.deaf: dict[str, str] = {}
 
     def interruptions(self) -> list[Interruption]:
-        """Those of instances of ours that have not ended.
+        """Return reclaim notices of this deployment's running instances.
 
-        While a subscription can't be read, which `deaf` says, those that are known.
+        While a subscription can't be read, the known notices are returned and `deaf` has the
+        error.
         """
         with self._lock:
             for region, subscription in self._subscriptions.items():
                 try:
                     self._pull(region, subscription)
                 except ProviderError as error:
-                    self._tell(region, str(error))
+                    self._set_error(region, str(error))
                 else:
                     self.deaf.pop(region, None)
-            self._ask()
-            self._forget()
-            self._records.keep_notices(self._told.values())
-            return [one for one in self._told.values() if self._is_there(one.instance)]
+            self._look_up_stopping()
+            self._drop_old_notices()
+            self._records.keep_notices(self._notices.values())
+            return [
+                notice for notice in self._notices.values() if self._is_running(notice.instance)
+            ]
 
-    def _tell(self, region: str, trouble: str) -> None:
+    def _set_error(self, region: str, error: str) -> None:
         if region not in self.deaf:
-            _log.warning("announcements are not heard: %s", trouble)
-        self.deaf[region] = trouble
+            _log.warning("reclaim notices can't be received: %s", error)
+        self.deaf[region] = error
 
     def _pull(self, region: str, subscription: str) -> None:
-        for _ in range(_MOST_PULLS):
-            reply = self._calls.pull(region, subscription, _MOST_MESSAGES)
+        for _ in range(_MAX_PULLS):
+            reply = self._calls.pull(region, subscription, _MAX_MESSAGES)
             with readable(f"{region}: subscriptions.pull"):
                 messages = [
-                    (str(one["ackId"]), str(one["message"].get("data", "")))
-                    for one in reply.get("receivedMessages", ())
+                    (str(message["ackId"]), str(message["message"].get("data", "")))
+                    for message in reply.get("receivedMessages", ())
                 ]
             if not messages:
                 return
             for _, data in messages:
-                self._take_in(region, data)
-            self._records.keep_notices(self._told.values())
+                self._handle_message(region, data)
+            self._records.keep_notices(self._notices.values())
             self._calls.acknowledge(region, subscription, [ack for ack, _ in messages])
 
-    def _take_in(self, region: str, data: str) -> None:
+    def _handle_message(self, region: str, data: str) -> None:
         try:
             with readable("a message"):
                 event = read_event(json.loads(base64.b64decode(data, validate=True)))
@@ -124,56 +131,60 @@ class Notices:
             return
         self.counts[event.kind] += 1
         if event.kind in TAKEN_BACK:
-            # One from the future would never be old enough to be forgotten.
-            self._announce(event.instance, min(event.at_seconds, self._clock.now()))
+            # A time in the future would delay the notice's removal.
+            self._add_notice(event.instance, min(event.at_seconds, self._clock.now()))
 
-    def _announce(self, instance: str, at_seconds: float) -> None:
-        """The earliest is what counts."""
+    def _add_notice(self, instance: str, at_seconds: float) -> None:
+        """Keep the instance's earliest notice."""
         notice = Interruption(instance, at_seconds, at_seconds + self._patience.notice_seconds)
-        before = self._told.get(instance, notice)
-        self._told[instance] = min(before, notice, key=lambda one: one.notice_seconds)
+        before = self._notices.get(instance, notice)
+        self._notices[instance] = min(
+            before, notice, key=lambda interruption: interruption.notice_seconds
+        )
 
-    def _ask(self) -> None:
-        """What stops, and nobody is known to have stopped, was it taken back?"""
+    def _look_up_stopping(self) -> None:
+        """Look up in the operations whether the cloud reclaimed instances that stop unasked."""
         stopping = [
-            one.instance.id
-            for one in self._register.all()
-            if one.instance.state is CloudState.STOPPING
+            owned.instance.id
+            for owned in self._register.all()
+            if owned.instance.state is CloudState.STOPPING
         ]
-        self._asked &= set(stopping)
-        unexplained = [one for one in stopping if self._is_unexplained(one)]
-        for instance in unexplained[:_MOST_ASKED]:
+        self._looked_up &= set(stopping)
+        unexplained = [
+            instance_id for instance_id in stopping if self._is_unexplained(instance_id)
+        ]
+        for instance in unexplained[:_MAX_LOOKUPS]:
             try:
                 past = past_of(self._calls, instance)
             except ProviderError as error:
-                _log.info("%s stops, and it is not known why: %s", instance, error)
+                _log.info("%s is stopping for an unknown reason: %s", instance, error)
                 continue
-            self._asked.add(instance)
+            self._looked_up.add(instance)
             if past.taken_seconds is not None:
-                self._announce(instance, past.taken_seconds)
+                self._add_notice(instance, past.taken_seconds)
 
     def _is_unexplained(self, instance: str) -> bool:
-        is_known = instance in self._told or instance in self._asked
+        is_known = instance in self._notices or instance in self._looked_up
         return not is_known and not self._ending.was_asked(instance)
 
-    def _forget(self) -> None:
-        """What has ended, and what is nobody's here and not so new that lists may lack it."""
+    def _drop_old_notices(self) -> None:
+        """Drop notices of instances that are not registered, unless lists may still lack them."""
         now_seconds = self._clock.now()
-        for instance, notice in list(self._told.items()):
+        for instance, notice in list(self._notices.items()):
             is_old = now_seconds - notice.notice_seconds > self._patience.visible_seconds
             if self._register.find(instance) is None and is_old:
-                del self._told[instance]
+                del self._notices[instance]
 
-    def _is_there(self, instance: str) -> bool:
+    def _is_running(self, instance: str) -> bool:
         known = self._register.find(instance)
         return known is not None and not known.has_ended
 
 
 def read_event(told: Mapping[str, Any]) -> Event:
-    """An entry of the audit log, as a sink hands it on.
+    """Return the event in an audit log entry.
 
     Raises:
-        KeyError, ValueError, ...: it is none.
+        KeyError, ValueError, ...: the text is not such an entry.
     """
     payload = told["protoPayload"]
     place = str(payload["resourceName"]).split("/")

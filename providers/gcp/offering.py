@@ -1,4 +1,4 @@
-"""What can be bought in the pools, at the prices of now."""
+"""Sales of the pools at current prices."""
 
 from __future__ import annotations
 
@@ -28,16 +28,20 @@ from providers.gcp.settings import (
 
 _log = logging.getLogger(__name__)
 
-_MODELS: Final = {
+_PROVISIONING_MODELS: Final = {
     Purchase.SPOT: "SPOT",
     Purchase.ON_DEMAND: "STANDARD",
     Purchase.FLEX_START: "FLEX_START",
 }
-_LONGEST_RUN_SECONDS: Final = 7 * 86400
+_MAX_RUN_SECONDS: Final = 7 * 86400
 
 
 class Offering:
-    """The pools, and what is remembered of their types, templates, prices and quotas."""
+    """Sales and quota limits of the pools, with cached types, templates, prices and quotas.
+
+    `table` is the owner's price list, or None. `closed` names the quotas that have no room for one
+    device or instance. `unpriced` is the error of the last price fetch, or None.
+    """
 
     def __init__(
         self,
@@ -52,21 +56,21 @@ class Offering:
         self._table = table
         self._clock = clock
         regions = sorted({pool.region for pool in settings.pools.values()})
-        slow, retry = patience.facts_seconds, patience.retry_seconds
+        facts_seconds, retry_seconds = patience.facts_seconds, patience.retry_seconds
         self._kinds: Remembered[Mapping[str, Kind]] = Remembered(
-            lambda: kinds_of(settings, calls), slow, retry, clock
+            lambda: kinds_of(settings, calls), facts_seconds, retry_seconds, clock
         )
         self._templates: Remembered[Mapping[tuple[str, Purchase], str]] = Remembered(
-            self._wrong_templates, slow, retry, clock
+            self._template_errors, facts_seconds, retry_seconds, clock
         )
         self._parts: Remembered[tuple[float, PartPrices]] = Remembered(
             lambda: (clock.now(), part_prices(calls, regions)),
             patience.prices_seconds,
-            max(retry, patience.prices_seconds / 12),
+            max(retry_seconds, patience.prices_seconds / 12),
             clock,
         )
         self._quotas: Remembered[Quotas] = Remembered(
-            lambda: read_quotas(calls, regions), slow, retry, clock
+            lambda: read_quotas(calls, regions), facts_seconds, retry_seconds, clock
         )
         self._stock = Stock(
             "gcp", settings.pools, PoolForm.types, settings.zones_of, lambda ware: ware.zone
@@ -76,25 +80,25 @@ class Offering:
 
     @property
     def left_out(self) -> Mapping[str, str]:
-        """Why offers can't be bought, by offer."""
+        """Reasons why offers can't be bought, by offer id."""
         return self._stock.left_out
 
     def sales(self) -> list[GcpSale]:
-        """What is sold now. What has no price that one may spend by is in `left_out`.
+        """Return the current sales. An offer without a usable price is in `left_out` instead.
 
         Raises:
-            ProviderError: types or templates can't be had.
+            ProviderError: types or templates are unavailable.
         """
-        kinds, wrong = self._kinds.get(), self._templates.get()
-        asked_seconds, parts = self._known_parts()
+        kinds, template_errors = self._kinds.get(), self._templates.get()
+        fetched_seconds, parts = self._known_parts()
 
         def price(ware: Ware[PoolForm], kind: Kind, purchase: Purchase) -> AnyPrice:
             region = region_of(ware.zone)
-            return price_of(kind, ware.zone, region, purchase, parts, self._table, asked_seconds)
+            return price_of(kind, ware.zone, region, purchase, parts, self._table, fetched_seconds)
 
         def prices(ware: Ware[PoolForm], kind: Kind) -> tuple[AnyPrice, AnyPrice]:
             listed = price(ware, kind, Purchase.ON_DEMAND)
-            reason = wrong.get((ware.pool_name, ware.purchase))
+            reason = template_errors.get((ware.pool_name, ware.purchase))
             if reason is not None:
                 return RefusedPrice(reason), listed
             return price(ware, kind, ware.purchase), listed
@@ -102,69 +106,78 @@ class Offering:
         return self._stock.sales(kinds, prices)
 
     def limits(self, sales: Iterable[GcpSale]) -> list[Limit]:
-        """The project's quotas; none where they can't be read: a launch is refused beyond them.
+        """Return the project's quotas as limits, and update `closed`.
 
-        Those that leave room for none are in `closed`.
+        The last known quotas apply if the quotas can't be read. The result is empty if there are
+        none.
         """
         try:
             quotas = self._quotas.get()
         except ProviderError as error:
-            _log.debug("quotas are not known: %s", error)
+            _log.debug("the quotas can't be read: %s", error)
             quotas = self._quotas.last or {}
         limits = quota_limits(quotas, sales, self._kinds.last or {})
         self.closed = frozenset(limit.name for limit in limits if limit.maximum == 0)
         return limits
 
     def _known_parts(self) -> tuple[float, PartPrices | None]:
-        """Cloud Billing is a help: without it the owner's list and the catalogue have prices."""
+        """Return when Cloud Billing's prices were fetched, and the prices; None if never.
+
+        Cloud Billing is optional: the owner's list and the catalogue have prices, too.
+        """
         try:
-            found = self._parts.get()
+            fetched = self._parts.get()
         except ProviderError as error:
             if self.unpriced is None:
-                _log.warning("Cloud Billing tells no prices: %s", error)
+                _log.warning("Cloud Billing's prices can't be read: %s", error)
             self.unpriced = str(error)
             return self._parts.last or (self._clock.now(), None)
         self.unpriced = None
-        return found
+        return fetched
 
-    def _wrong_templates(self) -> Mapping[tuple[str, Purchase], str]:
-        """Why pools can't be bought by their templates, where that is so.
+    def _template_errors(self) -> Mapping[tuple[str, Purchase], str]:
+        """Return why pools can't be bought with their templates, by pool and purchase.
 
         Raises:
-            ProviderError: they can't be read now.
+            ProviderError: the templates can't be read now.
         """
-        wrong = {}
+        template_errors = {}
         for name, pool in self._settings.pools.items():
             for purchase in pool.purchases:
                 try:
-                    told = self._calls.template(template_of(pool, purchase), name)
-                    reason = _fault(told.properties.scheduling, purchase)
+                    template = self._calls.template(template_of(pool, purchase), name)
+                    reason = _template_error(template.properties.scheduling, purchase)
                 except NotFound as error:
                     reason = str(error)
                 except PermissionDenied as error:
-                    _log.info("templates are taken to be right: %s", error)
+                    _log.info("the templates can't be read and are assumed correct: %s", error)
                     continue
                 if reason is not None:
-                    wrong[name, purchase] = f"pools.{name}.templates.{purchase.value}: {reason}"
-        return wrong
+                    template_errors[name, purchase] = (
+                        f"pools.{name}.templates.{purchase.value}: {reason}"
+                    )
+        return template_errors
 
 
-def _fault(scheduling: Any, purchase: Purchase) -> str | None:
-    """What of a template would buy something else, or leave what is billed for nothing.
+def _template_error(scheduling: Any, purchase: Purchase) -> str | None:
+    """Return why a template buys the wrong instances or leaves billed ones behind; None if right.
 
-    The old preemptible instances, which end after 24 hours whatever the capacity, are not bought.
+    The old preemptible instances are refused, since they end after 24 hours even if there is
+    capacity.
     """
     model = scheduling.provisioning_model or ("" if scheduling.preemptible else "STANDARD")
-    if model != _MODELS[purchase]:
-        told = model or "preemptible, as it was before spot"
-        return f"it buys {told}: provisioningModel must be {_MODELS[purchase]}"
+    if model != _PROVISIONING_MODELS[purchase]:
+        model_name = model or "preemptible, as it was before spot"
+        return (
+            f"it launches {model_name}: provisioningModel must be {_PROVISIONING_MODELS[purchase]}"
+        )
     is_deleted = scheduling.instance_termination_action == "DELETE"
     if purchase is Purchase.SPOT and not is_deleted:
-        return "what is preempted would stay: instanceTerminationAction must be DELETE"
+        return "preempted instances would remain: instanceTerminationAction must be DELETE"
     if purchase is Purchase.FLEX_START:
         longest_seconds = scheduling.max_run_duration.seconds
         if not is_deleted:
-            return "what has run its time would stay: instanceTerminationAction must be DELETE"
-        if not 0 < longest_seconds <= _LONGEST_RUN_SECONDS:
-            return f"it runs for {longest_seconds} s: maxRunDuration must be 7 days at most"
+            return "expired instances would remain: instanceTerminationAction must be DELETE"
+        if not 0 < longest_seconds <= _MAX_RUN_SECONDS:
+            return f"maxRunDuration is {longest_seconds} s: it must be 7 days at most"
     return None

@@ -1,8 +1,8 @@
-"""What an instance is to find at its start, through Cloud Storage.
+"""User data of instances, stored in Cloud Storage.
 
-Metadata of an instance can be read by whoever may list instances, and a launch that had any of its
-own would have to repeat the template's, with which an instance starts. So the template's start
-script, the same for all, takes the instance's own from ``PLACE/NAME``, where NAME is its name.
+Whoever may list instances can read an instance's metadata. A launch with its own metadata would
+also have to repeat the template's. All instances therefore share the template's start script,
+which reads the instance's own user data from ``PLACE/NAME``. NAME is the instance's name.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from providers.gcp.settings import GcpSale, GcpSettings
 
 
 class BucketParcels:
-    """Objects under the place that the settings give for each region. A retry overwrites."""
+    """User data as objects under each region's location in the settings. A retry overwrites."""
 
     def __init__(self, settings: GcpSettings, calls: ProjectCalls) -> None:
         self._settings = settings
         self._calls = calls
 
     def put(self, sale: GcpSale, name: str, user_data: str) -> None:
-        """Write it down before the launch.
+        """Write an instance's user data before its launch.
 
         Raises:
-            ProviderError: nothing was launched, and nothing is to be.
+            ProviderError: the user data was not written; nothing may be launched.
         """
         region = sale.pool.region
         place = urlsplit(self._settings.regions[region].user_data)

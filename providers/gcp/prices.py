@@ -1,8 +1,8 @@
-"""What instances cost: the owner's list, else Cloud Billing's catalogue, else what Castor knows.
+"""Prices of instances: from the owner's list, Cloud Billing's SKUs or the catalogue.
 
-Google sells cores, memory and accelerators, each with a price (a SKU) by region and by purchase.
-What an instance costs is their sum. A SKU is told apart by its words, for it has nothing else that
-says which machines it is of.
+Google sells cores, memory and accelerators, each with a price (a SKU) by region and purchase. An
+instance's price is their sum. A SKU's description is all that says which machines the SKU applies
+to.
 """
 
 from __future__ import annotations
@@ -22,17 +22,20 @@ from providers.gcp.calls import ProjectCalls
 from providers.gcp.kinds import Kind
 
 _SOURCE: Final = "Cloud Billing catalogue"
-# On which terms something is sold its words say, else its usage type, which calls some of what is
-# spot, and all that is flex-start, on demand.
-_TERMS: Final = {"Spot Preemptible": Purchase.SPOT, "DWS Defined Duration": Purchase.FLEX_START}
-_PURCHASES: Final = {"OnDemand": Purchase.ON_DEMAND, "Preemptible": Purchase.SPOT}
+# A SKU's description gives its kind of purchase, else its usage type. The usage type alone is
+# unreliable: some spot SKUs and all flex-start SKUs are "OnDemand".
+_PURCHASES_BY_WORDS: Final = {
+    "Spot Preemptible": Purchase.SPOT,
+    "DWS Defined Duration": Purchase.FLEX_START,
+}
+_PURCHASES_BY_USAGE: Final = {"OnDemand": Purchase.ON_DEMAND, "Preemptible": Purchase.SPOT}
 _MACHINE: Final = re.compile(
     r"(\w+(?: Plus| Ultra)?) (?:Predefined )?(?:Instance )?(Core|Ram) running in .+", re.IGNORECASE
 )
 _ACCELERATOR: Final = re.compile(
     r"(?:Nvidia )?(?:Tesla )?(\w+(?: (?:Mega|Plus|\d+GB))*) GPU running in .+", re.IGNORECASE
 )
-# A share of a machine with one accelerator and all that goes with it.
+# Slice of a machine: one accelerator with its share of cores and memory.
 _SLICE: Final = re.compile(r"(\w+) (?:Nvidia )?\w+ \(1 gpu slice\) running in .+", re.IGNORECASE)
 _GPUS: Final = {
     "p100": "nvidia-tesla-p100",
@@ -47,8 +50,8 @@ _GPUS: Final = {
     "h100 80gb plus": "nvidia-h100-mega-80gb",
     "h200 141gb": "nvidia-h200-141gb",
 }
-# What their cores and memory are sold as, where it is not by the family's own name.
-_SOLD_AS: Final = {
+# Family names of cores and memory in SKUs, where they differ from the machine's family.
+_SKU_FAMILIES: Final = {
     "nvidia-h100-mega-80gb": "a3plus",
     "nvidia-h200-141gb": "a3ultra",
 }
@@ -57,7 +60,7 @@ _NANO: Final = Decimal("1e-9")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a region sells by itself: ``core g2``, ``ram g2``, ``slice a4`` or ``nvidia-l4``."""
+    """Part that a region sells: ``core g2``, ``ram g2``, ``slice a4`` or ``nvidia-l4``."""
 
     name: str
     region: str
@@ -68,19 +71,21 @@ PartPrices = Mapping[Part, Decimal]
 
 
 def part_prices(calls: ProjectCalls, regions: Iterable[str]) -> PartPrices:
-    """Dollars an hour of a core, a GiB or an accelerator; the dearest of what has the same words.
+    """Return the hourly prices in US dollars of a core, a GiB, a slice or an accelerator.
+
+    If several SKUs match a part, the highest price counts.
 
     Raises:
-        ProviderError: Cloud Billing did not tell.
+        ProviderError: Cloud Billing did not return the prices.
     """
     wanted = frozenset(regions)
-    found: dict[Part, Decimal] = {}
+    prices: dict[Part, Decimal] = {}
     for page in calls.skus():
         with readable("skus.list"):
             for sku in page.get("skus", ()):
                 for part, usd in _parts(sku, wanted):
-                    found[part] = max(found.get(part, usd), usd)
-    return found
+                    prices[part] = max(prices.get(part, usd), usd)
+    return prices
 
 
 def price_of(
@@ -92,51 +97,53 @@ def price_of(
     table: PriceTable | None,
     asked_seconds: float,
 ) -> Price | RefusedPrice:
-    """The price of such an instance there.
+    """Return the price of a machine type in a zone, or the reason why it has none.
 
     Args:
-        kind: which.
-        zone: where.
-        region: that of the zone.
-        purchase: on which terms.
-        parts: what Cloud Billing told; None if it did not.
-        table: the owner's list, if there is one.
-        asked_seconds: when Cloud Billing was asked.
+        kind: machine type.
+        zone: zone of the instance.
+        region: region of the zone.
+        purchase: kind of purchase.
+        parts: Cloud Billing's prices; None if they were never fetched.
+        table: the owner's price list; None if there is none.
+        asked_seconds: when Cloud Billing's prices were fetched, in seconds since the epoch.
     """
-    known = catalogue().get(kind.name)
-    reference = None if known is None else known.price
+    entry = catalogue().get(kind.name)
+    reference = None if entry is None else entry.price
     if table is not None and kind.name in table:
         return table.price(kind.name, zone, purchase, reference)
-    told = _sum(kind, region, Purchase.ON_DEMAND, parts)
+    usd_per_hour = _sum_of_parts(kind, region, Purchase.ON_DEMAND, parts)
     on_demand: Price | RefusedPrice | None = None
-    if told is not None:
-        on_demand = checked(Quote(told, asked_seconds, _SOURCE), reference)
-    elif known is not None and known.region == region:
-        on_demand = known.price
+    if usd_per_hour is not None:
+        on_demand = checked(Quote(usd_per_hour, asked_seconds, _SOURCE), reference)
+    elif entry is not None and entry.region == region:
+        on_demand = entry.price
     if purchase is Purchase.ON_DEMAND:
         return on_demand or _unknown(kind, region)
-    told = _sum(kind, region, purchase, parts)
-    if told is None:
+    usd_per_hour = _sum_of_parts(kind, region, purchase, parts)
+    if usd_per_hour is None:
         return at_most(on_demand or _unknown(kind, region), purchase)
-    check = spot_price if purchase is Purchase.SPOT else checked
-    quote = Quote(told, asked_seconds, _SOURCE)
-    return check(quote, on_demand if isinstance(on_demand, Price) else None)
+    check_price = spot_price if purchase is Purchase.SPOT else checked
+    quote = Quote(usd_per_hour, asked_seconds, _SOURCE)
+    return check_price(quote, on_demand if isinstance(on_demand, Price) else None)
 
 
 def _unknown(kind: Kind, region: str) -> RefusedPrice:
     return RefusedPrice(
-        f"no price of {kind.name} in {region} is known: allow skus.list of Cloud Billing, or name "
-        "a list in prices_from"
+        f"the price of {kind.name} in {region} is unknown: allow skus.list of Cloud Billing, or "
+        "name a price list in prices_from"
     )
 
 
-def _sum(kind: Kind, region: str, purchase: Purchase, parts: PartPrices | None) -> Decimal | None:
-    """None where one of its parts has no price."""
-    told = parts or {}
-    share = told.get(Part(f"slice {kind.family}", region, purchase))
+def _sum_of_parts(
+    kind: Kind, region: str, purchase: Purchase, parts: PartPrices | None
+) -> Decimal | None:
+    """Return the sum of the prices of a machine's parts; None if a part has no price."""
+    prices = parts or {}
+    share = prices.get(Part(f"slice {kind.family}", region, purchase))
     if share is not None:
         return kind.devices * share
-    family = _SOLD_AS.get(kind.accelerator, kind.family)
+    family = _SKU_FAMILIES.get(kind.accelerator, kind.family)
     counts = {
         f"core {family}": Decimal(kind.vcpus),
         f"ram {family}": Decimal(str(kind.memory_gib)),
@@ -144,7 +151,7 @@ def _sum(kind: Kind, region: str, purchase: Purchase, parts: PartPrices | None) 
     }
     usd = Decimal(0)
     for name, count in counts.items():
-        price = told.get(Part(name, region, purchase))
+        price = prices.get(Part(name, region, purchase))
         if price is None:
             return None
         usd += count * price
@@ -152,36 +159,43 @@ def _sum(kind: Kind, region: str, purchase: Purchase, parts: PartPrices | None) 
 
 
 def _parts(sku: Mapping[str, Any], regions: frozenset[str]) -> Iterable[tuple[Part, Decimal]]:
-    words, purchase = _terms(str(sku["description"]), sku["category"]["usageType"])
-    name, places = _part_name(words), regions & set(sku["serviceRegions"])
+    description, purchase = _split_description(
+        str(sku["description"]), sku["category"]["usageType"]
+    )
+    name, places = _part_name(description), regions & set(sku["serviceRegions"])
     if purchase is None or name is None or not places:
         return
-    usd = _usd(sku["pricingInfo"][-1]["pricingExpression"])
+    usd = _usd_per_hour(sku["pricingInfo"][-1]["pricingExpression"])
     if usd > 0:
         for region in places:
             yield Part(name, region, purchase), usd
 
 
-def _terms(description: str, usage: str) -> tuple[str, Purchase | None]:
-    """What is sold, and on which terms; None for commitments and the like."""
-    for words, purchase in _TERMS.items():
+def _split_description(description: str, usage: str) -> tuple[str, Purchase | None]:
+    """Return a SKU's description without its purchase, and the purchase; None for others.
+
+    Commitments, for example, are no purchase here.
+    """
+    for words, purchase in _PURCHASES_BY_WORDS.items():
         if words in description:
-            plain = description.replace(f" attached to {words} VMs", "").replace(f"{words} ", "")
-            return plain, purchase
-    return description, _PURCHASES.get(usage)
+            description_left = description.replace(f" attached to {words} VMs", "").replace(
+                f"{words} ", ""
+            )
+            return description_left, purchase
+    return description, _PURCHASES_BY_USAGE.get(usage)
 
 
-def _part_name(words: str) -> str | None:
-    if machine := _MACHINE.fullmatch(words):
+def _part_name(description: str) -> str | None:
+    if machine := _MACHINE.fullmatch(description):
         return f"{machine[2].lower()} {machine[1].lower().replace(' ', '')}"
-    if accelerator := _ACCELERATOR.fullmatch(words):
+    if accelerator := _ACCELERATOR.fullmatch(description):
         return _GPUS.get(accelerator[1].lower())
-    share = _SLICE.fullmatch(words)
+    share = _SLICE.fullmatch(description)
     return None if share is None else f"slice {share[1].lower()}"
 
 
-def _usd(expression: Mapping[str, Any]) -> Decimal:
-    """Of an hour: that is what all of these are counted in."""
+def _usd_per_hour(expression: Mapping[str, Any]) -> Decimal:
+    """Return the price in US dollars per hour; 0 for other units, which no part has."""
     if expression["usageUnit"] not in ("h", "GiBy.h"):
         return Decimal(0)
     price = expression["tieredRates"][-1]["unitPrice"]

@@ -1,9 +1,8 @@
-"""Compute Engine as a provider: what one deployment buys in the regions of its settings.
+"""Provider for Compute Engine: the instances of one deployment in the regions of its settings.
 
-The project is asked as a whole, never for one job: its instances in pages of all zones, its
-announcements from one subscription a region. Launches go through `launching`, ends through
-`ending`; what is remembered in between is in `register`, and what Compute Engine forgets in
-`records`.
+Each call concerns the whole project, never one job: instances are listed in pages of all zones,
+and notices are read from one subscription in each region. `launching` launches and `ending` ends
+instances. `register` keeps them in between, and `records` keeps what Compute Engine drops.
 """
 
 from __future__ import annotations
@@ -43,15 +42,15 @@ from providers.gcp.settings import GcpSale, GcpSettings, Patience, PoolForm
 
 _log = logging.getLogger(__name__)
 
-# So many that a list leaves out are looked for at once; the others count as last seen meanwhile.
-_MOST_LOOKED_FOR: Final = 50
+# Unlisted instances looked up after one list; the others count as last seen meanwhile.
+_MAX_LOOKUPS: Final = 50
 
 
 class GcpProvider(CloudProvider[PoolForm]):
-    """Sells the instances of `settings` to the deployment whose controller is `controller`.
+    """Provider of Compute Engine instances for the deployment of `controller`.
 
-    `session` has the credentials, `records` are that controller's, `table` is the owner's price
-    list, if there is one. Safe to share between threads.
+    `session` has the credentials. `records` are the controller's own. `table` is the owner's price
+    list, or None. Thread-safe.
     """
 
     def __init__(
@@ -89,34 +88,37 @@ class GcpProvider(CloudProvider[PoolForm]):
 
     @property
     def identity(self) -> TokenVerifier:
-        """What checks the identity tokens of instances."""
+        """Verifier of instances' identity tokens."""
         return self._identity
 
     def interruptions(self) -> Sequence[Interruption]:
-        """Announced reclaims and maintenances of instances that have not ended.
+        """Return announced reclaims and maintenance of instances that have not ended.
 
-        They are hints: a subscription that can't be read is told, and hides nothing else.
+        A subscription that can't be read is reported by `condition` and does not affect other
+        regions.
 
         Raises:
-            ProviderError: it is not known which instances there are.
+            ProviderError: the deployment's instances can't be listed.
         """
         self._ensure_listed()
         return self._notices.interruptions()
 
     def condition(self) -> Condition:
-        """Offers without a price, what is not listed or heard, and what can't be deleted."""
+        """Return offers left out, and errors of lists, subscriptions, prices and deletions."""
         deaf = self._notices.deaf
-        troubles = self._silences
-        troubles += [f"{name}: no announcements: {why}" for name, why in deaf.items()]
+        errors = self._silences
+        errors += [f"{name}: no reclaim notices: {error}" for name, error in deaf.items()]
         for name in sorted(self._offering.closed):
-            troubles.append(f"{name}: the quota is too small for one: ask for more of it")
+            errors.append(f"{name}: the quota has no room for one: request an increase")
         if self._offering.unpriced is not None:
-            troubles.append(f"prices may be old: {self._offering.unpriced}")
+            errors.append(f"prices may be old: {self._offering.unpriced}")
         if self._ending.trouble is not None:
-            troubles.append(self._ending.trouble)
+            errors.append(self._ending.trouble)
         if dropped := self._notices.counts["poison"]:
-            troubles.append(f"{dropped} messages could not be read since the start: see the log")
-        return Condition(self._offering.left_out, tuple(troubles))
+            errors.append(
+                f"{dropped} unreadable messages were dropped since the start: see the log"
+            )
+        return Condition(self._offering.left_out, tuple(errors))
 
     @property
     def _left_out(self) -> Mapping[str, str]:
@@ -135,79 +137,94 @@ class GcpProvider(CloudProvider[PoolForm]):
         self._ending.end(instance_ids)
 
     def _recall(self) -> None:
-        """What the last controller has known; a list says what of it there still is."""
+        """Register the instances that the last controller recorded; the next list updates them."""
         for instance in self._records.instances():
             self._register.add(place_of(instance.id)[0], instance, self._clock.now())
 
     def _ask(self) -> dict[str, Answer]:
         asked_seconds = self._clock.now()
         answers = self._listing.answers(self._register.scopes())
-        silent = {
+        errors = {
             zone: answer for zone, answer in answers.items() if isinstance(answer, ProviderError)
         }
-        seen = [one for told in answers.values() if isinstance(told, list) for one in told]
-        found = {one.instance.id: one.instance for one in seen}
-        self._listed |= found.keys()
-        found |= self._missing(found, silent, asked_seconds)
-        self._ending.sweep(one.instance for one in seen if one.is_at_rest)
+        listed = [
+            seen for answer in answers.values() if isinstance(answer, list) for seen in answer
+        ]
+        instances = {seen.instance.id: seen.instance for seen in listed}
+        self._listed |= instances.keys()
+        instances |= self._missing(instances, errors, asked_seconds)
+        self._ending.sweep(seen.instance for seen in listed if seen.is_at_rest)
         by_zone: dict[str, list[CloudInstance]] = {zone: [] for zone in answers}
-        for one in found.values():
-            by_zone[place_of(one.id)[0]].append(one)
-        return {**by_zone, **silent}
+        for instance in instances.values():
+            by_zone[place_of(instance.id)[0]].append(instance)
+        return {**by_zone, **errors}
 
     def _list(self) -> None:
         super()._list()
-        owned = [one.instance for one in self._register.all()]
-        self._listed &= {one.id for one in owned}
-        self._ending.forget(one.id for one in owned if one.state is CloudState.TERMINATED)
-        self._records.keep_instances(owned)
+        instances = [owned.instance for owned in self._register.all()]
+        self._listed &= {instance.id for instance in instances}
+        self._ending.forget(
+            instance.id for instance in instances if instance.state is CloudState.TERMINATED
+        )
+        self._records.keep_instances(instances)
 
     def _missing(
-        self, found: Mapping[str, CloudInstance], silent: Collection[str], asked_seconds: float
+        self,
+        listed: Mapping[str, CloudInstance],
+        silent_zones: Collection[str],
+        asked_seconds: float,
     ) -> dict[str, CloudInstance]:
-        """What was there and is not in the list: Compute Engine lists what has ended no more."""
-        missing = [
-            one.instance
-            for one in self._register.all()
-            if not one.has_ended and one.scope not in silent and one.instance.id not in found
-        ]
-        due = [one for one in missing if self._is_due(one, asked_seconds)]
-        looked_for = {one.id: self._looked_for(one) for one in due[:_MOST_LOOKED_FOR]}
-        return looked_for | {one.id: one for one in due[_MOST_LOOKED_FOR:]}
+        """Return registered instances that the lists leave out, looked up by name.
 
-    def _is_due(self, instance: CloudInstance, asked_seconds: float) -> bool:
-        """What is new may not be listed yet."""
+        Compute Engine drops ended instances from its lists.
+        """
+        missing = [
+            owned.instance
+            for owned in self._register.all()
+            if not owned.has_ended
+            and owned.scope not in silent_zones
+            and owned.instance.id not in listed
+        ]
+        due = [instance for instance in missing if self._should_be_listed(instance, asked_seconds)]
+        looked_up = {instance.id: self._looked_up(instance) for instance in due[:_MAX_LOOKUPS]}
+        return looked_up | {instance.id: instance for instance in due[_MAX_LOOKUPS:]}
+
+    def _should_be_listed(self, instance: CloudInstance, asked_seconds: float) -> bool:
+        """Return whether a list should show the instance: it was listed before or is not new."""
         age_seconds = self._register.age_seconds(instance, asked_seconds)
         return instance.id in self._listed or age_seconds >= self._patience.visible_seconds
 
-    def _looked_for(self, instance: CloudInstance) -> CloudInstance:
-        """As it is by its name; ended if there is none of that name, as before if nobody says."""
+    def _looked_up(self, instance: CloudInstance) -> CloudInstance:
+        """Return the instance as found by its name.
+
+        An instance without a match has ended. An instance is returned unchanged if the calls fail.
+        """
         zone, name = place_of(instance.id)
         try:
-            told = self._calls.instance(zone, name)
+            description = self._calls.instance(zone, name)
             with readable(f"{zone}: instances.get"):
-                return told_instance(told, zone).instance
+                return told_instance(description, zone).instance
         except ProviderError as error:
             if not is_gone(error.__cause__):
-                _log.info("%s is not in the list, and can't be asked about: %s", name, error)
+                _log.info("%s is not listed and can't be looked up: %s", name, error)
                 return instance
         try:
             past = past_of(self._calls, instance.id)
         except ProviderError as error:
-            _log.info("%s has ended, and it is not known when: %s", instance.id, error)
+            _log.info("%s has ended at an unknown time: %s", instance.id, error)
             if instance.launched_seconds is None and not isinstance(error, PermissionDenied):
-                return instance  # what it ran for, if it did, must not be lost
+                return instance  # ending it now would lose the time that it may have run
             past = Past()
         return self._ended(instance, past)
 
     def _ended(self, instance: CloudInstance, past: Past) -> CloudInstance:
-        """With its end, as its operations say; now where they don't."""
+        """Return the instance as ended, at the time in its history, or now."""
         now_seconds = self._clock.now()
         launched_seconds = instance.launched_seconds
-        if launched_seconds is None:  # it may have left its queue while nobody looked
+        if launched_seconds is None:  # it may have left its queue between two lists
             launched_seconds = past.launched_seconds
         if past.refusal is not None:
-            _log.warning("%s never came to be: %s", instance.id, past.refusal)
+            _log.warning("%s was never created: %s", instance.id, past.refusal)
             if _was_refused_late(instance, past):
                 return replace(
                     instance,
@@ -230,9 +247,9 @@ class GcpProvider(CloudProvider[PoolForm]):
 
 
 def _was_refused_late(instance: CloudInstance, past: Past) -> bool:
-    """Return whether an instance that counts as launched was refused its capacity after all.
+    """Return whether an instance that counts as launched was refused its capacity.
 
-    An error without a rule, such as that of an insert which a deletion has cancelled, is no proof.
+    An error without a rule is no proof; a deletion that cancels an insert causes such an error.
     """
     is_launched = instance.launched_seconds is not None
     is_sure = past.launched_seconds is None and not isinstance(past.refusal, Unavailable)

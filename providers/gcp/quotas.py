@@ -1,8 +1,8 @@
-"""The project's quotas, as limits that a plan keeps to.
+"""The project's quotas, as limits for the planner.
 
-Compute Engine counts accelerators by kind and region, those of spot and flex-start apart where a
-project has a quota for them. Cores have quotas, too; these are left to the refusal of a launch,
-for which of them counts a machine differs from family to family.
+Compute Engine counts accelerators by kind and region. Spot and flex-start count separately where a
+project has a quota for them. Quotas on cores are not limits here, since the quota that counts a
+machine depends on its family. Compute Engine refuses a launch beyond them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from providers.gcp.calls import ProjectCalls
 from providers.gcp.kinds import Kind
 from providers.gcp.settings import GcpSale
 
-# By region and metric.
+# Quotas by region and metric.
 Quotas = Mapping[tuple[str, str], float]
 
 _METRICS: Final = {
@@ -36,23 +36,23 @@ _INSTANCES: Final = "INSTANCES"
 
 
 def read_quotas(calls: ProjectCalls, regions: Iterable[str]) -> Quotas:
-    """Every quota of the regions.
+    """Return every quota of the regions.
 
     Raises:
-        ProviderError: they can't be had.
+        ProviderError: the quotas can't be read.
     """
-    found: dict[tuple[str, str], float] = {}
+    quotas: dict[tuple[str, str], float] = {}
     for name in regions:
         region = calls.region(name)
         with readable(f"{name}: regions.get"):
-            found |= {(name, one.metric): float(one.limit) for one in region.quotas}
-    return found
+            quotas |= {(name, quota.metric): float(quota.limit) for quota in region.quotas}
+    return quotas
 
 
 def quota_limits(
     quotas: Quotas, sales: Iterable[GcpSale], kinds: Mapping[str, Kind]
 ) -> list[Limit]:
-    """The quotas as limits on what is sold."""
+    """Return the quotas as limits on the sales."""
     devices: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     instances: defaultdict[str, set[str]] = defaultdict(set)
     for sale in sales:
@@ -61,7 +61,9 @@ def quota_limits(
         kind = kinds.get(offer.instance_type)
         metric = _METRICS.get(kind.accelerator) if kind is not None else None
         if metric is not None:
-            devices[region, _of_purchase(quotas, region, metric, offer.purchase)].add(offer.id)
+            devices[region, _metric_for_purchase(quotas, region, metric, offer.purchase)].add(
+                offer.id
+            )
     limits = [
         _limit(region, metric, LimitUnit.DEVICES, quotas[region, metric], offers)
         for (region, metric), offers in devices.items()
@@ -74,11 +76,16 @@ def quota_limits(
     ]
 
 
-def _of_purchase(quotas: Quotas, region: str, metric: str, purchase: Purchase) -> str:
-    """Spot, and flex-start with it, against that of on-demand where it has none of its own."""
-    own = f"PREEMPTIBLE_{metric}"
-    is_apart = purchase in (Purchase.SPOT, Purchase.FLEX_START)
-    return own if is_apart and quotas.get((region, own), 0.0) > 0 else metric
+def _metric_for_purchase(quotas: Quotas, region: str, metric: str, purchase: Purchase) -> str:
+    """Return the metric of a purchase; that of on-demand where spot has no quota of its own.
+
+    Flex-start counts against the spot quota.
+    """
+    spot_metric = f"PREEMPTIBLE_{metric}"
+    may_be_separate = purchase in (Purchase.SPOT, Purchase.FLEX_START)
+    return (
+        spot_metric if may_be_separate and quotas.get((region, spot_metric), 0.0) > 0 else metric
+    )
 
 
 def _limit(

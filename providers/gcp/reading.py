@@ -1,4 +1,4 @@
-"""Where the settings come from: a file, or an object of Cloud Storage that Terraform wrote."""
+"""Sources of the settings: a file, or a Cloud Storage object that Terraform wrote."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _ANSWER_SECONDS: Final = 30.0
 
 
 def fetch_settings(source: str, session: Session | None = None) -> str:
-    """The text of the settings in a file, or in the object that ``gs://BUCKET/NAME`` names.
+    """Return the text of the settings in a file, or in the object ``gs://BUCKET/NAME``.
 
     Args:
-        source: which.
-        session: with credentials; by default those of the environment, and where
-            STORAGE_EMULATOR_HOST names an emulator of Cloud Storage, that.
+        source: path of the file, or URL of the object.
+        session: session with credentials; by default from the environment. STORAGE_EMULATOR_HOST
+            may name an emulator of Cloud Storage.
 
     Raises:
-        SpecError: the file can't be read, or the source names no object.
-        ProviderError: Cloud Storage did not give the object.
+        SpecError: the file can't be read, or the source is not an object's URL.
+        ProviderError: Cloud Storage did not return the object.
     """
     if not source.startswith(_STORAGE):
         return read_text(Path(source))
@@ -49,10 +49,10 @@ def fetch_settings(source: str, session: Session | None = None) -> str:
 
 
 def parse_settings(text: str, origin: str) -> GcpSettings:
-    """The settings that a JSON text holds.
+    """Return the settings in a JSON text.
 
     Raises:
-        SpecError: they can't be used; each problem is a line with the place, the key and what is
-            meant.
+        SpecError: the settings are invalid; each problem is a line with the place, the key and the
+            expected value.
     """
     return validated(read_yaml(text, origin), GcpSettings)

@@ -1,7 +1,8 @@
-"""What Compute Engine forgets: it lists what has ended no more, and tells of a preemption once.
+"""Records of instances and notices that Compute Engine does not keep.
 
-In a file, so that the next controller knows it. Without the file nothing is lost but that: what
-exists is found again by its labels.
+Compute Engine drops ended instances from its lists and delivers a preemption notice once. The
+records are in a file, for the next controller. Without the file only this history is lost:
+existing instances are found by their labels.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from autoscaler.domain.instance import CloudInstance, CloudState, Interruption
 
 _log = logging.getLogger(__name__)
 
-_TABLE: Final = (
+_CREATE_TABLE: Final = (
     "CREATE TABLE IF NOT EXISTS kept "
     "(controller TEXT, kind TEXT, id TEXT, text TEXT, PRIMARY KEY (controller, kind, id))"
 )
@@ -31,7 +32,7 @@ _NOTICE: Final = "notice"
 
 
 class Records:
-    """The instances and notices of one controller, in a file of SQLite. Thread-safe.
+    """Instances and notices of one controller, in an SQLite file. Thread-safe.
 
     Raises:
         SpecError: the file can't be used.
@@ -44,53 +45,60 @@ class Records:
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with closing(self._connect()) as database, database:
-                database.execute(_TABLE)
-            self._known = {kind: self._read(kind) for kind in (_INSTANCE, _NOTICE)}
+                database.execute(_CREATE_TABLE)
+            self._recorded = {kind: self._read(kind) for kind in (_INSTANCE, _NOTICE)}
         except (OSError, sqlite3.Error) as error:
-            raise SpecError(f"{path}: can't be used: {error}: move it away") from error
+            raise SpecError(
+                f"{path}: the file can't be used: {error}: move the file away"
+            ) from error
 
     def instances(self) -> list[CloudInstance]:
-        """As they were when they were last written down."""
-        return [_instance(json.loads(text)) for text in self._known[_INSTANCE].values()]
+        """Return the instances as last recorded."""
+        return [_parse_instance(json.loads(text)) for text in self._recorded[_INSTANCE].values()]
 
     def notices(self) -> list[Interruption]:
-        """Every announcement of a reclaim that is not forgotten."""
-        return [Interruption(**json.loads(text)) for text in self._known[_NOTICE].values()]
+        """Return the recorded reclaim notices."""
+        return [Interruption(**json.loads(text)) for text in self._recorded[_NOTICE].values()]
 
     def keep_instances(self, instances: Iterable[CloudInstance]) -> None:
-        """These and no others, from now on. What can't be written is told in the log."""
-        told = {one.id: _text(one) for one in instances}
-        self._keep(_INSTANCE, told)
+        """Replace the recorded instances.
+
+        A failed write is logged, and the next call repeats it.
+        """
+        texts = {instance.id: _instance_text(instance) for instance in instances}
+        self._replace(_INSTANCE, texts)
 
     def keep_notices(self, notices: Iterable[Interruption]) -> None:
-        """These and no others, from now on."""
-        told = {one.instance: json.dumps(asdict(one), sort_keys=True) for one in notices}
-        self._keep(_NOTICE, told)
+        """Replace the recorded notices."""
+        texts = {notice.instance: json.dumps(asdict(notice), sort_keys=True) for notice in notices}
+        self._replace(_NOTICE, texts)
 
-    def _keep(self, kind: str, told: Mapping[str, str]) -> None:
-        """Only what has changed is written."""
+    def _replace(self, kind: str, texts: Mapping[str, str]) -> None:
+        """Write the changed entries."""
         with self._lock:
-            known = self._known[kind]
-            changed = [(one, text) for one, text in told.items() if known.get(one) != text]
-            gone = [one for one in known if one not in told]
+            known = self._recorded[kind]
+            changed = [
+                (entry_id, text) for entry_id, text in texts.items() if known.get(entry_id) != text
+            ]
+            gone = [entry_id for entry_id in known if entry_id not in texts]
             if not changed and not gone:
                 return
             try:
                 self._write(kind, changed, gone)
             except sqlite3.Error as error:
-                _log.warning("%s: can't be written, and is tried again: %s", self._path, error)
+                _log.warning("%s: the write failed and will be repeated: %s", self._path, error)
                 return
-            self._known[kind] = dict(told)
+            self._recorded[kind] = dict(texts)
 
     def _write(self, kind: str, changed: Iterable[tuple[str, str]], gone: Iterable[str]) -> None:
         with closing(self._connect()) as database, database:
             database.executemany(
                 "INSERT OR REPLACE INTO kept VALUES (?, ?, ?, ?)",
-                [(self._controller, kind, one, text) for one, text in changed],
+                [(self._controller, kind, entry_id, text) for entry_id, text in changed],
             )
             database.executemany(
                 "DELETE FROM kept WHERE controller = ? AND kind = ? AND id = ?",
-                [(self._controller, kind, one) for one in gone],
+                [(self._controller, kind, entry_id) for entry_id in gone],
             )
 
     def _read(self, kind: str) -> dict[str, str]:
@@ -99,21 +107,21 @@ class Records:
                 "SELECT id, text FROM kept WHERE controller = ? AND kind = ?",
                 (self._controller, kind),
             )
-            return {str(one): str(text) for one, text in rows}
+            return {str(entry_id): str(text) for entry_id, text in rows}
 
     def _connect(self) -> sqlite3.Connection:
         return sqlite3.connect(self._path, timeout=10.0)
 
 
-def _text(instance: CloudInstance) -> str:
+def _instance_text(instance: CloudInstance) -> str:
     refusal = instance.refusal
-    told = asdict(replace(instance, refusal=None))
+    fields = asdict(replace(instance, refusal=None))
     if refusal is not None:
-        told["refusal"] = [type(refusal).__name__, str(refusal)]
-    return json.dumps(told, sort_keys=True)
+        fields["refusal"] = [type(refusal).__name__, str(refusal)]
+    return json.dumps(fields, sort_keys=True)
 
 
-def _instance(told: Mapping[str, Any]) -> CloudInstance:
-    kind, message = told.get("refusal") or ("", "")
+def _parse_instance(fields: Mapping[str, Any]) -> CloudInstance:
+    kind, message = fields.get("refusal") or ("", "")
     refusal = getattr(errors, kind)(message) if kind else None
-    return CloudInstance(**{**told, "state": CloudState(told["state"]), "refusal": refusal})
+    return CloudInstance(**{**fields, "state": CloudState(fields["state"]), "refusal": refusal})

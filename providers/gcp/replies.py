@@ -1,7 +1,7 @@
-"""What Compute Engine tells of instances, as the contract has it, and what it is told of them.
+"""Translation between Compute Engine's descriptions and `CloudInstance`.
 
-Labels have 63 characters, lower-case letters, digits, - and _; what does not fit into one is there
-as a digest, to be filtered by, and as it is in the instance's description.
+A label has at most 63 lower-case letters, digits, - and _. A tag that does not fit is stored as a
+digest in its label, for filters, and as it is in the instance's description.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ _STATES: Final = {
     "SUSPENDED": CloudState.STOPPING,
     "TERMINATED": CloudState.STOPPING,
 }
-# It does not run, and its disks are billed until somebody deletes it.
+# States of stopped instances, whose disks are billed until the instance is deleted.
 _AT_REST: Final = frozenset({"STOPPED", "SUSPENDED", "TERMINATED"})
-# There is no capacity yet for what is no further than that: on flex-start it waits in a queue.
+# States of instances without capacity yet. On flex-start such an instance is queued.
 _UNDECIDED: Final = frozenset({"PENDING", "PROVISIONING"})
 _IN_QUEUE: Final = "PENDING"
 _FLEX_START: Final = "FLEX_START"
-_VALUE: Final = re.compile(r"[a-z0-9_-]{1,63}")
+_LABEL_VALUE: Final = re.compile(r"[a-z0-9_-]{1,63}")
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """An instance as Compute Engine tells of it.
+    """Instance as Compute Engine describes it.
 
-    `is_settled` says that what comes of its launch is for lists to tell: there is capacity, or it
-    is in a queue for it; `is_at_rest` that it is stopped and not deleted.
+    `is_settled` is True once the instance has capacity or is queued. `is_at_rest` is True if the
+    instance is stopped but not deleted.
     """
 
     instance: CloudInstance
@@ -56,38 +56,38 @@ class Seen:
 
 
 def instance_id(zone: str, name: str) -> str:
-    """The id that this provider knows an instance by: names are unique in a zone."""
+    """Return this provider's id of an instance. Names are unique in a zone."""
     return f"{zone}/{name}"
 
 
 def place_of(instance: str) -> tuple[str, str]:
-    """The zone and the name that an id is made of; both empty where it is of no instance here."""
-    zone, found, name = instance.partition("/")
-    return (zone, name) if found else ("", "")
+    """Return the zone and the name in an instance's id; both empty for any other id."""
+    zone, separator, name = instance.partition("/")
+    return (zone, name) if separator else ("", "")
 
 
 def label_value(text: str) -> str:
-    """The text, or its digest where a label can't have it."""
-    return text if _VALUE.fullmatch(text) else hashlib.sha256(text.encode()).hexdigest()[:40]
+    """Return the text, or its digest if the text is not a valid label value."""
+    return text if _LABEL_VALUE.fullmatch(text) else hashlib.sha256(text.encode()).hexdigest()[:40]
 
 
 def label_key(tag: str) -> str:
-    """A tag's key, as labels have it."""
+    """Return a tag's key as a label key."""
     return tag.replace(":", "-")
 
 
 def labels_of(tags: Mapping[str, str]) -> dict[str, str]:
-    """Tags as labels."""
+    """Return tags as labels."""
     return {label_key(key): label_value(value) for key, value in tags.items()}
 
 
 def description_of(tags: Mapping[str, str]) -> str:
-    """Tags as they are."""
+    """Return tags as JSON text."""
     return json.dumps(dict(sorted(tags.items())))
 
 
 def told_instance(told: Any, zone: str) -> Seen:
-    """One instance.
+    """Return an instance from its description.
 
     Raises:
         KeyError, ValueError, ...: see `providers.cloud.replies.readable`.
@@ -96,7 +96,7 @@ def told_instance(told: Any, zone: str) -> Seen:
     state = _STATES[told.status]
     launched_seconds: float | None = seconds_of(told.creation_timestamp)
     if told.scheduling.provisioning_model == _FLEX_START:
-        # Made is its place in the queue; it starts once it has left that.
+        # The creation time is when the request entered the queue.
         started = told.last_start_timestamp
         launched_seconds = seconds_of(started) if started else None
         if told.status in _UNDECIDED:
@@ -115,23 +115,23 @@ def told_instance(told: Any, zone: str) -> Seen:
 
 
 def seconds_of(timestamp: str) -> float:
-    """A moment of RFC 3339, in seconds since the epoch.
+    """Return an RFC 3339 time in seconds since the epoch.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not a time.
     """
     return datetime.fromisoformat(timestamp).timestamp()
 
 
-def _tags(told: Any) -> dict[str, str]:
-    """From the description, if it is what a launch wrote; else what labels say."""
-    labels = dict(told.labels)
+def _tags(description: Any) -> dict[str, str]:
+    """Return the tags in the description, if its owner matches the label; else the owner alone."""
+    labels = dict(description.labels)
     try:
-        found = json.loads(told.description or "null")
+        parsed = json.loads(description.description or "null")
     except (ValueError, RecursionError):
-        found = None
-    words = found if isinstance(found, dict) else {}
-    tags = {str(key): str(value) for key, value in words.items()}
+        parsed = None
+    entries = parsed if isinstance(parsed, dict) else {}
+    tags = {str(key): str(value) for key, value in entries.items()}
     owner = labels.get(CONTROLLER_LABEL, "")
     if label_value(tags.get(CONTROLLER_TAG, "")) != owner:
         tags = {CONTROLLER_TAG: owner}

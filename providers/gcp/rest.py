@@ -1,4 +1,4 @@
-"""Calls of Google's services for which a client would be more than the call: JSON over HTTP."""
+"""Calls of Google's services over HTTP with JSON, where a client would be larger than the call."""
 
 from __future__ import annotations
 
@@ -24,58 +24,58 @@ def send(
     answer_seconds: float,
     **options: Any,
 ) -> Mapping[str, Any]:
-    """Send it, once; what it answers is a mapping.
+    """Send a request once and return the JSON object of its reply.
 
-    `options` are those of `requests`: `params`, `json`, `data`, `headers`.
+    `options` are keyword arguments of `requests`: `params`, `json`, `data`, `headers`.
 
     Raises:
-        ProviderError: what the failure means.
+        ProviderError: the call failed; its type gives the cause.
     """
-    found = _parsed(_sent(session, call, verb, url, answer_seconds, options), call)
-    if not isinstance(found, dict):
+    parsed = _parse(_request(session, call, verb, url, answer_seconds, options), call)
+    if not isinstance(parsed, dict):
         raise Unavailable(f"{call}: the reply can't be read")
-    return found
+    return parsed
 
 
 def send_for_text(session: Session, call: Call, url: str, answer_seconds: float) -> str:
-    """What is at `url`, as text.
+    """Return the text at `url`.
 
     Raises:
-        ProviderError: what the failure means.
+        ProviderError: the call failed; its type gives the cause.
     """
-    return str(_sent(session, call, "GET", url, answer_seconds, {}).text)
+    return str(_request(session, call, "GET", url, answer_seconds, {}).text)
 
 
-def _sent(
+def _request(
     session: Session, call: Call, verb: str, url: str, answer_seconds: float, options: Any
 ) -> Any:
     try:
         reply = session.http.request(verb, url, timeout=answer_seconds, **options)
         if reply.status_code >= 400:
-            raise _refused(reply)
+            raise _error_of(reply)
     except CALL_ERRORS as error:
         raise provider_error(error, call) from error
     return reply
 
 
-def _refused(reply: Any) -> GoogleAPICallError:
-    """Google's own words, or those of OAuth (RFC 6749, 5.2), which the token service has."""
+def _error_of(reply: Any) -> GoogleAPICallError:
+    """Return the error in a reply, in Google's form or in OAuth's (RFC 6749, 5.2)."""
     try:
-        told = reply.json()
+        body = reply.json()
     except ValueError:
-        told = {}
-    code = told.get("error") if isinstance(told, dict) else None
+        body = {}
+    code = body.get("error") if isinstance(body, dict) else None
     if not isinstance(code, str):
         return from_http_response(reply)
-    words = f"{code}: {told.get('error_description', '')}".rstrip(": ")
-    return from_http_status(reply.status_code, words)
+    message = f"{code}: {body.get('error_description', '')}".rstrip(": ")
+    return from_http_status(reply.status_code, message)
 
 
-def _parsed(reply: Any, call: Call) -> object:
+def _parse(reply: Any, call: Call) -> object:
     if not reply.content:
         return {}
     try:
-        found: object = reply.json()
+        parsed: object = reply.json()
     except ValueError as error:
         raise Unavailable(f"{call}: the reply can't be read") from error
-    return found
+    return parsed

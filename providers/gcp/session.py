@@ -1,4 +1,4 @@
-"""Google's clients with one credential, each made when it is first needed."""
+"""Google's clients with one set of credentials, each created when first needed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SCOPES: Final = ("https://www.googleapis.com/auth/cloud-platform",)
 
 
 class Session:
-    """The way to Google Cloud, or to what stands at `endpoint_url` in its place. Thread-safe."""
+    """Connection to Google Cloud, or to `endpoint_url` in its place. Thread-safe."""
 
     def __init__(self, credentials: Any, endpoint_url: str | None = None) -> None:
         self.endpoint_url = endpoint_url
@@ -32,7 +32,7 @@ class Session:
         self._refreshing = threading.Lock()
 
     def client(self, kind: type) -> Any:
-        """The client of that class."""
+        """Return the client of a class, created when first needed."""
         with self._lock:
             if kind not in self._clients:
                 options = ClientOptions(api_endpoint=self.endpoint_url)
@@ -41,25 +41,25 @@ class Session:
 
     @property
     def http(self) -> AuthorizedSession:
-        """For what Google has no client of, over REST, that is light; each thread has its own."""
+        """HTTP session for services without a lightweight client; each thread has its own."""
         if not hasattr(self._local, "http"):
-            # What was refused with a 401 is sent again with a new token, where there can be one.
-            again = () if self._is_anonymous else DEFAULT_REFRESH_STATUS_CODES
-            self._local.http = AuthorizedSession(self._credentials, refresh_status_codes=again)
+            # A request refused with a 401 is repeated with a new token, unless anonymous.
+            codes = () if self._is_anonymous else DEFAULT_REFRESH_STATUS_CODES
+            self._local.http = AuthorizedSession(self._credentials, refresh_status_codes=codes)
         return self._local.http
 
     @property
     def without_credentials(self) -> Session:
-        """The same way, for the one service that takes no header of them."""
+        """Session without credentials, for the token service, which accepts no such header."""
         return Session(AnonymousCredentials(), self.endpoint_url)
 
     def token(self, call: Call) -> str | None:
-        """A token of the credentials, for `call`; None where they have none.
+        """Return a token of the credentials; None for anonymous ones.
 
-        It holds for some minutes.
+        The token is valid for some minutes. Errors name `call`.
 
         Raises:
-            ProviderError: there is none to be had, or not now.
+            ProviderError: the credentials can't be refreshed.
         """
         if self._is_anonymous:
             return None
@@ -72,23 +72,23 @@ class Session:
         return str(self._credentials.token)
 
     def base(self, service: str) -> str:
-        """Where a service is, such as ``storage``."""
+        """Return the base URL of a service, such as ``storage``."""
         return self.endpoint_url or f"https://{service}.googleapis.com"
 
 
 def open_session(endpoint_url: str | None = None) -> Session:
-    """One with the credentials of the environment.
+    """Return a session with the credentials of the environment.
 
-    An endpoint on this machine is a fake: where there are no credentials, it gets none.
+    An endpoint on this machine is a fake. Its session is anonymous if there are no credentials.
 
     Raises:
-        PermissionDenied: there are none, or what the environment names can't be used.
+        PermissionDenied: there are no credentials, or those in the environment can't be used.
     """
     try:
         credentials, _ = google.auth.default(scopes=_SCOPES)
     except (GoogleAuthError, OSError, ValueError) as error:
         if is_url_here(endpoint_url):
             return Session(AnonymousCredentials(), endpoint_url)
-        words = " ".join(str(error).split())[:300].rstrip(".")
-        raise PermissionDenied(f"no credentials: {words}: {WAY_TO_CREDENTIALS}") from error
+        reason = " ".join(str(error).split())[:300].rstrip(".")
+        raise PermissionDenied(f"no credentials: {reason}: {WAY_TO_CREDENTIALS}") from error
     return Session(credentials, endpoint_url)

@@ -1,8 +1,7 @@
-"""What this provider is told: the ground that Terraform laid, and the bounds it set.
+"""Settings of the GCP provider: resources and caps that Terraform defines.
 
-It arrives as JSON, in a file or an object of Cloud Storage, and says which `schema` it is written
-in. Everything that a retry of a launch must repeat word for word is in here or in the order
-itself.
+The settings are JSON, in a file or a Cloud Storage object, and state their `schema` version.
+Everything that a retried launch must repeat exactly is either in the settings or in the request.
 """
 
 from __future__ import annotations
@@ -29,31 +28,31 @@ from providers.cloud.forms import (
 )
 from providers.cloud.sales import Sale
 
-_MOST_LABELS: Final = 48  # Compute Engine takes 64 of a resource; the rest are Castor's own
-_RESERVED: Final = ("castor", "goog")
+_MAX_LABELS: Final = 48  # Compute Engine accepts 64 labels; Castor's own labels need the rest
+_RESERVED_PREFIXES: Final = ("castor", "goog")
 REGION: Final = r"[a-z]+(-[a-z]+)+\d{1,2}"
 PROJECT: Final = r"[a-z][a-z0-9-]{4,28}[a-z0-9]"
 _LABEL: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _LABEL_VALUE: Final = re.compile(r"[a-z0-9_-]{0,63}")
 
 
-def _labels(labels: dict[str, str]) -> dict[str, str]:
-    if len(labels) > _MOST_LABELS:
-        raise ValueError(f"{len(labels)} are too many: at most {_MOST_LABELS}")
+def _check_labels(labels: dict[str, str]) -> dict[str, str]:
+    if len(labels) > _MAX_LABELS:
+        raise ValueError(f"{len(labels)} labels are too many: at most {_MAX_LABELS}")
     for key, value in labels.items():
-        if key.startswith(_RESERVED):
-            raise ValueError(f'"{key}" begins with a reserved word: choose another key')
+        if key.startswith(_RESERVED_PREFIXES):
+            raise ValueError(f'"{key}" begins with a reserved prefix: choose another key')
         if not _LABEL.fullmatch(key) or not _LABEL_VALUE.fullmatch(value):
             raise ValueError(
-                f'"{key:.40}": labels are of lower-case letters, digits, - and _, 63 at most'
+                f'"{key:.40}": a label has at most 63 lower-case letters, digits, - and _'
             )
     return labels
 
 
 Bought = Annotated[Purchase, bought(Purchase.ON_DEMAND, Purchase.SPOT, Purchase.FLEX_START)]
 Project = Annotated[str, matching(PROJECT, "my-project-123")]
-# Names of instances begin with it, and conditions of IAM go by that: hence no hyphens. Ids of
-# service accounts, of which it is a part, have 30 characters: hence 12.
+# IAM conditions compare the beginning of instances' names, which contain it: hence no hyphens. Ids
+# of service accounts contain it and have at most 30 characters: hence 12.
 Deployment = Annotated[str, matching(r"[a-z][a-z0-9]{0,11}", "prod")]
 RegionName = Annotated[str, matching(REGION, "us-central1")]
 ZoneName = Annotated[str, matching(rf"{REGION}-[a-z]", "us-central1-a")]
@@ -71,18 +70,21 @@ Subscription = Annotated[
     str,
     matching(r"projects/[a-z0-9:.-]+/subscriptions/\S+", "projects/my-project/subscriptions/x"),
 ]
-Labels = Annotated[dict[str, str], AfterValidator(_labels)]
+Labels = Annotated[dict[str, str], AfterValidator(_check_labels)]
 
 
 class AcceleratorForm(Form):
-    """`accelerator` of a pool: what its machines of n1 are given; all others bring their own."""
+    """Accelerators that a pool attaches to n1 machines: the field `accelerator`.
+
+    Machines of all other families include their accelerators.
+    """
 
     type: AcceleratorType
     count: Count
 
 
 class RegionForm(Form):
-    """One of `regions`: what is there once, whatever pools are in it."""
+    """Resources of one region that its pools share: an entry of `regions`."""
 
     zones: Annotated[tuple[ZoneName, ...], Field(min_length=1)]
     user_data: Place
@@ -91,7 +93,7 @@ class RegionForm(Form):
     job_account: Text | None = None
 
     @model_validator(mode="after")
-    def _jobs_have_an_account(self) -> Self:
+    def _check_job_account(self) -> Self:
         if (self.jobs is None) != (self.job_account is None):
             missing = "job_account" if self.job_account is None else "jobs"
             raise ValueError(f"{missing} is missing: jobs and job_account go together")
@@ -99,9 +101,10 @@ class RegionForm(Form):
 
 
 class PoolForm(Form):
-    """One of `pools`: instances of one template for each purchase, and their bounds.
+    """Instances of one template for each purchase, and their caps: an entry of `pools`.
 
-    `extras_usd_per_hour` is what is billed beside each instance as long as it is there.
+    `extras_usd_per_hour` is charged for each instance in addition to its price, from launch to
+    end.
     """
 
     region: RegionName
@@ -116,18 +119,18 @@ class PoolForm(Form):
     extras_usd_per_hour: MoneyOrNothing = Decimal(0)
 
     @model_validator(mode="after")
-    def _purchases_have_templates(self) -> Self:
-        missing = [one.value for one in self.purchases if one not in self.templates]
+    def _check_templates(self) -> Self:
+        missing = [purchase.value for purchase in self.purchases if purchase not in self.templates]
         if missing:
             raise ValueError(f"templates.{missing[0]} is missing: each of purchases needs one")
         return self
 
     def types(self) -> tuple[str, ...]:
-        """The instance types, as the catalogue names them."""
+        """Return the instance types, as the catalogue names them."""
         return tuple(self.instance_type(machine) for machine in self.machine_types)
 
     def instance_type(self, machine_type: str) -> str:
-        """As the catalogue names it: an n1 with its accelerators, any other by itself."""
+        """Return the catalogue's name of a machine type, with the accelerators of an n1."""
         if self.accelerator is None:
             return machine_type
         kind = self.accelerator.type.removeprefix("nvidia-").removeprefix("tesla-")
@@ -135,7 +138,7 @@ class PoolForm(Form):
 
 
 class GcpSettings(Form):
-    """The whole document. `deployment` is what conditions of IAM know this deployment by."""
+    """Whole settings document. IAM conditions identify the deployment by `deployment`."""
 
     written_in: Annotated[Schema, Field(alias="schema")]
     cloud: Literal["gcp"] = "gcp"
@@ -152,11 +155,11 @@ class GcpSettings(Form):
 
     @property
     def zones(self) -> frozenset[str]:
-        """The zones of all regions."""
+        """Zones of all regions."""
         return frozenset(zone for region in self.regions.values() for zone in region.zones)
 
     @model_validator(mode="after")
-    def _zones_are_in_their_region(self) -> Self:
+    def _check_regions_of_zones(self) -> Self:
         for name, region in self.regions.items():
             for zone in region.zones:
                 if region_of(zone) != name:
@@ -164,7 +167,7 @@ class GcpSettings(Form):
         return self
 
     @model_validator(mode="after")
-    def _pools_have_ground(self) -> Self:
+    def _check_zones_of_pools(self) -> Self:
         require_ground(
             self.pools,
             {name: region.zones for name, region in self.regions.items()},
@@ -174,16 +177,16 @@ class GcpSettings(Form):
 
     @property
     def prefix(self) -> str:
-        """What the names of this deployment's instances begin with."""
+        """Prefix of the names of this deployment's instances."""
         return f"castor-{self.deployment}-"
 
     @property
     def whom(self) -> str:
-        """The audience of instances' identity tokens."""
+        """Audience of instances' identity tokens."""
         return self.audience or f"castor-{self.deployment}"
 
     def zones_of(self, pool: PoolForm) -> tuple[str, ...]:
-        """Where the pool's instances may be: each zone of its region, unless it names some."""
+        """Return the zones of a pool: those it names, or all zones of its region."""
         return pool.zones or self.regions[pool.region].zones
 
 
@@ -191,29 +194,29 @@ GcpSale = Sale[PoolForm]
 
 
 def region_of(zone: str) -> str:
-    """As ``us-central1`` of ``us-central1-a``."""
+    """Return the region of a zone: ``us-central1`` for ``us-central1-a``."""
     return zone.rpartition("-")[0]
 
 
 def template_of(pool: PoolForm, purchase: Purchase) -> str:
-    """The template that a pool's instances of one purchase are made from."""
+    """Return the template for a pool's instances of one purchase."""
     return pool.templates[purchase]
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long things may take, and how they are asked for. None of it is Terraform's.
+    """Time limits, refresh intervals and retries of calls. Terraform does not set them.
 
     Attributes:
-        visible_seconds: for how long Compute Engine may leave a new instance out of its lists.
-        launch_seconds: for how long a launch is followed until it is known to have capacity.
-        look_seconds: between two looks at a launch.
-        notice_seconds: from a preemption to the end; what Compute Engine gives at most.
-        prices_seconds: how old a price may become before it is asked for again.
-        facts_seconds: the same of quotas, machine types and templates.
-        retry_seconds: after a failure to learn these, ask again no sooner.
-        answer_seconds: how long one call may take.
-        read_seconds: for so long a call that changes nothing is sent again; 0: it is sent once.
+        visible_seconds: maximum time for which Compute Engine's lists may omit a new instance.
+        launch_seconds: maximum time for which a launch is followed until its outcome is known.
+        look_seconds: time between two polls of a launch.
+        notice_seconds: maximum time from a preemption notice to the end.
+        prices_seconds: age at which a price is fetched again.
+        facts_seconds: age at which quotas, machine types and templates are fetched again.
+        retry_seconds: minimum time between a failed fetch and the next one.
+        answer_seconds: timeout of one call.
+        read_seconds: time for which a call that only reads is retried; 0 sends the call once.
     """
 
     visible_seconds: float = 60.0

@@ -1,8 +1,8 @@
-"""Jobs' files in Cloud Storage: one prefix a job, and one token for each, good for nothing else.
+"""Jobs' files in Cloud Storage: one prefix for each job, and tokens limited to this prefix.
 
-The token is that of a service account that Terraform makes, taken for an hour, and then exchanged
-for one within a credential access boundary: both are short-lived, and nothing is made in the
-project. https://cloud.google.com/iam/docs/downscoping-short-lived-credentials
+The token of a service account that Terraform creates is requested for an hour. It is exchanged for
+a token within a credential access boundary. Both are short-lived, and no resource is created.
+https://cloud.google.com/iam/docs/downscoping-short-lived-credentials
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from providers.gcp.settings import GcpSettings, Patience
 _SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
 _EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 _ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"
-# Upper bounds: nothing is allowed that the account's own roles do not allow, too.
-_KEEPS: Final = "inRole:roles/storage.objectUser"
-_READS: Final = "inRole:roles/storage.objectViewer"
-# What a fake is told: without a token obstore would ask the metadata server for one.
-_ANY: Final = "any"
+# Upper bounds: an action needs the permission of the account's own roles, too.
+_WRITE_ROLE: Final = "inRole:roles/storage.objectUser"
+_READ_ROLE: Final = "inRole:roles/storage.objectViewer"
+# Token for a fake: without a token obstore would request one from the metadata server.
+_FAKE_TOKEN: Final = "any"
 
 
 class GcsJobStorage(CloudJobStorage):
-    """The storage that `settings` name: that of the first region with `jobs`.
+    """Job storage in Cloud Storage, at the location of the settings' first region with `jobs`.
 
-    `session` has the controller's credentials. Safe to share between threads.
+    `session` has the controller's credentials. Thread-safe.
 
     Raises:
-        SpecError: no region names one.
-        PermissionDenied: the credentials do not hold.
+        SpecError: no region has `jobs`.
+        PermissionDenied: the credentials are not valid.
         NotFound: obstore is not installed.
     """
 
@@ -68,27 +68,30 @@ class GcsJobStorage(CloudJobStorage):
 
     def _made(self, place: str, bundle: str | None) -> StorageGrant:
         try:
-            token, expires_seconds = self._token_of_account()
-            narrowed = self._narrowed(token, boundary(place, bundle))
-        except NotFound as error:  # the account, or what the boundary names
+            token, expires_seconds = self._account_token()
+            narrowed = self._narrow(token, boundary(place, bundle))
+        except NotFound as error:  # the account, or a resource in the boundary
             raise PermissionDenied(str(error)) from error
         return StorageGrant(place, self._options, {"token": narrowed}, expires_seconds, bundle)
 
-    def _token_of_account(self) -> tuple[str, float]:
-        """One that may do all that jobs may, and its end. It does not leave this object."""
+    def _account_token(self) -> tuple[str, float]:
+        """Return the job account's token and its end in epoch seconds.
+
+        The token has access to all jobs' files and must not leave this object.
+        """
         call = Call(self._region, "serviceAccounts.generateAccessToken")
         account = f"projects/-/serviceAccounts/{self._account}"
         url = f"{self._session.base('iamcredentials')}/v1/{account}:generateAccessToken"
         body = {"scope": [_SCOPE], "lifetime": f"{GRANT_SECONDS}s"}
-        told = send(self._session, call, "POST", url, self._answer_seconds, json=body)
+        reply = send(self._session, call, "POST", url, self._answer_seconds, json=body)
         try:
-            expires = datetime.fromisoformat(str(told["expireTime"]))
-            return str(told["accessToken"]), expires.timestamp()
+            expires = datetime.fromisoformat(str(reply["expireTime"]))
+            return str(reply["accessToken"]), expires.timestamp()
         except (KeyError, ValueError) as error:
             raise Unavailable(f"{call}: the reply can't be read") from error
 
-    def _narrowed(self, token: str, bounds: Mapping[str, Any]) -> str:
-        """It expires when the other one does."""
+    def _narrow(self, token: str, bounds: Mapping[str, Any]) -> str:
+        """Return a token limited to `bounds`, which expires with the given token."""
         call = Call(self._region, "sts.token")
         form = {
             "grant_type": _EXCHANGE,
@@ -99,35 +102,35 @@ class GcsJobStorage(CloudJobStorage):
         }
         url = f"{self._session.base('sts')}/v1/token"
         session = self._session.without_credentials
-        told = send(session, call, "POST", url, self._answer_seconds, data=form)
-        if not told.get("access_token"):
+        reply = send(session, call, "POST", url, self._answer_seconds, data=form)
+        if not reply.get("access_token"):
             raise Unavailable(f"{call}: the reply can't be read")
-        return str(told["access_token"])
+        return str(reply["access_token"])
 
     def _own(self) -> StorageGrant:
-        """By what google-auth has for the controller now."""
+        """Return the controller's access by its current credentials."""
         token = self._session.token(Call(self._region, "credentials"))
         until_seconds = self._clock.now() + OWN_SECONDS
-        credential = {"token": token or _ANY}
+        credential = {"token": token or _FAKE_TOKEN}
         return StorageGrant(self._place, self._options, credential, until_seconds)
 
 
 def boundary(place: str, bundle: str | None) -> Mapping[str, Any]:
-    """What a grant allows: all that is under `place`, and to read `bundle`.
+    """Return a boundary that allows reading and writing under `place`, and reading `bundle`.
 
-    A list is no access to an object: it is allowed by the prefix that it asks for.
+    A list accesses no object, so a list is allowed by the prefix in its request.
     """
     bucket, name = bucket_and_name(place)
     lists = "api.getAttribute('storage.googleapis.com/objectListPrefix', '')"
-    under = f"{_begins(bucket, f'{name}/')} || {lists}.startsWith('{name}/')"
-    rules = [_rule(bucket, _KEEPS, under)]
+    under = f"{_name_condition(bucket, f'{name}/')} || {lists}.startsWith('{name}/')"
+    rules = [_rule(bucket, _WRITE_ROLE, under)]
     if bundle is not None:
         bucket, name = bucket_and_name(bundle)
-        rules.append(_rule(bucket, _READS, _begins(bucket, name)))
+        rules.append(_rule(bucket, _READ_ROLE, _name_condition(bucket, name)))
     return {"accessBoundary": {"accessBoundaryRules": rules}}
 
 
-def _begins(bucket: str, name: str) -> str:
+def _name_condition(bucket: str, name: str) -> str:
     return f"resource.name.startsWith('projects/_/buckets/{bucket}/objects/{name}')"
 
 

@@ -1,4 +1,4 @@
-"""What the local cloud charges, from its own records alone."""
+"""Bill of the local cloud, from its own records alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ _SMALLEST_USD = Decimal("0.000001")
 
 @dataclass(frozen=True, slots=True)
 class BilledInstance:
-    """One line of the bill: `seconds` that were started or are the minimum, and their price."""
+    """Line of the bill for one instance.
+
+    `seconds` are billed whole seconds, at least the minimum; `usd` is their price.
+    """
 
     instance: str
     offer: str
@@ -23,7 +26,7 @@ class BilledInstance:
 
 
 def bill_instance(instance: LocalInstance, now_seconds: float) -> BilledInstance:
-    """The line of one instance, up to its end, or up to now if it has none."""
+    """Return the bill of one instance, up to its end or up to now if it runs."""
     record, end = instance.record, instance.end
     until_seconds = now_seconds if end is None else end.ended_seconds
     seconds = max(

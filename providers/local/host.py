@@ -1,7 +1,7 @@
-"""The computer under all deployments: every local instance, whoever owns it.
+"""Host of all local instances, of every deployment.
 
-Its state is the directory ``instances/``; one lock makes its changes one after the other, across
-threads and processes.
+Its state is the directory ``instances/``. One lock serialises changes across threads and
+processes.
 """
 
 from __future__ import annotations
@@ -27,56 +27,61 @@ from providers.local.leftovers import find_leftovers, kill_leftovers
 
 
 class LocalHost:
-    """Keeps instances with their machines. `inherited` are the variables a machine may see."""
+    """Registry of the host's instances and their machines.
+
+    A machine sees the environment variables named in `inherited` only.
+    """
 
     def __init__(self, directory: Path, inherited: Sequence[str], clock: Clock) -> None:
         self._directory = directory.resolve()
         self._inherited = inherited
         self._clock = clock
-        self._known: dict[str, LocalInstance] = {}
+        self._instances: dict[str, LocalInstance] = {}
         (self._directory / "instances").mkdir(parents=True, exist_ok=True)
 
     def instances(self) -> list[LocalInstance]:
-        """All there ever were, the oldest first."""
-        found = [
-            self._known.setdefault(name, LocalInstance(self._directory / "instances" / name))
+        """Return every instance ever created, the oldest first."""
+        instances = [
+            self._instances.setdefault(name, LocalInstance(self._directory / "instances" / name))
             for name in os.listdir(self._directory / "instances")
         ]
-        return sorted(found, key=lambda instance: instance.record.launched_seconds)
+        return sorted(instances, key=lambda instance: instance.record.launched_seconds)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Nobody else changes the host meanwhile. Not re-entrant."""
+        """Hold the host's lock, which excludes all other changes. Not re-entrant."""
         with (self._directory / "lock").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
     def add(self, record: InstanceRecord, user_data: str) -> LocalInstance:
-        """Create an instance and start its machine. The caller is `alone`."""
+        """Create an instance and start its machine. The caller holds the lock (`alone`)."""
         path = self._directory / "instances" / record.id
         instance = create_instance(path, record, user_data)
         self._start_machine(instance)
         return instance
 
     def attend(self) -> None:
-        """See to the instances without a machine: start it, if none ever lived, or bury them.
+        """Handle the instances without a machine. The caller holds the lock (`alone`).
 
-        The caller is `alone`.
+        A machine that never ran is started, unless the instance is to end. If a machine was lost,
+        its processes are killed and its end is recorded.
         """
         for instance in self.instances():
             if not instance.is_unattended:
                 continue
             if instance.has_started:
-                self._bury(instance)
+                self._end_lost(instance)
             elif instance.is_told_to_end:
                 instance.record_end(InstanceEnd(self._clock.now(), TERMINATED))
             else:
                 self._start_machine(instance)
 
     def _start_machine(self, instance: LocalInstance) -> None:
-        """Returns when the machine lives; if it can't, its console says why.
+        """Start an instance's machine and return once the machine runs or has failed.
 
-        The lock is taken here and passed on, so that at no moment two could be started.
+        The instance's console has the error. The instance's lock is taken here and passed on, so
+        that never two machines start.
         """
         environment = {name: os.environ[name] for name in self._inherited if name in os.environ}
         with instance.lock.open("r+") as lock, instance.console.open("ab") as console:
@@ -93,13 +98,13 @@ class LocalHost:
                 check=False,
             )
 
-    def _bury(self, instance: LocalInstance) -> None:
-        """Kill what a lost machine left, then record the end.
+    def _end_lost(self, instance: LocalInstance) -> None:
+        """Kill the processes of a lost machine, then record the end.
 
-        Whatever still ran used its cores until now; if nothing did, the whole computer was off
-        from about when the machine was last seen.
+        Surviving processes used the cores until now. Without any, the host was off from about when
+        the machine was last seen.
         """
-        leftovers = find_leftovers(instance.disk)
-        ended_seconds = self._clock.now() if leftovers else instance.seen_seconds
+        orphans = find_leftovers(instance.disk)
+        ended_seconds = self._clock.now() if orphans else instance.seen_seconds
         if kill_leftovers(instance.disk, self._clock):
             instance.record_end(InstanceEnd(ended_seconds, LOST))

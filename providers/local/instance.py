@@ -1,21 +1,21 @@
-"""One local instance as the files of its directory.
+"""State of one local instance, stored as files in its directory.
 
-Each fact is a file that appears once and never changes, so that a crash between any two lines
-leaves a state that can be read:
+Each file is written once and never changes. A crash between any two lines therefore leaves a
+readable state:
 
-    instance.json    what was ordered: by the provider, before anything runs
-    user-data        what the order brought along: by the provider, with it
-    lock             locked by the machine as long as it lives
-    alive            touched by the machine again and again
+    instance.json    the request: by the provider, before anything runs
+    user-data        the request's user data: by the provider
+    lock             locked by the machine while it runs
+    alive            touched repeatedly by the machine
     running          the boot is over: by the machine
     terminate        the instance is to end: by the provider, or the machine on SIGTERM
     reclaim          the instance is to be reclaimed: by the provider
-    reclaim-notice   when it will be, in seconds since the epoch: by the machine
-    end.json         when and why it ended: by the machine, or by the provider for a lost one
-    console.log      what machine and agent print
+    reclaim-notice   time of the reclaim, in seconds since the epoch: by the machine
+    end.json         time and cause of the end: by the machine, or by the provider for a lost one
+    console.log      output of machine and agent
     disk/            the instance's own directory
 
-Only the standard library: the machine starts with it.
+The module imports only the standard library and `providers.metadata`, as the machine imports it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ LOST = "lost"
 
 @dataclass(frozen=True, slots=True)
 class InstanceRecord:
-    """What was ordered. `reclaim_after_seconds` of life the hazard strikes; None is never."""
+    """Request of an instance and its settings.
+
+    The instance is reclaimed `reclaim_after_seconds` after its machine started; None means never.
+    """
 
     id: str
     token: str
@@ -58,14 +61,17 @@ class InstanceRecord:
 
 @dataclass(frozen=True, slots=True)
 class InstanceEnd:
-    """When an instance ended, and why: `TERMINATED`, `RECLAIMED` or `LOST`."""
+    """End of an instance: its time in epoch seconds and its cause.
+
+    The cause is `TERMINATED`, `RECLAIMED` or `LOST`.
+    """
 
     ended_seconds: float
     cause: str
 
 
 class LocalInstance:
-    """Reads and writes the facts of one instance. Safe to share between threads."""
+    """Reader and writer of one instance's files. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -77,10 +83,10 @@ class LocalInstance:
 
     @cached_property
     def record(self) -> InstanceRecord:
-        """The order.
+        """Request of the instance.
 
         Raises:
-            ValueError: `instance.json` is not an order of this version.
+            ValueError: `instance.json` is not a request of this version.
         """
         file = self.path / "instance.json"
         try:
@@ -93,7 +99,7 @@ class LocalInstance:
 
     @property
     def metadata(self) -> InstanceMetadata:
-        """What the instance can learn of itself. All of them share the loopback address."""
+        """Metadata for the instance itself. All local instances share the loopback address."""
         return InstanceMetadata(
             instance_id=self.record.id,
             devices=self.record.devices,
@@ -105,7 +111,7 @@ class LocalInstance:
 
     @property
     def end(self) -> InstanceEnd | None:
-        """How it ended, or None while it has not."""
+        """End of the instance; None until it has ended."""
         if self._end is None:
             try:
                 self._end = InstanceEnd(**json.loads((self.path / "end.json").read_text()))
@@ -115,7 +121,7 @@ class LocalInstance:
 
     @property
     def has_machine(self) -> bool:
-        """A machine lives: it holds the lock, which nothing but its death gives free."""
+        """Whether a machine runs. The machine holds the lock until its process ends."""
         with self.lock.open() as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -125,90 +131,90 @@ class LocalInstance:
 
     @property
     def is_unattended(self) -> bool:
-        """It has not ended, and no machine is there to end it."""
-        # The second look: a machine may have ended it, and died, since the first.
+        """Whether the instance has not ended and no machine runs that could end it."""
+        # The second check: a machine may have recorded the end and stopped since the first.
         return self.end is None and not self.has_machine and self.end is None
 
     @property
     def has_started(self) -> bool:
-        """A machine has lived."""
+        """Whether a machine has ever run."""
         return (self.path / "alive").exists()
 
     @property
     def seen_seconds(self) -> float:
-        """When its machine last showed that it lived."""
+        """Time when the machine last touched `alive`, in seconds since the epoch."""
         return (self.path / "alive").stat().st_mtime
 
     def show_alive(self) -> None:
-        """Let `seen_seconds` be now."""
+        """Set `seen_seconds` to now."""
         (self.path / "alive").touch()
 
     @property
     def is_running(self) -> bool:
-        """The boot is over."""
+        """Whether the boot is over."""
         return (self.path / "running").exists()
 
     def set_running(self) -> None:
-        """The boot is over."""
+        """Record that the boot is over."""
         (self.path / "running").touch()
 
     @property
     def is_told_to_end(self) -> bool:
-        """Somebody ordered the end."""
+        """Whether the instance's end was requested."""
         return (self.path / "terminate").exists()
 
     def tell_to_end(self) -> None:
-        """Order the end; the machine carries it out."""
+        """Request the end, which the machine carries out."""
         (self.path / "terminate").touch()
 
     @property
     def is_told_to_be_reclaimed(self) -> bool:
-        """Somebody ordered a reclaim."""
+        """Whether a reclaim was requested."""
         return (self.path / "reclaim").exists()
 
     def tell_to_be_reclaimed(self) -> None:
-        """Order a reclaim; the machine gives notice and carries it out."""
+        """Request a reclaim; the machine gives notice and carries it out."""
         (self.path / "reclaim").touch()
 
     def give_notice(self, reclaim_seconds: float) -> None:
-        """Say when the instance will be taken back, where `reclaim_notice` reads it."""
+        """Write the reclaim notice, with the time of the reclaim in seconds since the epoch."""
         write_durably(self.metadata.reclaim_notice_file, repr(reclaim_seconds))
 
     def record_end(self, end: InstanceEnd) -> None:
-        """Nothing of the instance runs any more. Durable on return."""
+        """Record the end durably. The caller makes sure that no process of the instance runs."""
         write_durably(self.path / "end.json", json.dumps(asdict(end)))
 
     def discard(self) -> None:
-        """Delete all but the order and the end; the disk goes last.
+        """Delete everything but the request and the end; the disk is deleted last.
 
         Raises:
-            OSError: something can't be deleted.
+            OSError: a file can't be deleted.
         """
         if not self.disk.exists():
             return
         for path in self.path.iterdir():
             if path.name not in ("instance.json", "end.json", "disk"):
                 path.unlink()
-        _open_all(self.disk)
+        _make_writable(self.disk)
         shutil.rmtree(self.disk)
 
 
 def create_instance(path: Path, record: InstanceRecord, user_data: str) -> LocalInstance:
-    """Make the directory `path`, whole or not at all. One caller at a time under one parent."""
+    """Create the directory `path`, whole or not at all. Only one caller at a time may do so."""
     partial = path.parent.with_name("partial")
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(mode=0o711)  # a job's own user gets through to the disk, and sees nothing
+    partial.mkdir(mode=0o711)  # a job's own user can reach the disk but not list the directory
     (partial / "disk").mkdir()
     (partial / "lock").touch()
     write_durably(partial / "user-data", user_data)
     write_durably(partial / "instance.json", json.dumps(asdict(record), default=str))
     partial.rename(path)
-    _flush(path.parent)
+    _sync_directory(path.parent)
     return LocalInstance(path)
 
 
 def write_durably(path: Path, text: str) -> None:
-    """Let `path` appear with all of `text`, also through a loss of power, for its owner only."""
+    """Write `path` atomically and durably, readable by its owner only."""
     unfinished = path.with_name(path.name + ".unfinished")
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:
@@ -216,18 +222,18 @@ def write_durably(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     unfinished.replace(path)
-    _flush(path.parent)
+    _sync_directory(path.parent)
 
 
-def _open_all(directory: Path) -> None:
-    """Let the directories in here be written to, whatever a job has made of them."""
+def _make_writable(directory: Path) -> None:
+    """Make all directories below writable, whatever modes a job has set."""
     for parent, names, _ in os.walk(directory):
         for path in (os.path.join(parent, name) for name in names):
-            if not os.path.islink(path):  # of which chmod would change the target
+            if not os.path.islink(path):  # chmod would change the link's target
                 os.chmod(path, 0o700)
 
 
-def _flush(directory: Path) -> None:
+def _sync_directory(directory: Path) -> None:
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Processes that a lost machine left behind."""
+"""Orphaned processes of a lost machine."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _PAUSE_SECONDS = 0.05
 
 
 def find_leftovers(disk: Path) -> set[psutil.Process]:
-    """Living processes that carry the mark of the instance with this disk, and their children.
+    """Return the processes of the instance with this disk, and their descendants.
 
-    The mark is a variable of the environment: a process that dropped it and left its parent as
-    well is not found.
+    An environment variable marks the processes. A process that dropped the variable and has left
+    its parent is not found.
     """
-    found: set[psutil.Process] = set()
+    processes: set[psutil.Process] = set()
     for process in psutil.process_iter():
         try:
             if process.environ().get(DIRECTORY_VARIABLE) == str(disk):
-                found |= {process, *process.children(recursive=True)}
+                processes |= {process, *process.children(recursive=True)}
         except psutil.Error:
             continue
-    return found
+    return processes
 
 
 def kill_leftovers(disk: Path, clock: Clock) -> bool:
-    """Kill until none is left; False if some would not go."""
+    """Kill the processes of an instance; return False if some remain after a second."""
     for _ in range(_ATTEMPTS):
         leftovers = find_leftovers(disk)
         if not leftovers:

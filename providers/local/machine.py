@@ -1,12 +1,13 @@
-"""The machine under one local instance: a small process that outlives the controller.
+"""Machine of one local instance: a small process that outlives the controller.
 
-It boots, runs the node agent and starts it again when it dies, keeps the whole process tree on
-the instance's cores, reclaims the instance when told or when its hazard strikes, and ends it.
-It runs on the instance's own cores, so its cost is the instance's. What it is told it finds in
-the instance's directory (`providers.local.instance`); SIGTERM is its power button.
+The machine boots and runs the node agent, and starts the agent again after it ends. It keeps the
+process tree on the instance's cores. It reclaims the instance on request or at its drawn time, and
+ends the instance. The machine runs on the instance's own cores, so its load is the instance's.
+Requests are files in the instance's directory (`providers.local.instance`). SIGTERM requests the
+end.
 
-Started as ``python -P -m providers.local.machine DIRECTORY DESCRIPTOR``; the descriptor holds the
-lock of the instance and thereby says that the machine lives. The command returns once it does.
+The command is ``python -P -m providers.local.machine DIRECTORY DESCRIPTOR``. The descriptor holds
+the instance's lock while the machine runs. The command returns once the machine runs.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from providers.metadata import reclaim_notice
 _TICK_SECONDS = 0.1
 _CONFINE_SECONDS = 1.0
 _RESTART_SECONDS = 0.5
-_KILL_AGAIN_SECONDS = 0.02
+_KILL_INTERVAL_SECONDS = 0.02
 
 
 class Machine:
-    """One instance's life, from power-on until nothing of it runs any more."""
+    """Life of one instance, from power-on until none of its processes runs."""
 
     def __init__(self, instance: LocalInstance, clock: Clock) -> None:
         self._instance = instance
@@ -41,7 +42,7 @@ class Machine:
         self._agent_due_seconds = self._started_seconds + self._record.boot_seconds
 
     def run(self) -> None:
-        """Live, end, and record the end."""
+        """Run the instance until its end, then record the end."""
         while (cause := self._cause_of_end()) is None:
             self._tick()
             self._clock.sleep(_TICK_SECONDS)
@@ -76,7 +77,7 @@ class Machine:
                 command[0],
                 command,
                 environment,
-                # Python ignores these two, and what is ignored stays so in a child.
+                # Python ignores these two signals, and a child inherits ignored signals.
                 setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
             )
         except OSError as error:
@@ -91,16 +92,16 @@ class Machine:
         )
 
     def _end_processes(self) -> None:
-        """Return when no descendant is left: the kernel says so once no child is left."""
+        """End all descendants; return once the kernel reports no child."""
         send_signal(descendants(), signal.SIGTERM)
-        kill_seconds = self._clock.now() + self._record.grace_seconds
+        kill_after_seconds = self._clock.now() + self._record.grace_seconds
         while self._reap():
-            if self._clock.now() >= kill_seconds:
+            if self._clock.now() >= kill_after_seconds:
                 send_signal(descendants(), signal.SIGKILL)
-            self._clock.sleep(_KILL_AGAIN_SECONDS)
+            self._clock.sleep(_KILL_INTERVAL_SECONDS)
 
     def _reap(self) -> bool:
-        """Take note of children that died, adopted ones too. Whether any child is left."""
+        """Reap ended children, including adopted ones; return whether any child is left."""
         try:
             while child := os.waitpid(-1, os.WNOHANG)[0]:
                 if child == self._agent:
@@ -112,7 +113,7 @@ class Machine:
 
 
 def main() -> None:
-    """Power on the instance and detach from whoever started this process."""
+    """Start the instance's machine, detached from the process that started this command."""
     instance, lock = LocalInstance(Path(sys.argv[1])), int(sys.argv[2])
     os.set_inheritable(lock, False)
     os.sched_setaffinity(0, instance.record.devices)

@@ -1,6 +1,6 @@
-"""The process tree of one instance, through Linux: /proc, affinity, sub-reaper.
+"""Process tree of one instance on Linux: /proc, CPU affinity and sub-reaper.
 
-Only the standard library: the machine starts with it.
+The module imports only the standard library, as the machine imports it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def become_subreaper() -> None:
-    """Adopt every descendant whose parent dies, so that none leaves the tree (prctl(2)).
+    """Make this process adopt every descendant whose parent ends (prctl(2)).
 
     Raises:
         OSError: the kernel refuses.
@@ -25,18 +25,18 @@ def become_subreaper() -> None:
 
 
 def descendants() -> list[int]:
-    """The processes below this one. One that is just being born or orphaned may be missing."""
-    found: list[int] = []
+    """Return the descendants of this process; very new or just orphaned ones may be missing."""
+    processes: list[int] = []
     parents = [os.getpid()]
     while parents:
         children = _children(parents.pop())
-        found += children
+        processes += children
         parents += children
-    return found
+    return processes
 
 
 def confine(processes: Iterable[int], cores: Set[int]) -> None:
-    """Take from every thread of `processes` the right to run outside `cores`."""
+    """Restrict every thread of `processes` to `cores`."""
     for process in processes:
         for thread in _threads(process):
             with suppress(ProcessLookupError):
@@ -46,7 +46,7 @@ def confine(processes: Iterable[int], cores: Set[int]) -> None:
 
 
 def send_signal(processes: Iterable[int], number: int) -> None:
-    """Send the signal to those that still live."""
+    """Send a signal to the processes that still run."""
     for process in processes:
         with suppress(ProcessLookupError):
             os.kill(process, number)
@@ -60,11 +60,11 @@ def _threads(process: int) -> list[int]:
 
 
 def _children(process: int) -> list[int]:
-    found: list[int] = []
+    children: list[int] = []
     for thread in _threads(process):
         with (
             suppress(FileNotFoundError, ProcessLookupError),
             open(f"/proc/{process}/task/{thread}/children") as file,
         ):
-            found += [int(name) for name in file.read().split()]
-    return found
+            children += [int(name) for name in file.read().split()]
+    return children

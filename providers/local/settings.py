@@ -1,4 +1,4 @@
-"""What the local cloud sells, and how it behaves."""
+"""Offers and behaviour of the local cloud."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOOPBACK_BYTES_PER_SECOND = 2e9
 
 _AGENT = (sys.executable, "-P", "-m", "autoscaler.cli.app", "node", "--user-data")
 
-# What finds programs, packages and the network; the controller's own secrets stay with it.
+# Variables for programs, packages and the network; none holds a secret of the controller.
 _INHERITED = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR"),
     *("LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"),
@@ -32,10 +32,10 @@ _INHERITED = (
 def default_catalogue(
     boot_seconds: float = 1.0, reclaims_per_hour: float = 0.0
 ) -> tuple[Offer, ...]:
-    """Return one and two cores, on-demand and spot.
+    """Return offers of one and two cores, on-demand and spot.
 
-    `reclaims_per_hour` is the hazard of spot; 0: no instance is taken back at random. The prices
-    are those of small general-purpose cloud machines in their order of size.
+    `reclaims_per_hour` is the reclaim rate of spot; 0 means that no instance is reclaimed at
+    random. Prices are similar to those of small general-purpose cloud instances.
     """
     return tuple(
         Offer(
@@ -61,15 +61,15 @@ def _own_cores() -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class LocalSettings:
-    """The machine as a cloud.
+    """Settings of the local cloud.
 
-    `devices` are the logical cores that may be sold; two of one physical core slow each other
-    down, so name one of each where measurements matter. Instances boot as long, and spot ones
-    are reclaimed as often, as their offer in `catalogue` says; each gets notice of
-    `notice_period_seconds`. What ends has `grace_seconds` between SIGTERM and SIGKILL. The n-th
-    instance of a directory lives equally long under an equal `seed`. `agent` is what an instance
-    runs once it has booted; the path of its user data is added as the last argument. Of the
-    controller's environment an instance sees the variables named in `inherited` only.
+    `devices` are the logical cores for sale. Two of one physical core slow each other down, so
+    name one of each where measurements matter. Boot times and reclaim rates are those of the
+    offers in `catalogue`. Each reclaim has a notice of `notice_period_seconds`. An ending process
+    has `grace_seconds` between SIGTERM and SIGKILL. The n-th instance of a directory has the same
+    lifetime under the same `seed`. `agent` is the command that an instance runs after its boot;
+    the path of its user data is the last argument. An instance inherits only the environment
+    variables in `inherited`.
     """
 
     devices: tuple[int, ...] = field(default_factory=_own_cores)
@@ -82,6 +82,6 @@ class LocalSettings:
 
     def __post_init__(self) -> None:
         if not self.devices or len(set(self.devices)) < len(self.devices):
-            raise ValueError(f"devices={self.devices}: name at least one core, and each once")
+            raise ValueError(f"devices={self.devices}: name at least one core, and no core twice")
         if min(self.notice_period_seconds, self.grace_seconds) < 0:
             raise ValueError("notice_period_seconds and grace_seconds can't be negative")

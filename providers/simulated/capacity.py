@@ -1,6 +1,6 @@
-"""How many instances of an offer a cloud has at a time, from a trace.
+"""Number of instances of an offer that a cloud has over time, from a trace.
 
-The files are those of "Can't Be Late" (Wu et al., NSDI'24): JSON with
+Files have the format of "Can't Be Late" (Wu et al., NSDI'24): JSON with
 ``{"metadata": {"gap_seconds": 300}, "data": [instances available, ...]}``.
 """
 
@@ -22,9 +22,10 @@ from autoscaler.domain.errors import SpecError
 
 @dataclass(frozen=True)
 class CapacityTrace:
-    """`counts[k]` instances exist for the k-th `gap_seconds` of the trace; its end is its start.
+    """Periodic trace: `counts[k]` instances exist in the k-th interval of `gap_seconds`.
 
-    At second s of the clock the trace is at s + `offset_seconds`.
+    The trace starts again after its end. At time s of the clock, the trace is at s +
+    `offset_seconds`.
     """
 
     gap_seconds: float
@@ -33,42 +34,44 @@ class CapacityTrace:
 
     def __post_init__(self) -> None:
         if not 0 < self.gap_seconds < math.inf:
-            raise ValueError(f"gap_seconds={self.gap_seconds}: a gap takes some time")
+            raise ValueError(f"gap_seconds={self.gap_seconds}: must be positive and finite")
         if not self.counts or min(self.counts) < 0:
-            raise ValueError("counts: a trace has at least one number, and none below 0")
+            raise ValueError("counts: name at least one number, and none below 0")
         if not math.isfinite(self.offset_seconds):
-            raise ValueError(f"offset_seconds={self.offset_seconds}: a finite number of seconds")
+            raise ValueError(f"offset_seconds={self.offset_seconds}: must be finite")
 
     @property
     def period_seconds(self) -> float:
-        """After this time the trace begins anew."""
+        """Length of the trace in seconds, after which it starts again."""
         return self.gap_seconds * len(self.counts)
 
     def shifted(self, seconds: float) -> CapacityTrace:
-        """The same trace, `seconds` further on."""
+        """Return the same trace, advanced by `seconds`."""
         return replace(self, offset_seconds=self.offset_seconds + seconds)
 
     def available(self, seconds: float) -> int:
-        """How many instances exist at that second of the clock, held or not."""
+        """Return the number of instances that exist at a time of the clock, held or not."""
         return self.counts[self._step(seconds) % len(self.counts)]
 
     def changes(self, after_seconds: float, until_seconds: float) -> Iterator[tuple[float, int]]:
-        """When the number changes, and what it is from then on, in (after, until]."""
+        """Yield the time of each change in (after, until], and the number from then on."""
         if not self._changing_steps:
             return
-        period, step = divmod(self._step(after_seconds), len(self.counts))
-        changes = len(self._changing_steps)
-        for number in count(period * changes + bisect_right(self._changing_steps, step)):
-            period, place = divmod(number, changes)
-            step = self._changing_steps[place]
-            seconds = self._start_seconds(period * len(self.counts) + step)
+        period_number, step = divmod(self._step(after_seconds), len(self.counts))
+        changes_per_period = len(self._changing_steps)
+        for change_number in count(
+            period_number * changes_per_period + bisect_right(self._changing_steps, step)
+        ):
+            period_number, index = divmod(change_number, changes_per_period)
+            step = self._changing_steps[index]
+            seconds = self._start_seconds(period_number * len(self.counts) + step)
             if seconds > until_seconds:
                 return
             yield seconds, self.counts[step]
 
     @cached_property
     def _changing_steps(self) -> tuple[int, ...]:
-        """The steps of a period whose number is not that of the step before."""
+        """Steps of a period whose count differs from the step before."""
         counts = self.counts
         return tuple(step for step in range(len(counts)) if counts[step] != counts[step - 1])
 
@@ -76,7 +79,7 @@ class CapacityTrace:
         return step * self.gap_seconds - self.offset_seconds
 
     def _step(self, seconds: float) -> int:
-        """The step of that second. A division's rounding must not put its start outside it."""
+        """Return the step at a time, corrected for the division's rounding."""
         step = math.floor((seconds + self.offset_seconds) / self.gap_seconds)
         if self._start_seconds(step + 1) <= seconds:
             return step + 1
@@ -97,17 +100,17 @@ class _TraceFile(BaseModel):
 
 
 def read_capacity_trace(path: Path) -> CapacityTrace:
-    """The trace in a file.
+    """Return the trace in a file.
 
     Raises:
-        SpecError: the file can't be read or is not such a trace; the field is named.
+        SpecError: the file can't be read or is not such a trace; the error names the field.
     """
     try:
         file = _TraceFile.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise SpecError(f"{path}: {error.strerror}; name a file of a capacity trace") from error
+        raise SpecError(f"{path}: {error.strerror}; name a capacity trace file") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
-        raise SpecError(f"{first['msg']} in {path}", field or None) from error
+        first_error = error.errors()[0]
+        field = ".".join(str(part) for part in first_error["loc"])
+        raise SpecError(f"{first_error['msg']} in {path}", field or None) from error
     return CapacityTrace(file.metadata.gap_seconds, tuple(file.data))

@@ -1,7 +1,7 @@
-"""What happens in a simulated cloud as its clock passes.
+"""Events of a simulated cloud as its clock advances.
 
-Nothing happens between two calls but what was settled before: each call first makes good, in the
-order of time, what has happened since the last one. How often the cloud is asked changes nothing.
+Each call first applies all events since the last call, in time order. The results therefore do not
+depend on how often the cloud is called.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from providers.simulated.instance import SimulatedInstance
 from providers.simulated.settings import SimulatedSettings
 
 ENDED_LISTED_SECONDS = 3600.0
-"""So long an ended instance is listed; its token is known for ever."""
+"""Seconds for which an ended instance is listed; its token is known forever."""
 
-_ROUNDING = 1e-9
-"""Sums of prices in floats may pass a limit by this factor."""
+_ROUNDING_TOLERANCE = 1e-9
+"""Factor by which a float sum of prices may exceed a limit."""
 
 
 class SimulatedCloud:
-    """All instances of one cloud, whoever owns them. Capacity and limits bound them together."""
+    """All instances of one cloud, of every deployment. Capacity and limits bound them together."""
 
     def __init__(self, settings: SimulatedSettings, clock: Clock) -> None:
         self.settings = settings
@@ -44,105 +44,121 @@ class SimulatedCloud:
         self._ended: deque[SimulatedInstance] = deque()
         self._ended_usd: defaultdict[str, Decimal] = defaultdict(Decimal)
         self._refused: set[str] = set()
-        self._seen_seconds = clock.now()
+        self._applied_seconds = clock.now()
 
     def launch(self, controller: str, request: LaunchRequest) -> CloudInstance:
-        """Launch one instance, or return the one of this token, which may have ended.
+        """Launch one instance, or return the instance of this token, which may have ended.
 
         Raises:
-            NotFound: there is no such offer.
-            InsufficientCapacity: the trace, or a limit of devices or instances, leaves no room.
-            QuotaExceeded: a limit in US dollars an hour leaves none.
+            NotFound: no such offer exists.
+            InsufficientCapacity: the trace, or a limit on devices or instances, leaves no room.
+            QuotaExceeded: a limit in US dollars per hour leaves no room.
         """
-        with self._present() as now_seconds:
+        with self._up_to_date() as now_seconds:
             instance = self._by_token.get((controller, request.token))
             if instance is None:
                 instance = self._add(controller, request, now_seconds)
             return instance.described(now_seconds)
 
     def terminate(self, controller: str, instance_ids: Sequence[str]) -> None:
-        """End those of them that `controller` owns, at once."""
-        with self._present() as now_seconds:
+        """End the given instances of `controller` at once."""
+        with self._up_to_date() as now_seconds:
             for instance_id in instance_ids:
                 instance = self._alive.get(instance_id)
                 if instance is not None and instance.controller == controller:
                     instance.end_seconds = now_seconds
-            self._close(now_seconds)
+            self._settle_ended(now_seconds)
             for offer_id in self.settings.capacity:
-                self._fill(offer_id, now_seconds)
+                self._launch_queued(offer_id, now_seconds)
 
     def reclaim(self, controller: str, instance_id: str) -> None:
-        """Give notice to an instance now, and its end after the notice period.
+        """Give notice to an instance now; it ends after the notice period.
 
         Raises:
-            NotFound: `controller` holds no such instance.
+            NotFound: `controller` has no such running instance.
         """
-        with self._present() as now_seconds:
+        with self._up_to_date() as now_seconds:
             instance = self._alive.get(instance_id)
             if instance is None or instance.controller != controller:
-                raise NotFound(f"{instance_id}: no instance of this name is held")
+                raise NotFound(f"{instance_id}: the deployment has no running instance of this id")
             instance.reclaim(now_seconds, now_seconds + self.settings.notice_period_seconds)
-            self._close(now_seconds)
+            self._settle_ended(now_seconds)
 
     def instances(self, controller: str) -> list[CloudInstance]:
-        """What `controller` owns, and what of it ended within the hour."""
-        with self._present() as now_seconds:
+        """Return the instances of `controller`, including those that ended in the last hour."""
+        with self._up_to_date() as now_seconds:
             listed = chain(self._ended, self._alive.values())
-            return [one.described(now_seconds) for one in listed if one.controller == controller]
+            return [
+                instance.described(now_seconds)
+                for instance in listed
+                if instance.controller == controller
+            ]
 
     def interruptions(self, controller: str) -> list[Interruption]:
-        """Notices given to what `controller` holds."""
-        with self._present() as now_seconds:
-            held = [one for one in self._alive.values() if one.controller == controller]
-            notices = (one.interruption(now_seconds) for one in held)
+        """Return the reclaim notices of the running instances of `controller`."""
+        with self._up_to_date() as now_seconds:
+            held = [
+                instance for instance in self._alive.values() if instance.controller == controller
+            ]
+            notices = (instance.interruption(now_seconds) for instance in held)
             return [notice for notice in notices if notice is not None]
 
     def billed_usd(self, controller: str) -> Decimal:
-        """What `controller` owes; what it holds is billed up to now."""
-        with self._present() as now_seconds:
-            held = (one for one in self._alive.values() if one.controller == controller)
-            running_usd = sum((one.billed_usd(now_seconds) for one in held), Decimal(0))
+        """Return the bill of `controller` in US dollars; running instances up to now."""
+        with self._up_to_date() as now_seconds:
+            held = (
+                instance for instance in self._alive.values() if instance.controller == controller
+            )
+            running_usd = sum((instance.billed_usd(now_seconds) for instance in held), Decimal(0))
             return self._ended_usd[controller] + running_usd
 
     def next_event_seconds(self) -> float | None:
-        """When something next changes by itself; None if nothing will."""
-        with self._present() as now_seconds:
-            own = (
-                moment
-                for one in self._alive.values()
-                for moment in (one.running_seconds, one.notice_seconds, one.end_seconds)
+        """Return the time of the next event without a call; None if there is none."""
+        with self._up_to_date() as now_seconds:
+            instance_times = (
+                seconds
+                for instance in self._alive.values()
+                for seconds in (
+                    instance.running_seconds,
+                    instance.notice_seconds,
+                    instance.end_seconds,
+                )
             )
-            moments = chain(own, self._capacity_moments(now_seconds))
-            return min((one for one in moments if now_seconds < one < math.inf), default=None)
+            times = chain(instance_times, self._capacity_event_times(now_seconds))
+            return min(
+                (seconds for seconds in times if now_seconds < seconds < math.inf), default=None
+            )
 
     @contextmanager
-    def _present(self) -> Iterator[float]:
-        """All that was due up to now has happened, and no other call is under way."""
+    def _up_to_date(self) -> Iterator[float]:
+        """Hold the lock and yield the current time, after applying all events up to it."""
         with self._lock:
             now_seconds = self._clock.now()
-            if now_seconds > self._seen_seconds:
+            if now_seconds > self._applied_seconds:
                 for offer_id, trace in self.settings.capacity.items():
-                    self._reclaim_beyond(offer_id, trace, now_seconds)
-                    for seconds, _ in trace.changes(self._seen_seconds, now_seconds):
-                        self._fill(offer_id, seconds)
-                self._close(now_seconds)
-                self._seen_seconds = now_seconds
+                    self._reclaim_excess(offer_id, trace, now_seconds)
+                    for seconds, _ in trace.changes(self._applied_seconds, now_seconds):
+                        self._launch_queued(offer_id, seconds)
+                self._settle_ended(now_seconds)
+                self._applied_seconds = now_seconds
             yield now_seconds
 
-    def _reclaim_beyond(self, offer_id: str, trace: CapacityTrace, now_seconds: float) -> None:
-        """Give notice to the youngest, where a change left fewer than stay."""
-        held = [one for one in self._held(offer_id) if one.is_spot]
+    def _reclaim_excess(self, offer_id: str, trace: CapacityTrace, now_seconds: float) -> None:
+        """Give notice to the youngest spot instances beyond the capacity after each change."""
+        held = [instance for instance in self._held(offer_id) if instance.is_spot]
         if not held:
             return
-        for seconds, available in trace.changes(self._seen_seconds, now_seconds):
-            staying = [one for one in held if one.notice_seconds > seconds]
+        for seconds, available in trace.changes(self._applied_seconds, now_seconds):
+            staying = [instance for instance in held if instance.notice_seconds > seconds]
             for instance in staying[available:]:
                 instance.reclaim(seconds, seconds + self.settings.notice_period_seconds)
 
-    def _close(self, now_seconds: float) -> None:
-        """Settle the bills of those that have ended, and forget what ended long ago."""
-        ended = [one for one in self._alive.values() if one.end_seconds <= now_seconds]
-        for instance in sorted(ended, key=lambda one: one.end_seconds):
+    def _settle_ended(self, now_seconds: float) -> None:
+        """Bill the instances that have ended, and drop those that ended over an hour ago."""
+        ended = [
+            instance for instance in self._alive.values() if instance.end_seconds <= now_seconds
+        ]
+        for instance in sorted(ended, key=lambda instance: instance.end_seconds):
             del self._alive[instance.id]
             self._ended.append(instance)
             self._ended_usd[instance.controller] += instance.billed_usd(now_seconds)
@@ -158,8 +174,8 @@ class SimulatedCloud:
             raise NotFound(f"offer {request.offer}: not sold here; there are {known}")
         self._check_limits(offer)
         has_queue = offer.purchase is Purchase.FLEX_START
-        waits = has_queue and self._free(offer.id, now_seconds) <= 0
-        if not waits:
+        is_queued = has_queue and self._free(offer.id, now_seconds) <= 0
+        if not is_queued:
             self._claim_capacity(offer, now_seconds)
         ordinal = self._launches[offer.id]
         instance = SimulatedInstance(
@@ -168,7 +184,7 @@ class SimulatedCloud:
             request=replace(request, tags=dict(request.tags)),
             offer=offer,
         )
-        if not waits:
+        if not is_queued:
             self._launch(instance, now_seconds)
         self._launches[offer.id] += 1
         self._by_token[controller, request.token] = instance
@@ -180,35 +196,46 @@ class SimulatedCloud:
         lifetime_seconds = self.settings.lifetime_seconds(instance.offer, ordinal)
         instance.launch(seconds, lifetime_seconds, self.settings.notice_period_seconds)
 
-    def _fill(self, offer_id: str, seconds: float) -> None:
-        """Give what is free at that moment to those that wait, the first come first."""
-        waiting = [one for one in self._alive.values() if one.offer.id == offer_id]
-        waiting = [one for one in waiting if one.launched_seconds is None]
-        for instance in waiting[: max(self._free(offer_id, seconds), 0) if waiting else 0]:
+    def _launch_queued(self, offer_id: str, seconds: float) -> None:
+        """Launch queued instances into the free capacity, in order of arrival."""
+        queued = [instance for instance in self._alive.values() if instance.offer.id == offer_id]
+        queued = [instance for instance in queued if instance.launched_seconds is None]
+        for instance in queued[: max(self._free(offer_id, seconds), 0) if queued else 0]:
             self._launch(instance, seconds)
 
     def _free(self, offer_id: str, seconds: float) -> int:
-        """How many more there may be."""
+        """Return the number of instances for which the trace has room; 1 without a trace."""
         trace = self.settings.capacity.get(offer_id)
         return 1 if trace is None else trace.available(seconds) - len(self._held(offer_id))
 
     def _check_limits(self, offer: Offer) -> None:
-        """Devices and instances are what exists, and come free; dollars are an account's quota."""
+        """Check the limits for one more instance of an offer.
+
+        Raises:
+            InsufficientCapacity: a limit on devices or instances, which exist in limited number,
+                leaves no room.
+            QuotaExceeded: a limit in US dollars per hour, which is an account's quota, leaves no
+                room.
+        """
         for limit in self.settings.limits:
             share = limit.use(offer)
-            used = sum(limit.use(one.offer) for one in self._alive.values())
-            if share == 0 or used + share <= limit.maximum * (1 + _ROUNDING):
+            used = sum(limit.use(instance.offer) for instance in self._alive.values())
+            if share == 0 or used + share <= limit.maximum * (1 + _ROUNDING_TOLERANCE):
                 continue
             message = (
                 f"{offer.id} takes {share:g} of limit {limit.name}, {used:g} of {limit.maximum:g} "
-                "are taken: end an instance or raise the limit"
+                "are in use: end an instance or raise the limit"
             )
             if limit.unit is LimitUnit.USD_PER_HOUR:
                 raise QuotaExceeded(message)
             raise InsufficientCapacity(message)
 
     def _claim_capacity(self, offer: Offer, now_seconds: float) -> None:
-        """Those under notice take their place until they are gone."""
+        """Check that the trace has room. An instance under notice takes room until its end.
+
+        Raises:
+            InsufficientCapacity: the trace has no room.
+        """
         trace = self.settings.capacity.get(offer.id)
         if trace is None:
             return
@@ -217,25 +244,34 @@ class SimulatedCloud:
             return
         self._refused.add(offer.id)
         raise InsufficientCapacity(
-            f"{offer.id}: all of the {trace.available(now_seconds)} that exist now are held: "
-            "take another offer or try again later"
+            f"{offer.id}: all {trace.available(now_seconds)} instances that exist now are held: "
+            "choose another offer or try again later"
         )
 
     def _held(self, offer_id: str) -> list[SimulatedInstance]:
-        """From the oldest to the youngest; those in a queue are none."""
-        own = [one for one in self._alive.values() if one.offer.id == offer_id]
-        return [one for one in own if one.launched_seconds is not None]
+        """Return the launched instances of an offer, the oldest first, without queued ones."""
+        offer_instances = [
+            instance for instance in self._alive.values() if instance.offer.id == offer_id
+        ]
+        return [instance for instance in offer_instances if instance.launched_seconds is not None]
 
-    def _capacity_moments(self, now_seconds: float) -> Iterator[float]:
-        """When traces reclaim next, or have room again for what was refused or waits.
+    def _capacity_event_times(self, now_seconds: float) -> Iterator[float]:
+        """Yield when each trace next reclaims, or has room again for refused or queued requests.
 
-        What is held may end before; that is an event of its own, after which this is asked anew.
+        An instance may end before; that is another event, after which the times are computed
+        again.
         """
-        queues = {one.offer.id for one in self._alive.values() if one.launched_seconds is None}
+        queued_offers = {
+            instance.offer.id
+            for instance in self._alive.values()
+            if instance.launched_seconds is None
+        }
         for offer_id, trace in self.settings.capacity.items():
             held = self._held(offer_id)
-            staying = sum(one.is_spot and one.notice_seconds > now_seconds for one in held)
-            is_wanted = offer_id in self._refused or offer_id in queues
+            staying = sum(
+                instance.is_spot and instance.notice_seconds > now_seconds for instance in held
+            )
+            is_wanted = offer_id in self._refused or offer_id in queued_offers
             is_waiting = is_wanted and trace.available(now_seconds) <= len(held)
             if not staying and not is_waiting:
                 continue

@@ -1,4 +1,4 @@
-"""One instance of a simulated cloud: the moments of its life."""
+"""Instance of a simulated cloud, defined by the times of its events."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from autoscaler.ledger.bill import amount
 
 @dataclass(slots=True, eq=False)
 class SimulatedInstance:
-    """What it is at a moment follows from its moments, which may lie ahead or be infinite.
+    """Instance whose state follows from the times of its events.
 
-    One without a launch is in a queue.
+    Times are seconds of the clock; they may lie in the future or be infinite. `launched_seconds`
+    is None while the instance is queued.
     """
 
     id: str
@@ -25,41 +26,41 @@ class SimulatedInstance:
     launched_seconds: float | None = None
     notice_seconds: float = math.inf
     end_seconds: float = math.inf
-    _told: CloudInstance | None = field(default=None, init=False)
+    _last_description: CloudInstance | None = field(default=None, init=False)
 
     @property
     def running_seconds(self) -> float:
-        """When its boot is over."""
+        """Time when the boot is over; infinite while the instance is queued."""
         launched_seconds = math.inf if self.launched_seconds is None else self.launched_seconds
         return launched_seconds + self.offer.boot_seconds
 
     @property
     def is_spot(self) -> bool:
-        """Whether the cloud may take it back."""
+        """Whether the cloud may reclaim the instance."""
         return self.offer.purchase is Purchase.SPOT
 
     def launch(
         self, seconds: float, lifetime_seconds: float, notice_period_seconds: float
     ) -> None:
-        """There is capacity for it from then on; notice may be given at once."""
+        """Set the times of the launch, the notice and the end; notice may be at the launch."""
         self.launched_seconds = seconds
         self.end_seconds = seconds + lifetime_seconds
         self.notice_seconds = max(self.end_seconds - notice_period_seconds, seconds)
 
     def reclaim(self, notice_seconds: float, end_seconds: float) -> None:
-        """Take it back: an earlier notice or end stands."""
+        """Set the times of a reclaim. An earlier notice or end remains."""
         self.notice_seconds = min(self.notice_seconds, notice_seconds)
         self.end_seconds = min(self.end_seconds, end_seconds)
 
     def described(self, now_seconds: float) -> CloudInstance:
-        """What the cloud tells of it at that moment."""
+        """Return the instance as the cloud describes it at a time."""
         has_ended = self.end_seconds <= now_seconds
         state = CloudState.TERMINATED if has_ended else self._living_state(now_seconds)
         ended_seconds = self.end_seconds if has_ended else None
-        told = self._told
-        if told is not None and (told.state, told.ended_seconds) == (state, ended_seconds):
-            return told
-        self._told = CloudInstance(
+        last = self._last_description
+        if last is not None and (last.state, last.ended_seconds) == (state, ended_seconds):
+            return last
+        self._last_description = CloudInstance(
             id=self.id,
             token=self.request.token,
             offer=self.offer.id,
@@ -68,16 +69,16 @@ class SimulatedInstance:
             launched_seconds=self.launched_seconds,
             ended_seconds=ended_seconds,
         )
-        return self._told
+        return self._last_description
 
     def interruption(self, now_seconds: float) -> Interruption | None:
-        """Its notice, once it is given; until then None."""
+        """Return the reclaim notice; None before the time of the notice."""
         if self.notice_seconds > now_seconds:
             return None
         return Interruption(self.id, self.notice_seconds, self.end_seconds)
 
     def billed_usd(self, now_seconds: float) -> Decimal:
-        """What it costs up to that moment, boot and minimum included."""
+        """Return the cost up to a time in US dollars, including the boot and the minimum."""
         if self.launched_seconds is None:
             return Decimal(0)
         held_seconds = min(self.end_seconds, now_seconds) - self.launched_seconds

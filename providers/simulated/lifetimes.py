@@ -1,4 +1,4 @@
-"""How long spot instances live until they are reclaimed, as distributions."""
+"""Distributions of spot instances' lifetimes until their reclaim."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from numpy.random import Generator
 
 
 class Lifetimes(Protocol):
-    """A distribution of lifetimes."""
+    """Distribution of lifetimes."""
 
     def draw_seconds(self, chance: Generator) -> float:
-        """One lifetime, from launch to end."""
+        """Return a random lifetime in seconds, from launch to end."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ExponentialLifetimes:
-    """Reclaims come at a constant hazard, whatever the age."""
+    """Lifetimes with a constant reclaim rate at every age."""
 
     reclaims_per_hour: float
 
@@ -28,15 +28,16 @@ class ExponentialLifetimes:
             raise ValueError(f"reclaims_per_hour={self.reclaims_per_hour}: must be positive")
 
     def draw_seconds(self, chance: Generator) -> float:
-        """One lifetime, from launch to end."""
+        """Return a random lifetime in seconds, from launch to end."""
         return float(chance.exponential(3600.0 / self.reclaims_per_hour))
 
 
 @dataclass(frozen=True, slots=True)
 class LognormalLifetimes:
-    """A heavy tail: past its mode, the hazard falls with age.
+    """Heavy-tailed lifetimes: past the mode of the hazard, the hazard falls with age.
 
-    The mean of a lognormal is ``median * exp(sigma^2 / 2)``, so that the two figures fix it.
+    The median and the mean fix a lognormal distribution, as its mean is ``median * exp(sigma^2 /
+    2)``.
     """
 
     median_seconds: float
@@ -44,9 +45,9 @@ class LognormalLifetimes:
 
     def __post_init__(self) -> None:
         if not 0 < self.median_seconds < self.mean_seconds < math.inf:
-            raise ValueError(f"the mean is above the median, and both above 0: {self}")
+            raise ValueError(f"the mean must be above the median, and both above 0: {self}")
 
     def draw_seconds(self, chance: Generator) -> float:
-        """One lifetime, from launch to end."""
+        """Return a random lifetime in seconds, from launch to end."""
         sigma = math.sqrt(2.0 * math.log(self.mean_seconds / self.median_seconds))
         return float(chance.lognormal(math.log(self.median_seconds), sigma))

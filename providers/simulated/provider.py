@@ -1,7 +1,6 @@
-"""A cloud on a clock that is passed in: what one deployment sees of it.
+"""Provider for a simulated cloud on a given clock: one deployment's view of the cloud.
 
-With a virtual clock a month passes in seconds. It is as deterministic as the calls that are made:
-of chance there is only the seed.
+With a virtual clock a month passes in seconds. The results depend only on the calls and the seed.
 """
 
 from __future__ import annotations
@@ -22,10 +21,11 @@ from providers.simulated.cloud import SimulatedCloud
 
 
 class SimulatedProvider(Provider):
-    """Sells the instances of `cloud` to the deployment `controller`. Instances run nothing.
+    """Provider of the instances of `cloud` for the deployment `controller`. Instances run nothing.
 
-    They are billed from the launch; `terminate` ends them at once. A reclaimed one ends by itself
-    after its notice. Orders on flex-start wait in a queue while a trace has no capacity.
+    Instances are billed from their launch. `terminate` ends them at once. A reclaimed instance
+    ends by itself after its notice. Requests on flex-start are queued while a trace has no
+    capacity.
     """
 
     def __init__(self, cloud: SimulatedCloud, controller: str) -> None:
@@ -34,64 +34,64 @@ class SimulatedProvider(Provider):
 
     @property
     def name(self) -> str:
-        """The provider that every offer names."""
+        """Provider name in every offer."""
         return self._cloud.settings.provider
 
     @property
     def identity(self) -> None:
-        """Simulated instances prove nothing."""
+        """Always None: simulated instances have no signed identity."""
         return None
 
     def offers(self) -> Sequence[Offer]:
-        """Those of the settings."""
+        """Return the offers of the settings."""
         return self._cloud.settings.offers
 
     def limits(self) -> Sequence[Limit]:
-        """Those of the settings. Other deployments may take some of them."""
+        """Return the limits of the settings, which all deployments share."""
         return self._cloud.settings.limits
 
     def launch(self, request: LaunchRequest) -> CloudInstance:
-        """Launch one instance, or return the one of this token, which may have ended.
+        """Launch one instance, or return the instance of this token, which may have ended.
 
         Raises:
             PermissionDenied: the tags name another deployment; nothing was launched.
-            NotFound: there is no such offer; nothing was launched.
-            InsufficientCapacity: the trace, or a limit of devices or instances, leaves no room;
-                of a trace an order on flex-start waits for some.
-            QuotaExceeded: a limit in US dollars an hour leaves none.
+            NotFound: no such offer exists; nothing was launched.
+            InsufficientCapacity: the trace, or a limit on devices or instances, leaves no room. On
+                flex-start a request is queued while only the trace has no room.
+            QuotaExceeded: a limit in US dollars per hour leaves no room.
         """
         if request.tags.get(CONTROLLER_TAG) != self._controller:
             raise PermissionDenied(f"tags: {CONTROLLER_TAG} must be {self._controller}")
         return self._cloud.launch(self._controller, request)
 
     def terminate(self, instance_ids: Sequence[str]) -> None:
-        """End those of them that this deployment owns."""
+        """End the given instances of this deployment."""
         self._cloud.terminate(self._controller, instance_ids)
 
     def instances(self) -> Sequence[CloudInstance]:
-        """What this deployment owns, ended ones for an hour, each as it is now."""
+        """Return this deployment's instances as they are now; ended ones for an hour."""
         return self._cloud.instances(self._controller)
 
     def interruptions(self) -> Sequence[Interruption]:
-        """Notices of instances that have not ended."""
+        """Return the reclaim notices of instances that have not ended."""
         return self._cloud.interruptions(self._controller)
 
     def reclaim(self, instance_id: str) -> None:
-        """Take an instance back as a cloud does: notice now, the end after the notice period.
+        """Reclaim an instance as a cloud does: notice now, the end after the notice period.
 
         Raises:
-            NotFound: this deployment holds no such instance.
+            NotFound: the deployment has no such running instance.
         """
         self._cloud.reclaim(self._controller, instance_id)
 
     def billed_usd(self) -> Decimal:
-        """What this cloud charges the deployment, up to now."""
+        """Return the deployment's bill up to now in US dollars."""
         return self._cloud.billed_usd(self._controller)
 
     def next_event_seconds(self) -> float | None:
-        """When something in this cloud next changes by itself; None if nothing will.
+        """Return when the cloud next changes without a call; None if it never does.
 
-        A boot ends, notice is given, an instance ends, or there is capacity again for what was
-        refused. A simulation may jump there and misses nothing.
+        Such an event is the end of a boot, a notice, the end of an instance, or new capacity for a
+        refused or queued request. A simulation may advance to this time without missing an event.
         """
         return self._cloud.next_event_seconds()

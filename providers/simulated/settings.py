@@ -1,4 +1,4 @@
-"""What a simulated cloud sells, and how it behaves."""
+"""Offers and behaviour of a simulated cloud."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from providers.simulated.lifetimes import ExponentialLifetimes, Lifetimes
 
 @dataclass(frozen=True, slots=True)
 class SimulatedSettings:
-    """Offers of one provider, and chance.
+    """Offers of one provider, and the random behaviour of its instances.
 
-    `lifetimes` and `capacity` go by offer id. A trace of capacity bounds what can be launched:
-    on flex-start orders wait for some, all others are refused. Spot instances beyond it are
-    reclaimed. A spot offer with `lifetimes` has those; one with a trace alone is reclaimed by it
-    alone, any other at its own `reclaims_per_hour`. Notice is given `notice_period_seconds` before
-    the end, or at the launch if life is shorter.
+    `lifetimes` and `capacity` map offer ids. A capacity trace bounds the launches of an offer:
+    requests on flex-start are queued, all others are refused. Spot instances beyond the capacity
+    are reclaimed. A spot offer draws its lifetimes from `lifetimes`. Without an entry, an offer
+    with a trace is reclaimed by the trace alone, any other at its `reclaims_per_hour`. Notice is
+    given `notice_period_seconds` before the end, or at the launch if the lifetime is shorter.
 
     Raises:
-        ValueError: offers, limits, lifetimes and capacity don't go together.
+        ValueError: offers, limits, lifetimes and capacity are inconsistent.
     """
 
     offers: tuple[Offer, ...]
@@ -38,13 +38,15 @@ class SimulatedSettings:
     def __post_init__(self) -> None:
         ids = {offer.id for offer in self.offers}
         if not ids or len(ids) < len(self.offers):
-            raise ValueError("offers: name at least one, and each id once")
+            raise ValueError("offers: name at least one, and no id twice")
         if len({offer.provider for offer in self.offers}) > 1:
-            raise ValueError("offers: a cloud sells its own; make one for each provider")
-        self._must_be_sold("lifetimes", self.lifetimes)
-        self._must_be_sold("capacity", self.capacity)
+            raise ValueError(
+                "offers: all must name one provider; create a cloud for each provider"
+            )
+        self._require_sold("lifetimes", self.lifetimes)
+        self._require_sold("capacity", self.capacity)
         for limit in self.limits:
-            self._must_be_sold(f"limits: {limit.name}", limit.offers or ())
+            self._require_sold(f"limits: {limit.name}", limit.offers or ())
         for offer in self.offers:
             is_reclaimed = offer.reclaims_per_hour > 0 or offer.id in self.lifetimes
             if offer.purchase is not Purchase.SPOT and is_reclaimed:
@@ -54,13 +56,13 @@ class SimulatedSettings:
 
     @property
     def provider(self) -> str:
-        """The name of the cloud, which every offer carries."""
+        """Provider name, which every offer carries."""
         return self.offers[0].provider
 
     def lifetime_seconds(self, offer: Offer, ordinal: int) -> float:
-        """When chance ends the launch number `ordinal` of that offer; infinite if it never does.
+        """Return the drawn lifetime of an offer's launch number `ordinal`; infinite if unlimited.
 
-        It depends on the seed, the offer and the number, and on nothing that happened before.
+        The lifetime depends on the seed, the offer and the number only.
         """
         lifetimes = self._lifetimes(offer)
         if lifetimes is None:
@@ -75,7 +77,7 @@ class SimulatedSettings:
             return None
         return ExponentialLifetimes(offer.reclaims_per_hour)
 
-    def _must_be_sold(self, field_name: str, ids: Iterable[str]) -> None:
+    def _require_sold(self, field_name: str, ids: Iterable[str]) -> None:
         sold = [offer.id for offer in self.offers]
         unknown = sorted(set(ids).difference(sold))
         if unknown:

@@ -56,7 +56,7 @@ def deployment(server: FakeGcp, project: Project, tmp_path: Path) -> Iterator[De
 @pytest.mark.gcp
 class TestOnGce(Stories):
     storage = "gs://castor-prod-"
-    distrust = "the identity token does not hold"
+    distrust = "the identity token is not valid"
 
     @pytest.mark.timeout(200)
     def test_a_preemption_that_all_hear_of_at_once_leaves_time_to_save(

@@ -218,7 +218,7 @@ def test_pages_that_do_not_end_are_no_answer(world: GcpWorld) -> None:
     export(world, [replace(CORE, sku=f"SKU {number}") for number in range(201)])
     world.project.page = 1
     error = error_of(lambda: told(world))
-    assert isinstance(error, Unavailable) and "its pages do not end" in str(error)
+    assert isinstance(error, Unavailable) and "the result has more than 200 pages" in str(error)
 
 
 def test_a_query_that_takes_its_time_is_awaited(world: GcpWorld) -> None:
@@ -233,7 +233,7 @@ def test_a_query_that_does_not_end_is_left(world: GcpWorld) -> None:
     export(world, USES)
     world.project.query_looks = 10_000
     error = error_of(lambda: told(world))
-    assert isinstance(error, Unavailable) and "it has not ended in 300 s" in str(error)
+    assert isinstance(error, Unavailable) and "the query has not ended in 300 s" in str(error)
 
 
 def test_asking_is_told_by_what_is_billed(world: GcpWorld) -> None:
@@ -271,14 +271,14 @@ def test_too_much_is_not_read(world: GcpWorld) -> None:
     table_of(world).row_bytes = 6 * GIB
     error = refused(world)
     assert isinstance(error, QuotaExceeded)
-    assert "ask for fewer days with --from and --to" in str(error)
+    assert "request fewer days with --from and --to" in str(error)
 
 
 def test_a_table_that_is_not_there_is_told_with_what_it_is_called(world: GcpWorld) -> None:
     error = refused(world)
     assert isinstance(error, NotFound)
     assert f"Not found: Table {world.name}:{NAME}" in str(error)
-    assert "--table: name the export's, such as my-project.billing.gcp_billing" in str(error)
+    assert "--table: name the export's table, such as my-project.billing.gcp_billing" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_what_is_no_export_is_refused(world: GcpWorld, table: Table) -> None:
     world.project.tables[f"{world.name}.{NAME}"] = table
     error = refused(world)
     assert isinstance(error, NotFound)
-    assert "--table: name the standard or detailed export itself, no view" in str(error)
+    assert "--table: name the standard or detailed export itself, not a view" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -303,8 +303,8 @@ def test_what_is_no_export_is_refused(world: GcpWorld, table: Table) -> None:
         ("forbidden", 403, PermissionDenied, "need bigquery.jobs.create in"),
         ("accessNotConfigured", 403, PermissionDenied, "enable bigquery.googleapis.com in"),
         ("authError", 401, PermissionDenied, "gcloud auth application-default login"),
-        ("bytesBilledLimitExceeded", 500, QuotaExceeded, "ask for fewer days"),
-        ("quotaExceeded", 403, QuotaExceeded, "ask for more of it"),
+        ("bytesBilledLimitExceeded", 500, QuotaExceeded, "request fewer days"),
+        ("quotaExceeded", 403, QuotaExceeded, "request an increase"),
         ("rateLimitExceeded", 403, Throttled, "injected"),
         ("backendError", 503, Unavailable, "injected"),
     ],
@@ -354,7 +354,7 @@ def test_who_has_no_credentials_is_told_how_to_get_some(
     ],
 )
 def test_what_is_no_table_is_refused(text: str) -> None:
-    with pytest.raises(SpecError, match=r"--table: .* is no table: write it like my-project\."):
+    with pytest.raises(SpecError, match=r"--table: .* is not a table: write it like my-project\."):
         parse_table(text)
 
 
@@ -362,5 +362,5 @@ def test_who_pays_is_a_project() -> None:
     table = parse_table("my-project.billing.export-1")
     assert parse_payer(None, table) == "my-project"
     assert parse_payer("other-project", table) == "other-project"
-    with pytest.raises(SpecError, match="--project: 'Other' is no project's id"):
+    with pytest.raises(SpecError, match="--project: 'Other' is not a project id"):
         parse_payer("Other", table)

@@ -129,7 +129,7 @@ def test_without_its_records_a_controller_finds_what_there_is(world: GcpWorld) -
 def test_records_that_can_not_be_used_are_named(tmp_path: Path) -> None:
     path = tmp_path / "gcp.db"
     path.write_text("no database, and long enough to be taken for one " * 100)
-    with pytest.raises(SpecError, match=r"gcp\.db: can't be used"):
+    with pytest.raises(SpecError, match=r"gcp\.db: the file can't be used"):
         Records(path, OURS)
 
 

@@ -35,4 +35,4 @@ def test_a_constraint_of_the_organisation_names_the_way_out() -> None:
     words = "Constraint constraints/compute.requireShieldedVm violated for project"
     error = refusal("conditionNotMet", words, CALL)
     assert "requireShieldedVm" in str(error)
-    assert "have the organisation's policy allow it" in str(error)
+    assert "allow it in the organisation's policy" in str(error)

@@ -40,13 +40,13 @@ def test_a_token_is_of_the_instance_that_it_names(
 @pytest.mark.parametrize(
     ("claims", "said"),
     [
-        ({"aud": "castor-other"}, "is for 'castor-other', and audience is castor-test"),
-        ({"iss": "https://example.com"}, "not of Google"),
+        ({"aud": "castor-other"}, "is for 'castor-other'; the settings have audience castor-test"),
+        ({"iss": "https://example.com"}, "not by Google"),
         ({"exp": 1}, "has expired"),
         ({"iat": 4_000_000_000}, "from the future"),
-        ({"exp": None}, "lacks what it must have"),
-        ({"google": {}}, "ask for format=full"),
-        ({"google": None}, "ask for format=full"),
+        ({"exp": None}, "lacks a required field"),
+        ({"google": {}}, "request format=full"),
+        ({"google": None}, "request format=full"),
     ],
 )
 def test_a_token_that_says_otherwise_is_refused(
@@ -60,7 +60,7 @@ def test_a_token_that_says_otherwise_is_refused(
     ("field", "value", "said"),
     [
         ("project_id", "other-project", "of project other-project"),
-        ("zone", "asia-east1-a", "pool"),
+        ("zone", "asia-east1-a", "settings"),
     ],
 )
 def test_a_token_of_elsewhere_is_refused(

@@ -118,7 +118,7 @@ def test_a_name_that_somebody_else_has_is_not_ours(world: GcpWorld) -> None:
     world.kept.unlink()
     error = error_of(lambda: world.connect().launch(world.request("1")))
     assert isinstance(error, PermissionDenied)
-    assert "is not this deployment's" in str(error)
+    assert "belongs to another deployment" in str(error)
 
 
 def test_a_quota_is_told_at_once_or_later(world: GcpWorld) -> None:

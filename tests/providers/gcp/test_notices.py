@@ -47,7 +47,7 @@ def test_without_its_subscription_a_preemption_is_seen_by_operations(
     assert notice.instance == taken
     assert notice.notice_seconds == pytest.approx(world.clock.now() - 3.0)
     troubles = provider.condition().troubles
-    assert [("us-central1: no announcements" in one) for one in troubles] == [True] * is_named
+    assert [("us-central1: no reclaim notices" in one) for one in troubles] == [True] * is_named
 
 
 def test_what_we_end_ourselves_is_no_reclaim(world: GcpWorld) -> None:
@@ -78,7 +78,7 @@ def test_what_can_not_be_read_is_dropped_and_counted(world: GcpWorld) -> None:
         world.put_message(body)
     assert list(provider.interruptions()) == []
     assert world.messages_left() == 0
-    assert "3 messages could not be read" in provider.condition().troubles[0]
+    assert "3 unreadable messages" in provider.condition().troubles[0]
 
 
 def test_what_is_nobodys_here_is_forgotten(world: GcpWorld) -> None:

@@ -64,7 +64,7 @@ def test_what_has_no_price_is_no_offer(world: GcpWorld) -> None:
     provider = world.connect()
     assert list(provider.offers()) == []
     reason = provider.condition().left_out["gpu/g2-standard-4/europe-west4-a/spot"]
-    assert "no price of g2-standard-4 in europe-west4 is known" in reason
+    assert "the price of g2-standard-4 in europe-west4 is unknown" in reason
 
 
 def test_an_absurd_price_is_no_offer(world: GcpWorld) -> None:
@@ -124,8 +124,11 @@ def test_a_type_that_a_zone_lacks_is_left_out(world: GcpWorld) -> None:
 @pytest.mark.parametrize(
     ("scheduling", "said"),
     [
-        ({"provisioningModel": "STANDARD"}, "it buys STANDARD: provisioningModel must be SPOT"),
-        ({"preemptible": True}, "it buys preemptible, as it was before spot"),
+        (
+            {"provisioningModel": "STANDARD"},
+            "it launches STANDARD: provisioningModel must be SPOT",
+        ),
+        ({"preemptible": True}, "it launches preemptible, as it was before spot"),
         ({"provisioningModel": "SPOT"}, "instanceTerminationAction must be DELETE"),
     ],
 )
@@ -160,9 +163,7 @@ def test_a_quota_of_nothing_is_told(world: GcpWorld) -> None:
     world.project.quotas["us-central1", "NVIDIA_L4_GPUS"] = 0.0
     provider = world.connect()
     provider.limits()
-    assert (
-        "us-central1: NVIDIA_L4_GPUS: the quota is too small" in provider.condition().troubles[0]
-    )
+    assert "us-central1: NVIDIA_L4_GPUS: the quota has no room" in provider.condition().troubles[0]
 
 
 def test_quotas_that_can_not_be_read_bound_nothing(world: GcpWorld) -> None:

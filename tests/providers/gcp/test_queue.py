@@ -114,15 +114,15 @@ def test_flex_start_counts_against_the_quota_of_spot(world: GcpWorld) -> None:
 @pytest.mark.parametrize(
     ("scheduling", "said"),
     [
-        ({"provisioningModel": "SPOT"}, "it buys SPOT: provisioningModel must be FLEX_START"),
+        ({"provisioningModel": "SPOT"}, "it launches SPOT: provisioningModel must be FLEX_START"),
         ({"maxRunDuration": {"seconds": "3600"}}, "instanceTerminationAction must be DELETE"),
-        ({"instanceTerminationAction": "DELETE"}, "it runs for 0 s: maxRunDuration must be"),
+        ({"instanceTerminationAction": "DELETE"}, "maxRunDuration is 0 s: it must be"),
         (
             {
                 "instanceTerminationAction": "DELETE",
                 "maxRunDuration": {"seconds": str(8 * 86400)},
             },
-            "maxRunDuration must be 7 days at most",
+            "it must be 7 days at most",
         ),
     ],
 )

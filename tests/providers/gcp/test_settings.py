@@ -79,9 +79,9 @@ def test_a_whole_document_is_read() -> None:
         ("pools.gpu.max_usd_per_hour", "free", "pools.gpu.max_usd_per_hour"),
         ("max_usd_per_hour", None, "max_usd_per_hour: has to be given"),
         ("max_instance", 3, 'unknown key "max_instance"'),
-        ("labels", {"castor-job": "x"}, '"castor-job" begins with a reserved word'),
+        ("labels", {"castor-job": "x"}, '"castor-job" begins with a reserved prefix'),
         ("labels", {"Team": "x"}, "lower-case letters"),
-        ("labels", {f"k{number}": "v" for number in range(49)}, "49 are too many"),
+        ("labels", {f"k{number}": "v" for number in range(49)}, "49 labels are too many"),
     ],
 )
 def test_what_is_wrong_is_named_with_the_way_out(path: str, value: object, said: str) -> None:

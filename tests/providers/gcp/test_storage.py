@@ -56,7 +56,7 @@ class GcsSite(GcpWorld):
         Refusal(
             Fault(GENERATE, code="authError", status=401),
             PermissionDenied,
-            "these credentials do not hold: run gcloud auth",
+            "these credentials are not valid: run gcloud auth",
         ),
         Refusal(
             Fault(EXCHANGE, code="forbidden", status=403),

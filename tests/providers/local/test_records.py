@@ -155,7 +155,7 @@ def test_a_disk_that_can_not_be_deleted_stops_no_launch(
     (cloud.path(ended.id) / "directory").mkdir()
     later = cloud.connect(clock=VirtualClock(time.time() + ENDED_KEPT_SECONDS + 60))
     assert later.launch(order(later, "2")).state is not CloudState.TERMINATED
-    assert f"{cloud.path(ended.id)} stays on the disk" in caplog.text
+    assert f"{cloud.path(ended.id)} can't be deleted" in caplog.text
 
 
 def test_a_disk_is_opened_before_it_is_deleted_and_nothing_beyond_it(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def test_own_lifetimes_take_the_place_of_the_hazard() -> None:
 
 @pytest.mark.parametrize(("median", "mean"), [(0.0, 1.0), (2.0, 1.0), (1.0, float("inf"))])
 def test_a_lognormal_needs_a_mean_above_its_median(median: float, mean: float) -> None:
-    with pytest.raises(ValueError, match="mean is above the median"):
+    with pytest.raises(ValueError, match="mean must be above the median"):
         LognormalLifetimes(median, mean)
 
 

@@ -112,13 +112,13 @@ def test_dollars_are_a_quota() -> None:
 
 def test_a_trace_bounds_what_can_be_had() -> None:
     world = SimulatedWorld(spot(), offer(), capacity={"spot": trace(0, 2)})
-    with pytest.raises(InsufficientCapacity, match="spot: all of the 0"):
+    with pytest.raises(InsufficientCapacity, match="spot: all 0 instances"):
         world.launch("spot", "1")
     world.launch("lasting", "other")
     world.clock.advance(300)
     world.launch("spot", "1")
     world.launch("spot", "2")
-    with pytest.raises(InsufficientCapacity, match="spot: all of the 2"):
+    with pytest.raises(InsufficientCapacity, match="spot: all 2 instances"):
         world.launch("spot", "3")
 
 
@@ -298,8 +298,8 @@ LASTING, SPOT = offer(), spot()
     ("changes", "message"),
     [
         ({"offers": ()}, "offers: name at least one"),
-        ({"offers": (SPOT, SPOT)}, "each id once"),
-        ({"offers": (SPOT, replace(LASTING, provider="other"))}, "one for each provider"),
+        ({"offers": (SPOT, SPOT)}, "no id twice"),
+        ({"offers": (SPOT, replace(LASTING, provider="other"))}, "a cloud for each provider"),
         ({"offers": (replace(LASTING, reclaims_per_hour=1.0),)}, "only spot"),
         ({"lifetimes": {"lasting": LognormalLifetimes(1.0, 2.0)}}, "only spot"),
         ({"lifetimes": {"sopt": LognormalLifetimes(1.0, 2.0)}}, "lifetimes: no offer sopt"),
