@@ -1,4 +1,4 @@
-"""Examples of a dataset, micro-step by micro-step, in the order that the plan says."""
+"""Loader of a dataset's examples, micro-step by micro-step, in the planned order."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from autoscaler.training.data.shards import ShardedDataset
 
 Indices = tuple[int, ...]
 Collate = Callable[[list[Any]], Any]
-# Yields without end what is expected after the indices that it is given.
+# Yields, without end, the indices expected after the given ones.
 Expected = Callable[[Indices], Iterator[Indices]]
 WorkerInit = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class LoaderSettings:
-    """Arguments of `torch.utils.data.DataLoader` that a script may give, with its meanings.
+    """Arguments of `torch.utils.data.DataLoader` that a script may give, with the same meanings.
 
-    `seeds_batches`: workers take the seeds of `SeededIndices`.
+    `seeds_batches`: whether batches are loaded with the seeds of `SeededIndices`.
     """
 
     workers: int = 0
@@ -41,28 +41,28 @@ class LoaderSettings:
 
 
 class Loader:
-    """Fetches the examples that are asked for; with workers, those expected next in advance.
+    """Loader of the requested examples; with workers, it prefetches the expected next ones.
 
-    One DataLoader serves the whole session: its workers get lists of indices as they are planned.
-    Which examples come next is known until the membership or the batch changes. What workers
-    fetched ahead and is not asked for then is dropped; the workers live on.
+    One DataLoader serves the whole session: its workers receive lists of indices as planned. The
+    next examples are known until the membership or the batch changes. Prefetched examples that are
+    then no longer wanted are dropped; the workers live on.
     """
 
     def __init__(self, dataset: Dataset[Any], settings: LoaderSettings) -> None:
         self._dataset = dataset
         self._settings = settings
         self._expected: Expected = lambda after: iter(())
-        by_piece = isinstance(dataset, ShardedDataset) and settings.workers > 1
-        self._pieces = settings.workers if by_piece else 1
+        splits_batches = isinstance(dataset, ShardedDataset) and settings.workers > 1
+        self._pieces = settings.workers if splits_batches else 1
         self._requests = _Requests(self._pieces)
         self._batches: Iterator[Any] | None = None
 
     def expect(self, expected: Expected) -> None:
-        """Let workers fetch what `expected` yields after the indices that were asked for."""
+        """Set the function that yields the indices expected after the requested ones."""
         self._expected = expected
 
     def fetch_first(self, indices: Indices) -> Any:
-        """Return the examples at `indices` before it is known what follows; workers start.
+        """Return the examples at `indices` before the following ones are known; start the workers.
 
         Raises:
             Exception: as `fetch` does.
@@ -80,7 +80,7 @@ class Loader:
         """Return the examples at `indices`, collated.
 
         Raises:
-            Exception: what the dataset raised, also in a worker, with the worker's traceback.
+            Exception: any error of the dataset; from a worker, with the worker's traceback.
             RuntimeError: a worker was killed.
         """
         waiting = self._requests.waiting
@@ -89,7 +89,7 @@ class Loader:
         return self._next()
 
     def _plan_anew(self, indices: Indices) -> None:
-        """Ask for `indices` and what follows them; drop what was asked for before."""
+        """Request `indices` and the expected next ones; drop all earlier requests."""
         stale = len(self._requests.waiting)
         self._requests.source = chain((indices,), self._expected(indices))
         for _ in range(stale):
@@ -98,19 +98,19 @@ class Loader:
     def _next(self) -> Any:
         if self._batches is None:
             self._batches = iter(self._new_loader())
-        found, errors = [], []
+        pieces, errors = [], []
         for _ in range(self._pieces):
             try:
-                found.append(next(self._batches))
-            except Exception as error:  # the next pieces belong to the same batch
+                pieces.append(next(self._batches))
+            except Exception as error:  # further pieces belong to the same batch
                 errors.append(error)
         self._requests.waiting.popleft()
         if errors:
             raise errors[0]
         if self._pieces == 1:
-            return found[0]
+            return pieces[0]
         settings = self._settings
-        return collated(found, settings.collate or default_collate, settings.pin_memory)
+        return collated(pieces, settings.collate or default_collate, settings.pin_memory)
 
     def _new_loader(self) -> DataLoader[Any]:
         settings, is_whole = self._settings, self._pieces == 1
@@ -122,39 +122,42 @@ class Loader:
             num_workers=settings.workers,
             pin_memory=settings.pin_memory and is_whole,
             prefetch_factor=settings.prefetch_factor,
-            worker_init_fn=_Init(settings.worker_init, is_bound),
+            worker_init_fn=_WorkerStart(settings.worker_init, is_bound),
         )
 
 
 class _Requests(Sampler[list[int]]):
-    """Lists of indices for the DataLoader, which asks for one more with each that it gives.
+    """Lists of indices for the DataLoader, which requests one more for each that it returns.
 
-    Without workers it asks for them one by one. `waiting` are those that it has not given yet.
-    Those of shards are asked for in pieces, of which each worker gets one.
+    Without workers it requests them one by one. `waiting` holds the lists not yet returned. A list
+    of a sharded dataset is split into pieces, one per worker.
     """
 
     def __init__(self, pieces: int) -> None:
         self.source: Iterator[Indices] = iter(())
         self.waiting: deque[Indices] = deque()
         self._pieces = pieces
-        self._unasked: deque[list[int]] = deque()
+        self._pending_pieces: deque[list[int]] = deque()
 
     def __iter__(self) -> Iterator[list[int]]:
         return self
 
     def __next__(self) -> list[int]:
-        if not self._unasked:
+        if not self._pending_pieces:
             indices = next(self.source)
             self.waiting.append(indices)
             if isinstance(indices, SeededIndices):
-                self._unasked.append(cast(list[int], indices))  # a copy would have no seed
+                self._pending_pieces.append(cast(list[int], indices))  # a copy would have no seed
             else:
-                self._unasked.extend(split(indices, self._pieces))
-        return self._unasked.popleft()
+                self._pending_pieces.extend(split(indices, self._pieces))
+        return self._pending_pieces.popleft()
 
 
-class _Init:
-    """What a worker does first. `is_bound`: Linux may end it with the thread that forked it."""
+class _WorkerStart:
+    """Start-up of a worker process.
+
+    `is_bound`: whether Linux may end the worker with the thread that forked it.
+    """
 
     def __init__(self, init: WorkerInit | None, is_bound: bool) -> None:
         self._init = init
@@ -163,7 +166,7 @@ class _Init:
     def __call__(self, worker: int) -> None:
         parent = multiprocessing.parent_process()
         # A worker holds its parent's sockets: peers of a killed rank would wait for their end.
-        # One that a fork server has forked ends some seconds later, as DataLoader has it.
+        # A worker of a fork server ends some seconds later, by DataLoader's own check.
         if self._is_bound and parent is not None and parent.pid == os.getppid():
             end_with_parent(parent.pid)
         info = get_worker_info()

@@ -1,4 +1,4 @@
-"""Orders of a dataset's examples, pass after pass: pure functions, the same on every rank."""
+"""Orders of a dataset's examples by pass: pure functions, the same on every rank."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from autoscaler.training.data.permutation import permuted, round_keys
 Indices = NDArray[np.int64]
 ChosenOrder = Callable[[int], Sequence[int]]
 
-# So many indices at both ends of the first pass are compared between replicas.
-_COMPARED: Final = 10_000
-# Few positions take as long to permute as so many, so short slices are cut from blocks.
-_BLOCK: Final = 1024
+# Number of indices at each end of the first pass that replicas compare.
+_COMPARED_INDICES: Final = 10_000
+# Permuting fewer positions takes as long, so short slices are cut from cached blocks.
+_BLOCK_POSITIONS: Final = 1024
 
 
 class Order(Protocol):
-    """Which example stands where in each pass.
+    """Order of the examples in each pass.
 
-    `key`: what must be equal on all replicas for the order to be, beside its kind, its seed and
-    the dataset.
+    `key`: values that must be equal on all replicas for an equal order, beside the kind of order,
+    the seed and the dataset.
     """
 
     @property
     def examples(self) -> int:
-        """How many examples a pass has."""
+        """Number of examples in a pass."""
         ...
 
     @property
     def key(self) -> object:
-        """Plain values, which replicas compare."""
+        """Plain values that replicas compare."""
         ...
 
     def slice(self, pass_index: int, start: int, stop: int) -> Indices:
@@ -44,7 +44,7 @@ class Order(Protocol):
 
 
 class Sequential:
-    """The order of the dataset itself, in every pass."""
+    """Order of the dataset itself, in every pass."""
 
     key = None
 
@@ -57,10 +57,10 @@ class Sequential:
 
 
 class Shuffled:
-    """A random order for each pass, given by a seed; it takes no memory.
+    """Random order for each pass, given by a seed, computed without storing it.
 
-    Passes before `first_keyed_pass` have the order of earlier versions, which held all indices
-    of a pass: a pass that such a version began ends as it began.
+    Passes before `first_keyed_pass` have the order of earlier versions, which held all indices of
+    a pass. A pass that such a version began thus keeps its order.
     """
 
     key = None
@@ -76,64 +76,66 @@ class Shuffled:
         """Return the dataset indices at positions `start` to `stop` of a pass."""
         if pass_index < self._first_keyed_pass():
             return _whole_order(self.examples, self._seed, pass_index)[start:stop]
-        if stop - start >= _BLOCK:
+        if stop - start >= _BLOCK_POSITIONS:
             return _permuted(self.examples, self._seed, pass_index, start, stop)
-        begin = start // _BLOCK * _BLOCK
+        begin = start // _BLOCK_POSITIONS * _BLOCK_POSITIONS
         block = _block(self.examples, self._seed, pass_index, begin)
-        if stop <= begin + _BLOCK:
+        if stop <= begin + _BLOCK_POSITIONS:
             return block[start - begin : stop - begin]
-        following = _block(self.examples, self._seed, pass_index, begin + _BLOCK)
-        return np.concatenate((block[start - begin :], following[: stop - begin - _BLOCK]))
+        following = _block(self.examples, self._seed, pass_index, begin + _BLOCK_POSITIONS)
+        return np.concatenate(
+            (block[start - begin :], following[: stop - begin - _BLOCK_POSITIONS])
+        )
 
 
 class Chosen:
-    """An order of the script's own: `order(pass_index)` gives the dataset indices of a pass.
+    """Order of the script: `order(pass_index)` returns the dataset indices of a pass.
 
-    They are read once a pass, and held for two passes.
+    The function is called once per pass; the indices of two passes are cached.
 
     Raises:
-        TypeError, ValueError: it gives something else.
+        TypeError, ValueError: the function returns no indices of the dataset.
     """
 
     def __init__(self, order: ChosenOrder, dataset_examples: int) -> None:
         self._order = order
         self._dataset_examples = dataset_examples
-        self._of_pass = lru_cache(maxsize=2)(self._read)
+        self._indices_of_pass = lru_cache(maxsize=2)(self._read)
         self.examples = 0  # the first pass may have any length
-        first = self._of_pass(0)
+        first = self._indices_of_pass(0)
         self.examples = len(first)
-        ends = np.concatenate((first[:_COMPARED], first[-_COMPARED:]))
+        ends = np.concatenate((first[:_COMPARED_INDICES], first[-_COMPARED_INDICES:]))
         self.key = hashlib.sha256(ends.tobytes()).hexdigest(), self.examples
 
     def slice(self, pass_index: int, start: int, stop: int) -> Indices:
         """Return the dataset indices at positions `start` to `stop` of a pass."""
-        return self._of_pass(pass_index)[start:stop]
+        return self._indices_of_pass(pass_index)[start:stop]
 
     def _read(self, pass_index: int) -> Indices:
-        found = np.asarray(self._order(pass_index))
+        values = np.asarray(self._order(pass_index))
         name = f"order: order({pass_index})"
-        if found.ndim != 1 or found.dtype.kind not in "iu" or not len(found):
+        if values.ndim != 1 or values.dtype.kind not in "iu" or not len(values):
             raise TypeError(
                 f"{name} must be a sequence of whole numbers, at least one; of a torch sampler "
                 "give list(sampler)"
             )
-        least, most = int(found.min()), int(found.max())
-        if least < 0 or most >= self._dataset_examples:
+        low, high = int(values.min()), int(values.max())
+        if low < 0 or high >= self._dataset_examples:
             raise ValueError(
-                f"{name} has indices from {least} to {most}, and the dataset those from 0 to "
+                f"{name} has indices from {low} to {high}, and the dataset those from 0 to "
                 f"{self._dataset_examples - 1}"
             )
-        if self.examples and len(found) != self.examples:
+        if self.examples and len(values) != self.examples:
             raise ValueError(
-                f"{name} has {len(found)} indices, and order(0) {self.examples}: all passes must "
+                f"{name} has {len(values)} indices, and order(0) {self.examples}: all passes must "
                 "have the same length"
             )
-        return found.astype(np.int64, copy=False)
+        return values.astype(np.int64, copy=False)
 
 
 @lru_cache(maxsize=4)
 def _block(examples: int, seed: int, pass_index: int, begin: int) -> Indices:
-    stop = min(begin + _BLOCK, examples)
+    stop = min(begin + _BLOCK_POSITIONS, examples)
     indices = _permuted(examples, seed, pass_index, begin, stop)
     indices.flags.writeable = False
     return indices

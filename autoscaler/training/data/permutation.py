@@ -1,9 +1,10 @@
-"""A keyed pseudo-random permutation of [0, size), computed for single positions without arrays.
+"""Keyed pseudo-random permutation of [0, size), computed for single positions without arrays.
 
-An alternating Feistel network permutes the smallest range of 2^bits that holds `size`; what falls
-outside [0, size) is permuted again until it falls inside ("cycle walking"). Both are from Black
-and Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002. The round function is the
-finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014). It orders examples; it hides nothing.
+An alternating Feistel network permutes the smallest range of 2^bits that contains `size` numbers.
+Results outside [0, size) are permuted again until they are inside ("cycle walking"). Both are from
+Black and Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002. The round function is the
+finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014). The permutation orders examples; it
+is not meant to be secret.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ Words = NDArray[np.uint64]
 
 @lru_cache(maxsize=8)
 def round_keys(seed: int, pass_index: int) -> tuple[np.uint64, ...]:
-    """Return the keys of the permutation that belongs to a seed and a pass."""
+    """Return the keys of the permutation for a seed and a pass."""
     return tuple(np.random.SeedSequence([seed, pass_index]).generate_state(_ROUNDS, np.uint64))
 
 
 def permuted(
     positions: NDArray[np.int64], size: int, keys: tuple[np.uint64, ...]
 ) -> NDArray[np.int64]:
-    """Return what stands at `positions` of the permutation of [0, size) that `keys` choose."""
+    """Return the values at `positions` of the permutation of [0, size) with these keys."""
     bits = max(_LEAST_BITS, (size - 1).bit_length())
-    found = _feistel(positions.astype(np.uint64), bits, keys)
-    while (outside := np.flatnonzero(found >= np.uint64(size))).size:
-        found[outside] = _feistel(found[outside], bits, keys)
-    return found.astype(np.int64)
+    values = _feistel(positions.astype(np.uint64), bits, keys)
+    while (outside := np.flatnonzero(values >= np.uint64(size))).size:
+        values[outside] = _feistel(values[outside], bits, keys)
+    return values.astype(np.int64)
 
 
 def _feistel(values: Words, bits: int, keys: tuple[np.uint64, ...]) -> Words:

@@ -1,6 +1,6 @@
-"""Batches in pieces: each worker reads some of a batch's streams, the training process collates.
+"""Batches in pieces: each worker reads some streams of a batch, the training process collates.
 
-A batch that went to one worker whole would have every worker read every stream of its rank.
+If one worker loaded whole batches, every worker would read every stream of its rank.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map
 
 
 class _Pickler(pickle.Pickler):
-    """Writes tensors as arrays: a file descriptor for each, as torch passes them, is too many."""
+    """Pickler of CPU tensors as arrays; torch would pass a file descriptor for each."""
 
     def reducer_override(self, value: Any) -> Any:
         is_plain = type(value) is Tensor and value.layout is torch.strided and value.is_cpu
@@ -34,7 +34,7 @@ _NUMPY_DTYPES = {
 
 
 def packed(examples: Sequence[Any]) -> Tensor:
-    """Return a worker's piece as one tensor, which processes share."""
+    """Serialise a worker's piece into one byte tensor, which processes can share."""
     buffer = io.BytesIO()
     _Pickler(buffer, protocol=pickle.HIGHEST_PROTOCOL).dump(list(examples))
     return torch.frombuffer(buffer.getbuffer(), dtype=torch.uint8)
@@ -46,13 +46,13 @@ def joined(pieces: Sequence[Tensor]) -> list[Any]:
 
 
 def split(indices: Sequence[int], pieces: int) -> list[list[int]]:
-    """Return `indices` in as many contiguous pieces, one for each worker; some may be empty."""
+    """Split `indices` into `pieces` contiguous lists, one per worker; some may be empty."""
     bounds = [len(indices) * piece // pieces for piece in range(pieces + 1)]
     return [list(indices[low:high]) for low, high in pairwise(bounds)]
 
 
 def collated(pieces: Sequence[Tensor], collate: Callable[[list[Any]], Any], pins: bool) -> Any:
-    """Return the batch of all pieces; with `pins`, in pinned memory where there is a device."""
+    """Collate the examples of all pieces; with `pins`, into pinned memory if there is a device."""
     batch = collate(joined(pieces))
     return tree_map(_pinned, batch) if pins and torch.accelerator.is_available() else batch
 

@@ -1,8 +1,8 @@
-"""Which examples a step takes, and which of them each rank.
+"""Division of a dataset into steps, and of a step into the ranks' shares.
 
-A *pass* is one walk through the whole dataset in an order of its own. The position in it belongs
-to the job, not to a rank, so each example of a pass is taken exactly once however often ranks
-come and go: a step that was not committed leaves the position where it was.
+A *pass* is one traversal of the whole dataset in its own order. The position in a pass belongs to
+the job, not to a rank. Each example of a pass is therefore taken exactly once, however often ranks
+join and leave: a step that is not committed leaves the position unchanged.
 """
 
 from __future__ import annotations
@@ -20,15 +20,18 @@ from autoscaler.training.data.orders import Order
 def share_sizes(
     total: int, ranks: int, least: int = 1, speeds: Sequence[float] = ()
 ) -> tuple[int, ...]:
-    """Return how many of a step's `total` examples each rank takes; together they are all.
+    """Return how many of a step's `total` examples each rank takes; the sizes add up to `total`.
 
-    Without `speeds`, or where these would leave a rank fewer than `least` examples, the parts
-    differ by at most one. With them all ranks need about the same time.
+    Shares are equal up to one example without `speeds`, or if these would leave a rank fewer than
+    `least` examples. Otherwise shares are proportional to `speeds`, so that all ranks need about
+    the same time.
     """
     holders = max(1, min(ranks, total // least))
     if speeds and holders == ranks:
-        parts = (round(part / sum(speeds) * total) for part in accumulate(speeds, initial=0.0))
-        sizes = tuple(end - begin for begin, end in pairwise(parts))
+        bounds = (
+            round(cumulated / sum(speeds) * total) for cumulated in accumulate(speeds, initial=0.0)
+        )
+        sizes = tuple(end - begin for begin, end in pairwise(bounds))
         if min(sizes) >= least:
             return sizes
     rest = total % holders
@@ -38,11 +41,11 @@ def share_sizes(
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The examples that one rank takes of one step, in micro-steps.
+    """Examples that one rank takes of one step, by micro-step.
 
-    `micro_steps` hold the dataset indices; `weights` the weight of each micro-step's mean loss in
-    the mean over the whole step. A rank for which nothing is left gets examples of weight 0, so
-    that it can take part in the step's collectives.
+    `micro_steps` holds the dataset indices; `weights` holds the weight of each micro-step's mean
+    loss in the mean over the whole step. A rank without examples gets some of weight 0, so that it
+    can take part in the step's collectives.
     """
 
     micro_steps: tuple[tuple[int, ...], ...]
@@ -50,7 +53,7 @@ class Share:
 
     @property
     def examples(self) -> int:
-        """How many examples count."""
+        """Number of examples with a weight above 0."""
         return sum(
             len(indices)
             for indices, weight in zip(self.micro_steps, self.weights, strict=True)
@@ -59,12 +62,14 @@ class Share:
 
 
 class ElasticSampler:
-    """The examples that each step takes, in a given order; the same on every rank.
+    """Sampler of each step's examples, in a given order; the same on every rank.
 
-    With `drop_last`, which is then the initial batch, no step is smaller than that: a pass ends
-    where fewer examples are left, and what does not fill a step is left out. Without, a pass ends
-    in a step of what is left, but of at least `least_share` examples: the step before it is
-    shortened for that.
+    `drop_last` is the initial batch size or None. If given, no step is smaller: a pass ends when
+    fewer examples are left, and these are left out. If None, a pass ends with a step of the
+    remaining examples, at least `least_share`; the step before it is shortened for that.
+
+    Raises:
+        ValueError: the dataset is empty or does not fill one step of `drop_last` examples.
     """
 
     def __init__(self, order: Order, least_share: int = 1, drop_last: int | None = None) -> None:
@@ -81,20 +86,20 @@ class ElasticSampler:
 
     @property
     def examples(self) -> int:
-        """How many examples a pass has."""
+        """Number of examples in a pass."""
         return self._order.examples - self._order.examples % self._least_step
 
     def take(self, pass_index: int, position: int, count: int) -> NDArray[np.int64]:
-        """Return the next `count` dataset indices of a pass from `position`, fewer at its end."""
+        """Return up to `count` dataset indices of a pass from `position`, fewer at its end."""
         left = self.examples - position
         count = min(count, left)
-        short = self._least_share - (left - count)
-        if left - count > 0 and short > 0:
-            count = count - short if count - short >= self._least_share else left
+        missing = self._least_share - (left - count)
+        if left - count > 0 and missing > 0:
+            count = count - missing if count - missing >= self._least_share else left
         return self._order.slice(pass_index, position, position + count)
 
     def place_after(self, pass_index: int, position: int, taken: int) -> tuple[int, int]:
-        """Return the pass and the position in it after a step that has `taken` examples."""
+        """Return the pass and position after a step that took `taken` examples."""
         position += taken
         if self.examples - position < self._least_step:
             return pass_index + 1, 0
@@ -110,27 +115,28 @@ def dealt(
     least: int = 1,
     speeds: Sequence[float] = (),
 ) -> tuple[Share, tuple[tuple[int, int], ...]]:
-    """Return rank `rank`'s part of a step that is split into `shares`, however many ranks take it.
+    """Return rank `rank`'s part of a step that is split into `shares`, for any number of ranks.
 
-    Shares are dealt to the ranks in turn, and each is taken in up to `micro_steps` of its own.
-    They are in proportion to `speeds`, one for each share, or equal without.
+    Shares are assigned to the ranks in turn, each in up to `micro_steps` micro-steps. Their sizes
+    are proportional to `speeds`, one speed per share, or equal without.
 
     Returns:
-        The part, and for each of its micro-steps the number of its share and its number in that.
+        The part, and for each of its micro-steps the index of its share and its index in the
+        share.
     """
     parts = [
-        (place, number, indices_of_part, weight)
-        for place in range(rank, shares, ranks)
-        for own in (share(indices, place, shares, micro_steps, least, speeds),)
+        (index, number, indices_of_part, weight)
+        for index in range(rank, shares, ranks)
+        for part in (share(indices, index, shares, micro_steps, least, speeds),)
         for number, (indices_of_part, weight) in enumerate(
-            zip(own.micro_steps, own.weights, strict=True)
+            zip(part.micro_steps, part.weights, strict=True)
         )
         if weight > 0
     ]
     if not parts:
-        return _nothing_of(indices, least), ((rank, 0),)
-    own = Share(tuple(part[2] for part in parts), tuple(part[3] for part in parts))
-    return own, tuple((place, number) for place, number, _, _ in parts)
+        return _empty_share(indices, least), ((rank, 0),)
+    rank_share = Share(tuple(part[2] for part in parts), tuple(part[3] for part in parts))
+    return rank_share, tuple((index, number) for index, number, _, _ in parts)
 
 
 def share(
@@ -143,22 +149,23 @@ def share(
 ) -> Share:
     """Return rank `rank`'s part of a step's `indices`, in up to `micro_steps` micro-steps.
 
-    Parts are those of `share_sizes`; micro-steps differ by at most one example. Neither has fewer
-    than `least` examples, unless the step has: of a small step some ranks get nothing that counts.
+    Parts are those of `share_sizes`; micro-steps differ by at most one example. Both have at least
+    `least` examples, unless the step has fewer. In a small step some ranks get examples of weight
+    0.
     """
     total = len(indices)
     sizes = share_sizes(total, ranks, least, speeds)
     if sizes[rank] == 0:
-        return _nothing_of(indices, least)
+        return _empty_share(indices, least)
     begin = sum(sizes[:rank])
-    own = indices[begin : begin + sizes[rank]]
-    parts = np.array_split(own, max(1, min(micro_steps, len(own) // least)))
+    rank_indices = indices[begin : begin + sizes[rank]]
+    parts = np.array_split(rank_indices, max(1, min(micro_steps, len(rank_indices) // least)))
     return Share(
         tuple(tuple(part.tolist()) for part in parts),
         tuple(len(part) / total for part in parts),
     )
 
 
-def _nothing_of(indices: NDArray[np.int64], least: int) -> Share:
-    """Return the part of a rank for which nothing is left: `least` examples of weight 0."""
+def _empty_share(indices: NDArray[np.int64], least: int) -> Share:
+    """Return the share of a rank without examples: `least` examples of weight 0."""
     return Share((tuple(indices[:least].tolist()),), (0.0,))

@@ -1,8 +1,8 @@
-"""Random numbers of a dataset's own, such as those of augmentations, by the batch they are for.
+"""Random numbers of a dataset, such as those of augmentations, seeded by batch.
 
-A worker draws from generators of its own, so what an example looks like depends on how many
-workers there are and what they made before. With logical ranks each list of indices has a seed
-instead, which the worker sets before it makes the batch.
+A worker has its own generators, so an augmented example would depend on the number of workers and
+their earlier batches. With logical ranks each list of indices carries a seed instead, which is set
+before the batch is loaded.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-# Kinds of device whose generators exist once the kind is used.
-_INITIALIZED_AT_USE: Final = (torch.cuda, torch.xpu, torch.mtia)
+# Kinds of device whose generators exist only after first use.
+_LAZY_DEVICES: Final = (torch.cuda, torch.xpu, torch.mtia)
 
 
 def seed_all(number: int) -> None:
@@ -27,13 +27,13 @@ def seed_all(number: int) -> None:
 
 
 def seed_torch(number: int) -> None:
-    """Seed the generators of the CPU and of all devices in use.
+    """Seed torch's generators of the CPU and of all devices in use.
 
-    `torch.manual_seed` also formats the stack of its caller for each kind of device that is not
-    in use, which takes 0.25 ms on one core.
+    `torch.manual_seed` also formats its caller's stack for each kind of device that is not in use,
+    which takes 0.25 ms on one core.
     """
     torch.default_generator.manual_seed(number)
-    for kind in _INITIALIZED_AT_USE:
+    for kind in _LAZY_DEVICES:
         if kind.is_initialized():
             kind.manual_seed_all(number)
     if torch.backends.mps.is_available():
@@ -41,16 +41,16 @@ def seed_torch(number: int) -> None:
 
 
 class SeededIndices(tuple[int, ...]):
-    """Dataset indices of one batch, and the seed of the random numbers that it draws."""
+    """Dataset indices of one batch, and the seed of its random numbers."""
 
     seed: int
 
     @classmethod
     def of(cls, indices: Sequence[int], seed: int) -> SeededIndices:
         """Return `indices` with `seed`."""
-        made = cls(indices)
-        made.seed = seed
-        return made
+        seeded = cls(indices)
+        seeded.seed = seed
+        return seeded
 
     def __eq__(self, other: object) -> bool:
         return tuple.__eq__(self, other) is True and self.seed == getattr(other, "seed", None)
@@ -63,7 +63,7 @@ class SeededIndices(tuple[int, ...]):
 
 
 class SeedingDataset(Dataset[Any]):
-    """A dataset that is given `SeededIndices`; `plain` is the script's own."""
+    """Dataset that seeds the generators for `SeededIndices`; `plain` is the script's dataset."""
 
     def __init__(self, plain: Dataset[Any]) -> None:
         self.plain = plain
@@ -71,5 +71,5 @@ class SeedingDataset(Dataset[Any]):
     def __getitems__(self, indices: Sequence[int]) -> Any:
         if isinstance(indices, SeededIndices):
             seed_all(indices.seed)
-        many = getattr(self.plain, "__getitems__", None)
-        return many(list(indices)) if many else [self.plain[index] for index in indices]
+        get_many = getattr(self.plain, "__getitems__", None)
+        return get_many(list(indices)) if get_many else [self.plain[index] for index in indices]

@@ -1,14 +1,14 @@
-"""The order of examples that lie in shards: a pure function of the pass and the position.
+"""Order of examples in shards: a pure function of the pass and the position.
 
-The shards of a pass, in random order, are dealt to logical streams, each to the shortest so far. A
-stream is its shards one after the other. Positions walk over the streams in turn: row by row, one
-example of each stream that has not ended. So the place in every stream follows from the position
-alone, and a change of the membership has nothing to hand over but the position.
+The shards of a pass, in random order, are assigned to logical streams, each to the shortest so
+far. A stream is the sequence of its shards. Positions traverse the streams in turn: row by row,
+one example of each stream that has not ended. The position alone therefore determines the offset
+in every stream, and a change of membership has nothing else to transfer.
 
-The examples of a step are sorted by stream. Shares of ranks are contiguous parts of them, so a
-rank reads some streams whole, and at most two in part. Neighbouring turns go to streams that are
-far apart in that sorting (in the order of van der Corput's sequence): then also steps that do not
-take equally much of each stream are shared alike, and a stream stays with its rank.
+The examples of a step are sorted by stream. Ranks take contiguous shares of them, so a rank reads
+some streams whole, and at most two in part. Neighbouring positions belong to streams that are far
+apart in that sorting (in the order of van der Corput's sequence). Steps that do not take equally
+many examples of each stream are then divided alike, and a stream stays with its rank.
 """
 
 from __future__ import annotations
@@ -27,11 +27,14 @@ from autoscaler.training.data.permutation import permuted, round_keys
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Streams of one pass, longest first, one after the other.
+    """Streams of one pass, longest first, concatenated.
 
-    `ends` are those of their shards in this sequence, `firsts` the dataset indices of the shards'
-    first examples, `stream_starts` where each stream begins. Rows from `rows[k]` on begin at
-    position `positions[k]` of the pass; in them the shortest k streams have ended.
+    Attributes:
+        ends: ends of the shards in this sequence, by shard.
+        firsts: dataset index of each shard's first example.
+        stream_starts: start of each stream in this sequence.
+        rows: first row of segment k, in which the k shortest streams have ended.
+        positions: position in the pass at which segment k begins.
     """
 
     ends: Indices
@@ -42,14 +45,14 @@ class _Layout:
 
 
 class ShardOrder:
-    """The order of examples in shards of known lengths, read as `streams` streams at once."""
+    """Order of examples in shards of known lengths, read as `streams` streams at once."""
 
     def __init__(self, lengths: Sequence[int], streams: int, seed: int, shuffle: bool) -> None:
         self._lengths = np.asarray(lengths, dtype=np.int64)
         self._streams = min(streams, len(lengths))
         self._seed = seed
         self._shuffle = shuffle
-        self._places = _van_der_corput(self._streams)
+        self._sort_ranks = _van_der_corput(self._streams)
         self._layout = lru_cache(maxsize=2)(self._new_layout)
         self.examples = int(self._lengths.sum())
         self.key = self._streams, hashlib.sha256(self._lengths.tobytes()).hexdigest()
@@ -59,19 +62,19 @@ class ShardOrder:
         layout = self._layout(pass_index)
         positions = np.arange(start, stop)
         segment = np.searchsorted(layout.positions, positions, side="right") - 1
-        ahead = positions - layout.positions[segment]
+        offset_in_segment = positions - layout.positions[segment]
         streams_left = self._streams - segment
-        row = layout.rows[segment] + ahead // streams_left
-        stream = ahead % streams_left
-        by_stream = np.lexsort((row, self._places[stream]))
-        place = (layout.stream_starts[stream] + row)[by_stream]
-        shard = np.searchsorted(layout.ends, place, side="right")
-        begins = np.concatenate(([0], layout.ends))[shard]
-        found: Indices = layout.firsts[shard] + place - begins
-        return found
+        row = layout.rows[segment] + offset_in_segment // streams_left
+        stream = offset_in_segment % streams_left
+        by_stream = np.lexsort((row, self._sort_ranks[stream]))
+        offset = (layout.stream_starts[stream] + row)[by_stream]
+        shard = np.searchsorted(layout.ends, offset, side="right")
+        shard_starts = np.concatenate(([0], layout.ends))[shard]
+        indices: Indices = layout.firsts[shard] + offset - shard_starts
+        return indices
 
     def _new_layout(self, pass_index: int) -> _Layout:
-        streams = self._dealt(pass_index)
+        streams = self._assigned_shards(pass_index)
         totals = np.array([self._lengths[stream].sum() for stream in streams])
         shards = np.concatenate(streams)
         shortest = totals[::-1]
@@ -85,7 +88,7 @@ class ShardOrder:
             positions=np.cumsum(examples) - examples,
         )
 
-    def _dealt(self, pass_index: int) -> list[Indices]:
+    def _assigned_shards(self, pass_index: int) -> list[Indices]:
         """Return the shards of each stream, the longest stream first."""
         order = np.arange(len(self._lengths))
         if self._shuffle:

@@ -1,4 +1,4 @@
-"""Datasets that lie in shards, each of which is read from its beginning to its end."""
+"""Datasets stored in shards, each of which is read sequentially."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from torch.utils.data import Dataset
 Shard = TypeVar("Shard")
 Example = TypeVar("Example")
 
-# Batches whose examples are kept for the case that they are asked for again: those that a worker
-# has fetched ahead when the batch changes, or of a step that is repeated.
-_KEPT_BATCHES: Final = 4
+# Number of batches whose examples are cached. They may be requested again: those that a worker has
+# prefetched when the batch size changes, or those of a step that is repeated.
+_CACHED_BATCHES: Final = 4
 _STREAMS: Final = 64
 
 
 class ShardedDataset(Dataset[Example], Generic[Shard, Example]):
-    """Examples in shards that are read one after the other, such as files of records.
+    """Dataset in shards that are read sequentially, such as files of records.
 
-    Each rank reads the shards of some streams. What stands before its first example of a shard
-    it skips.
+    Each rank reads the shards of some streams. It skips the examples of a shard before its first
+    one.
 
     Args:
-        shards: what `open` takes, such as paths; the same on all replicas.
-        open: returns the examples of a shard, always the same ones. They are skipped one by one,
-            unless it returns a sequence, which is indexed.
-        lengths: how many examples each shard has.
-        examples_per_pass: in place of `lengths`, where they are not known: each shard gives its
-            equal part of this in a pass. One that ends before starts again; of one that is longer
-            the rest is left out.
-        streams: how many shards are open at once over all ranks, one a stream. There should be at
+        shards: arguments of `open`, such as paths; the same on all replicas.
+        open: returns the examples of a shard, always the same ones. A sequence is indexed; another
+            iterable is read one by one.
+        lengths: number of examples of each shard.
+        examples_per_pass: number of examples in a pass if `lengths` are unknown, in equal parts
+            for all shards. A shard that ends earlier starts again; the rest of a longer one is
+            left out.
+        streams: number of shards that are open at once over all ranks, one per stream. Use at
             least as many as ranks times workers.
 
     Raises:
@@ -56,9 +56,9 @@ class ShardedDataset(Dataset[Example], Generic[Shard, Example]):
         self.streams = streams
         self._shards = shards
         self._open = open
-        self._starts_again = lengths is None
+        self._restarts = lengths is None
         self._ends = np.cumsum(self.lengths)
-        self._forget()
+        self._reset()
 
     def __len__(self) -> int:
         return int(self._ends[-1])
@@ -67,22 +67,26 @@ class ShardedDataset(Dataset[Example], Generic[Shard, Example]):
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Example]:
-        """Return several examples; cheapest where those of a shard follow each other."""
-        if self._process != os.getpid():  # a worker may not read on from its parent's files
-            self._forget()
-        found: dict[int, Example] = {}
-        self._kept.append(found)
+        """Return several examples; cheapest if examples of a shard are consecutive."""
+        if self._process != os.getpid():  # a forked worker must not share its parent's open files
+            self._reset()
+        examples: dict[int, Example] = {}
+        self._cached_batches.append(examples)
         for index in indices:
-            found[index] = self._example(index)
-        return [found[index] for index in indices]
+            examples[index] = self._example(index)
+        return [examples[index] for index in indices]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_readers": OrderedDict(), "_kept": deque(maxlen=_KEPT_BATCHES)}
+        return {
+            **self.__dict__,
+            "_readers": OrderedDict(),
+            "_cached_batches": deque(maxlen=_CACHED_BATCHES),
+        }
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._process = os.getpid()
         self._readers: OrderedDict[int, _Reader[Shard, Example]] = OrderedDict()
-        self._kept: deque[dict[int, Example]] = deque(maxlen=_KEPT_BATCHES)
+        self._cached_batches: deque[dict[int, Example]] = deque(maxlen=_CACHED_BATCHES)
 
     def _example(self, index: int) -> Example:
         if not 0 <= index < len(self):
@@ -91,9 +95,9 @@ class ShardedDataset(Dataset[Example], Generic[Shard, Example]):
         offset = index - int(self._ends[shard] - self.lengths[shard])
         reader = self._readers.get(shard)
         if reader is None or not reader.reaches(offset):
-            for kept in self._kept:
-                if index in kept:
-                    return kept[index]
+            for batch in self._cached_batches:
+                if index in batch:
+                    return batch[index]
             reader = self._new_reader(shard)
         self._readers.move_to_end(shard)
         example = reader.take(offset)
@@ -106,29 +110,29 @@ class ShardedDataset(Dataset[Example], Generic[Shard, Example]):
             self._readers.pop(shard).close()
         elif len(self._readers) >= self.streams:
             self._readers.popitem(last=False)[1].close()
-        reader = _Reader(self._shards[shard], self._open, self._starts_again)
+        reader = _Reader(self._shards[shard], self._open, self._restarts)
         self._readers[shard] = reader
         return reader
 
 
 class _Reader(Generic[Shard, Example]):
-    """An open shard. `starts_again`: after its last example it begins anew."""
+    """Open shard. `restarts`: whether it starts again after its last example."""
 
     def __init__(
-        self, shard: Shard, open: Callable[[Shard], Iterable[Example]], starts_again: bool
+        self, shard: Shard, open: Callable[[Shard], Iterable[Example]], restarts: bool
     ) -> None:
         self._shard = shard
         self._open = open
-        self._starts_again = starts_again
+        self._restarts = restarts
         self._next_offset = 0
         self._begin()
 
     def reaches(self, offset: int) -> bool:
-        """Return whether the example at `offset` can be taken without starting again."""
+        """Return whether the example at `offset` can be read without reopening the shard."""
         return self._sequence is not None or offset >= self._next_offset
 
     def take(self, offset: int) -> Example:
-        """Return the example at `offset`, after those before it, which are skipped.
+        """Return the example at `offset`; skip those before it.
 
         Raises:
             ValueError: the shard has fewer examples than were declared.
@@ -140,7 +144,7 @@ class _Reader(Generic[Shard, Example]):
         return self._next()
 
     def close(self) -> None:
-        """Close what `open` returned, if it can be closed."""
+        """Close the object that `open` returned, if it can be closed."""
         for opened in (self._examples, self._opened):
             close = getattr(opened, "close", None)
             if callable(close):
@@ -154,8 +158,8 @@ class _Reader(Generic[Shard, Example]):
 
     def _indexed(self, sequence: Sequence[Example], offset: int) -> Example:
         length = len(sequence)
-        if length == 0 or (offset >= length and not self._starts_again):
-            raise self._too_short(length)
+        if length == 0 or (offset >= length and not self._restarts):
+            raise self._length_error(length)
         return sequence[offset % length]
 
     def _next(self) -> Example:
@@ -163,14 +167,14 @@ class _Reader(Generic[Shard, Example]):
             for example in self._examples:
                 self._next_offset += 1
                 return example
-            if not self._starts_again:
+            if not self._restarts:
                 break
             self.close()
             self._begin()
-        raise self._too_short(self._next_offset)
+        raise self._length_error(self._next_offset)
 
-    def _too_short(self, examples: int) -> ValueError:
-        if self._starts_again:
+    def _length_error(self, examples: int) -> ValueError:
+        if self._restarts:
             return ValueError(f"shard {self._shard!r} has no examples")
         return ValueError(
             f"shard {self._shard!r} ends after {examples} examples, and `lengths` says that it "
@@ -181,7 +185,11 @@ class _Reader(Generic[Shard, Example]):
 def _lengths(
     shards: int, lengths: Sequence[int] | None, examples_per_pass: int | None
 ) -> NDArray[np.int64]:
-    """Return how many examples each shard gives in a pass."""
+    """Return how many examples each shard contributes to a pass.
+
+    Raises:
+        ValueError: the arguments contradict each other or are out of range.
+    """
     if shards == 0:
         raise ValueError("shards: there are none")
     if (lengths is None) == (examples_per_pass is None):
@@ -194,9 +202,9 @@ def _lengths(
         if examples_per_pass < 1:
             raise ValueError(f"examples_per_pass={examples_per_pass} must be at least 1")
         return np.diff(np.arange(shards + 1) * examples_per_pass // shards)
-    found = np.asarray(lengths, dtype=np.int64)
-    if found.shape != (shards,):
+    lengths_array = np.asarray(lengths, dtype=np.int64)
+    if lengths_array.shape != (shards,):
         raise ValueError(f"lengths: {len(lengths)} of them for {shards} shards")
-    if found.min() < 0 or found.sum() < 1:
+    if lengths_array.min() < 0 or lengths_array.sum() < 1:
         raise ValueError("lengths: none may be negative, and one must be above 0")
-    return found
+    return lengths_array

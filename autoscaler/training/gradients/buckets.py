@@ -1,7 +1,7 @@
-"""Where gradients lie in the flat buffers that DistributedDataParallel makes of them.
+"""Layout of gradients in the flat buffers of DistributedDataParallel's buckets.
 
-A bucket's own list of gradients has the shapes of its parameters but not their strides. Where a
-parameter does not lie row by row (`channels_last`), its elements are in another order there.
+A bucket's own list of gradients has the shapes of its parameters but not their strides. A
+parameter that is not stored row by row (`channels_last`) has another order of elements there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A parameter's part of a bucket's buffer."""
+    """Location of a parameter's gradient in a bucket's buffer, in elements."""
 
     size: tuple[int, ...]
     strides: tuple[int, ...]
@@ -23,7 +23,7 @@ class Place:
 
 
 def layout_of(parameters: Sequence[Tensor]) -> tuple[Place, ...]:
-    """Return where each parameter's gradient lies in the buffer of a bucket of all of them."""
+    """Return the location of each parameter's gradient in the buffer of their bucket."""
     offsets = accumulate((parameter.numel() for parameter in parameters), initial=0)
     return tuple(
         Place(tuple(parameter.shape), _strides(parameter), offset)
@@ -32,14 +32,14 @@ def layout_of(parameters: Sequence[Tensor]) -> tuple[Place, ...]:
 
 
 def placed(buffer: Tensor, layout: Iterable[Place]) -> Iterator[Tensor]:
-    """Yield the part of `buffer` at each place, with the shape and strides of its parameter."""
+    """Yield the part of `buffer` at each location, with the parameter's shape and strides."""
     begin = int(buffer.storage_offset())
     for place in layout:
         yield buffer.as_strided(place.size, place.strides, begin + place.offset)
 
 
 def _strides(parameter: Tensor) -> tuple[int, ...]:
-    """Return the parameter's strides, or those of row by row where it has gaps."""
+    """Return the parameter's strides; row-major strides if its memory has gaps."""
     expected = 1
     by_stride = zip(parameter.stride(), parameter.shape, strict=True)
     for stride, size in sorted(pair for pair in by_stride if pair[1] != 1):

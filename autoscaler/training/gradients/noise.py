@@ -1,19 +1,19 @@
-"""The gradient noise scale, from gradients that training computes anyway.
+"""Gradient noise scale, from gradients that training computes anyway.
 
 For gradients over a small and a large number of examples, b and B (McCandlish et al. 2018,
 appendix A.1)::
 
     E|g_b|^2 = |G|^2 + tr(Sigma)/b          E|g_B|^2 = |G|^2 + tr(Sigma)/B
 
-which two sampled squares solve without bias for |G|^2 and tr(Sigma). The small gradients are those
+Two sampled squares give unbiased estimates of |G|^2 and tr(Sigma). The small gradients are those
 of the ranks before they are averaged; a lone rank splits its batch now and then and takes the
-first part. Both estimates are averaged over time and only then divided: the mean of a ratio
-would be biased. The averages forget the first samples soon: gradients of a job's first steps can
-be ten times as long as later ones, and |G|^2 would be theirs for thousands of steps.
+first part. Both estimates are averaged over time before they are divided: the mean of a ratio
+would be biased. The averages forget the first samples soon. Gradients of a job's first steps can
+be ten times as long as later ones, and would dominate |G|^2 for thousands of steps.
 
-|G|^2 can't be below zero, though its unbiased estimate can: what is reported is its mean given
-that (a normal cut off at zero), so that a gradient lost in the noise gives a noise scale as large
-as the measurement can tell, and no larger.
+|G|^2 can't be below zero, though its unbiased estimate can. The reported value is its mean given
+that (a normal truncated at zero). A gradient lost in the noise then gives a noise scale as large
+as the measurement can resolve, and no larger.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from dataclasses import dataclass
 
 from autoscaler.domain.goodput import NoiseScale
 
-# Further below zero |G|^2 is not what was sampled: training is not stationary enough.
-_FARTHEST_STANDARD_ERRORS = -3.0
-_FEWEST_SAMPLES = 10.0
-# A sample counts half when this share of all samples has followed it.
+# An estimate of |G|^2 further below zero is rejected: training is not stationary enough.
+_LOWEST_STANDARD_ERRORS = -3.0
+_MIN_SAMPLES = 10.0
+# A sample's weight is halved once this fraction of all samples has followed.
 _HALF_LIFE_SHARE = 0.35
 
 
 @dataclass(frozen=True, slots=True)
 class GradientSquares:
-    """Sums over sampled steps of one round, as one replica or all of them see them.
+    """Sums over the sampled steps of one round, of one replica or of all.
 
     `small_square` sums |g_b|^2 and `small_inverse` sums 1/b over `smalls` small gradients;
     `big_square` sums |g_B|^2 and `big_inverse` 1/B over `samples` steps.
@@ -46,7 +46,7 @@ class GradientSquares:
     big_inverse: float = 0.0
 
     def estimate(self) -> tuple[float, float] | None:
-        """Unbiased (|G|^2, tr(Sigma)), or None where the sums can't tell them apart."""
+        """Return unbiased (|G|^2, tr(Sigma)); None if the sums can't separate the two."""
         if self.samples < 1 or self.smalls < 1:
             return None
         small = self.small_square / self.smalls
@@ -61,12 +61,12 @@ class GradientSquares:
 
 @dataclass(slots=True)
 class NoiseTracker:
-    """Moving averages of |G|^2 and tr(Sigma), and how sure they are.
+    """Moving averages of |G|^2 and tr(Sigma), and their precision.
 
-    The state is plain floats and the same on every rank. A sample counts half after
-    `half_life_samples` sampled steps at most; sooner while there are few, so that the first ones
-    don't last. Variances and covariance are those of one sample; the two estimates err in opposite
-    directions, so the error of their ratio needs both.
+    The state is plain floats and the same on every rank. A sample's weight is halved after at most
+    `half_life_samples` sampled steps; sooner while there are few samples, so that the first ones
+    do not last. Variances and covariance are those of one sample. The two estimates err in
+    opposite directions, so the error of their ratio needs both.
     """
 
     half_life_samples: float = 200.0
@@ -80,7 +80,7 @@ class NoiseTracker:
     covariance: float = 0.0
 
     def update(self, squares: GradientSquares) -> None:
-        """Take in the samples of one round."""
+        """Add the samples of one round."""
         estimate = squares.estimate()
         if estimate is None:
             return
@@ -103,14 +103,14 @@ class NoiseTracker:
         self.covariance += share * (deviation_product - self.covariance)
 
     def noise_scale(self, initial_batch: int) -> NoiseScale | None:
-        """What is known so far; None from few samples, or where they contradict each other."""
+        """Return the estimate so far; None from few samples or without a plausible estimate."""
         effective = self.weight * self.weight / max(self.weight_square, 1e-300)
-        if self.samples < _FEWEST_SAMPLES or self.mean_trace <= 0:
+        if self.samples < _MIN_SAMPLES or self.mean_trace <= 0:
             return None
         square_error = math.sqrt(max(self.variance_square, 0.0) / effective)
-        if self.mean_square <= _FARTHEST_STANDARD_ERRORS * square_error:
+        if self.mean_square <= _LOWEST_STANDARD_ERRORS * square_error:
             return None
-        square, square_variance = _above_zero(self.mean_square, square_error)
+        square, square_variance = _truncated_moments(self.mean_square, square_error)
         trace = self.mean_trace
         variance = (
             square_variance / square**2
@@ -125,8 +125,8 @@ class NoiseTracker:
         )
 
 
-def _above_zero(mean: float, deviation: float) -> tuple[float, float]:
-    """Mean and variance of a normal variable that is known to be above zero."""
+def _truncated_moments(mean: float, deviation: float) -> tuple[float, float]:
+    """Return mean and variance of a normal variable, given that it is above zero."""
     if deviation <= 0 or mean > 30 * deviation:
         return mean, deviation**2
     distance = mean / deviation

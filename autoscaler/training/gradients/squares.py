@@ -1,9 +1,9 @@
-"""Squared norms of gradients, for the noise scale: summed on the device, and not read there.
+"""Squared norms of gradients for the noise scale, summed on the device without reading them.
 
-To read a number of a GPU holds the host up until the GPU has computed it. In the backward pass
+Reading a number from a GPU blocks the host until the GPU has computed it. In the backward pass
 that would leave the GPU without work, so sums stay on the device until a round ends.
 
-The factors of an adaptive optimizer are kept for many steps, in 16 bits: they change slowly, and
+The factors of an adaptive optimizer are reused for many steps, in 16 bits. They change slowly, and
 their rounding errors (0.2 % each) cancel out over the elements.
 """
 
@@ -18,33 +18,33 @@ from torch import Tensor
 from autoscaler.training.gradients.buckets import layout_of, placed
 from autoscaler.training.gradients.preconditioner import Preconditioner
 
-_KEPT_STEPS = 50
-# Adam's averages change by a share of what they are made of, which grows with each step.
-_KEPT_SHARE = 0.125
+_MAX_REUSED_STEPS = 50
+# Adam's averages change by a fraction of the steps so far, so later factors last longer.
+_REUSED_FRACTION = 0.125
 _FACTOR_TYPE = torch.bfloat16
 
 
 @dataclass(slots=True)
 class SampledSquares:
-    """Squared gradient norms of one step: `small` of this rank's own gradient, `big` of the sum's.
+    """Squared gradient norms of one step: `small` of this rank's gradient, `big` of the sum.
 
-    They are 32-bit scalars on the device; None before the first gradient.
+    Both are 32-bit scalars on the device; None before the first gradient.
     """
 
     small: Tensor | None = None
     big: Tensor | None = None
 
     def add_small(self, square: Tensor) -> None:
-        """Count a part of this rank's own gradient."""
+        """Add a part of this rank's own gradient."""
         self.small = square if self.small is None else self.small + square
 
     def add_big(self, square: Tensor) -> None:
-        """Count a part of the summed gradient."""
+        """Add a part of the summed gradient."""
         self.big = square if self.big is None else self.big + square
 
 
 class Squares:
-    """Computes squared norms of gradients that are preconditioned as their optimizer does."""
+    """Squared norms of gradients, preconditioned as by their optimizer."""
 
     def __init__(self, preconditioner: Preconditioner) -> None:
         self._preconditioner = preconditioner
@@ -53,25 +53,25 @@ class Squares:
         self._computed_step: int | None = None
 
     def forget(self) -> None:
-        """Compute the factors anew at the next sampled step.
+        """Recompute the factors at the next sampled step.
 
-        All replicas do at a join, so that the joiner's are the same.
+        All replicas call this at a join, so that the joiner's factors are the same.
         """
         self._computed_step = None
 
     def prepare(self, step: int) -> None:
-        """Compute the factors anew where they are too old for a sample of step `step`."""
+        """Recompute the factors if they are too old for a sample of step `step`."""
         computed = self._computed_step
         if computed is not None:
-            kept_steps = max(1, min(_KEPT_STEPS, int(_KEPT_SHARE * computed)))
-            if computed <= step < computed + kept_steps:
+            reused_steps = max(1, min(_MAX_REUSED_STEPS, int(_REUSED_FRACTION * computed)))
+            if computed <= step < computed + reused_steps:
                 return
         self._computed_step = step
         for parameter, factors in self._factors.items():
             factors.copy_(self._preconditioner.factors(parameter))
 
     def of_bucket(self, parameters: list[Tensor], buffer: Tensor) -> Tensor:
-        """Return the squared norm of the gradients of a bucket, which lie in its `buffer`."""
+        """Return the squared norm of the gradients in a bucket's `buffer`."""
         if self._preconditioner.is_adaptive:
             return _square(buffer * self._flat_factors(parameters, buffer))
         if all(self._preconditioner.counts(parameter) for parameter in parameters):
@@ -80,7 +80,7 @@ class Squares:
         return self.of(views, buffer.device)
 
     def of(self, gradients: Iterable[tuple[Tensor, Tensor]], device: torch.device) -> Tensor:
-        """Return the squared norm of the gradients of parameters, as a scalar on `device`."""
+        """Return the squared norm of (parameter, gradient) pairs, as a scalar on `device`."""
         squares = [
             _square(self._preconditioned(parameter, gradient.detach())).to(device)
             for parameter, gradient in gradients
@@ -91,11 +91,11 @@ class Squares:
     def _preconditioned(self, parameter: Tensor, gradient: Tensor) -> Tensor:
         if not self._preconditioner.is_adaptive:
             return gradient
-        kept = self._factors.get(parameter)
-        return gradient * (self._preconditioner.factors(parameter) if kept is None else kept)
+        factors = self._factors.get(parameter)
+        return gradient * (self._preconditioner.factors(parameter) if factors is None else factors)
 
     def _flat_factors(self, parameters: list[Tensor], buffer: Tensor) -> Tensor:
-        """Return the factors of a bucket's parameters, as their gradients lie in its buffer."""
+        """Return the factors of a bucket's parameters, in the layout of its buffer."""
         key = tuple(id(parameter) for parameter in parameters)
         flat = self._flat.get(key)
         if flat is None:
