@@ -1,4 +1,4 @@
-"""How many examples devices take at once, by kind."""
+"""Limits of examples per device, by kind of device."""
 
 from __future__ import annotations
 

@@ -138,14 +138,16 @@ def test_lists_and_what_is_told_of_them_are_bounded() -> None:
 
 
 def test_a_failure_is_bounded_and_of_the_instance_that_tells_it() -> None:
-    told = Failure("other", 10**30, -(10**30), "x" * 10**6, "y" * 10**6, -1, ("z" * 10**6,) * 500)
-    failure = sound_failure(told, "job-0-1")
+    reported = Failure(
+        "other", 10**30, -(10**30), "x" * 10**6, "y" * 10**6, -1, ("z" * 10**6,) * 500
+    )
+    failure = sound_failure(reported, "job-0-1")
     assert failure.instance == "job-0-1"
     assert (failure.attempt, failure.exit_code, failure.steps) == (1 << 31, -(1 << 31), 0)
     assert len(failure.cause) == len(failure.signature) == 2000
     assert len(failure.last_lines) == 100 and len(failure.last_lines[0]) == 2000
     for limit, kept in ((("t4", 8), ("t4", 8)), (("t4", -1), None), (("\x1b[2J", 8), None)):
-        assert sound_failure(replace(told, device_limit=limit), "job-0-1").device_limit == kept
+        assert sound_failure(replace(reported, device_limit=limit), "job-0-1").device_limit == kept
 
 
 numbers = st.one_of(st.floats(), st.integers(-(10**30), 10**30))

@@ -1,4 +1,4 @@
-"""Offers, models and jobs that the tests of economics and policies share."""
+"""Offers, models and jobs shared by tests of economics and policies."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from autoscaler.domain.snapshot import (
 
 NOW = 1_800_000_000.0
 FIXED = BatchBounds(initial=64, maximum=64, device_maximum=64, adaptive=False)
-# One device: 0.64 s for 64 examples, 100 examples a second; 2: 178, 4: 281, 8: 383, 16: 455.
+# Examples a second of 64-example steps: 100 on 1 device (0.64 s), 178 on 2, 281 on 4, 383 on 8,
+# 455 on 16.
 THETA = ThroughputParameters(0.0, 0.01, 0.02, 0.02, 0.02, 0.02, 1.0)
-# Every size of a few instances of one or two devices.
+# All (instances, devices) of a few instances with one or two devices.
 ALL = frozenset((n, n * u) for n in range(1, 9) for u in (1, 2))
 
 
@@ -65,7 +66,7 @@ def model(
     draws: int = 1,
     spread: float = 0.0,
 ) -> ThroughputModel:
-    """A model that is sure where `spread` is 0; else its seconds differ from draw to draw."""
+    """Return a model; its seconds differ between draws by `spread`, 0 for a certain model."""
     generator = np.random.default_rng(7)
     sets = []
     for _ in range(draws):

@@ -1,4 +1,4 @@
-"""The economics once more in plain loops, for jobs of one draw that may not change their batch."""
+"""Reference implementation of the economics in plain loops, for one draw and a fixed batch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def offer_of(snapshot: Snapshot, allocation: Allocation) -> Offer:
 
 
 def plain_goodput(job: JobSnapshot, offer: Offer, instances: int, used: int) -> float:
-    """Useful examples a second of the one draw, by the formula of `ThroughputParameters`."""
+    """Return useful examples a second of the one draw, by `ThroughputParameters`."""
     devices = instances * used
     if instances == 0 or devices > job.batch.initial:
         return 0.0
@@ -33,7 +33,7 @@ def plain_goodput(job: JobSnapshot, offer: Offer, instances: int, used: int) -> 
 
 
 def goodput(job: JobSnapshot, snapshot: Snapshot, allocation: Allocation) -> float:
-    """With the reclaims of spot."""
+    """Return useful examples a second, reduced by reclaims."""
     offer, n = offer_of(snapshot, allocation), allocation.instances
     full = plain_goodput(job, offer, n, allocation.devices_used)
     reclaims = n * offer.reclaims_per_hour / 3600
@@ -49,7 +49,7 @@ def goodput(job: JobSnapshot, snapshot: Snapshot, allocation: Allocation) -> flo
 
 
 def price(job: JobSnapshot, snapshot: Snapshot, allocation: Allocation) -> float:
-    """$ per second, with the refills of spot."""
+    """Return $ per second, with refills after reclaims."""
     offer = offer_of(snapshot, allocation)
     refills = allocation.instances * offer.reclaims_per_hour / 3600 * offer.boot_seconds
     instances = (allocation.instances + refills) * float(offer.usd_per_hour) / 3600
@@ -57,7 +57,7 @@ def price(job: JobSnapshot, snapshot: Snapshot, allocation: Allocation) -> float
 
 
 def fetches(job: JobSnapshot, offer: Offer, allocation: Allocation) -> float:
-    """$ per second for the checkpoints that it starts again from when one is lost."""
+    """Return $ per second for fetching checkpoints at restarts after losses."""
     if allocation.instances > job.instances.minimum:
         return 0.0
     lost = allocation.instances * offer.reclaims_per_hour / 3600
@@ -65,7 +65,7 @@ def fetches(job: JobSnapshot, offer: Offer, allocation: Allocation) -> float:
 
 
 def uploads(job: JobSnapshot, offer: Offer, instances: int) -> float:
-    """$ per second for checkpoints on their way to storage, by Young and Daly's equation 37."""
+    """Return $ per second for sending checkpoints, by Young and Daly's equation 37."""
     usd = upload(job, offer)
     if usd == 0 or job.switching.checkpoint_interval_seconds is not None:
         return usd / (job.switching.checkpoint_interval_seconds or 1.0)
@@ -84,12 +84,12 @@ def uploads(job: JobSnapshot, offer: Offer, instances: int) -> float:
 
 
 def upload(job: JobSnapshot, offer: Offer) -> float:
-    """$ for a checkpoint on its way from an instance."""
+    """Return $ for sending a checkpoint from an instance."""
     return job.switching.checkpoint_bytes / 1e9 * float(offer.upload_usd_per_gb)
 
 
 def download(job: JobSnapshot, offer: Offer, instances: int) -> float:
-    """$ for a checkpoint on its way to so many instances."""
+    """Return $ for fetching a checkpoint on a number of instances."""
     gigabytes = job.switching.checkpoint_bytes / 1e9
     return gigabytes * float(offer.download_usd_per_gb) * instances
 
@@ -97,7 +97,7 @@ def download(job: JobSnapshot, offer: Offer, instances: int) -> float:
 def cost(
     job: JobSnapshot, snapshot: Snapshot, value: float, work: float, after: Allocation
 ) -> float:
-    """J(after | held): $ until `work` is done, waiting at `value` $ per second included."""
+    """Return J(after | held): $ until `work` is done, with waiting at `value` $ per second."""
     before = job.held
     offer = offer_of(snapshot, after)
     spent = price(job, snapshot, after) + value

@@ -1,4 +1,4 @@
-"""Random jobs and supplies, small enough to try everything."""
+"""Strategies for random jobs and supplies, small enough for exhaustive search."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from autoscaler.domain.terms import (
 from tests.economics.cases import ALL, NOW, job, model, offer, valued
 
 KINDS = ("core", "card")
-# Beside where jobs keep their files, and far from it.
+# Prices of bytes to and from storage: in the storage's own network, and from another.
 _NETWORKS = st.sampled_from(
     [
         {},
@@ -46,7 +46,7 @@ _NETWORKS = st.sampled_from(
 
 @st.composite
 def parameters(draw: st.DrawFn) -> ThroughputParameters:
-    """Anything from perfect scaling to none."""
+    """Draw throughput parameters from perfect scaling to none."""
     compute = draw(st.floats(0.001, 0.02))
     sync = draw(st.floats(0.0, 0.5))
     growth = draw(st.floats(0.0, 0.3))
@@ -71,27 +71,27 @@ def offers(draw: st.DrawFn, is_simple: bool = False) -> tuple[Offer, ...]:
     )
 
 
-def sizes_of(each: tuple[Offer, ...], bounds: InstanceBounds) -> list[Allocation]:
-    """All that the bounds permit, in plain loops."""
-    found = []
-    for one in each:
+def sizes_of(permitted_offers: tuple[Offer, ...], bounds: InstanceBounds) -> list[Allocation]:
+    """Return every allocation within the bounds, by plain loops."""
+    allocations = []
+    for permitted_offer in permitted_offers:
         for instances in range(bounds.minimum, bounds.maximum + 1):
-            fewer = range(1, one.devices) if instances == 1 else ()
-            for used in (*fewer, one.devices):
-                found.append(Allocation(one.id, instances, used))
-    return found
+            fewer = range(1, permitted_offer.devices) if instances == 1 else ()
+            for used in (*fewer, permitted_offer.devices):
+                allocations.append(Allocation(permitted_offer.id, instances, used))
+    return allocations
 
 
 @st.composite
 def models(
     draw: st.DrawFn, draws: int = 1, all_measured: bool = True
 ) -> dict[str, ThroughputModel]:
-    found = {}
+    models_by_kind = {}
     for kind in KINDS:
         measured = ALL if all_measured else draw(st.frozensets(st.sampled_from(sorted(ALL))))
         spread = draw(st.floats(0.05, 0.6)) if draws > 1 else 0.0
-        found[kind] = model(draw(parameters()), kind, measured, draws, spread)
-    return found
+        models_by_kind[kind] = model(draw(parameters()), kind, measured, draws, spread)
+    return models_by_kind
 
 
 @st.composite
@@ -105,24 +105,28 @@ def snapshots(
     has_ends: bool = False,
     least_examples: float = 1.0,
 ) -> Snapshot:
-    """Jobs that hold nothing or something, alike in what they train on and hold.
+    """Draw jobs that hold nothing or something, with equal kinds of training and allocations.
 
-    `is_simple`: changing costs a pause and nothing else. `has_ends`: some have a deadline or a
-    budget. Each has at least so many examples left.
+    `is_simple`: a change costs a pause and nothing else. `has_ends`: some jobs have a deadline or
+    a budget. Every job has at least `least_examples` left.
     """
     supply = draw(offers(is_simple))
-    found = []
+    drawn_jobs = []
     for index in range(draw(st.integers(1, jobs))):
-        one = _job(draw, f"job-{index}", supply, draws, all_measured)
-        assert one.remaining_examples is not None
-        one = replace(one, remaining_examples=one.remaining_examples + least_examples)
+        drawn_job = _job(draw, f"job-{index}", supply, draws, all_measured)
+        assert drawn_job.remaining_examples is not None
+        drawn_job = replace(
+            drawn_job, remaining_examples=drawn_job.remaining_examples + least_examples
+        )
         if is_simple:
-            one = replace(one, switching=replace(one.switching, restore_seconds=0.0))
+            drawn_job = replace(
+                drawn_job, switching=replace(drawn_job.switching, restore_seconds=0.0)
+            )
         if has_ends:
-            one = replace(one, objective=draw(_with_ends(one.objective)))
-        found.append(one)
+            drawn_job = replace(drawn_job, objective=draw(_with_ends(drawn_job.objective)))
+        drawn_jobs.append(drawn_job)
     limits = _limits(draw, supply) if is_limited else ()
-    return Snapshot(NOW, supply, limits, tuple(found))
+    return Snapshot(NOW, supply, limits, tuple(drawn_jobs))
 
 
 def _job(
@@ -151,24 +155,33 @@ def _job(
 
 @st.composite
 def searching(draw: st.DrawFn, moments: st.SearchStrategy[Snapshot]) -> Snapshot:
-    """The same moments, with some of the jobs trials of one of two studies."""
+    """Draw the same snapshots with some of the jobs as trials of one of two studies."""
     moment = draw(moments)
-    homes = {one.id: draw(st.sampled_from([None, "first", "second"])) for one in moment.jobs}
+    homes = {member.id: draw(st.sampled_from([None, "first", "second"])) for member in moment.jobs}
     started = draw(st.booleans())
     members = tuple(
-        replace(one, study=homes[one.id], progress_examples=100.0 * started) for one in moment.jobs
+        replace(member, study=homes[member.id], progress_examples=100.0 * started)
+        for member in moment.jobs
     )
-    found = []
+    studies = []
     for name in sorted({home for home in homes.values() if home is not None}):
-        own = [one for one in members if one.study == name]
+        study_members = [member for member in members if member.study == name]
         gone = draw(st.integers(0, 2))
-        records = [draw(_record(one.id, one.held)) for one in own]
+        records = [draw(_record(member.id, member.held)) for member in study_members]
         records += [
-            draw(_record(f"{name}-gone-{index}", draw(st.sampled_from(own)).held, has_ended=True))
+            draw(
+                _record(
+                    f"{name}-gone-{index}",
+                    draw(st.sampled_from(study_members)).held,
+                    has_ended=True,
+                )
+            )
             for index in range(gone)
         ]
-        free = draw(st.lists(st.sampled_from([one.id for one in moment.offers]), max_size=1))
-        found.append(
+        free = draw(
+            st.lists(st.sampled_from([some_offer.id for some_offer in moment.offers]), max_size=1)
+        )
+        studies.append(
             StudySnapshot(
                 name,
                 draw(_terms()),
@@ -177,7 +190,7 @@ def searching(draw: st.DrawFn, moments: st.SearchStrategy[Snapshot]) -> Snapshot
                 spent_usd=0.5,
             )
         )
-    return replace(moment, jobs=members, studies=tuple(found))
+    return replace(moment, jobs=members, studies=tuple(studies))
 
 
 @st.composite
@@ -231,11 +244,12 @@ def _with_ends(draw: st.DrawFn, objective: Objective) -> Objective:
 
 def _limits(draw: st.DrawFn, supply: tuple[Offer, ...]) -> tuple[Limit, ...]:
     units = draw(st.lists(st.sampled_from(list(LimitUnit)), min_size=1, max_size=2))
-    found = []
+    limits = []
     for index, unit in enumerate(units):
         names = draw(
-            st.none() | st.frozensets(st.sampled_from([o.id for o in supply]), min_size=1)
+            st.none()
+            | st.frozensets(st.sampled_from([some_offer.id for some_offer in supply]), min_size=1)
         )
         most = draw(st.integers(1, 8)) * (0.2 if unit is LimitUnit.USD_PER_HOUR else 1.0)
-        found.append(Limit(f"limit-{index}", unit, most, names))
-    return tuple(found)
+        limits.append(Limit(f"limit-{index}", unit, most, names))
+    return tuple(limits)

@@ -15,7 +15,7 @@ from autoscaler.economics.ahead import pieces_ahead
 from tests.economics.cases import job
 
 TOTAL = 1000.0
-# The noise scale is a tenth of what is done, from 1 at first to 100.
+# The noise scale is a tenth of the progress, from 1 to 100.
 CURVE = NoiseCurve((10.0, 1000.0), (1.0, 100.0))
 
 
@@ -24,7 +24,7 @@ def noise(examples: float) -> NoiseScale:
 
 
 def at(progress: float, level: float = 1.0, **changes: object) -> JobSnapshot:
-    """A job that is so far, with a noise scale of `level` times the curve's."""
+    """Return a job at a progress, whose noise scale is `level` times the curve's."""
     curve = float(np.interp(progress, CURVE.progress_examples, CURVE.noise_examples))
     plain = job(
         progress_examples=progress,
@@ -44,14 +44,14 @@ def test_the_pieces_are_what_remains(progress: float) -> None:
 
 
 def ends(progress: float) -> list[float]:
-    """At which shares of all progress the pieces end."""
+    """Return the ends of the pieces as shares of the total progress."""
     works = [piece.work for piece in pieces_ahead(at(progress))]
     return ((progress + np.cumsum(works)) / TOTAL).tolist()
 
 
 @given(st.floats(0.0, 0.99), st.floats(0.0, 0.99))
-def test_the_ends_stay_where_they_are_as_the_job_goes_on(one: float, other: float) -> None:
-    early, late = sorted((one, other))
+def test_the_ends_stay_where_they_are_as_the_job_goes_on(share: float, other_share: float) -> None:
+    early, late = sorted((share, other_share))
     remaining = [end for end in ends(early * TOTAL) if end > late + 1e-9]
     assert ends(late * TOTAL) == pytest.approx(remaining)
 
@@ -61,7 +61,7 @@ def test_the_last_half_comes_in_two() -> None:
 
 
 def levels(job: JobSnapshot) -> list[float]:
-    """How many times the curve's the noise scale of each piece is."""
+    """Return the noise scale of each piece as a multiple of the curve's."""
     pieces = pieces_ahead(job)
     works = np.array([piece.work for piece in pieces])
     middle = job.progress_examples + np.cumsum(works) - works / 2
@@ -83,7 +83,7 @@ def test_today_gives_the_level_the_less_the_further_it_is_away(
     above, below = levels(at(progress, level)), levels(at(progress, 1 / level))
     for nearer, further in itertools.pairwise([level, *above, 1.0]):
         assert nearer >= further * (1 - 1e-9)
-    assert below == pytest.approx([1 / each for each in above])
+    assert below == pytest.approx([1 / level_above for level_above in above])
 
 
 @pytest.mark.parametrize(("level", "believed"), [(0.001, 0.1), (1000.0, 10.0)])

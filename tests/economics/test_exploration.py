@@ -26,8 +26,8 @@ HELD = Allocation("local-small", 1, 1)
 
 @given(snapshots(draws=6, all_measured=False), st.floats(0.0, 0.01))
 def test_optimism_comes_from_the_way_back_alone(moment: Snapshot, value: float) -> None:
-    (one,) = moment.jobs
-    at = ground_of(one, moment)
+    (job_snapshot,) = moment.jobs
+    at = ground_of(job_snapshot, moment)
     every = at.candidates
     cost = cost_to_finish(at, value, 1e4)
     back = cost_by_way_of(at, value, 1e4, ways_on(every, cost))
@@ -43,8 +43,8 @@ def test_optimism_comes_from_the_way_back_alone(moment: Snapshot, value: float) 
 
 
 def test_a_change_between_measured_sizes_must_pay_in_most_draws() -> None:
-    one = job(held=HELD, models=model(draws=10))
-    every = ground_of(one, snapshot(one, offers=(SMALL,))).candidates
+    job_snapshot = job(held=HELD, models=model(draws=10))
+    every = ground_of(job_snapshot, snapshot(job_snapshot, offers=(SMALL,))).candidates
     cost = np.ones((10, len(every)))
     cost[:5, 1] = 0.9
     cost[:6, 2] = 0.9
@@ -56,8 +56,10 @@ def test_a_change_between_measured_sizes_must_pay_in_most_draws() -> None:
 
 
 def started_on(value_usd_per_hour: float, *offers: str) -> list[str]:
-    one = job(models=model(measured=()))
-    every = ground_of(one, snapshot(one, offers=(SMALL, LARGE, replace(SMALL, id="z")))).candidates
+    job_snapshot = job(models=model(measured=()))
+    every = ground_of(
+        job_snapshot, snapshot(job_snapshot, offers=(SMALL, LARGE, replace(SMALL, id="z")))
+    ).candidates
     if offers:
         every = replace(
             every, allowed=np.isin([o.id for o in every.offers], offers)[every.sizes.offer]
@@ -76,8 +78,8 @@ def test_a_job_starts_on_the_cheapest_unless_waiting_costs_more() -> None:
 
 
 def test_where_to_after_a_look() -> None:
-    one = job(models=model(draws=3, measured=()))
-    every = ground_of(one, snapshot(one, offers=(SMALL,))).candidates
+    job_snapshot = job(models=model(draws=3, measured=()))
+    every = ground_of(job_snapshot, snapshot(job_snapshot, offers=(SMALL,))).candidates
     cost = np.full((3, 4), 9.0)
     cost[0, 3], cost[1, 1], cost[2, 3] = 1.0, 2.0, 3.0
     assert ways_on(every, cost).to.tolist() == [3, 1]
@@ -89,8 +91,8 @@ def test_where_to_after_a_look() -> None:
 
 
 def test_an_unknown_job_is_as_long_whether_it_is_fast_or_slow() -> None:
-    one = job(models=model(draws=3, measured=()))
-    every = ground_of(one, snapshot(one, offers=(SMALL, LARGE))).candidates
+    job_snapshot = job(models=model(draws=3, measured=()))
+    every = ground_of(job_snapshot, snapshot(job_snapshot, offers=(SMALL, LARGE))).candidates
     cheapest = int(np.argmin(every.usd_per_second))
     seconds = unknown_work(every) * every.seconds_per_example[:, [cheapest]]
     assert seconds == pytest.approx(np.full((3, 1), 3600.0))

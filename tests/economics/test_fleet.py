@@ -1,4 +1,4 @@
-"""Jobs of a fleet are looked at together as each would be by itself."""
+"""Fleets price changes of their jobs as single jobs do."""
 
 from __future__ import annotations
 
@@ -29,15 +29,17 @@ OFFERS = (
 
 
 def jobs() -> list[JobSnapshot]:
-    held = [None, *(Allocation(each.id, 2, each.devices) for each in OFFERS)]
+    held = [None, *(Allocation(held_offer.id, 2, held_offer.devices) for held_offer in OFFERS)]
     return [
         job(
             f"job-{index}",
-            held=one,
+            held=allocation,
             instances=InstanceBounds(2, 4),
             remaining_examples=1e7,
-            spent_usd=0.5 * (index % 2) if one is None else 0.5,
-            held_reclaims_per_hour=0.1 if one is not None and one.offer == "far-spot" else None,
+            spent_usd=0.5 * (index % 2) if allocation is None else 0.5,
+            held_reclaims_per_hour=0.1
+            if allocation is not None and allocation.offer == "far-spot"
+            else None,
             switching=SwitchingCosts(
                 *(0.5, 3.0),
                 checkpoint_seconds=float(index % 2),
@@ -48,33 +50,37 @@ def jobs() -> list[JobSnapshot]:
         )
         for interval_seconds in (None, 600.0)
         for gigabytes in (0.0, 2.0)
-        for index, one in enumerate(held)
+        for index, allocation in enumerate(held)
     ]
 
 
 def test_networks_cost_a_fleet_s_job_what_they_cost_one_alone() -> None:
-    some = [replace(one, id=f"job-{index}") for index, one in enumerate(jobs())]
-    moment = snapshot(*some, offers=OFFERS)
+    fleet_jobs = [
+        replace(job_snapshot, id=f"job-{index}") for index, job_snapshot in enumerate(jobs())
+    ]
+    moment = snapshot(*fleet_jobs, offers=OFFERS)
     supply = supply_of(moment)
     room = supply.maximum
     compared = 0
-    for fleet in fleets(some, supply, room, MOST_TIMES_DEAREST):
+    for fleet in fleets(fleet_jobs, supply, room, MOST_TIMES_DEAREST):
         taken = fleet.switches(None)
-        for row, one in enumerate(fleet.jobs):
-            every = candidates(one, supply)
-            alone = Ground(every, one.switching, room, one.spent_usd > 0).from_held(None)
+        for row, job_snapshot in enumerate(fleet.jobs):
+            job_candidates = candidates(job_snapshot, supply)
+            alone = Ground(
+                job_candidates, job_snapshot.switching, room, job_snapshot.spent_usd > 0
+            ).from_held(None)
             for column in np.flatnonzero(fleet.lists.exists[row]).tolist():
-                at = every.sizes.index(
+                index = job_candidates.sizes.index(
                     int(fleet.lists.offer[row, column]),
                     int(fleet.lists.instances[row, column]),
                     int(fleet.lists.devices_used[row, column]),
                 )
                 assert fleet.lists.usd_per_second[row, column] == pytest.approx(
-                    every.usd_per_second[at]
+                    job_candidates.usd_per_second[index]
                 )
                 for name in ("boot_usd", "carried_usd", "pause_seconds", "works_on"):
                     assert getattr(taken, name)[row, column] == pytest.approx(
-                        getattr(alone, name)[at]
-                    ), (one.held, every.allocation(at or 0), name)
-                compared += bool(alone.carried_usd[at] > 0)
+                        getattr(alone, name)[index]
+                    ), (job_snapshot.held, job_candidates.allocation(index or 0), name)
+                compared += bool(alone.carried_usd[index] > 0)
     assert compared > 20

@@ -13,7 +13,7 @@ SIZES = np.array([1.0, 2.0, 3.0, 4.0])
 
 
 def linear(work: float = 100.0, value: float = 1.0, price: float = 0.0) -> FluidJob:
-    """One example a second for each device."""
+    """Return a job with one example a second per device."""
     return FluidJob(value, work, price * SIZES, SIZES, SIZES[None])
 
 
@@ -31,7 +31,7 @@ def test_the_job_that_finishes_first_pays_the_price_that_the_others_bid_then() -
 
 
 def test_a_device_is_worth_what_the_next_in_line_would_pay() -> None:
-    # Alone on 4 devices each job's progress is worth 1 / 4; the long one is still at that.
+    # Alone on 4 devices, each job's progress is worth 1 / 4; the long job still has that value.
     prices = finish_prices([linear(10.0), linear(1e6)], np.array([4.0]))
     assert prices[0, 0] == pytest.approx(0.25, rel=0.05)
 
@@ -57,12 +57,12 @@ def test_prices_of_limits_do_not_mix() -> None:
 def test_prices_are_finite_and_never_negative(
     jobs: list[tuple[float, float, float]], most: float
 ) -> None:
-    found = finish_prices(
+    prices = finish_prices(
         [linear(work, value, price) for value, work, price in jobs], np.array([most])
     )
-    assert found.shape == (len(jobs), 1)
-    assert np.isfinite(found).all()
-    assert (found >= 0).all()
+    assert prices.shape == (len(jobs), 1)
+    assert np.isfinite(prices).all()
+    assert (prices >= 0).all()
 
 
 @given(st.permutations(range(5)))
@@ -74,7 +74,7 @@ def test_the_order_of_jobs_does_not_matter(order: list[int]) -> None:
 
 
 def test_steps_in_goodput_are_filled_in() -> None:
-    # Nothing below 4 devices: as if half of it could be had.
+    # The job runs on 4 devices only; the fluid run gives it half of them.
     steps = FluidJob(1.0, 100.0, np.array([0.0]), np.array([4.0]), np.array([[4.0]]))
     prices = finish_prices([steps, replace(steps, work=200.0)], np.array([6.0]))
     assert prices[0, 0] > 0

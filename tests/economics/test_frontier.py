@@ -53,9 +53,9 @@ def test_the_frontier_rises_in_cost_and_falls_in_time() -> None:
         assert cheap.seconds.median > dear.seconds.median
         assert (cheap.from_value_of_time or 0.0) < (dear.from_value_of_time or 0.0)
     assert corners[0].from_value_of_time == 0.0
-    for each in corners:
-        assert each.usd.median < each.usd.ninety_percent
-        assert each.seconds.median < each.seconds.ninety_percent
+    for corner in corners:
+        assert corner.usd.median < corner.usd.ninety_percent
+        assert corner.seconds.median < corner.seconds.ninety_percent
 
 
 def test_the_ends_of_the_frontier_are_the_cheapest_and_the_fastest() -> None:
@@ -75,8 +75,8 @@ def test_a_deadline_lands_on_the_cheapest_that_keeps_it() -> None:
     assert plan.chance is not None and plan.chance >= 0.9
     assert plan.chosen.seconds.ninety_percent <= between * (1 + 1e-9)
     assert plan.chosen.usd.median < corners[-1].usd.median
-    # A sequence of two, which lies between them.
-    ends = [each for each in corners if each.first in (plan.chosen.first, plan.chosen.then)]
+    # A sequence of two corners lies between them.
+    ends = [corner for corner in corners if corner.first in (plan.chosen.first, plan.chosen.then)]
     assert 0 < plan.chosen.first_share <= 1 and ends
 
 

@@ -11,7 +11,7 @@ from autoscaler.economics.many_fluid import Fluid, fluid_prices
 
 def some_jobs(seed: int, count: int, limits: int) -> list[FluidJob]:
     generator = np.random.default_rng(seed)
-    found = []
+    drawn_jobs = []
     for _ in range(count):
         size = np.arange(1.0, generator.integers(2, 12))
         rate = size ** generator.uniform(0.3, 1.0) if generator.random() < 0.7 else 3.0 * size
@@ -21,8 +21,8 @@ def some_jobs(seed: int, count: int, limits: int) -> list[FluidJob]:
         held = uses[:, generator.integers(len(size))] if generator.random() < 0.5 else None
         keeping = 0.0 if held is None else generator.uniform(0.0, 2.0) * value
         starting = generator.choice([0.0, 0.5, 1.0])
-        found.append(FluidJob(value, work, price, rate, uses, held, keeping, starting))
-    return found
+        drawn_jobs.append(FluidJob(value, work, price, rate, uses, held, keeping, starting))
+    return drawn_jobs
 
 
 def together(jobs: list[FluidJob]) -> Fluid:

@@ -20,8 +20,8 @@ from tests.economics.strategies import snapshots
 
 def wish_in(moment: Snapshot) -> Wish:
     supply = supply_of(moment)
-    (one,) = moment.jobs
-    return wish(one, supply, supply.maximum - supply.uses([one.held]))
+    (job_snapshot,) = moment.jobs
+    return wish(job_snapshot, supply, supply.maximum - supply.uses([job_snapshot.held]))
 
 
 @given(snapshots(), st.sampled_from([1.0, 1.5, 2.5, 5.0, 20.0]), st.data())
@@ -38,9 +38,9 @@ def test_what_is_best_within_any_share_of_a_limit_is_kept(
     least = _prices_of_progress(whole)[whole.eligible].min()
     most_use = data.draw(st.sampled_from(sorted(_uses(whole, limit)[whole.eligible].tolist())))
 
-    def best(own: Wish) -> float:
-        every = own.at.candidates
-        within = own.eligible & (_uses(own, limit) <= most_use)
+    def best(choice: Wish) -> float:
+        every = choice.at.candidates
+        within = choice.eligible & (_uses(choice, limit) <= most_use)
         return float((times * least * every.rate - every.usd_per_second)[within].max())
 
     assert best(fewer) == best(whole)
@@ -64,23 +64,23 @@ def test_what_is_held_and_what_is_wished_are_kept(moment: Snapshot) -> None:
 
 def test_sizes_of_a_fleet_lie_on_a_ladder_with_what_is_held() -> None:
     held = Allocation("local-small", 29, 1)
-    one = job(held=held, instances=replace(job().instances, maximum=61))
-    supply = supply_of(snapshot(one, offers=(SMALL,)))
+    job_snapshot = job(held=held, instances=replace(job().instances, maximum=61))
+    supply = supply_of(snapshot(job_snapshot, offers=(SMALL,)))
     fleet = Supply(replace(supply.terms, is_fleet=True), NOW, 60.0)
-    assert permitted_sizes(one, supply).instances.tolist() == list(range(1, 62))
-    ladder = permitted_sizes(one, fleet).instances.tolist()
+    assert permitted_sizes(job_snapshot, supply).instances.tolist() == list(range(1, 62))
+    ladder = permitted_sizes(job_snapshot, fleet).instances.tolist()
     assert ladder[:8] == list(range(1, 9))
     assert {29, 61} <= set(ladder)
     assert len(ladder) < 21
     assert all(after <= 1.26 * before + 1 for before, after in pairwise(ladder))
 
 
-def _uses(own: Wish, limit: int) -> FloatArray:
-    uses: FloatArray = own.at.candidates.uses[limit]
+def _uses(choice: Wish, limit: int) -> FloatArray:
+    uses: FloatArray = choice.at.candidates.uses[limit]
     return uses
 
 
-def _prices_of_progress(own: Wish) -> FloatArray:
-    every = own.at.candidates
-    price: FloatArray = (every.usd_per_second + own.bid) / every.rate
+def _prices_of_progress(choice: Wish) -> FloatArray:
+    every = choice.at.candidates
+    price: FloatArray = (every.usd_per_second + choice.bid) / every.rate
     return price

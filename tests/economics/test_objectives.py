@@ -38,19 +38,21 @@ def test_the_least_bid_grows_with_each_hour_of_waiting() -> None:
 
 
 def test_the_range_is_that_of_the_bounds_whatever_is_to_be_had_now() -> None:
-    one = job(instances=InstanceBounds(2, 4))
+    job_snapshot = job(instances=InstanceBounds(2, 4))
     card = offer("card", "9.00", kind="card")
-    moment = snapshot(one, limits=[devices(2)], unavailable=frozenset({"local-large"}))
+    moment = snapshot(job_snapshot, limits=[devices(2)], unavailable=frozenset({"local-large"}))
     moment = replace(moment, offers=(*moment.offers, card))
-    found = price_range(one, supply_of(moment))
-    assert (found.cheapest * 3600, found.dearest * 3600) == pytest.approx((0.20, 0.76))
-    assert found.most * 3600 == pytest.approx(7.6)
-    assert price_range(one, supply_of(moment), most_times=2.0).most * 3600 == pytest.approx(1.52)
+    prices = price_range(job_snapshot, supply_of(moment))
+    assert (prices.cheapest * 3600, prices.dearest * 3600) == pytest.approx((0.20, 0.76))
+    assert prices.most * 3600 == pytest.approx(7.6)
+    assert price_range(
+        job_snapshot, supply_of(moment), most_times=2.0
+    ).most * 3600 == pytest.approx(1.52)
     both = job(models={"core": model(), "card": model(kind="card")})
     assert price_range(both, supply_of(moment)).dearest * 3600 == pytest.approx(36.0)
 
 
 def test_a_job_that_may_use_nothing_bids_nothing() -> None:
-    one = job(instances=InstanceBounds(offers=("none",)))
-    found = price_range(one, supply_of(snapshot(one)))
-    assert (found.cheapest, found.most) == (0.0, 0.0)
+    job_snapshot = job(instances=InstanceBounds(offers=("none",)))
+    prices = price_range(job_snapshot, supply_of(snapshot(job_snapshot)))
+    assert (prices.cheapest, prices.most) == (0.0, 0.0)

@@ -38,9 +38,9 @@ def test_an_endless_value_of_time_buys_the_fastest(points: list[tuple[float, flo
 
 @given(POINTS, VALUES, VALUES)
 def test_goodput_and_price_of_the_choice_do_not_fall_with_the_value_of_time(
-    points: list[tuple[float, float]], one: float, other: float
+    points: list[tuple[float, float]], value: float, other_value: float
 ) -> None:
-    low, high = sorted((one, other))
+    low, high = sorted((value, other_value))
     (price, rate), (price_then, rate_then) = points[best(points, low)], points[best(points, high)]
     assert rate_then >= rate * (1 - 1e-9)
     assert price_then >= price * (1 - 1e-9) or rate_then == pytest.approx(rate)

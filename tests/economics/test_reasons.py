@@ -36,25 +36,25 @@ TWO = Allocation("local-small", 2, 1)
 
 
 def said(
-    one: JobSnapshot,
+    job_snapshot: JobSnapshot,
     moment: Snapshot | None = None,
     target: Allocation | None = None,
     contest: Contest | None = None,
     used: float = 0.0,
 ) -> str:
-    moment = moment or snapshot(one, offers=(SMALL,))
-    own = wish_of(one, moment)
-    if target is None and own.target is not None:
-        target = own.at.candidates.allocation(own.target)
-    elif own.why is Why.HOLDS_UNKNOWN:
-        target = one.held
+    moment = moment or snapshot(job_snapshot, offers=(SMALL,))
+    choice = wish_of(job_snapshot, moment)
+    if target is None and choice.target is not None:
+        target = choice.at.candidates.allocation(choice.target)
+    elif choice.why is Why.HOLDS_UNKNOWN:
+        target = job_snapshot.held
     around = Surroundings(supply_of(moment), np.full(len(moment.limits), used))
-    return reason(facts_of(own, target), around, contest)
+    return reason(facts_of(choice, target), around, contest)
 
 
 def test_grow() -> None:
     theta = ThroughputParameters(0.0, 0.02, 0.02, 0.02, 0.02, 0.02, 1.0)
-    one = job(
+    job_snapshot = job(
         "resnet",
         Allocation(G6.id, 2, 4),
         model(theta, "l4", measured=[(n, 4 * n) for n in (1, 2, 3)]),
@@ -62,7 +62,9 @@ def test_grow() -> None:
         objective=valued(0.0),
         instances=InstanceBounds(1, 3),
     )
-    line = said(replace(one, objective=valued(20.0)), snapshot(one, offers=(G6,)))
+    line = said(
+        replace(job_snapshot, objective=valued(20.0)), snapshot(job_snapshot, offers=(G6,))
+    )
     assert line == (
         "grow resnet 2 -> 3 x g6.12xlarge (spot, us-east-1b): "
         "+42.9 ex/s for +$2.61/h = 16.5 ex/s per $/h, average now 11.5 (value of time counted); "
@@ -80,13 +82,13 @@ def test_grow_without_a_place_to_name() -> None:
 def test_grow_for_the_way_back() -> None:
     slow = replace(model().point, alpha_across_seconds=2.0)
     unsure = replace(model(measured=[(1, 1)], draws=4), draws=(model().point, slow, slow, slow))
-    one = job(
+    job_snapshot = job(
         held=ONE,
         models=unsure,
         instances=InstanceBounds(1, 2),
         switching=SwitchingCosts(0.05, 3.0, measure_seconds=3.0),
     )
-    assert said(one) == (
+    assert said(job_snapshot) == (
         "grow resnet 1 -> 2 x local-small: -66.3 ex/s and +$0.10/h; "
         "not measured there, but it pays in 25 % of draws and there is a way back"
     )
@@ -94,18 +96,18 @@ def test_grow_for_the_way_back() -> None:
 
 def test_shrink() -> None:
     saturated = model(ThroughputParameters(0.0, 0.01, 0.3, 0.1, 0.3, 0.1, 1.0))
-    one = job(held=TWO, models=saturated)
-    assert said(one) == (
+    job_snapshot = job(held=TWO, models=saturated)
+    assert said(job_snapshot) == (
         "shrink resnet 2 -> 1 x local-small: saves $0.10/h for -3.23 ex/s = 32.3 ex/s per $/h, "
         "average now 344 (value of time counted)"
     )
 
 
 def test_shrink_for_another_that_bids_more() -> None:
-    one = job(held=TWO)
-    moment = snapshot(one, offers=(SMALL,), limits=[devices(2)])
+    job_snapshot = job(held=TWO)
+    moment = snapshot(job_snapshot, offers=(SMALL,), limits=[devices(2)])
     contest = Contest(moment.limits[0], 0.21 / 3600, "digits", 0.42 / 3600, took_it=True)
-    assert said(one, moment, ONE, contest) == (
+    assert said(job_snapshot, moment, ONE, contest) == (
         "shrink resnet 2 -> 1 x local-small: "
         "digits bids $0.42/h for a device of `local devices`, this job $0.21/h"
     )
@@ -125,36 +127,36 @@ def test_wait_for_another_that_is_below_its_minimum() -> None:
 def test_move() -> None:
     spot = replace(LARGE, id="spot", usd_per_hour=Decimal("0.05"), reclaims_per_hour=1e-9)
     spot = replace(spot, purchase=G6.purchase)
-    one = job(held=Allocation("local-large", 1, 2), instances=InstanceBounds(1, 1))
-    assert said(one, snapshot(one, offers=(LARGE, spot))) == (
+    job_snapshot = job(held=Allocation("local-large", 1, 2), instances=InstanceBounds(1, 1))
+    assert said(job_snapshot, snapshot(job_snapshot, offers=(LARGE, spot))) == (
         "move resnet from 1 x local-large (on-demand) to 1 x local-large (spot): "
         "-$0.14/h at the same goodput; pays back its 6 s boot in 2.2 s"
     )
 
 
 def test_move_to_another_cloud() -> None:
-    """What the checkpoint costs on its way is named, and counts before the move pays."""
+    """Name the price of moving the checkpoint, and include it in the payback."""
     far = replace(LARGE, id="far", usd_per_hour=Decimal("0.05"), zone="us-central1-a")
     far = replace(far, network="gcp/us-central1", download_usd_per_gb=Decimal("0.09"))
     costs = SwitchingCosts(0.05, 3.0, checkpoint_bytes=1e8, carry_seconds=10.0)
-    one = job(
+    job_snapshot = job(
         held=Allocation("local-large", 1, 2),
         instances=InstanceBounds(1, 1),
         switching=costs,
         remaining_examples=9e6,
     )
-    assert said(one, snapshot(one, offers=(LARGE, far))) == (
+    assert said(job_snapshot, snapshot(job_snapshot, offers=(LARGE, far))) == (
         "move resnet from 1 x local-large to 1 x local-large (us-central1-a): "
         "-$0.14/h at the same goodput; pays back its 6 s boot in 245 s, for which nothing trains; "
         "by its checkpoint, $0.009 on the way"
     )
-    dear = replace(one, remaining_examples=9e3)
+    dear = replace(job_snapshot, remaining_examples=9e3)
     assert said(dear, snapshot(dear, offers=(LARGE, far))).startswith("hold resnet at 1 x")
 
 
 def test_more_devices_of_the_same_instance() -> None:
-    one = job(held=Allocation("local-large", 1, 1), instances=InstanceBounds(1, 1))
-    assert said(one, snapshot(one, offers=(LARGE,))) == (
+    job_snapshot = job(held=Allocation("local-large", 1, 1), instances=InstanceBounds(1, 1))
+    assert said(job_snapshot, snapshot(job_snapshot, offers=(LARGE,))) == (
         "grow resnet from 1 x local-large, 1 of 2 devices each to 1 x local-large: "
         "+88.2 ex/s at the same price"
     )
@@ -176,9 +178,9 @@ def test_start() -> None:
 
 
 def test_start_on_less_than_wished() -> None:
-    one = job("digits", spent_usd=1.0)
-    moment = snapshot(one, limits=[devices(2)])
-    line = said(one, moment, ONE, Contest(moment.limits[0], 0.1), used=2.0)
+    job_snapshot = job("digits", spent_usd=1.0)
+    moment = snapshot(job_snapshot, limits=[devices(2)])
+    line = said(job_snapshot, moment, ONE, Contest(moment.limits[0], 0.1), used=2.0)
     assert line.endswith("; no room for 1 x local-large: local devices 2 of 2 in use")
 
 
@@ -196,8 +198,8 @@ def test_hold_shows_the_best_alternative_and_why_it_does_not_pay() -> None:
 
 
 def test_hold_at_the_largest_shows_what_less_would_save() -> None:
-    one = job(held=TWO, instances=InstanceBounds(1, 2))
-    assert said(one) == (
+    job_snapshot = job(held=TWO, instances=InstanceBounds(1, 2))
+    assert said(job_snapshot) == (
         "hold resnet at 2 x local-small: 1 x would save $0.10/h for -88.2 ex/s = "
         "882 ex/s per $/h, average now 627"
     )
@@ -206,13 +208,13 @@ def test_hold_at_the_largest_shows_what_less_would_save() -> None:
 
 
 def test_hold_for_lack_of_room() -> None:
-    one = job(held=TWO)
-    moment = snapshot(one, offers=(SMALL,), limits=[devices(2)])
-    assert said(one, moment, used=2.0) == (
+    job_snapshot = job(held=TWO)
+    moment = snapshot(job_snapshot, offers=(SMALL,), limits=[devices(2)])
+    assert said(job_snapshot, moment, used=2.0) == (
         "hold resnet at 2 x local-small: no room: local devices 2 of 2 in use"
     )
     contest = Contest(moment.limits[0], 0.1 / 3600, "digits", 0.2 / 3600)
-    assert said(one, moment, contest=contest, used=2.0) == (
+    assert said(job_snapshot, moment, contest=contest, used=2.0) == (
         "hold resnet at 2 x local-small: no room: local devices 2 of 2 in use; "
         "a device is worth $0.10/h to this job, $0.20/h to digits"
     )
@@ -279,20 +281,20 @@ def test_wait(changes: dict[str, object], moment: Snapshot, words: str) -> None:
 
 
 def test_wait_for_room() -> None:
-    one = job("digits")
-    moment = snapshot(one, offers=(SMALL,), limits=[devices(2)])
-    own = wish_of(one, moment)
+    job_snapshot = job("digits")
+    moment = snapshot(job_snapshot, offers=(SMALL,), limits=[devices(2)])
+    choice = wish_of(job_snapshot, moment)
     around = Surroundings(supply_of(moment), np.array([2.0]))
     contest = Contest(moment.limits[0], 0.42 / 3600, "resnet", 0.6 / 3600)
-    assert reason(facts_of(own, None), around, contest) == (
+    assert reason(facts_of(choice, None), around, contest) == (
         "wait digits: no room: local devices 2 of 2 in use; "
         "a device is worth $0.42/h to this job, $0.60/h to resnet"
     )
 
 
 def test_stop() -> None:
-    one = job(held=ONE, objective=Objective(budget_usd=Decimal("5")), spent_usd=5.0)
-    assert said(one) == (
+    job_snapshot = job(held=ONE, objective=Objective(budget_usd=Decimal("5")), spent_usd=5.0)
+    assert said(job_snapshot) == (
         "stop resnet: budget $5: $5 spent, the rest is kept for its last checkpoint"
     )
 
@@ -319,13 +321,13 @@ def test_actions() -> None:
 
 @given(snapshots(draws=3, all_measured=False))
 def test_every_target_has_a_reason_of_one_line_without_nan(moment: Snapshot) -> None:
-    (one,) = moment.jobs
-    own = wish_of(one, moment)
+    (job_snapshot,) = moment.jobs
+    choice = wish_of(job_snapshot, moment)
     around = Surroundings(supply_of(moment), np.zeros(0))
-    every = [own.at.candidates.allocation(i) for i in range(len(own.at.candidates))]
+    every = [choice.at.candidates.allocation(i) for i in range(len(choice.at.candidates))]
     for target in (None, *every):
-        line = reason(facts_of(own, target), around)
+        line = reason(facts_of(choice, target), around)
         assert "nan" not in line
         assert "inf" not in line
         assert "\n" not in line
-        assert one.id in line
+        assert job_snapshot.id in line

@@ -1,4 +1,4 @@
-"""What jobs weigh: by their users' shares, and by their own priorities."""
+"""Weights of jobs by users' shares and jobs' priorities."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def test_a_user_s_jobs_weigh_together_what_the_share_is(
     people: list[str | None], given_shares: Mapping[str, float]
 ) -> None:
     jobs = of_each(people)
-    found = weights(jobs, given_shares)
+    job_weights = weights(jobs, given_shares)
     together: dict[str | None, float] = defaultdict(float)
     for job in jobs:
-        together[job.spec.person] += found[job.id]
+        together[job.spec.person] += job_weights[job.id]
     per_share = {
         person: weight / given_shares.get(person or "", 1.0) for person, weight in together.items()
     }
     assert per_share == pytest.approx(dict.fromkeys(per_share, fmean(per_share.values())))
-    assert fmean(found.values()) == pytest.approx(1.0)
+    assert fmean(job_weights.values()) == pytest.approx(1.0)
 
 
 @given(owners, shares, st.floats(0.5, 8.0))

@@ -20,14 +20,16 @@ def array(*values: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
 
 
 def test_one_of_two_is_missing_while_it_is_refilled() -> None:
-    # One reclaim in 900 s, 100 s to refill: a tenth of the time one is missing.
-    found = goodput_with_reclaims(array(90.0), array(50.0), array(1 / 900), array(100.0), array(9))
-    assert found == pytest.approx([0.9 * 90 + 0.1 * 50 - 0.01 * 90])
+    # With one reclaim in 900 s and 100 s to refill, one instance is missing a tenth of the time.
+    goodput = goodput_with_reclaims(
+        array(90.0), array(50.0), array(1 / 900), array(100.0), array(9)
+    )
+    assert goodput == pytest.approx([0.9 * 90 + 0.1 * 50 - 0.01 * 90])
 
 
 def test_each_refill_boots_at_the_price_of_one() -> None:
-    found = price_with_refills(array(0.5), array(4.0), array(4 / 3600), array(180.0))
-    assert found == pytest.approx([4 * 0.5 + 4 / 3600 * 180 * 0.5])
+    price = price_with_refills(array(0.5), array(4.0), array(4 / 3600), array(180.0))
+    assert price == pytest.approx([4 * 0.5 + 4 / 3600 * 180 * 0.5])
 
 
 @given(
@@ -38,22 +40,22 @@ def test_reclaims_never_help_nor_take_more_than_there_is(
     goodput: float, share: float, reclaims: float, refill: float, pause: float
 ) -> None:
     less = goodput * share
-    found = goodput_with_reclaims(
+    mean_goodput = goodput_with_reclaims(
         array(goodput), array(less), array(reclaims), array(refill), array(pause)
     )
-    assert 0 <= found[0] <= goodput * (1 + 1e-12)
+    assert 0 <= mean_goodput[0] <= goodput * (1 + 1e-12)
     worse = goodput_with_reclaims(
         array(goodput), array(less), array(2 * reclaims), array(refill), array(pause)
     )
-    assert worse[0] <= found[0] * (1 + 1e-12)
+    assert worse[0] <= mean_goodput[0] * (1 + 1e-12)
 
 
 def test_a_job_that_starts_again_loses_what_it_has_not_saved() -> None:
-    # L = 1/h, checkpoints of 20 s each 380 s: exp(L 400 s) - 1 = 0.1175, r = 100 s.
-    found = goodput_with_restarts(array(90.0), array(1 / 3600), array(100.0), 20.0, 380.0)
+    # L = 1/h, a checkpoint of 20 s after every 380 s: exp(L 400 s) - 1 = 0.1175, r = 100 s.
+    goodput = goodput_with_restarts(array(90.0), array(1 / 3600), array(100.0), 20.0, 380.0)
     expected = 90.0 * 380.0 / (math.expm1(400 / 3600) * (3600 + 100))
-    assert found == pytest.approx([expected])
-    assert 0.85 * 90 < found[0] < 0.9 * 90
+    assert goodput == pytest.approx([expected])
+    assert 0.85 * 90 < goodput[0] < 0.9 * 90
 
 
 def test_the_interval_between_checkpoints_is_that_of_young_and_daly() -> None:
@@ -65,12 +67,12 @@ def test_the_interval_between_checkpoints_is_that_of_young_and_daly() -> None:
 @given(st.floats(0.1, 100.0), st.floats(1e-5, 1e-3), st.floats(0.3, 3.0))
 def test_no_other_interval_is_better(cost: float, hazard: float, factor: float) -> None:
     best = checkpoint_interval_seconds(cost, array(hazard))
-    told = goodput_with_restarts(array(1.0), array(hazard), array(60.0), cost, None)
+    mean_goodput = goodput_with_restarts(array(1.0), array(hazard), array(60.0), cost, None)
     other = float(best[0]) * factor
-    found = goodput_with_restarts(array(1.0), array(hazard), array(60.0), cost, other)
-    assert found[0] <= told[0] * (1 + 1e-3)
+    goodput = goodput_with_restarts(array(1.0), array(hazard), array(60.0), cost, other)
+    assert goodput[0] <= mean_goodput[0] * (1 + 1e-3)
 
 
 def test_checkpoints_that_cost_nothing_leave_only_the_starts() -> None:
-    found = goodput_with_restarts(array(90.0), array(1 / 900), array(100.0), 0.0, None)
-    assert found == pytest.approx([81.0])
+    goodput = goodput_with_restarts(array(90.0), array(1 / 900), array(100.0), 0.0, None)
+    assert goodput == pytest.approx([81.0])

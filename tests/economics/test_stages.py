@@ -30,7 +30,7 @@ REPLAN_SECONDS = 5.0
 
 
 class Sequence:
-    """Time and money of two allocations in sequence, draw by draw, in plain loops."""
+    """Time and money of two allocations in sequence, by draw, in plain loops."""
 
     def __init__(self, at: Ground, first: int, then: int) -> None:
         every = at.candidates
@@ -51,13 +51,16 @@ class Sequence:
         self.reserve = CHECKPOINT_SECONDS * max(self.price)
 
     def ends(self, done: float) -> list[tuple[float, float]]:
-        """Seconds and US dollars of each draw if the change comes after `done` examples."""
-        found = []
+        """Return (seconds, US dollars) of each draw for a change after `done` examples."""
+        ends_of_draws = []
         for slow, fast in zip(*self.seconds, strict=True):
             times = (done * slow, (WORK - done) * fast)
-            usd = sum(p * t for p, t in zip(self.price, times, strict=True))
-            found.append((self.before_seconds + sum(times), self.before_usd + usd))
-        return found
+            usd = sum(
+                usd_per_second * seconds
+                for usd_per_second, seconds in zip(self.price, times, strict=True)
+            )
+            ends_of_draws.append((self.before_seconds + sum(times), self.before_usd + usd))
+        return ends_of_draws
 
     def keeps(self, done: float, ends: Ends) -> int:
         return sum(
@@ -88,14 +91,14 @@ def sequences(at: Ground, ends: Ends) -> list[Sequence]:
 
 
 def brute_force(at: Ground, ends: Ends) -> float | None:
-    """The least expected money (time, where there is no deadline) on a grid of changes."""
+    """Return the least expected money (time without a deadline) on a grid of changes."""
     needed = required_draws(ends.confidence, len(at.candidates.goodput))
-    found = []
+    means = []
     for pair in sequences(at, ends):
         for done in np.linspace(pair.least, WORK, 40).tolist():
             if pair.keeps(done, ends) >= needed:
-                found.append(pair.mean(done)[0 if ends.seconds is None else 1])
-    return min(found, default=None)
+                means.append(pair.mean(done)[0 if ends.seconds is None else 1])
+    return min(means, default=None)
 
 
 ENDS = st.builds(
@@ -110,19 +113,19 @@ ENDS = st.builds(
 def test_the_plan_keeps_its_ends_and_no_sequence_is_better(moment: Snapshot, ends: Ends) -> None:
     at = ground_of(moment.jobs[0], moment)
     assume(at.candidates.allowed.any())
-    found = plan_stages(at, WORK, ends, 0.0)
+    plan = plan_stages(at, WORK, ends, 0.0)
     best = brute_force(at, ends)
     if best is not None:
-        assert isinstance(found, Stages)
-        objective = found.seconds if ends.seconds is None else found.usd
+        assert isinstance(plan, Stages)
+        objective = plan.seconds if ends.seconds is None else plan.usd
         assert objective <= best * (1 + 1e-6)
-        assert found.chance >= required_draws(ends.confidence, 7) / 7
-    if isinstance(found, Stages) and found.order_seconds < math.inf:
-        pair = Sequence(at, found.first, found.then)
-        kept = pair.keeps(found.change_examples * (1 - 1e-9), ends)
-        also = pair.keeps(found.change_examples * (1 + 1e-9), ends)
-        assert max(kept, also, pair.keeps(found.change_examples, ends)) >= 7 * found.chance - 1e-6
-    if isinstance(found, Shortfall):
+        assert plan.chance >= required_draws(ends.confidence, 7) / 7
+    if isinstance(plan, Stages) and plan.order_seconds < math.inf:
+        pair = Sequence(at, plan.first, plan.then)
+        kept = pair.keeps(plan.change_examples * (1 - 1e-9), ends)
+        also = pair.keeps(plan.change_examples * (1 + 1e-9), ends)
+        assert max(kept, also, pair.keeps(plan.change_examples, ends)) >= 7 * plan.chance - 1e-6
+    if isinstance(plan, Shortfall):
         most = max(
             pair.keeps(done, ends)
             for pair in sequences(at, ends)
@@ -147,29 +150,29 @@ def test_a_tighter_deadline_is_never_cheaper(
 def test_a_budget_is_kept_with_a_checkpoint_to_spare(moment: Snapshot, usd: float) -> None:
     at = ground_of(moment.jobs[0], moment)
     assume(at.candidates.allowed.any())
-    found = plan_stages(at, WORK, Ends(None, usd, 0.9), 0.0)
-    if isinstance(found, Stages) and found.chance == 1.0:
-        reserve = CHECKPOINT_SECONDS * float(at.candidates.usd_per_second[found.first])
-        assert found.usd + reserve <= usd * (1 + 1e-9)
+    plan = plan_stages(at, WORK, Ends(None, usd, 0.9), 0.0)
+    if isinstance(plan, Stages) and plan.chance == 1.0:
+        reserve = CHECKPOINT_SECONDS * float(at.candidates.usd_per_second[plan.first])
+        assert plan.usd + reserve <= usd * (1 + 1e-9)
 
 
 def held_on_one(draws: int = 1, spread: float = 0.0) -> Ground:
     unsure = model(draws=draws, spread=spread)
-    one = job(held=Allocation("local-small", 1, 1), models=unsure)
-    return ground_of(one, snapshot(one, offers=(SMALL,)))
+    job_snapshot = job(held=Allocation("local-small", 1, 1), models=unsure)
+    return ground_of(job_snapshot, snapshot(job_snapshot, offers=(SMALL,)))
 
 
 def test_the_cheaper_is_held_until_the_dearer_has_to_be_ordered() -> None:
-    # 90 s alone, 48 s on two: in 80 s it does with the second from some moment on.
+    # 90 s on one instance, 48 s on two: 80 s are met by adding the second at some time.
     at = held_on_one()
-    found = plan_stages(at, WORK, Ends(80.0, None, 0.9), REPLAN_SECONDS)
-    assert isinstance(found, Stages)
-    fast = float(at.candidates.rate[found.then])
+    plan = plan_stages(at, WORK, Ends(80.0, None, 0.9), REPLAN_SECONDS)
+    assert isinstance(plan, Stages)
+    fast = float(at.candidates.rate[plan.then])
     change = (80.0 - 0.05 - WORK / fast) / (1 / 100 - 1 / fast)
-    assert str(at.candidates.allocation(found.first)) == "1 x local-small"
-    assert found.change_examples == pytest.approx(change)
-    assert found.order_seconds == pytest.approx(change / 100 - 6.0)
-    assert found.seconds == pytest.approx(80.0)
+    assert str(at.candidates.allocation(plan.first)) == "1 x local-small"
+    assert plan.change_examples == pytest.approx(change)
+    assert plan.order_seconds == pytest.approx(change / 100 - 6.0)
+    assert plan.seconds == pytest.approx(80.0)
 
 
 def test_the_dearer_is_ordered_once_it_can_not_wait_for_the_next_plan() -> None:
@@ -183,45 +186,45 @@ def test_the_dearer_is_ordered_once_it_can_not_wait_for_the_next_plan() -> None:
 
 
 def test_the_dearer_that_is_held_comes_first_and_is_kept_until_it_has_done_enough() -> None:
-    one = job(held=Allocation("local-small", 2, 1))
-    at = ground_of(one, snapshot(one, offers=(SMALL,)))
-    found = plan_stages(at, WORK, Ends(80.0, None, 0.9), REPLAN_SECONDS)
-    assert isinstance(found, Stages)
-    assert found.first == at.candidates.held
-    assert str(at.candidates.allocation(found.then)) == "1 x local-small"
-    assert found.seconds == pytest.approx(80.0)
-    # To give it back before its time would miss the deadline, however late the next plan is.
+    job_snapshot = job(held=Allocation("local-small", 2, 1))
+    at = ground_of(job_snapshot, snapshot(job_snapshot, offers=(SMALL,)))
+    plan = plan_stages(at, WORK, Ends(80.0, None, 0.9), REPLAN_SECONDS)
+    assert isinstance(plan, Stages)
+    assert plan.first == at.candidates.held
+    assert str(at.candidates.allocation(plan.then)) == "1 x local-small"
+    assert plan.seconds == pytest.approx(80.0)
+    # An earlier release would miss the deadline, however late the next plan is.
     patient = plan_stages(at, WORK, Ends(80.0, None, 0.9), 1000.0)
-    assert patient == found
+    assert patient == plan
     loose = plan_stages(at, WORK, Ends(91.0, None, 0.9), REPLAN_SECONDS)
     assert isinstance(loose, Stages)
     assert str(at.candidates.allocation(loose.first)) == "1 x local-small"
 
 
 def test_the_dearer_is_held_until_the_budget_needs_the_cheaper() -> None:
-    one = job(held=Allocation("local-small", 4, 1))
-    at = ground_of(one, snapshot(one, offers=(SMALL,)))
+    job_snapshot = job(held=Allocation("local-small", 4, 1))
+    at = ground_of(job_snapshot, snapshot(job_snapshot, offers=(SMALL,)))
     four = WORK / float(at.candidates.rate[3]) * 0.40
     reserve = CHECKPOINT_SECONDS * 0.40
     usd = (0.98 * four + reserve) / 3600
-    found = plan_stages(at, WORK, Ends(None, usd, 0.9), 0.0)
-    assert isinstance(found, Stages)
-    assert found.first == at.candidates.held
-    assert at.candidates.usd_per_second[found.then] * 3600 == pytest.approx(0.20)
-    assert found.usd * 3600 == pytest.approx(usd * 3600 - reserve)
+    plan = plan_stages(at, WORK, Ends(None, usd, 0.9), 0.0)
+    assert isinstance(plan, Stages)
+    assert plan.first == at.candidates.held
+    assert at.candidates.usd_per_second[plan.then] * 3600 == pytest.approx(0.20)
+    assert plan.usd * 3600 == pytest.approx(usd * 3600 - reserve)
 
 
 def test_what_is_out_of_reach_says_by_how_much() -> None:
     at = held_on_one()
-    found = plan_stages(at, WORK, Ends(10.0, None, 0.9), REPLAN_SECONDS)
-    assert isinstance(found, Shortfall)
-    assert found.misses_seconds
-    assert not found.misses_usd
-    assert found.seconds == pytest.approx(6.05 + WORK / float(at.candidates.rate.max()), rel=0.02)
-    found = plan_stages(at, WORK, Ends(None, 0.001, 0.9), REPLAN_SECONDS)
-    assert isinstance(found, Shortfall)
-    assert found.misses_usd
-    assert found.usd * 3600 == pytest.approx(90 * 0.10 + CHECKPOINT_SECONDS * 0.10)
+    plan = plan_stages(at, WORK, Ends(10.0, None, 0.9), REPLAN_SECONDS)
+    assert isinstance(plan, Shortfall)
+    assert plan.misses_seconds
+    assert not plan.misses_usd
+    assert plan.seconds == pytest.approx(6.05 + WORK / float(at.candidates.rate.max()), rel=0.02)
+    plan = plan_stages(at, WORK, Ends(None, 0.001, 0.9), REPLAN_SECONDS)
+    assert isinstance(plan, Shortfall)
+    assert plan.misses_usd
+    assert plan.usd * 3600 == pytest.approx(90 * 0.10 + CHECKPOINT_SECONDS * 0.10)
 
 
 def test_a_deadline_and_a_budget_that_do_not_go_together() -> None:
@@ -237,15 +240,17 @@ def test_a_deadline_at_less_than_its_confidence_is_still_tried_for() -> None:
     at = held_on_one(draws=16, spread=0.3)
     seconds = np.sort(WORK * at.candidates.seconds_per_example, axis=0)
     fastest = float(seconds[11].min()) + 6.05
-    found = plan_stages(at, WORK, Ends(fastest, None, 0.9), 0.0)
-    assert isinstance(found, Stages)
-    assert 0.5 <= found.chance < 0.9
+    plan = plan_stages(at, WORK, Ends(fastest, None, 0.9), 0.0)
+    assert isinstance(plan, Stages)
+    assert 0.5 <= plan.chance < 0.9
 
 
 def test_no_candidate_is_an_error() -> None:
-    one = job(models={})
+    job_snapshot = job(models={})
     with pytest.raises(ValueError, match="no allocation is allowed"):
-        plan_stages(ground_of(one, snapshot(one)), WORK, Ends(10.0, None, 0.9), 0.0)
+        plan_stages(
+            ground_of(job_snapshot, snapshot(job_snapshot)), WORK, Ends(10.0, None, 0.9), 0.0
+        )
 
 
 def test_quantiles_of_few_draws_are_not_too_sure() -> None:

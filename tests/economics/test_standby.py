@@ -1,4 +1,4 @@
-"""What a change costs where old instances stand by, and what a look costs that leaves them so."""
+"""Cost of changes with old instances on standby, and of measurements that leave them there."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ TWO = Allocation("local-small", 2, 1)
 ONE_LARGE = Allocation("local-large", 1, 2)
 
 
-def wished(one: JobSnapshot) -> Wish:
-    moment = snapshot(one)
+def wished(job_snapshot: JobSnapshot) -> Wish:
+    moment = snapshot(job_snapshot)
     supply = supply_of(moment)
-    return wish(one, supply, supply.maximum - supply.uses([one.held]))
+    return wish(job_snapshot, supply, supply.maximum - supply.uses([job_snapshot.held]))
 
 
 def test_what_stands_by_needs_no_boot() -> None:
-    one = job(held=ONE_LARGE, standby=TWO)
-    at = wished(one).at
+    job_snapshot = job(held=ONE_LARGE, standby=TWO)
+    at = wished(job_snapshot).at
     taken, every = at.from_held(0.0), at.candidates
     for instances, share in ((1, 0.0), (2, 0.0), (3, 1 / 3), (4, 2 / 4)):
         index = every.index(Allocation("local-small", instances, 1))
-        plain = wished(replace(one, standby=None)).at.from_held(0.0)
+        plain = wished(replace(job_snapshot, standby=None)).at.from_held(0.0)
         assert taken.boot_usd[index] == pytest.approx(share * plain.boot_usd[index])
         assert taken.new_share[index] == pytest.approx(share)
         assert taken.ready_seconds[index] == (0.0 if share == 0.0 else plain.ready_seconds[index])
@@ -44,27 +44,27 @@ def test_what_stands_by_needs_no_boot() -> None:
 
 
 def test_what_stands_by_of_an_offer_that_is_gone_counts_for_nothing() -> None:
-    one = job(held=ONE_LARGE, standby=Allocation("withdrawn", 2, 1))
-    plain = wished(replace(one, standby=None)).at.from_held(0.0)
-    np.testing.assert_array_equal(wished(one).at.from_held(0.0).boot_usd, plain.boot_usd)
+    job_snapshot = job(held=ONE_LARGE, standby=Allocation("withdrawn", 2, 1))
+    plain = wished(replace(job_snapshot, standby=None)).at.from_held(0.0)
+    np.testing.assert_array_equal(wished(job_snapshot).at.from_held(0.0).boot_usd, plain.boot_usd)
 
 
-def back_usd(one: JobSnapshot, target: Allocation) -> float:
-    """Cost of having a look at a target and finishing on what is held, by value of time 0."""
-    at = wished(one).at
+def back_usd(job_snapshot: JobSnapshot, target: Allocation) -> float:
+    """Return the cost at value of time 0 of measuring at a target and going back."""
+    at = wished(job_snapshot).at
     cost = cost_to_finish(at, 0.0, 9000.0)
     index = at.candidates.index(target)
     return float(cost_by_way_of(at, 0.0, 9000.0, ways_on(at.candidates, cost))[0, index])
 
 
 def test_the_way_back_from_another_kind_costs_standby_in_place_of_a_boot() -> None:
-    one = job(held=TWO, switching=SwitchingCosts(1.0, 3.0, measure_seconds=30.0))
-    trial = replace(one, study="search")
-    saved_usd = back_usd(trial, ONE_LARGE) - back_usd(one, ONE_LARGE)
+    job_snapshot = job(held=TWO, switching=SwitchingCosts(1.0, 3.0, measure_seconds=30.0))
+    trial = replace(job_snapshot, study="search")
+    saved_usd = back_usd(trial, ONE_LARGE) - back_usd(job_snapshot, ONE_LARGE)
     boot_usd, standby_usd = 2 * 0.10 / 3600 * 6.0, 2 * 0.10 / 3600 * 30.0
-    every = wished(one).at.candidates
+    every = wished(job_snapshot).at.candidates
     held, index = every.held, every.index(ONE_LARGE)
-    # While the small ones boot, for 6 s, the large one is paid for and does their work.
+    # During the boot of the small ones, 6 s, the large one is paid for and trains.
     kept_on_usd = 6.0 * 0.19 / 3600
     done = 6.0 * float(every.goodput[0, index])
     spared_usd = done * float(every.usd_per_second[held] * every.seconds_per_example[0, held])
@@ -72,9 +72,9 @@ def test_the_way_back_from_another_kind_costs_standby_in_place_of_a_boot() -> No
 
 
 def test_the_way_back_on_the_same_offer_is_as_it_was() -> None:
-    one = job(held=TWO)
+    job_snapshot = job(held=TWO)
     four = Allocation("local-small", 4, 1)
-    assert back_usd(one, four) == back_usd(replace(one, study="search"), four)
+    assert back_usd(job_snapshot, four) == back_usd(replace(job_snapshot, study="search"), four)
 
 
 def test_a_fleet_s_job_counts_standby_as_one_alone() -> None:
@@ -88,18 +88,18 @@ def test_a_fleet_s_job_counts_standby_as_one_alone() -> None:
     compared = 0
     for fleet in fleets(standing, supply, supply.maximum, MOST_TIMES_DEAREST):
         taken = fleet.switches(None)
-        for row, one in enumerate(fleet.jobs):
-            every = candidates(one, supply)
-            alone = wish(one, supply, supply.maximum).at.from_held(None)
+        for row, job_snapshot in enumerate(fleet.jobs):
+            job_candidates = candidates(job_snapshot, supply)
+            alone = wish(job_snapshot, supply, supply.maximum).at.from_held(None)
             for column in np.flatnonzero(fleet.lists.exists[row]).tolist():
-                at = every.sizes.index(
+                index = job_candidates.sizes.index(
                     int(fleet.lists.offer[row, column]),
                     int(fleet.lists.instances[row, column]),
                     int(fleet.lists.devices_used[row, column]),
                 )
                 for name in ("ready_seconds", "boot_usd", "new_share", "works_on"):
                     assert getattr(taken, name)[row, column] == pytest.approx(
-                        getattr(alone, name)[at]
-                    ), (one.id, every.allocation(at or 0), name)
+                        getattr(alone, name)[index]
+                    ), (job_snapshot.id, job_candidates.allocation(index or 0), name)
                 compared += 1
     assert compared > 10

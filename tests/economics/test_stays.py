@@ -1,4 +1,4 @@
-"""What spot makes of the forecast of a whole job."""
+"""Forecasts of a whole job on spot."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LIVES = Lives(
 
 
 def long_job(**changes: object) -> JobSnapshot:
-    """Four hours on one instance."""
+    """Return a job of four hours on one instance."""
     plain = job(
         models=model(draws=32, spread=0.02),
         instances=InstanceBounds(1, 1),
@@ -37,26 +37,33 @@ def long_job(**changes: object) -> JobSnapshot:
     return replace(plain, **changes)  # type: ignore[arg-type]
 
 
-def moment(one: JobSnapshot, lives: Lives | None = LIVES) -> Snapshot:
+def moment(job_snapshot: JobSnapshot, lives: Lives | None = LIVES) -> Snapshot:
     known = {} if lives is None else {"spot": lives}
-    return snapshot(one, offers=(SPOT, FIRM), lives=known)
+    return snapshot(job_snapshot, offers=(SPOT, FIRM), lives=known)
 
 
-def chosen(one: JobSnapshot, lives: Lives | None = LIVES) -> Prospect:
-    found = frontier(one, moment(one, lives))
-    assert found is not None
-    assert found.chosen is not None
-    return found.chosen
+def chosen(job_snapshot: JobSnapshot, lives: Lives | None = LIVES) -> Prospect:
+    plan = frontier(job_snapshot, moment(job_snapshot, lives))
+    assert plan is not None
+    assert plan.chosen is not None
+    return plan.chosen
 
 
 def test_reclaims_make_the_band_lopsided_and_it_is_the_same_every_time() -> None:
-    without, found = chosen(long_job(), None), chosen(long_job())
-    assert found == chosen(long_job())
-    assert found.first.offer == without.first.offer == "spot"
-    assert found.seconds.high - found.seconds.median > without.seconds.high - without.seconds.low
-    assert found.seconds.low < found.seconds.median < found.seconds.ninety_percent
-    assert found.seconds.ninety_percent < found.seconds.high
-    assert found.usd.low == pytest.approx(4 * 0.03, rel=0.1)
+    without_reclaims, with_reclaims = chosen(long_job(), None), chosen(long_job())
+    assert with_reclaims == chosen(long_job())
+    assert with_reclaims.first.offer == without_reclaims.first.offer == "spot"
+    assert (
+        with_reclaims.seconds.high - with_reclaims.seconds.median
+        > without_reclaims.seconds.high - without_reclaims.seconds.low
+    )
+    assert (
+        with_reclaims.seconds.low
+        < with_reclaims.seconds.median
+        < with_reclaims.seconds.ninety_percent
+    )
+    assert with_reclaims.seconds.ninety_percent < with_reclaims.seconds.high
+    assert with_reclaims.usd.low == pytest.approx(4 * 0.03, rel=0.1)
 
 
 def test_a_deadline_bounds_the_finish_and_not_the_spend() -> None:
@@ -68,28 +75,28 @@ def test_a_deadline_bounds_the_finish_and_not_the_spend() -> None:
 
 
 def test_what_is_not_reclaimed_is_forecast_as_it_was() -> None:
-    one = long_job(instances=InstanceBounds(1, 1, spot=False))
-    assert chosen(one) == chosen(one, None)
-    field = spot_field(one, moment(one), 0.0)
+    job_snapshot = long_job(instances=InstanceBounds(1, 1, spot=False))
+    assert chosen(job_snapshot) == chosen(job_snapshot, None)
+    field = spot_field(job_snapshot, moment(job_snapshot), 0.0)
     assert field.runs(Allocation("local-small", 1, 1), None) is None
 
 
 def test_checkpoints_and_what_is_lost_between_them_take_time() -> None:
     costs = long_job().switching
     slow = SwitchingCosts(costs.pause_seconds, costs.restore_seconds, checkpoint_seconds=60.0)
-    there = replace(LIVES, outage=Ending(AGES, (1e3, 1e3), (1e9, 1e9)), usually_there=1.0)
-    free, paid = (chosen(long_job(switching=each), there) for each in (costs, slow))
+    lives = replace(LIVES, outage=Ending(AGES, (1e3, 1e3), (1e9, 1e9)), usually_there=1.0)
+    free, paid = (chosen(long_job(switching=switching), lives) for switching in (costs, slow))
     assert paid.first.offer == free.first.offer == "spot"
-    # Every 11 minutes one of a minute, and half an interval again at each of two reclaims.
+    # A checkpoint of 1 min every 11 min, and half an interval repeated at each of two reclaims.
     expected = 4 * HOUR * 60 / 600 + 2 * 300
     assert paid.seconds.median - free.seconds.median == pytest.approx(expected, rel=0.3)
 
 
 def test_of_several_instances_the_others_go_on() -> None:
-    one = long_job(instances=InstanceBounds(1, 4))
-    at = moment(one)
-    runs = spot_field(one, at, 0.0).runs(Allocation("spot", 4, 1), None)
-    rigid = replace(one, instances=InstanceBounds(4, 4))
+    job_snapshot = long_job(instances=InstanceBounds(1, 4))
+    at = moment(job_snapshot)
+    runs = spot_field(job_snapshot, at, 0.0).runs(Allocation("spot", 4, 1), None)
+    rigid = replace(job_snapshot, instances=InstanceBounds(4, 4))
     stands = spot_field(rigid, at, 0.0).runs(Allocation("spot", 4, 1), None)
     assert runs is not None
     assert stands is not None

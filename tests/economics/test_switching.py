@@ -30,10 +30,15 @@ from tests.economics.strategies import snapshots
 TWO = Allocation("local-small", 2, 1)
 
 
-def ground_of(one: JobSnapshot, moment: Snapshot) -> Ground:
+def ground_of(job_snapshot: JobSnapshot, moment: Snapshot) -> Ground:
     supply = supply_of(moment)
-    room = supply.maximum - supply.uses(each.held for each in moment.jobs)
-    return Ground(candidates(one, supply), one.switching, room, has_run=one.spent_usd > 0)
+    room = supply.maximum - supply.uses(other_job.held for other_job in moment.jobs)
+    return Ground(
+        candidates(job_snapshot, supply),
+        job_snapshot.switching,
+        room,
+        has_run=job_snapshot.spent_usd > 0,
+    )
 
 
 def change(at: Ground, target: Allocation) -> Switches:
@@ -52,63 +57,65 @@ def figures(taken: Switches) -> tuple[float, float, bool, float]:
 
 
 def test_growing_costs_the_boot_of_what_is_added_and_a_pause() -> None:
-    one = job(held=TWO)
-    at = ground_of(one, snapshot(one))
+    job_snapshot = job(held=TWO)
+    at = ground_of(job_snapshot, snapshot(job_snapshot))
     assert figures(change(at, Allocation("local-small", 4, 1))) == pytest.approx(
         (6.0, 2 * 0.10 * 6, True, 0.05)
     )
 
 
 def test_shrinking_costs_a_pause_and_staying_nothing() -> None:
-    one = job(held=TWO)
-    at = ground_of(one, snapshot(one))
+    job_snapshot = job(held=TWO)
+    at = ground_of(job_snapshot, snapshot(job_snapshot))
     assert figures(change(at, Allocation("local-small", 1, 1))) == (0.0, 0.0, True, 0.05)
     assert figures(change(at, TWO)) == (0.0, 0.0, True, 0.0)
 
 
 def test_moving_boots_everything_while_the_old_ones_work() -> None:
-    one = job(held=TWO)
-    at = ground_of(one, snapshot(one))
+    job_snapshot = job(held=TWO)
+    at = ground_of(job_snapshot, snapshot(job_snapshot))
     assert figures(change(at, Allocation("local-large", 1, 2))) == pytest.approx(
         (6.0, 0.19 * 6, True, 0.05)
     )
 
 
 def test_moving_without_room_for_both_stands_still_and_starts_from_a_checkpoint() -> None:
-    one = job(held=TWO)
-    at = ground_of(one, snapshot(one, limits=[devices(3)]))
+    job_snapshot = job(held=TWO)
+    at = ground_of(job_snapshot, snapshot(job_snapshot, limits=[devices(3)]))
     taken = change(at, Allocation("local-large", 1, 2))
     assert figures(taken) == pytest.approx((6.0, 0.19 * 6, False, 3.05))
     assert taken.lost_seconds == pytest.approx([9.05])
-    # More of the same offer waits for room, and the job works on.
+    # More instances of the same offer wait for room while the job trains.
     assert figures(change(at, Allocation("local-small", 3, 1)))[2]
 
 
 def test_moving_to_another_network_goes_by_a_checkpoint_that_is_paid_for() -> None:
-    """1.5 GB to each of two instances at $0.09, 60 s on the way, and 3 s to start from it."""
+    """Fetch 1.5 GB on each of two instances at $0.09, with 60 s to move it and 3 s to restore."""
     far = offer("far", "0.05", network="gcp/us-central1", download_usd_per_gb=Decimal("0.09"))
     costs = SwitchingCosts(0.05, 3.0, checkpoint_bytes=1.5e9, carry_seconds=60.0)
-    one = job(held=TWO, switching=costs)
-    at = ground_of(one, snapshot(one, offers=(SMALL, LARGE, far)))
+    job_snapshot = job(held=TWO, switching=costs)
+    at = ground_of(job_snapshot, snapshot(job_snapshot, offers=(SMALL, LARGE, far)))
     to_far = Allocation("far", 2, 1)
     taken = change(at, to_far)
     assert figures(taken) == pytest.approx((6.0, 2 * 0.05 * 6 + 0.27 * 3600, True, 63.05))
     assert taken.carried_usd == pytest.approx([0.27])
     near = change(at, Allocation("local-large", 1, 2))
     assert figures(near) == pytest.approx((6.0, 0.19 * 6, True, 0.05)), "nothing of it here"
-    home = ground_of(replace(one, held=to_far), snapshot(one, offers=(SMALL, LARGE, far)))
+    home = ground_of(
+        replace(job_snapshot, held=to_far), snapshot(job_snapshot, offers=(SMALL, LARGE, far))
+    )
     assert change(home, Allocation("far", 3, 1)).carried_usd == pytest.approx([0.0]), (
         "one that joins gets the state from the others"
     )
 
 
 def test_what_a_job_leaves_behind_is_sent_to_where_it_is_fetched_from() -> None:
-    """1.5 GB from where sending costs $0.12, and to where fetching costs $0.09, twice."""
+    """Send 1.5 GB at $0.12 a GB, and fetch it twice at $0.09."""
     far = offer("far", "0.05", network="b", upload_usd_per_gb=Decimal("0.12"))
     farther = offer("farther", "0.05", network="c", download_usd_per_gb=Decimal("0.09"))
     costs = SwitchingCosts(0.05, 3.0, checkpoint_bytes=1.5e9)
-    one = job(held=Allocation("far", 2, 1), switching=costs)
-    at = ground_of(one, snapshot(one, offers=(SMALL, far, farther)))
+    job_snapshot = job(held=Allocation("far", 2, 1), switching=costs)
+    at = ground_of(job_snapshot, snapshot(job_snapshot, offers=(SMALL, far, farther)))
     for target, usd in ((TWO, 0.18), (Allocation("farther", 2, 1), 0.18 + 0.27)):
         assert change(at, target).carried_usd == pytest.approx([usd])
     assert change(at, Allocation("far", 1, 1)).carried_usd == pytest.approx([0.0])
@@ -118,8 +125,8 @@ def test_a_script_that_starts_on_other_devices_of_its_instance_does_so_from_stor
     ways = {"upload_usd_per_gb": Decimal("0.12"), "download_usd_per_gb": Decimal("0.09")}
     far = offer("far", "0.19", devices=2, network="b", **ways)
     costs = SwitchingCosts(0.05, 3.0, checkpoint_bytes=1e9)
-    one = job(held=Allocation("far", 1, 1), switching=costs)
-    at = ground_of(one, snapshot(one, offers=(far,)))
+    job_snapshot = job(held=Allocation("far", 1, 1), switching=costs)
+    at = ground_of(job_snapshot, snapshot(job_snapshot, offers=(far,)))
     assert change(at, Allocation("far", 1, 2)).carried_usd == pytest.approx([0.21])
 
 
@@ -127,22 +134,24 @@ def test_a_start_of_what_has_run_fetches_its_checkpoint() -> None:
     far = offer("far", "0.05", network="gcp/us-central1", download_usd_per_gb=Decimal("0.09"))
     costs = SwitchingCosts(0.05, 3.0, checkpoint_bytes=1e9)
     for spent, carried in ((0.0, 0.0), (0.5, 0.09)):
-        one = job(switching=costs, spent_usd=spent)
-        at = ground_of(one, snapshot(one, offers=(far,)))
+        job_snapshot = job(switching=costs, spent_usd=spent)
+        at = ground_of(job_snapshot, snapshot(job_snapshot, offers=(far,)))
         assert change(at, Allocation("far", 1, 1)).carried_usd == pytest.approx([carried])
 
 
 def test_other_jobs_take_room_too() -> None:
-    one, other = job(held=Allocation("local-small", 1, 1)), job("other", held=TWO)
+    job_snapshot, other_job = job(held=Allocation("local-small", 1, 1)), job("other", held=TWO)
     target = Allocation("local-large", 1, 2)
-    assert figures(change(ground_of(one, snapshot(one, limits=[devices(4)])), target))[2]
-    crowded = ground_of(one, snapshot(one, other, limits=[devices(4)]))
+    assert figures(
+        change(ground_of(job_snapshot, snapshot(job_snapshot, limits=[devices(4)])), target)
+    )[2]
+    crowded = ground_of(job_snapshot, snapshot(job_snapshot, other_job, limits=[devices(4)]))
     assert not figures(change(crowded, target))[2]
 
 
 def test_using_other_devices_of_an_instance_starts_again_on_it() -> None:
-    one = job(held=Allocation("local-large", 1, 1))
-    at = ground_of(one, snapshot(one))
+    job_snapshot = job(held=Allocation("local-large", 1, 1))
+    at = ground_of(job_snapshot, snapshot(job_snapshot))
     assert figures(change(at, Allocation("local-large", 1, 2))) == pytest.approx(
         (0.0, 0.0, True, 3.05)
     )
@@ -158,54 +167,56 @@ def test_a_start_boots_all_and_restores_what_has_run_before() -> None:
 
 
 def test_measured_starts_count_before_the_offers_word() -> None:
-    one = job(held=TWO, switching=SwitchingCosts(0.05, 3.0, {"local-small": 11.0}))
-    at = ground_of(one, snapshot(one))
+    job_snapshot = job(held=TWO, switching=SwitchingCosts(0.05, 3.0, {"local-small": 11.0}))
+    at = ground_of(job_snapshot, snapshot(job_snapshot))
     assert figures(change(at, Allocation("local-small", 3, 1)))[0] == 11.0
     assert figures(change(at, Allocation("local-large", 1, 2)))[0] == 6.0
 
 
 @given(snapshots(), st.floats(0.0, 0.01))
 def test_the_cost_to_finish_is_that_of_plain_loops(moment: Snapshot, value: float) -> None:
-    (one,) = moment.jobs
-    at = ground_of(one, moment)
-    work = one.remaining_examples
+    (job_snapshot,) = moment.jobs
+    at = ground_of(job_snapshot, moment)
+    work = job_snapshot.remaining_examples
     assert work is not None
-    found = cost_to_finish(at, value, work)
+    costs = cost_to_finish(at, value, work)
     for index in range(len(at.candidates)):
-        expected = naive.cost(one, moment, value, work, at.candidates.allocation(index))
-        assert found[0, index] == pytest.approx(expected)
+        expected = naive.cost(job_snapshot, moment, value, work, at.candidates.allocation(index))
+        assert costs[0, index] == pytest.approx(expected)
 
 
 @given(snapshots(), st.floats(0.0, 0.01))
 def test_the_old_instances_stop_at_once_exactly_where_working_on_is_dearer(
     moment: Snapshot, value: float
 ) -> None:
-    (one,) = moment.jobs
-    at = ground_of(one, moment)
+    (job_snapshot,) = moment.jobs
+    at = ground_of(job_snapshot, moment)
     every, held, work = at.candidates, at.candidates.held, 1e6
     assume(held is not None and len(every))
     cost = cost_to_finish(at, value, work)[0]
     for index in np.flatnonzero(every.sizes.offer != every.sizes.offer[held]).tolist():
         taken = switches(at, held, np.array([index]))
         ready = float(taken.ready_seconds[0])
-        here, there = (float(every.usd_per_second[each]) + value for each in (held, index))
-        before, after = (float(every.rate[each]) for each in (held, index))
-        common = float(taken.boot_usd[0]) + one.switching.pause_seconds * there
+        here, there = (float(every.usd_per_second[size]) + value for size in (held, index))
+        before, after = (float(every.rate[size]) for size in (held, index))
+        common = float(taken.boot_usd[0]) + job_snapshot.switching.pause_seconds * there
         works_on = ready * here + (work - before * ready) * there / after
-        stops = ready * value + one.switching.restore_seconds * there + work * there / after
-        target, source = (every.offers[every.sizes.offer[each]] for each in (index, held))
+        stops = (
+            ready * value + job_snapshot.switching.restore_seconds * there + work * there / after
+        )
+        target, source = (every.offers[every.sizes.offer[size]] for size in (index, held))
         if source.network == target.network:
-            stops += naive.download(one, target, int(every.sizes.instances[index]))
-            stops += naive.upload(one, source)
-        else:  # from a checkpoint in any case
-            works_on += one.switching.restore_seconds * there
-            common += one.switching.carry_seconds * there
+            stops += naive.download(job_snapshot, target, int(every.sizes.instances[index]))
+            stops += naive.upload(job_snapshot, source)
+        else:  # another network: the change restores a checkpoint in any case
+            works_on += job_snapshot.switching.restore_seconds * there
+            common += job_snapshot.switching.carry_seconds * there
         if every.offers[every.sizes.offer[index]].purchase is Purchase.SPOT:
             stops = math.inf
         assert cost[index] == pytest.approx(common + min(works_on, stops), rel=1e-9)
         if not math.isclose(works_on, stops):
-            found = switches(at, held, np.array([index]), value)
-            assert found.works_on[0] == (works_on < stops)
+            changes = switches(at, held, np.array([index]), value)
+            assert changes.works_on[0] == (works_on < stops)
 
 
 def back_to(at: Ground) -> WaysOn:
@@ -214,12 +225,12 @@ def back_to(at: Ground) -> WaysOn:
 
 @given(snapshots(draws=5), st.floats(0.0, 0.01))
 def test_the_way_back_costs_more_than_staying(moment: Snapshot, value: float) -> None:
-    (one,) = moment.jobs
-    at = ground_of(one, moment)
+    (job_snapshot,) = moment.jobs
+    at = ground_of(job_snapshot, moment)
     held = at.candidates.held
     if held is None:
         return
-    # What is tried and turns out worse is a loss, whatever it is, once there is time to come back.
+    # A measurement of a worse size is a loss, if there is time to come back.
     stays = cost_to_finish(at, value, 1e9)[:, [held]]
     back = cost_by_way_of(at, value, 1e9, back_to(at))
     worse = at.candidates.goodput * (at.candidates.usd_per_second[held] + value) < (
@@ -229,12 +240,12 @@ def test_the_way_back_costs_more_than_staying(moment: Snapshot, value: float) ->
 
 
 def test_the_way_back_by_hand() -> None:
-    one = job(held=Allocation("local-small", 1, 1), switching=SwitchingCosts(1.0, 3.0))
-    at = ground_of(one, snapshot(one))
+    job_snapshot = job(held=Allocation("local-small", 1, 1), switching=SwitchingCosts(1.0, 3.0))
+    at = ground_of(job_snapshot, snapshot(job_snapshot))
     index = at.candidates.index(TWO)
     value, work = 0.10 / 3600, 9000.0
-    slow, fast = 100.0, naive.goodput(one, snapshot(one), TWO)
-    # 6 s of boot at the old size, 30 s of the new one, a pause each way, the rest as before.
+    slow, fast = 100.0, naive.goodput(job_snapshot, snapshot(job_snapshot), TWO)
+    # 6 s of boot at the old size, 30 s at the new size, a pause each way, the rest as before.
     done = 6 * slow + 30 * fast
     expected = 6 * 0.10 + 6 * 0.20 + 30 * 0.30 + 1 * 0.30 + 1 * 0.20
     expected += (work - done) / slow * 0.20
@@ -243,21 +254,21 @@ def test_the_way_back_by_hand() -> None:
 
 
 def test_a_job_of_unknown_length_has_an_hour_or_its_age_to_go() -> None:
-    one = job(remaining_examples=None, held=Allocation("local-small", 1, 1))
-    moment = snapshot(one)
+    job_snapshot = job(remaining_examples=None, held=Allocation("local-small", 1, 1))
+    moment = snapshot(job_snapshot)
     supply = supply_of(moment)
-    every = candidates(one, supply)
-    assert remaining_work(one, supply, every) == pytest.approx(100 * 3600)
-    old = replace(one, submitted_seconds=NOW - 36000)
+    every = candidates(job_snapshot, supply)
+    assert remaining_work(job_snapshot, supply, every) == pytest.approx(100 * 3600)
+    old = replace(job_snapshot, submitted_seconds=NOW - 36000)
     assert remaining_work(old, supply, every) == pytest.approx(100 * 36000)
-    assert remaining_work(replace(one, remaining_examples=-1.0), supply, every) == 0.0
-    assert remaining_work(replace(one, remaining_examples=np.inf), supply, every) > 0
+    assert remaining_work(replace(job_snapshot, remaining_examples=-1.0), supply, every) == 0.0
+    assert remaining_work(replace(job_snapshot, remaining_examples=np.inf), supply, every) > 0
 
 
 def test_decisions_count_until_they_are_usually_undone() -> None:
-    one = job(held=TWO, switching=SwitchingCosts(0.05, 3.0, dwell_seconds=10.0))
-    moment = snapshot(one, offers=(SMALL, LARGE))
-    every = candidates(one, supply_of(moment))
-    expected = 10 * naive.goodput(one, moment, TWO)
-    assert work_ahead(one, 9000.0, every) == pytest.approx(expected)
-    assert work_ahead(one, 10.0, every) == 10.0
+    job_snapshot = job(held=TWO, switching=SwitchingCosts(0.05, 3.0, dwell_seconds=10.0))
+    moment = snapshot(job_snapshot, offers=(SMALL, LARGE))
+    every = candidates(job_snapshot, supply_of(moment))
+    expected = 10 * naive.goodput(job_snapshot, moment, TWO)
+    assert work_ahead(job_snapshot, 9000.0, every) == pytest.approx(expected)
+    assert work_ahead(job_snapshot, 10.0, every) == 10.0

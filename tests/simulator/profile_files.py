@@ -1,4 +1,4 @@
-"""The profile of one made-up application, as files."""
+"""Files of the profile of an invented application."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from pathlib import Path
 
 APPLICATION = "toy"
 BATCHES = (8, 16, 64)
-# Rows of `placements`: all on up to 2 nodes of 4. `scalability` has balanced ones on 4 and 8.
+# `placements` has all placements on up to 2 nodes of 4 devices; `scalability` has balanced ones on
+# 4 and 8 nodes.
 PLACEMENTS = ("1", "2", "3", "4", "11", "12", "13", "14", "22", "23", "24", "33", "34", "44")
 SIZES = ((4, 4), (4, 8), (4, 16), (8, 8), (8, 16), (8, 32))
 
 
 def step_row(nodes: int, devices: int, batch: int) -> str:
-    """Times that tell placements apart: `local_bsz,step_time,sync_time`."""
+    """Return `local_bsz,step_time,sync_time` with times that differ between placements."""
     sync = 0.01 * nodes + 0.003 * devices
     return f"{batch},{0.02 + 0.001 * batch + sync},{sync}"
 
@@ -33,7 +34,7 @@ def scalability_lines() -> Iterable[str]:
             yield f"{step_row(nodes, devices, batch)},{nodes},{devices}"
 
 
-# At batch 16 and 64: the first epoch ends a little later there, so that 16 decides it.
+# Runs at batch 16 and 64; the first epoch ends later at 64, so that the run at 16 sets its end.
 RUNS = {
     16: ((100, 4.0, 8.0), (200, 2.0, 8.0), (300, 1.0, 8.0)),
     64: ((103, 8.0, 8.0), (199, 4.0, 16.0), (305, 0.0, 32.0)),
@@ -47,7 +48,7 @@ def run_lines(batch: int) -> Iterable[str]:
 
 
 def write(directory: Path, kind: str = "") -> Path:
-    """Write the profile of one application, its step times as of a kind of device."""
+    """Write the profile of one application, with step times for one kind of device."""
     folder = directory / APPLICATION
     folder.mkdir(parents=True, exist_ok=True)
     texts = {

@@ -1,4 +1,4 @@
-"""A study of our own making: nine trials of six epochs, on machines of one device."""
+"""An invented study: nine trials of six epochs, on machines of one device."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ASYNCHRONOUS = AsynchronousHalving(9, 1.0, 3, at_once=3)
 
 
 def curve(number: int) -> Curve:
-    """Less is better; the higher the number, the slower the epochs."""
+    """Return the curve of a trial; lower values are better, and later trials are slower."""
     values = [10.0 - (number * 7 % 9) / (1.0 + epoch) for epoch in range(6)]
     seconds = accumulate([60.0 + 10.0 * number] * 6)
     epochs = tuple(float(epoch) for epoch in range(1, 7))
@@ -44,7 +44,7 @@ def curve(number: int) -> Curve:
 
 
 def study(rule: SynchronousHalving | AsynchronousHalving, objective: Objective) -> SimulatedStudy:
-    """A study by a rule."""
+    """Return a study with a rule of search."""
     curves = [curve(number) for number in range(9)]
     application = application_of("trial", {1: 1.0, 2: 1.8, 4: 3.0}, ["slow"])
     trials = trials_of(curves, application, BatchOfTrials(), "slow")
@@ -53,7 +53,7 @@ def study(rule: SynchronousHalving | AsynchronousHalving, objective: Objective) 
 
 
 class SimulatedRun:
-    """One simulation of a study, with all that came of it."""
+    """One simulation of a study, with its result and store."""
 
     def __init__(
         self,

@@ -15,9 +15,9 @@ def result(policy: str, **figures: float | None) -> Result:
 
 def test_the_interval_is_student_s() -> None:
     # 2.776 is the 97.5 % quantile of t with 4 degrees of freedom, from a printed table.
-    found = estimate([8.0, 9.0, 10.0, 11.0, 12.0])
-    assert found.mean == 10.0
-    assert found.half_width == pytest.approx(2.776 * (2.5 / 5) ** 0.5, abs=1e-3)
+    mean = estimate([8.0, 9.0, 10.0, 11.0, 12.0])
+    assert mean.mean == 10.0
+    assert mean.half_width == pytest.approx(2.776 * (2.5 / 5) ** 0.5, abs=1e-3)
 
 
 def test_one_seed_says_nothing_of_the_others() -> None:
@@ -30,7 +30,7 @@ def test_ratios_are_of_the_same_seed() -> None:
     first = [result("a", avg_jct_s=100.0), result("a", avg_jct_s=200.0)]
     second = [result("b", avg_jct_s=150.0), result("b", avg_jct_s=300.0)]
     standings = compare({"a": first, "b": second})
-    assert [each.policy for each in standings] == ["a", "b"]
+    assert [standing.policy for standing in standings] == ["a", "b"]
     ratio = standings[1].figures["avg_jct_s"].ratio
     assert ratio is not None and ratio.mean == 1.5
     assert ratio.half_width == pytest.approx(0.0), "both are half as long again, at every seed"

@@ -7,7 +7,7 @@ from autoscaler.simulator.drawn_trials import Pace, measured_doubling, speedups
 
 
 def levels(pace: Pace, studies: int = 100) -> np.ndarray:
-    """Mean logarithm of the paces of each drawn study."""
+    """Return the mean logarithm of the paces of each drawn study."""
     draws = [pace.draw(1000, np.random.default_rng(seed)) for seed in range(studies)]
     return np.log(draws).mean(axis=1)
 

@@ -60,8 +60,12 @@ def test_alone_a_job_takes_its_steps_at_the_measured_pace(profile: Profile) -> N
     steps = toy.EPOCHS * toy.EPOCH_STEPS
     step_seconds = 0.02 + toy.INITIAL_BATCH * toy.SPEED["slow"] + 0.01 * toy.SYNC_SECONDS
     assert alone(profile, 1, "slow", pause=7.0) == pytest.approx(steps * step_seconds + 7.0)
-    two, one = alone(profile, 2, "slow"), alone(profile, 1, "slow")
-    assert two is not None and one is not None and two < one
+    seconds_on_two, seconds_on_one = alone(profile, 2, "slow"), alone(profile, 1, "slow")
+    assert (
+        seconds_on_two is not None
+        and seconds_on_one is not None
+        and seconds_on_two < seconds_on_one
+    )
 
 
 def test_what_can_be_bought_is_the_fastest_kind(profile: Profile) -> None:
@@ -70,14 +74,14 @@ def test_what_can_be_bought_is_the_fastest_kind(profile: Profile) -> None:
 
 def test_what_one_kind_bears_bounds_no_other(profile: Profile) -> None:
     unlike = replace(BOUNDS, device_maximum=4, kind_maxima=(("fast", 64),))
-    found = []
+    seconds = []
     for bounds in (BOUNDS, unlike, replace(unlike, kind_maxima=())):
         request = Request(1, toy.INITIAL_BATCH, bounds)
         machines = toy.equipment(toy.offer("fast"))
-        found.append(exclusive_seconds(profile, request, machines, TrainingSettings()))
-    free, own, least = found
-    assert own == free
-    assert least is not None and free is not None and least > free
+        seconds.append(exclusive_seconds(profile, request, machines, TrainingSettings()))
+    free, with_kind_maxima, bounded = seconds
+    assert with_kind_maxima == free
+    assert bounded is not None and free is not None and bounded > free
 
 
 def test_more_devices_than_were_profiled_are_as_many_as_were(profile: Profile) -> None:
@@ -86,6 +90,6 @@ def test_more_devices_than_were_profiled_are_as_many_as_were(profile: Profile) -
 
 def test_a_kind_that_was_not_profiled_leaves_it_open(profile: Profile) -> None:
     machines = {"x": toy.equipment(toy.offer("slow"))["slow-on-demand"]}
-    unknown = {name: type(each)(each.offer, "unheard") for name, each in machines.items()}
+    unknown = {name: type(machine)(machine.offer, "unheard") for name, machine in machines.items()}
     request = Request(1, 16, BOUNDS)
     assert exclusive_seconds(profile, request, unknown, TrainingSettings()) is None

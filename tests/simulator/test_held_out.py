@@ -1,4 +1,4 @@
-"""Perturbed runs of `benchmarks/held_out.py`, and the plan that they are compared with."""
+"""Perturbed runs of `benchmarks/held_out.py`, and the plan for comparison."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pool of two kinds of machine under the real controller."""
+"""Pool of two kinds of machine under the real controller."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def profiles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Profile]:
 
 
 class Listening:
-    """A policy that keeps the snapshots it was given."""
+    """Policy that records the snapshots it receives."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -85,9 +85,9 @@ def test_a_pool_of_two_kinds_runs_to_the_end(profiles: dict[str, Profile], name:
     for job in run.jobs:
         for span in job.spans:
             assert len({member.device_kind for member in span.members}) == 1
-    # Each was measured on one device of each kind before it was planned for.
+    # Each job is measured on one device of each kind before the first plan.
     first = heard[0].jobs[0]
-    assert {kind: own.measured for kind, own in first.models.items()} == {
+    assert {kind: kind_model.measured for kind, kind_model in first.models.items()} == {
         "fast": {(1, 1)},
         "slow": {(1, 1)},
     }

@@ -1,4 +1,4 @@
-"""Folders of profiles: which files may lie there, and what is wrong with one."""
+"""Folders of profiles: valid files, and errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class TestFolders:
 
 
 def cell(line: int, column: int, text: str) -> Change:
-    """Put `text` into one field; lines count from 1."""
+    """Replace one field by `text`; lines count from 1."""
 
     def change(whole: str) -> str:
         lines = whole.splitlines()

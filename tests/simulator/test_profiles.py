@@ -1,4 +1,4 @@
-"""Profiles: what the files say, and what lies between."""
+"""Profiles read from files, and interpolation between measurements."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class TestStepTimes:
             file.writelines(f"1111,{batch},9,1\n" for batch in BATCHES)
         changed = read_profiles(tmp_path)[APPLICATION]
         row = step_row(4, 4, 16).split(",")
-        # 2111 has 5 devices on 4 nodes: a quarter of the way from 4 devices to 8.
+        # Placement 2111 has 5 devices on 4 nodes: a quarter of the way from 4 devices to 8.
         four = mean((float(row[1]), 9.0))
         eight = profile.step_times("default", (2, 2, 2, 2), 16).step_seconds
         times = changed.step_times("default", (2, 1, 1, 1), 16)
@@ -139,17 +139,17 @@ class TestStepTimes:
         self, profile: Profile, placement: tuple[int, ...], batch: float
     ) -> None:
         times = profile.step_times("default", placement, batch)
-        below = max(each for each in BATCHES if each <= batch)
-        above = min(each for each in BATCHES if each >= batch)
-        ends = [profile.step_times("default", placement, each) for each in (below, above)]
+        below = max(size for size in BATCHES if size <= batch)
+        above = min(size for size in BATCHES if size >= batch)
+        ends = [profile.step_times("default", placement, size) for size in (below, above)]
         steps = sorted(end.step_seconds for end in ends)
         assert steps[0] - 1e-12 <= times.step_seconds <= steps[1] + 1e-12
         assert 0 <= times.sync_seconds < times.step_seconds
         # In this profile time rises with nodes and with devices.
         nodes, devices = len(placement), sum(placement)
         counts = (1, 2, 4, 8)
-        fewer = max(each for each in counts if each <= nodes)
-        more = min(each for each in counts if each >= nodes)
+        fewer = max(count for count in counts if count <= nodes)
+        more = min(count for count in counts if count >= nodes)
         low, high = 0.01 * fewer + 0.003 * fewer, 0.01 * more + 0.003 * more * 4
         assert low - 1e-12 <= times.sync_seconds <= high + 1e-12
         if nodes in counts:

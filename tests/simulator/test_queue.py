@@ -1,4 +1,4 @@
-"""Jobs beside a queue: what waits costs nothing, and is left once it has waited in vain."""
+"""Jobs with offers that have a queue: waiting orders cost nothing and are cancelled in the end."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def beside_a_queue(
     preference: Preference = Preference.BALANCED,
     jobs: int = 1,
 ) -> tuple[list[float], Counter[tuple[str, bool]]]:
-    """How long jobs take, and orders by offer and whether they got capacity.
+    """Return the jobs' durations, and orders by offer with whether they got capacity.
 
-    The queue gives as many as `counts` has for each ten minutes.
+    The queue fills as many orders as `counts` has for each ten minutes.
     """
     settings = SimulatedSettings(
         offers=(SURE, FLEX), capacity={FLEX.id: CapacityTrace(GAP_SECONDS, counts)}

@@ -1,4 +1,4 @@
-"""What a profile foretells, beside what the simulator makes of it."""
+"""Predictions from a profile, compared with the simulator's training."""
 
 from __future__ import annotations
 

@@ -66,8 +66,8 @@ def test_what_is_wrong_in_a_trace_is_named(tmp_path: Path, text: str, message: s
 
 def test_regimes_are_read(tmp_path: Path) -> None:
     (tmp_path / "few.json").write_text(json.dumps([JOB]))
-    found = read_regimes(tmp_path, Path("elsewhere/few.trace"), [ARRIVAL])
-    assert found == {"job-0": SCHEDULE}
+    schedules = read_regimes(tmp_path, Path("elsewhere/few.trace"), [ARRIVAL])
+    assert schedules == {"job-0": SCHEDULE}
     assert (SCHEDULE.epochs, SCHEDULE.seconds) == (30, 400.0)
 
 
@@ -146,7 +146,7 @@ def test_how_long_a_regime_lasts_is_told_when_it_is_over() -> None:
     job.advance(205.0)
     truth = job.truth()
     assert truth.regimes is not None
-    assert [(own.epoch_seconds, own.epochs_done) for own in truth.regimes.regimes] == [
+    assert [(regime.epoch_seconds, regime.epochs_done) for regime in truth.regimes.regimes] == [
         (20.0, 5.0),
         (10.0, 0.0),
     ]
@@ -165,7 +165,9 @@ def test_what_it_tells_is_what_it_does() -> None:
     report = job.report()
     assert (report.progress_examples, report.total_examples) == (15_000, 30_000)
     assert report.batch.total == 20
-    assert [(own.device_batch, own.step_seconds) for own in report.observations] == [
+    assert [
+        (observation.device_batch, observation.step_seconds) for observation in report.observations
+    ] == [
         (5, 0.2),
         (10, 0.2),
     ]

@@ -1,4 +1,4 @@
-"""The real controller and policies on a virtual clock."""
+"""Real controller and policies on a virtual clock."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def profiles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Profile]:
 
 
 class Trial:
-    """One simulation with all that came of it."""
+    """One simulation with its result and store."""
 
     def __init__(
         self,
@@ -74,20 +74,22 @@ class Trial:
 
 
 def progress_of(job: JobResult, profile: Profile, kinds: dict[str, str]) -> float:
-    """The useful examples that a third party finds in a timeline, with the profile alone."""
+    """Return the useful examples that a timeline implies, by the profile alone."""
     progress = 0.0
     for entry in job.timeline:
         if not entry.batch_size:
             continue
-        placement = tuple(each for devices in entry.placement.values() for each in devices)
+        placement = tuple(
+            device_count for devices in entry.placement.values() for device_count in devices
+        )
         device_batch = -(-entry.batch_size // (entry.gpus * (entry.accumulation + 1)))
         times = profile.step_times(kinds[next(iter(entry.placement))], placement, device_batch)
         step_seconds = times.accumulated_seconds(entry.accumulation)
         left_seconds = entry.to_s - entry.from_s
         while left_seconds > 1e-9:
-            at = progress * (1 + 1e-9)  # a sum only approaches the end of an epoch
-            useful = entry.batch_size * profile.efficiency(at, entry.batch_size)
-            ends = [end for end in profile.epoch_end_examples if end > at]
+            position = progress * (1 + 1e-9)  # a sum only approaches the end of an epoch
+            useful = entry.batch_size * profile.efficiency(position, entry.batch_size)
+            ends = [end for end in profile.epoch_end_examples if end > position]
             needed_seconds = (ends[0] - progress) / useful * step_seconds if ends else 1e-9
             lasts_seconds = min(needed_seconds, left_seconds)
             progress += lasts_seconds / step_seconds * useful

@@ -40,7 +40,7 @@ def test_a_cliff_slows_the_sizes_from_its_number_of_nodes_on(profile: Profile) -
 
 
 def test_a_size_that_was_not_profiled_is_slowed_as_a_whole(profile: Profile) -> None:
-    """Not as a mean of a slowed neighbour and one that is not."""
+    """Slow the size itself, not the mean of a slowed and another neighbour."""
     sparse = replace(
         profile,
         steps={

@@ -49,9 +49,9 @@ def test_the_best_pool_is_the_cheapest_in_time_else_the_quickest() -> None:
 
     def best(seconds: float) -> int:
         draws = [study(TO_THE_END, Objective(deadline_seconds=seconds))]
-        found = best_pool(draws, every, 1.0)
-        assert found is not None
-        return found.size
+        best_found = best_pool(draws, every, 1.0)
+        assert best_found is not None
+        return best_found.size
 
     assert [best(seconds) for seconds in (20_000.0, 3000.0, 10.0)] == [1, 3, 9]
 
@@ -60,5 +60,7 @@ def test_pools_are_of_what_trials_may_have_and_within_limits() -> None:
     dearer = replace(FIRST, id="dearer", usd_per_hour=FIRST.usd_per_hour * 2)
     spot = replace(FIRST, id="spot", purchase=Purchase.SPOT)
     limit = Limit("quota", LimitUnit.INSTANCES, 3)
-    found = pools([dearer, FIRST, spot], [limit], InstanceBounds(spot=False), 40)
-    assert [(offer.id, size) for offer, size in found] == [(FIRST.id, n) for n in (1, 2, 3)]
+    allowed_pools = pools([dearer, FIRST, spot], [limit], InstanceBounds(spot=False), 40)
+    assert [(offer.id, size) for offer, size in allowed_pools] == [
+        (FIRST.id, n) for n in (1, 2, 3)
+    ]

@@ -1,4 +1,4 @@
-"""Studies under the real controller on a virtual clock."""
+"""Simulated studies under the real controller on a virtual clock."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def test_all_trials_end_all_is_given_back_and_every_bill_is_found_again(
     search: str, policy: str
 ) -> None:
     run = ran(search, policy)
-    found = study_of(run.result)
+    study_outcome = study_of(run.result)
     assert all(job.phase.is_final for job in run.store.jobs.all())
     assert run.store.instances.alive() == ()
-    assert found.held[-1].instances == 0
-    assert sum(found.ends.values()) == 9
-    assert found.cost_usd == pytest.approx(float(run.cloud.billed_usd()), abs=1e-9)
+    assert study_outcome.held[-1].instances == 0
+    assert sum(study_outcome.ends.values()) == 9
+    assert study_outcome.cost_usd == pytest.approx(float(run.cloud.billed_usd()), abs=1e-9)
     price = {OFFER.id: float(OFFER.usd_per_hour)}
     for job in run.result.jobs:
         rounding = 4 * (1 + sum(entry.gpus == 0 for entry in job.timeline))
@@ -50,9 +50,9 @@ def test_all_trials_end_all_is_given_back_and_every_bill_is_found_again(
 
 def test_who_survives_does_not_depend_on_who_plans() -> None:
     reports = [
-        [(trial.number, trial.end, len(trial.reports)) for trial in found.trials]
+        [(trial.number, trial.end, len(trial.reports)) for trial in outcome.trials]
         for policy in ("marginal", "static", "pollux")
-        for found in (study_of(ran("synchronous", policy).result),)
+        for outcome in (study_of(ran("synchronous", policy).result),)
     ]
     assert reports[0] == reports[1] == reports[2]
     lengths = sorted(made for _, _, made in reports[0])
@@ -88,10 +88,10 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 
 def test_an_asynchronous_driver_begins_the_next_while_none_waits_for_an_instance() -> None:
-    found = study_of(ran("asynchronous", "static").result)
-    assert max(level.instances for level in found.held) <= 3
-    assert found.hand_overs > 0
-    assert found.barriers_s == ()
+    study_outcome = study_of(ran("asynchronous", "static").result)
+    assert max(level.instances for level in study_outcome.held) <= 3
+    assert study_outcome.hand_overs > 0
+    assert study_outcome.barriers_s == ()
 
 
 def test_the_store_is_told_terms_speeds_and_ends() -> None:

@@ -1,4 +1,4 @@
-"""What others find in a timeline with the profiles and the prices alone."""
+"""Progress and cost recomputed from a timeline, by profiles and prices alone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ POOL = tuple(
 
 
 def cost_of(job: JobResult, usd_per_hour: dict[str, float]) -> float:
-    """What a third party finds that a job cost: every instance of every entry, by the second."""
+    """Return the cost of a job from its timeline: every instance of every entry, by the second."""
     return sum(
         (entry.to_s - entry.from_s) / 3600 * len(devices) * usd_per_hour[offer]
         for entry in job.timeline
@@ -49,14 +49,14 @@ def test_every_bill_is_found_again(
     result = Trial(profiles, *offers, objective=objective).run()
     prices = {offer.id: float(offer.usd_per_hour) for offer in offers}
     for job in result.jobs:
-        # Each instance's last second is billed whole.
+        # Each instance's last second is billed in full.
         instances = 1 + sum(entry.gpus == 0 for entry in job.timeline)
         rounding = instances * 4 * max(prices.values()) / 3600
         assert job.cost_usd - rounding <= cost_of(job, prices) <= job.cost_usd + 1e-9
         assert job.timeline[0].gpus == 0, "what boots is paid for and not at work"
         for entry in job.timeline:
-            assert entry.instances == sum(len(each) for each in entry.placement.values())
-            assert entry.gpus == sum(sum(each) for each in entry.placement.values())
+            assert entry.instances == sum(len(devices) for devices in entry.placement.values())
+            assert entry.gpus == sum(sum(devices) for devices in entry.placement.values())
             assert entry.offer == "+".join(entry.placement)
 
 
@@ -71,7 +71,7 @@ def test_a_pool_tells_the_devices_on_each_machine(
         assert progress == pytest.approx(profiles[toy.APPLICATION].total_examples, rel=1e-6)
         for entry in job.timeline:
             assert entry.gpus > 0, "nobody is billed for machines that jobs share"
-            assert all(sum(each) <= sizes[node] for node, each in entry.placement.items())
+            assert all(sum(devices) <= sizes[node] for node, devices in entry.placement.items())
 
 
 @pytest.mark.parametrize(

@@ -39,9 +39,9 @@ def test_many_small_steps_come_to_the_same_as_a_large_one(
     profile: Profile, cuts: list[float]
 ) -> None:
     whole, parts = training(profile), training(profile)
-    for each in (whole, parts):
-        each.train_on(members(2))
-        each.hear(FIT)
+    for run in (whole, parts):
+        run.train_on(members(2))
+        run.hear(FIT)
     whole.advance(300.0)
     for cut in [*sorted(cuts), 300.0]:
         parts.advance(cut)
@@ -50,7 +50,7 @@ def test_many_small_steps_come_to_the_same_as_a_large_one(
 
 
 def test_a_batch_can_be_as_large_as_the_devices_bear(profile: Profile) -> None:
-    """Two slow machines of two devices, 64 examples each; the run's largest batch is 256."""
+    """Use two slow machines of two devices, 64 examples each; the run's largest batch is 256."""
     settings = replace(SETTINGS, fills_batch=True)
     for machines, batch in ((1, 128), (2, 256), (3, 256)):
         run = Training(profile, BOUNDS, settings, 0.0)
@@ -65,17 +65,17 @@ def test_the_metric_of_every_epoch_that_is_over_is_told(profile: Profile) -> Non
     run = training(profile)
     run.train_on(members(2))
     run.advance(300.0)
-    told = run.report().quality
+    qualities = run.report().quality
     ends = profile.epoch_end_examples
-    assert 0 < len(told) < len(ends)
-    assert [each.progress_examples for each in told] == list(ends[: len(told)])
-    assert {each.metric for each in told} == {0.5}
+    assert 0 < len(qualities) < len(ends)
+    assert [quality.progress_examples for quality in qualities] == list(ends[: len(qualities)])
+    assert {quality.metric for quality in qualities} == {0.5}
 
 
 def test_a_job_in_a_crowd_is_slower_and_says_so_unless_it_is_to_be_untold(
     profile: Profile,
 ) -> None:
-    told = []
+    reports = []
     for is_crowded, untold in ((False, False), (True, False), (True, True)):
         quirks = Quirks(interference_untold=untold)
         settings = replace(SETTINGS, interference=0.5, quirks=quirks)
@@ -83,8 +83,8 @@ def test_a_job_in_a_crowd_is_slower_and_says_so_unless_it_is_to_be_untold(
         run.train_on(members(2))
         run.is_crowded = is_crowded
         run.advance(105.0)
-        told.append((run.progress_examples, run.report().observations[0].step_seconds))
-    alone, crowded, silent = told
+        reports.append((run.progress_examples, run.report().observations[0].step_seconds))
+    alone, crowded, silent = reports
     assert crowded[0] == silent[0] == pytest.approx(alone[0] / 2)
     assert crowded[1] == pytest.approx(2 * alone[1])
     assert silent[1] == alone[1]
@@ -162,14 +162,14 @@ def test_what_is_told_is_what_was_not_told_before(profile: Profile) -> None:
 
 
 def test_errors_of_measurement_follow_the_seed(profile: Profile) -> None:
-    told = []
+    reports = []
     for seed in (1, 1, 2):
         settings = replace(SETTINGS, step_error=0.1, noise_error=0.1, seed=seed)
         run = Training(profile, BOUNDS, settings, 0.0)
         run.train_on(members(1))
         run.advance(60.0)
-        told.append(run.report())
-    assert told[0] == told[1] != told[2]
+        reports.append(run.report())
+    assert reports[0] == reports[1] != reports[2]
 
 
 def test_kinds_that_train_together_go_at_the_slower_pace(profile: Profile) -> None:

@@ -1,4 +1,4 @@
-"""Workloads: what is read, and what is wrong with a file."""
+"""Workloads read from files, and errors for invalid files."""
 
 from __future__ import annotations
 

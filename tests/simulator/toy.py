@@ -1,4 +1,4 @@
-"""An application of our own making, on two kinds of machine, and what can be bought of them."""
+"""An invented application on two kinds of machine, and offers of them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ APPLICATION = "toy"
 INITIAL_BATCH, MAXIMUM_BATCH = 16, 256
 EPOCHS, EPOCH_STEPS = 5, 2000
 DEVICE_BATCHES = (4, 16, 64)
-# Seconds an example on one device, and a synchronisation, of each kind.
+# Seconds per example on one device of each kind, and seconds per synchronisation.
 SPEED = {"slow": 0.004, "fast": 0.001}
 SYNC_SECONDS = 0.01
 
 
 def write_profile(directory: Path) -> Path:
-    """The files of the application."""
+    """Write the files of the application."""
     folder = directory / APPLICATION
     folder.mkdir(parents=True)
     for kind, example_seconds in SPEED.items():
@@ -31,12 +31,12 @@ def write_profile(directory: Path) -> Path:
 
 
 def profiles(directory: Path) -> dict[str, Profile]:
-    """The application as the simulator reads it."""
+    """Read the application's profile as the simulator does."""
     return read_profiles(write_profile(directory))
 
 
 def offer(kind: str, purchase: Purchase = Purchase.ON_DEMAND, hazard: float = 0.0) -> Offer:
-    """Machines of two devices of the kind."""
+    """Return an offer of machines with two devices of the kind."""
     return Offer(
         id=f"{kind}-{purchase}",
         provider="toys",
@@ -53,8 +53,8 @@ def offer(kind: str, purchase: Purchase = Purchase.ON_DEMAND, hazard: float = 0.
 
 
 def equipment(*offers: Offer) -> dict[str, Equipment]:
-    """What an instance of each offer is."""
-    return {each.id: Equipment(each, each.device_kind) for each in offers}
+    """Return the equipment of each offer, by its id."""
+    return {sold.id: Equipment(sold, sold.device_kind) for sold in offers}
 
 
 def _placements(example_seconds: float) -> Iterable[str]:
