@@ -12,13 +12,14 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError, Conflict, Unavailable
 from autoscaler.domain.job import SecretReference
-from autoscaler.wire.client import Client
-from autoscaler.wire.connection import connect
+
+if TYPE_CHECKING:  # controllers import this module, and no client
+    from autoscaler.wire.client import Client
 
 _START_SECONDS = 30.0
 _END_SECONDS = 30.0
@@ -142,6 +143,8 @@ class SupervisedController:
             )
 
     def _connected(self) -> Client:
+        from autoscaler.wire.connection import connect
+
         deadline = self._clock.now() + _START_SECONDS
         while True:
             try:

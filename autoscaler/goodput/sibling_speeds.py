@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+import scipy  # its parts are imported when first used, which takes half a second
 
 from autoscaler.goodput.batch import IntArray
 from autoscaler.goodput.throughput import FloatArray
@@ -345,13 +345,15 @@ class _Process:
         same = self.trial[:, None] == self.trial[points]
         covariance = self.features @ self.features[points].T + self.trial_width**2 * same
         covariance += self.point_width**2 * (np.arange(count)[:, None] == points)
-        factor = cho_factor(covariance[points] + np.diag(error**2 + _JITTER), lower=True)
+        factor = scipy.linalg.cho_factor(
+            covariance[points] + np.diag(error**2 + _JITTER), lower=True
+        )
         noise = error[:, None] * np.random.default_rng(_NOISE).standard_normal(
             (len(points), draws)
         )
         seen = deviation[points] + noise
-        mean: FloatArray = covariance @ cho_solve(factor, surprise)
-        return mean, (deviation - covariance @ cho_solve(factor, seen)).T
+        mean: FloatArray = covariance @ scipy.linalg.cho_solve(factor, surprise)
+        return mean, (deviation - covariance @ scipy.linalg.cho_solve(factor, seen)).T
 
 
 def _mirrored(mean: FloatArray, deviation: FloatArray) -> FloatArray:

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import csr_array
+import scipy  # its parts are imported when first used, which takes half a second
 
 from autoscaler.domain.allocation import Placement
 from autoscaler.domain.errors import SolverError
@@ -343,13 +342,13 @@ class _Program:
             SolverError: the solver finds no solution.
         """
         rows, columns, factors = np.array(self._entries).T
-        matrix = csr_array((factors.astype(np.float64), (rows, columns)))
+        matrix = scipy.sparse.csr_array((factors.astype(np.float64), (rows, columns)))
         least, most = np.array(self._program_rows).T
-        result = milp(
+        result = scipy.optimize.milp(
             np.array(self._costs),
             integrality=np.ones(len(self._costs), dtype=np.int64),
-            bounds=Bounds(0.0, np.array(self._most)),
-            constraints=LinearConstraint(matrix, least, most),
+            bounds=scipy.optimize.Bounds(0.0, np.array(self._most)),
+            constraints=scipy.optimize.LinearConstraint(matrix, least, most),
             options={"time_limit": _MOST_SECONDS, "node_limit": _NODES, "mip_rel_gap": _GAP},
         )
         if result.x is None:

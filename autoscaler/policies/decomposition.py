@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.optimize import linprog
+import scipy  # its parts are imported when first used, which takes half a second
 
 from autoscaler.domain.errors import SolverError
 from autoscaler.economics.many_fluid import starts
@@ -146,7 +146,7 @@ def _lowest(slopes: FloatArray, heights: FloatArray, most: FloatArray) -> tuple[
     scale = max(float(np.abs(heights).max()), 1e-300)
     unit = np.maximum(most, 1e-300)
     matrix = np.column_stack([slopes * unit / scale, -np.ones(len(slopes))])
-    result = linprog(
+    result = scipy.optimize.linprog(
         np.append(np.zeros(len(most)), 1.0),
         A_ub=matrix,
         b_ub=-heights / scale,

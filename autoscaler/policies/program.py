@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, linprog, milp
-from scipy.sparse import csr_array, vstack
+import scipy  # its parts are imported when first used, which takes half a second
 
 from autoscaler.domain.errors import SolverError
 from autoscaler.economics.supply import BoolArray, IntArray, fits
@@ -203,7 +202,9 @@ def _relaxed(columns: _Columns) -> tuple[FloatArray, FloatArray, float]:
         return mixture.share, prices, mixture.value
     scale = _scale(columns)
     matrix, most = _constraints(columns, binding)
-    result = linprog(-scale * columns.value, A_ub=matrix, b_ub=most, bounds=(0.0, 1.0))
+    result = scipy.optimize.linprog(
+        -scale * columns.value, A_ub=matrix, b_ub=most, bounds=(0.0, 1.0)
+    )
     if result.status != 0 or result.x is None:
         raise SolverError(f"the linear relaxation failed: {result.message}")
     jobs = len(most) - len(binding)
@@ -220,11 +221,11 @@ def _exact(columns: _Columns, seconds: float) -> tuple[_Choices, float]:
     """
     scale = _scale(columns)
     matrix, most = _constraints(columns, _binding(columns))
-    result = milp(
+    result = scipy.optimize.milp(
         -scale * columns.value,
         integrality=np.ones(len(columns.value), dtype=np.int64),
-        bounds=Bounds(0.0, 1.0),
-        constraints=LinearConstraint(matrix, -np.inf, most),
+        bounds=scipy.optimize.Bounds(0.0, 1.0),
+        constraints=scipy.optimize.LinearConstraint(matrix, -np.inf, most),
         options={"time_limit": seconds, "mip_rel_gap": 0.0},
     )
     if result.x is None:
@@ -257,8 +258,10 @@ def _constraints(columns: _Columns, binding: IntArray) -> tuple[Any, FloatArray]
     """
     _, job = np.unique(columns.job, return_inverse=True)
     count = len(job)
-    rows = csr_array((np.ones(count), (job, np.arange(count))))
-    matrix = vstack([rows, csr_array(columns.uses[binding])], format="csr")
+    rows = scipy.sparse.csr_array((np.ones(count), (job, np.arange(count))))
+    matrix = scipy.sparse.vstack(
+        [rows, scipy.sparse.csr_array(columns.uses[binding])], format="csr"
+    )
     return matrix, np.concatenate([np.ones(rows.shape[0]), columns.room[binding]])
 
 

@@ -1,18 +1,23 @@
-"""Bring the tables of a database to the version of this code."""
+"""Bring the tables of a database to the version of this code.
+
+A new SQLite database gets its tables from `newest.sql`, which a test compares with what the
+migrations make. Alembic is imported only where a migration is to run: its import takes as long as
+the rest of opening a store.
+"""
 
 from __future__ import annotations
 
-from functools import cache
+from pathlib import Path
+from sqlite3 import complete_statement
+from typing import Final
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from alembic.util import CommandError
-from sqlalchemy import Connection, inspect
+from sqlalchemy import Connection, inspect, text
 
-from autoscaler.domain.errors import StoreError
 from autoscaler.store.database import Database
+
+_MIGRATIONS: Final = Path(__file__).parent / "migrations"
+NEWEST_TABLES: Final = _MIGRATIONS / "newest.sql"
+_VERSIONS: Final = "alembic_version"
 
 
 def migrate(database: Database) -> str:
@@ -22,49 +27,40 @@ def migrate(database: Database) -> str:
         StoreError: the database holds something else, or tables of a version that this code
             does not know.
     """
-    scripts = _scripts()
+    newest = _newest_version()
     with database.read() as session:
         found = _version(session.connection())
-    head = scripts.get_current_head()
-    assert head is not None, "the package holds at least one migration"
-    if found != head:
+    if found != newest:
         with database.write() as session:
             # Another process may have migrated since the first look.
             connection = session.connection()
-            _refuse_foreign(scripts, connection, database.name)
-            config = _config()
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
-    return head
+            if connection.dialect.name == "sqlite" and not inspect(connection).get_table_names():
+                _create_tables(connection)
+            else:
+                from autoscaler.store.upgrading import upgrade
+
+                upgrade(connection, _version(connection), database.name)
+    return newest
 
 
-@cache
-def _scripts() -> ScriptDirectory:
-    """Return the migrations of the package, which are read once."""
-    return ScriptDirectory.from_config(_config())
-
-
-def _config() -> Config:
-    config = Config()
-    config.set_main_option("script_location", "autoscaler.store:migrations")
-    return config
+def _newest_version() -> str:
+    """Return the version that the last migration of the package makes."""
+    return max(path.name[1:5] for path in _MIGRATIONS.glob("versions/v[0-9]*.py"))
 
 
 def _version(connection: Connection) -> str | None:
-    return MigrationContext.configure(connection).get_current_revision()
+    """Return the version of the tables; None if there are none, or another program's."""
+    if not inspect(connection).has_table(_VERSIONS):
+        return None
+    found: str | None = connection.scalar(text(f"SELECT version_num FROM {_VERSIONS}"))
+    return found
 
 
-def _refuse_foreign(scripts: ScriptDirectory, connection: Connection, name: str) -> None:
-    found = _version(connection)
-    if found is None:
-        if inspect(connection).get_table_names():
-            raise StoreError(f"store {name} holds the tables of another program: name another")
-        return
-    try:
-        scripts.get_revision(found)
-    except CommandError as error:
-        raise StoreError(
-            f"store {name} has tables of version {found}, this Castor knows those up to "
-            f"{scripts.get_current_head()}: install the newer Castor that wrote it, "
-            "or name another store"
-        ) from error
+def _create_tables(connection: Connection) -> None:
+    """Create all tables of the newest version in an empty SQLite database."""
+    statement = ""
+    for line in NEWEST_TABLES.read_text().splitlines(keepends=True):
+        statement += line
+        if complete_statement(statement):
+            connection.exec_driver_sql(statement)
+            statement = ""

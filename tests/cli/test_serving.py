@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import subprocess
 import sys
 import tomllib
 from dataclasses import replace
@@ -210,3 +211,22 @@ def test_a_refused_start_leaves_no_state_directory(
         with pytest.raises(CastorError, match=message):
             serve(replace(settings, **change))
     assert not state.exists()
+
+
+def test_a_controller_imports_nothing_that_it_may_not_need(tmp_path: Path) -> None:
+    """Check what a controller has imported on a new directory; studies wait for its start."""
+    program = (
+        "import sys\n"
+        "from autoscaler.cli.serving import serve_settings\n"
+        "from autoscaler.clock import SystemClock\n"
+        "from autoscaler.main import Deployment\n"
+        "from pathlib import Path\n"
+        "settings = serve_settings(Path(sys.argv[1]), devices='0', boot_seconds=0.0,\n"
+        "    fleet_usd_per_hour=None, checkpoint_seconds=300.0)\n"
+        "deployment = Deployment(settings, 'http://127.0.0.1:1', SystemClock())\n"
+        "deployment.tick()\n"
+        "late = {'scipy.optimize', 'scipy.linalg', 'alembic', 'httpx', 'rich', 'torch'}\n"
+        "assert not late & sys.modules.keys(), late & sys.modules.keys()\n"
+        "deployment.close()\n"
+    )
+    subprocess.run([sys.executable, "-P", "-c", program, str(tmp_path)], check=True)

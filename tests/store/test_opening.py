@@ -24,6 +24,7 @@ from autoscaler.domain.transfer import Transfer, TransferCount
 from autoscaler.store import database as database_module
 from autoscaler.store import migrations
 from autoscaler.store.database import Database
+from autoscaler.store.migration import NEWEST_TABLES
 from autoscaler.store.opening import open_store
 from autoscaler.store.schema import Table
 from tests.conformance.store_examples import (
@@ -37,6 +38,7 @@ from tests.conformance.store_examples import (
     spec,
 )
 from tests.store.conftest import Create
+from tests.store.newest_tables import migrated_tables, tables_of
 
 # The newest version that this code can make.
 LATEST = max(
@@ -57,6 +59,15 @@ def make_older(url: str, version: str) -> None:
         for table, name in (column.split(".") for column in columns if later > version):
             execute(url, f"ALTER TABLE {table} DROP COLUMN {name}")
     execute(url, f"UPDATE alembic_version SET version_num = '{version}'")
+
+
+def test_a_new_file_has_the_tables_that_the_migrations_make(tmp_path: Path) -> None:
+    assert NEWEST_TABLES.read_text() == migrated_tables(tmp_path), (
+        "run: python -m tests.store.newest_tables"
+    )
+    open_store(f"sqlite:///{tmp_path / 'new.db'}").close()
+    with sqlite3.connect(tmp_path / "new.db") as connection:
+        assert tables_of(connection) == NEWEST_TABLES.read_text()
 
 
 class Migrations:

@@ -1,7 +1,8 @@
-"""Where Alembic enters. It runs in the transaction that `autoscaler.store.migration` hands over.
+"""Where Alembic enters. It runs in the transaction that `autoscaler.store.upgrading` hands over.
 
 A change of the tables is written by hand as the next file of `versions`, numbered on; a test
-compares what the migrations make with `autoscaler.store.schema` on both databases.
+compares what the migrations make with `autoscaler.store.schema` on both databases. Then write
+`newest.sql` anew: ``python -m tests.store.newest_tables``.
 """
 
 from __future__ import annotations
