@@ -41,7 +41,7 @@ def test_the_frontier_is_told_in_a_table_as_json_and_in_a_picture(files: Path) -
     assert "9 in 10 such jobs take" in told
     assert "first decision: start toy on" in told
     picture = (files / "plan.svg").read_text()
-    assert "toy: what money buys of time" in picture or "<path" in picture
+    assert "toy: cost against time to finish" in picture or "<path" in picture
     view = json.loads(plan(*known, "--json"))
     assert view["frontier"][0]["from_value_of_time_usd_per_hour"] == 0.0
     assert 0 < view["chosen"]["usd_band"][0] <= view["chosen"]["usd"] <= view["chosen"]["usd_90"]
@@ -93,7 +93,7 @@ def test_what_can_not_be_planned_is_named(
 @pytest.mark.parametrize("key", ["offers: [nobody]", "max_of: {nobody: 1}"])
 def test_an_offer_that_nobody_sells_is_named(files: Path, key: str) -> None:
     (files / "job.yaml").write_text(JOB.replace("instances: 4", f"instances: {{max: 4, {key}}}"))
-    with pytest.raises(SpecError, match=r'instances\..*: nobody sells "nobody": there are slow'):
+    with pytest.raises(SpecError, match=r'instances\..*: no provider sells "nobody": there are slow'):
         plan("--offers", "offers.yaml", "--profiles", "profiles")
 
 

@@ -1,4 +1,4 @@
-"""What all pictures share: paper, colours, labels that do not overlap. The only matplotlib."""
+"""Figures, colours and labels that all plots share. Only this package imports matplotlib."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.transforms import Bbox
 
-# Okabe and Ito (2008): told apart by all readers, and in print.
+# Okabe and Ito (2008): distinguishable with colour blindness, and in print.
 COLOURS = (
     "#0072B2",
     "#E69F00",
@@ -27,15 +27,15 @@ COLOURS = (
 GREY, RED = "#8A8A8A", "#C1272D"
 _SUFFIXES = (".png", ".svg", ".pdf")
 _WIDTH_INCHES, _DOTS_PER_INCH = 9.0, 120
-# Where a label may stand, from its point, in points.
-_OFFSETS = ((7, 6, "left"), (-7, 6, "right"), (7, -14, "left"), (-7, -14, "right"))
+# Candidate positions of a label: right and up from its point, in points, and its alignment.
+_LABEL_OFFSETS = ((7, 6, "left"), (-7, 6, "right"), (7, -14, "left"), (-7, -14, "right"))
 
 
 def require_plots(path: Path) -> None:
-    """Make sure that a picture can be drawn to this file, before anything long is begun.
+    """Check that a plot can be written to this file; call it before any long work.
 
     Raises:
-        SpecError: it is no kind of picture, its folder is missing, or matplotlib is.
+        SpecError: the suffix is unknown, or the folder or matplotlib is missing.
     """
     if path.suffix.lower() not in _SUFFIXES:
         raise SpecError(f"{path}: name it .png, .svg or .pdf", "--plot")
@@ -45,12 +45,12 @@ def require_plots(path: Path) -> None:
         import matplotlib.figure  # noqa: F401
     except ImportError:
         raise SpecError(
-            "pictures need matplotlib: pip install 'castor-autoscaler[plot]'", "--plot"
+            "plots need matplotlib: pip install 'castor-autoscaler[plot]'", "--plot"
         ) from None
 
 
 def new_figure(height_inches: float) -> Figure:
-    """A sheet of paper."""
+    """Return an empty figure of this height, with the style of all plots."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -73,10 +73,10 @@ def new_figure(height_inches: float) -> Figure:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write the picture.
+    """Write a figure to a file.
 
     Raises:
-        SpecError: it can't be written.
+        SpecError: the file can't be written.
     """
     try:
         figure.savefig(path)
@@ -85,22 +85,28 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def colour(index: int) -> str:
-    """The colour of the index-th series."""
+    """Return the colour of a series; colours repeat after 8."""
     return COLOURS[index % len(COLOURS)]
 
 
 def legend_below(axes: Axes, columns: int = 4) -> None:
-    """The legend of a chart, outside of it."""
+    """Add a legend below a chart."""
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=columns, fontsize=9)
 
 
 def label_points(axes: Axes, points: Sequence[tuple[float, float]], words: Sequence[str]) -> None:
-    """Write at each point what it is, the first ones first, and leave out what has no room."""
+    """Label points without overlaps; earlier points have priority, and some may get no label.
+
+    Args:
+        axes: the chart.
+        points: horizontal and vertical position of each point, in data coordinates.
+        words: label of each point.
+    """
     axes.get_figure(root=True).draw_without_rendering()  # type: ignore[union-attr]
     inside = axes.get_window_extent()
-    taken: list[Bbox] = []
+    placed: list[Bbox] = []
     for point, word in zip(points, words, strict=True):
-        for right, up, align in _OFFSETS:
+        for right, up, align in _LABEL_OFFSETS:
             note = axes.annotate(
                 word,
                 point,
@@ -117,7 +123,7 @@ def label_points(axes: Axes, points: Sequence[tuple[float, float]], words: Seque
                 and inside.y0 <= box.y0
                 and box.y1 <= inside.y1
             )
-            if fits and not any(box.overlaps(other) for other in taken):
-                taken.append(box)
+            if fits and not any(box.overlaps(other) for other in placed):
+                placed.append(box)
                 break
             note.remove()

@@ -1,4 +1,4 @@
-"""`castor simulate --plot`: who held what and when, what jobs cost and took, what was decided."""
+"""Plot of `castor simulate --plot`: devices over time, cost and time of jobs, and decisions."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 _BINS = 48
 _DAY_SECONDS = 86400.0
 _ROUND_SECONDS = (1, 2, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200)
-# What a policy calls its grounds (`Decision.ground`), in words that need no other reading.
+# Words for the reason codes of policies (`Decision.ground`).
 GROUND_WORDS = {
-    "first start": "it has not run yet",
-    "holds unknown": "what it holds is not offered",
-    "least cost": "cheapest, waiting counted",
-    "nothing allowed": "nothing that it may have",
-    "outbid": "others gain more by it",
-    "stages": "its deadline or budget",
-    "stops": "its budget is spent",
-    "under way": "a change is under way",
-    "unmeasured": "to measure what it holds",
+    "first start": "first start",
+    "holds unknown": "held offer not listed",
+    "least cost": "least cost incl. waiting",
+    "nothing allowed": "no allowed offer",
+    "outbid": "other jobs gain more",
+    "stages": "deadline or budget",
+    "stops": "budget spent",
+    "under way": "resize in progress",
+    "unmeasured": "speed not measured",
 }
-# Runs that are shorter are told in minutes.
+# Runs shorter than this have a time axis in minutes.
 _SHORT_SECONDS = 7200.0
-# More series than these are told together.
+# Series beyond this number are drawn as one.
 _MOST_SERIES = 7
 _OTHERS = "all others"
-# Beyond this ratio of the largest to the smallest an axis counts in powers of ten.
-_WIDE = 30.0
+# Axes whose largest and smallest values differ by more than this factor are logarithmic.
+_LOG_RATIO = 30.0
 
 _MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
@@ -47,7 +47,7 @@ _SeriesOf = Callable[[JobResult, TimelineEntry], str]
 
 
 def draw_simulation(result: Result, offers: Sequence[Offer], title: str, path: Path) -> None:
-    """Draw three charts of a run.
+    """Draw devices over time, cost against time of each job, and decisions over time.
 
     Raises:
         SpecError: the file can't be written.
@@ -57,14 +57,19 @@ def draw_simulation(result: Result, offers: Sequence[Offer], title: str, path: P
     figure.suptitle(heading, x=0.01, ha="left", fontsize=13)
     allocation, jobs, decisions = figure.subplots(3)
     run = _Run(result)
-    _allocation(allocation, run, {offer.id: offer for offer in offers})
-    _jobs(jobs, run)
-    _decisions(decisions, run)
+    _draw_allocation(allocation, run, {offer.id: offer for offer in offers})
+    _draw_jobs(jobs, run)
+    _draw_decisions(decisions, run)
     save(figure, path)
 
 
 class _Run:
-    """A result, and the unit of time that suits it."""
+    """Result of a run with its time axis.
+
+    Attributes:
+        unit: seconds in a unit of the time axis, with the name `word`.
+        applications: names of the series of applications, by decreasing work.
+    """
 
     def __init__(self, result: Result) -> None:
         self.result = result
@@ -75,16 +80,16 @@ class _Run:
         work: Counter[str] = Counter()
         for job in result.jobs:
             work[job.application] += round(job.gpu_seconds) + 1
-        self.applications = _told_apart(work)
+        self.applications = _series_names(work)
 
     def along(self, axes: Axes) -> None:
-        """Let the horizontal axis be the time of the whole run."""
+        """Set the horizontal axis to the time of the whole run."""
         axes.set_xlim(self.begin_seconds / self.unit, self.end_seconds / self.unit)
         axes.set_xlabel(f"{self.word} since the start")
 
 
-def _allocation(axes: Axes, run: _Run, offers: Mapping[str, Offer]) -> None:
-    what, series_of = _series(offers)
+def _draw_allocation(axes: Axes, run: _Run, offers: Mapping[str, Offer]) -> None:
+    dimension, series_of = _series(offers)
     held: dict[str, list[tuple[float, int]]] = {}
     weights: Counter[str] = Counter()
     for job in run.result.jobs:
@@ -95,122 +100,125 @@ def _allocation(axes: Axes, run: _Run, offers: Mapping[str, Offer]) -> None:
             ends = ((entry.from_s, entry.gpus), (entry.to_s, -entry.gpus))
             held.setdefault(name, []).extend(ends)
             weights[name] += round(entry.gpus * (entry.to_s - entry.from_s)) + 1
-    names = run.applications if what == "application" else _told_apart(weights)
+    names = run.applications if dimension == "application" else _series_names(weights)
     steps: dict[str, list[tuple[float, int]]] = {name: [] for name in names}
     for name, changes in held.items():
-        steps[_name(name, names)].extend(changes)
-    times = np.unique([at for changes in steps.values() for at, _ in changes])
+        steps[_series_name(name, names)].extend(changes)
+    times = np.unique([time for changes in steps.values() for time, _ in changes])
     levels = [_level(steps[name], times) for name in names]
     axes.stackplot(
         times / run.unit, levels, labels=names, colors=_colours(names), step="post", linewidth=0
     )
     pool = sum(offer.devices for offer in offers.values() if offer.shared)
     if pool:
-        axes.axhline(pool, color=GREY, linestyle="--", linewidth=1, label="all there are")
-    axes.set_title(f"devices at work, by {what}")
+        axes.axhline(pool, color=GREY, linestyle="--", linewidth=1, label="devices of the pool")
+    axes.set_title(f"devices at work, by {dimension}")
     axes.set_ylabel("devices")
     run.along(axes)
     _legend_beside(axes)
 
 
 def _series(offers: Mapping[str, Offer]) -> tuple[str, _SeriesOf]:
-    """What tells allocations apart: the offer; on a pool its kinds of device, or the work."""
+    """Return the dimension by which allocations are grouped, and a function for its value.
+
+    The dimension is the offer; on a pool the kind of device, or with one kind the application.
+    """
     shared = {offer.device_kind for offer in offers.values() if offer.shared}
     if not shared:
-        return "offer", lambda job, entry: "while moving" if "+" in entry.offer else entry.offer
+        return "offer", lambda job, entry: "changing offer" if "+" in entry.offer else entry.offer
     if len(shared) == 1:
         return "application", lambda job, entry: job.application
     return "kind of device", lambda job, entry: offers[entry.offer.split("+")[0]].device_kind
 
 
 def _level(changes: Sequence[tuple[float, int]], times: np.ndarray) -> np.ndarray:
-    """Devices from each of the times on."""
+    """Return the number of devices from each time on, with one value for each of `times`."""
     level = np.zeros(len(times))
-    for at, devices in changes:
-        level[np.searchsorted(times, at)] += devices
+    for time, devices in changes:
+        level[np.searchsorted(times, time)] += devices
     return np.cumsum(level)
 
 
-def _jobs(axes: Axes, run: _Run) -> None:
+def _draw_jobs(axes: Axes, run: _Run) -> None:
     jobs, names = run.result.jobs, run.applications
     is_paid = any(job.cost_usd > 0 for job in jobs)
-    for place, (name, paint) in enumerate(zip(names, _colours(names), strict=True)):
-        own = [job for job in jobs if _name(job.application, names) == name]
+    for index, (name, colour) in enumerate(zip(names, _colours(names), strict=True)):
+        jobs_of_series = [job for job in jobs if _series_name(job.application, names) == name]
         axes.plot(
-            [job.completion_seconds / run.unit for job in own],
-            [_paid(job, is_paid) for job in own],
-            _MARKS[place % len(_MARKS)],
-            color=paint,
+            [job.completion_seconds / run.unit for job in jobs_of_series],
+            [_cost(job, is_paid) for job in jobs_of_series],
+            _MARKS[index % len(_MARKS)],
+            color=colour,
             alpha=0.75,
             markersize=5,
             label=name,
         )
-    what = "cost" if is_paid else "device hours"
-    axes.set_title(f"each job: {what} against time to finish")
+    quantity = "cost" if is_paid else "device hours"
+    axes.set_title(f"each job: {quantity} against time to finish")
     axes.set_xlabel(f"{run.word} from submission to end")
-    axes.set_ylabel("cost, US dollars" if is_paid else "device hours (the pool is paid for)")
-    _scale(axes, "x", [job.completion_seconds for job in jobs])
-    _scale(axes, "y", [_paid(job, is_paid) for job in jobs])
+    axes.set_ylabel("cost, US dollars" if is_paid else "device hours (pool already paid for)")
+    _set_scale(axes, "x", [job.completion_seconds for job in jobs])
+    _set_scale(axes, "y", [_cost(job, is_paid) for job in jobs])
     _legend_beside(axes)
 
 
-def _paid(job: JobResult, is_paid: bool) -> float:
+def _cost(job: JobResult, is_paid: bool) -> float:
     return job.cost_usd if is_paid else job.gpu_seconds / 3600
 
 
-def _decisions(axes: Axes, run: _Run) -> None:
+def _draw_decisions(axes: Axes, run: _Run) -> None:
     decisions = run.result.decisions
-    grounds = [GROUND_WORDS.get(each.ground, each.ground) for each in decisions]
+    grounds = [GROUND_WORDS.get(decision.ground, decision.ground) for decision in decisions]
     words = [
-        f"{each.action}: {ground}".removesuffix(": ")
-        for each, ground in zip(decisions, grounds, strict=True)
+        f"{decision.action}: {ground}".removesuffix(": ")
+        for decision, ground in zip(decisions, grounds, strict=True)
     ]
-    names = _told_apart(Counter(words))
+    names = _series_names(Counter(words))
     width_seconds = bin_seconds(run.end_seconds - run.begin_seconds)
     bins = int(np.ceil((run.end_seconds - run.begin_seconds) / width_seconds))
     edges = (run.begin_seconds + width_seconds * np.arange(bins + 1)) / run.unit
-    at = {name: list[float]() for name in names}
-    for each, word in zip(decisions, words, strict=True):
-        at[_name(word, names)].append(each.at_s / run.unit)
+    times = {name: list[float]() for name in names}
+    for decision, word in zip(decisions, words, strict=True):
+        times[_series_name(word, names)].append(decision.at_s / run.unit)
     if names:
         colours = _colours(names)
-        axes.hist(list(at.values()), edges.tolist(), stacked=True, label=names, color=colours)
+        axes.hist(list(times.values()), edges.tolist(), stacked=True, label=names, color=colours)
         _legend_beside(axes)
-    axes.set_title("decisions, by what is done with a job and why")
+    axes.set_title("decisions, by action and reason")
     axes.set_ylabel(f"decisions in each {format_duration(width_seconds)}")
     run.along(axes)
 
 
 def bin_seconds(run_seconds: float) -> float:
-    """A round length of time, of which about `_BINS` make the run."""
-    wanted = run_seconds / _BINS
-    days = _DAY_SECONDS * np.ceil(wanted / _DAY_SECONDS)
-    return next((float(each) for each in _ROUND_SECONDS if each >= wanted), float(days))
+    """Return a round bin width in seconds, which divides the run into at most about 48 bins."""
+    least = run_seconds / _BINS
+    days = _DAY_SECONDS * np.ceil(least / _DAY_SECONDS)
+    return next((float(seconds) for seconds in _ROUND_SECONDS if seconds >= least), float(days))
 
 
-def _told_apart(weights: Counter[str]) -> list[str]:
-    """The names of most weight, those left over as one."""
+def _series_names(weights: Counter[str]) -> list[str]:
+    """Return the 7 names of largest weight, and one name for all others."""
     names = [name for name, _ in weights.most_common(_MOST_SERIES)]
     return names if len(weights) <= _MOST_SERIES else [*names, _OTHERS]
 
 
-def _name(name: str, names: Sequence[str]) -> str:
+def _series_name(name: str, names: Sequence[str]) -> str:
     return name if name in names else _OTHERS
 
 
 def _colours(names: Sequence[str]) -> list[str]:
-    return [GREY if name == _OTHERS else COLOURS[place] for place, name in enumerate(names)]
+    return [GREY if name == _OTHERS else COLOURS[index] for index, name in enumerate(names)]
 
 
-def _scale(axes: Axes, which: Literal["x", "y"], values: Sequence[float]) -> None:
-    """From 0, or in powers of ten where it takes those."""
+def _set_scale(axes: Axes, dimension: Literal["x", "y"], values: Sequence[float]) -> None:
+    """Set an axis to start at 0, or to be logarithmic if values differ by a factor above 30."""
     least, most = min(values), max(values)
-    axis = axes.xaxis if which == "x" else axes.yaxis
-    if least > 0 and most / least > _WIDE:
-        axes.set(**{f"{which}scale": "log"})
+    axis = axes.xaxis if dimension == "x" else axes.yaxis
+    if least > 0 and most / least > _LOG_RATIO:
+        axes.set(**{f"{dimension}scale": "log"})
         axis.set_major_formatter("{x:g}")
         axis.set_minor_formatter("")
-    elif which == "x":
+    elif dimension == "x":
         axes.set_xlim(left=0)
     else:
         axes.set_ylim(bottom=0)

@@ -1,4 +1,4 @@
-"""What each trial of a study held and when, and what the best has cost: simulated or real."""
+"""Plot of a study, simulated or real: devices of trials over time, and best value by cost."""
 
 from __future__ import annotations
 
@@ -18,18 +18,25 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _SHORT_SECONDS = 7200.0
-# The axis reaches to a deadline of at most so many times what the study took.
+# A deadline is on the time axis if it is at most this many durations of the study.
 _MOST_STRETCH = 2.0
-# So many trials have a line of this height each, in inches; of more they are thinner.
+# Largest height of the chart of trials, and height of a trial's line, in inches.
 _MOST_INCHES, _LINE_INCHES = 9.0, 0.16
 _ENDS = {"complete": "*", "pruned": "x", "stopped": "s", "failed": "X"}
 _MOST_MARKS = 60
-_DOUBLINGS = ("#BFD9EA", "#7FB3D5", "#3F8DC0", "#0072B2", "#004C78", "#002E4A", "#001827")
+# Colours by number of devices: 1, from 2, from 4, from 8, ...
+_DEVICE_COLOURS = ("#BFD9EA", "#7FB3D5", "#3F8DC0", "#0072B2", "#004C78", "#002E4A", "#001827")
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch in which a trial held something; without `devices` at work: it boots, or idles."""
+    """Interval in which a trial held instances.
+
+    Attributes:
+        from_s: start, seconds since the start of the study.
+        to_s: end, seconds since the start of the study.
+        devices: number of devices at work; 0 while instances boot, pause or idle.
+    """
 
     from_s: float
     to_s: float
@@ -38,7 +45,10 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class PicturedTrial:
-    """One trial; `end` is complete, pruned, stopped or failed, or anything else while it runs."""
+    """One trial to draw. `end` is complete, pruned, stopped, failed, or another state if it runs.
+
+    Times of `spans` and `reports` are seconds since the start of the study.
+    """
 
     number: int
     end: str
@@ -48,7 +58,18 @@ class PicturedTrial:
 
 @dataclass(frozen=True, slots=True)
 class PicturedStudy:
-    """A study to be drawn; times are seconds since its start, `held` as in `StudyResult`."""
+    """Study to draw. Times are seconds since its start.
+
+    Attributes:
+        heading: title of the plot.
+        trials: its trials.
+        held: number and price of held instances, at each time at which they change.
+        finished_s: duration of the study so far.
+        deadline_s: deadline; None if it has none.
+        barriers_s: times at which a rung ended for all trials.
+        cost_usd: cost so far, in US dollars.
+        maximize: whether larger values are better.
+    """
 
     heading: str
     trials: tuple[PicturedTrial, ...]
@@ -61,12 +82,12 @@ class PicturedStudy:
 
     @property
     def ends(self) -> frozenset[str]:
-        """How trials have ended."""
+        """Ends of all trials."""
         return frozenset(trial.end for trial in self.trials)
 
 
 def simulated_study(result: Result, study: StudyResult) -> PicturedStudy:
-    """A study that was simulated, to be drawn."""
+    """Return a simulated study in the form that `draw_study` draws."""
     by_name = {job.name: job for job in result.jobs}
     trials = (
         PicturedTrial(
@@ -93,7 +114,7 @@ def simulated_study(result: Result, study: StudyResult) -> PicturedStudy:
 
 
 def draw_study(study: PicturedStudy, path: Path) -> None:
-    """Draw three charts of a study.
+    """Draw devices of trials over time, held instances over time, and best value by cost.
 
     Raises:
         SpecError: the file can't be written.
@@ -103,14 +124,20 @@ def draw_study(study: PicturedStudy, path: Path) -> None:
     figure.suptitle(study.heading, x=0.01, ha="left", fontsize=13)
     trials, held, best = figure.subplots(3, height_ratios=[lines, 2.0, 2.5])
     time = TimeAxis(study)
-    _trials(trials, study, time)
-    _held(held, study, time)
-    _best(best, study)
+    _draw_trials(trials, study, time)
+    _draw_held(held, study, time)
+    _draw_best(best, study)
     save(figure, path)
 
 
 class TimeAxis:
-    """The horizontal axis of a study: its time, in the unit that suits it."""
+    """Time axis of a study, in seconds, minutes or hours.
+
+    Attributes:
+        deadline_s: deadline to draw; None if there is none or if it is far beyond the end.
+        unit: seconds in a unit of the axis, with the name `word`.
+        last: end of the axis, in this unit.
+    """
 
     def __init__(self, study: PicturedStudy) -> None:
         deadline = study.deadline_s
@@ -124,7 +151,7 @@ class TimeAxis:
         self.last = last / self.unit
 
     def along(self, axes: Axes, study: PicturedStudy) -> None:
-        """Let it be the horizontal axis, with the rungs and the deadline on it."""
+        """Set the horizontal axis of a chart, and mark barriers and deadline."""
         for at_seconds in study.barriers_s:
             axes.axvline(at_seconds / self.unit, color=GREY, linewidth=0.8, linestyle=":")
         if self.deadline_s is not None:
@@ -137,43 +164,41 @@ class TimeAxis:
         axes.set_xlabel(f"{self.word} since the start")
 
 
-def _trials(axes: Axes, study: PicturedStudy, time: TimeAxis) -> None:
+def _draw_trials(axes: Axes, study: PicturedStudy, time: TimeAxis) -> None:
     used: set[int] = set()
     for trial in study.trials:
         for span in trial.spans:
             along = [(span.from_s / time.unit, (span.to_s - span.from_s) / time.unit)]
-            doublings = min(span.devices.bit_length(), len(_DOUBLINGS)) - 1
+            doublings = min(span.devices.bit_length(), len(_DEVICE_COLOURS)) - 1
             used |= {doublings} if span.devices else set()
-            paint = _DOUBLINGS[doublings] if span.devices else "#E3E3E3"
-            axes.broken_barh(along, (trial.number - 0.4, 0.8), facecolors=paint)
+            colour = _DEVICE_COLOURS[doublings] if span.devices else "#E3E3E3"
+            axes.broken_barh(along, (trial.number - 0.4, 0.8), facecolors=colour)
         if trial.reports:
-            marks = [each.at_s / time.unit for each in trial.reports[-_MOST_MARKS:]]
-            places = [trial.number] * len(marks)
-            axes.plot(marks, places, "|", color="#333333", markersize=4, markeredgewidth=0.8)
+            marks = [report.at_s / time.unit for report in trial.reports[-_MOST_MARKS:]]
+            rows = [trial.number] * len(marks)
+            axes.plot(marks, rows, "|", color="#333333", markersize=4, markeredgewidth=0.8)
             last = trial.reports[-1].at_s / time.unit
             axes.plot(last, trial.number, _ENDS.get(trial.end, "."), color=RED, markersize=4)
     for doublings in sorted(used):
         most = 2 ** (doublings + 1) - 1
         words = "1 device" if not doublings else f"{2**doublings} to {most} devices"
-        axes.barh([0], [0], color=_DOUBLINGS[doublings], label=words)
+        axes.barh([0], [0], color=_DEVICE_COLOURS[doublings], label=words)
     axes.barh([0], [0], color="#E3E3E3", label="boots, pauses, idle")
     for end, mark in _ENDS.items():
         if end in study.ends:
             axes.plot([], [], mark, color=RED, markersize=4, linestyle="", label=end)
-    axes.set_title(
-        "what each trial held; ticks its reports, dotted the barriers, dashed the deadline"
-    )
+    axes.set_title("devices of each trial; ticks: reports, dotted: barriers, dashed: deadline")
     axes.set_ylabel("trial")
     axes.set_ylim(len(study.trials) - 0.5, -0.5)
     time.along(axes, study)
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=9)
 
 
-def _held(axes: Axes, study: PicturedStudy, time: TimeAxis) -> None:
+def _draw_held(axes: Axes, study: PicturedStudy, time: TimeAxis) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    at = [level.at_s / time.unit for level in study.held]
-    axes.step(at, [level.instances for level in study.held], where="post", color=COLOURS[0])
+    times = [level.at_s / time.unit for level in study.held]
+    axes.step(times, [level.instances for level in study.held], where="post", color=COLOURS[0])
     released = [
         (after.at_s / time.unit, after.instances)
         for before, after in pairwise(study.held)
@@ -181,34 +206,39 @@ def _held(axes: Axes, study: PicturedStudy, time: TimeAxis) -> None:
     ]
     if released:
         axes.plot(*zip(*released, strict=True), "v", color=RED, markersize=4, linestyle="")
-    axes.set_title("instances held, of all trials; triangles: some were released")
+    axes.set_title("instances held by all trials; triangles: releases")
     axes.set_ylabel("instances")
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     time.along(axes, study)
 
 
-def _best(axes: Axes, study: PicturedStudy) -> None:
-    """The best value reported so far against what had been spent by then."""
-    every = sorted(
+def _draw_best(axes: Axes, study: PicturedStudy) -> None:
+    """Draw the best value reported so far against US dollars spent so far."""
+    reports = sorted(
         (report.at_s, report.value) for trial in study.trials for report in trial.reports
     )
     choose = max if study.maximize else min
     spent: list[float] = []
     best: list[float] = []
-    for at_seconds, value in every:
+    for at_seconds, value in reports:
         spent.append(spent_usd(study.held, at_seconds))
         best.append(choose(best[-1], value) if best else value)
-    if every:
+    if reports:
         axes.step([*spent, study.cost_usd], [*best, best[-1]], where="post", color=COLOURS[2])
-    axes.set_title("the best value reported, against what was spent")
-    axes.set_xlabel("US dollars")
+    axes.set_title("best value reported, by dollars spent")
+    axes.set_xlabel("spent, US dollars")
     axes.set_ylabel("value")
     axes.set_xlim(left=0)
 
 
 def spent_usd(held: Sequence[Level], until_seconds: float) -> float:
-    """What instances have cost until then, but for what their clouds bill at least."""
+    """Return the US dollars that instances cost until a time, without minimum charges of clouds.
+
+    Args:
+        held: number and price of held instances, at each time at which they change.
+        until_seconds: seconds since the start of the study.
+    """
     spent = 0.0
     for level, following in pairwise(held):
         lasted_seconds = min(following.at_s, until_seconds) - level.at_s
