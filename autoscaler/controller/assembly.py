@@ -1,4 +1,4 @@
-"""A controller put together from its parts: the same for every deployment, simulated ones too."""
+"""Assembly of a controller from its parts, the same for real and simulated deployments."""
 
 from __future__ import annotations
 
@@ -32,16 +32,15 @@ from providers.base import Provider
 
 @dataclass(frozen=True, slots=True)
 class ControllerParts:
-    """What differs between deployments.
+    """Parts that differ between deployments.
 
-    `workers` make launches and keep lighthouses, `termination_workers` end instances; None: the
-    same do both, which is right only where no call can hang.
+    `workers` make launches and run lighthouses, `termination_workers` end instances. With None,
+    the same workers do both, which is right only where no call can hang.
 
-    `user_data` is what an instance finds at its start; `on_outcome` is called after each call
-    to a cloud, `on_hand_over` with each instance that has become another job's, `on_capacity` with
-    each that has waited in its cloud's queue, when that has capacity for it. `truth` is what a
-    simulation knows of a job. `files_network` is that of the cloud's storage in which jobs keep
-    their files, if they do.
+    `user_data` returns the user data of an instance. `on_outcome` is called after each provider
+    call, `on_hand_over` with each instance handed over to another job, and `on_capacity` with each
+    queued instance whose cloud found capacity. `truth` returns a simulation's true model of a job.
+    `files_network` is the network of the storage with jobs' files; None without cloud storage.
     """
 
     store: Store
@@ -60,7 +59,7 @@ class ControllerParts:
 
 
 def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller:
-    """A controller on these parts, which has not ticked yet."""
+    """Return a controller with these parts, which has not ticked yet."""
     store, clock = parts.store, parts.clock
     market = Market(
         parts.providers, settings.fleet_usd_per_hour, settings.discounts, parts.files_network

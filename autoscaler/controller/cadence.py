@@ -1,4 +1,4 @@
-"""How often jobs on what may be reclaimed take checkpoints: by Young and Daly."""
+"""Checkpoint intervals of jobs on reclaimable instances, by Young and Daly."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.economics.carrying import bounded_seconds, save_interval_seconds, upload_usd
 from autoscaler.economics.supply import SECONDS_PER_HOUR
 
-# A checkpoint is written beside training, and to the same disk or network: a tenth of the time.
-_WRITES: Final = 10.0
+# Least interval in write times: checkpoints are written beside training, to the same disk or
+# network, for at most a tenth of the time.
+_LEAST_INTERVAL_IN_WRITES: Final = 10.0
 
 
 def checkpoint_intervals(
@@ -23,40 +24,40 @@ def checkpoint_intervals(
     snapshot: Snapshot,
     at_risk: Collection[str] = (),
 ) -> dict[str, float]:
-    """Seconds between two checkpoints of each job that is to be told, by its id.
+    """Return the seconds between two checkpoints of each job whose interval is set here, by id.
 
-    Told are jobs whose owner named none, of which a checkpoint was measured and that hold what
-    may be reclaimed, or from where a save is paid for by the gigabyte. Jobs `at_risk`, with what
-    its cloud would rather have back, save as often as any does.
+    Left out are jobs with an interval set by their owner, jobs without a measured checkpoint, and
+    jobs with neither reclaimable instances nor a price per gigabyte for saving. Jobs in `at_risk`,
+    with instances that the cloud signals as likely to be reclaimed, get the shortest interval.
     """
     records = {job.id: job for job in jobs}
     offers = {offer.id: offer for offer in snapshot.offers}
-    told = {
-        one.id: _interval_seconds(records[one.id], one, offers, one.id in at_risk)
-        for one in snapshot.jobs
+    interval_of = {
+        job.id: _interval_seconds(records[job.id], job, offers, job.id in at_risk)
+        for job in snapshot.jobs
     }
-    return {job: seconds for job, seconds in told.items() if seconds is not None}
+    return {job: seconds for job, seconds in interval_of.items() if seconds is not None}
 
 
 def _interval_seconds(
     record: JobRecord, job: JobSnapshot, offers: Mapping[str, Offer], is_at_risk: bool
 ) -> float | None:
     per_second, paused_seconds = _restarts_per_second(job), job.switching.checkpoint_seconds
-    sent_usd, usd_per_second = _prices(job, offers)
+    save_usd, usd_per_second = _save_prices(job, offers)
     if record.spec.checkpoint.interval_seconds is not None:
         return None
-    if record.report is None or not paused_seconds or not (per_second or sent_usd):
+    if record.report is None or not paused_seconds or not (per_second or save_usd):
         return None
-    costs = np.array(sent_usd), np.array(usd_per_second)
-    best = float(save_interval_seconds(paused_seconds, *costs, np.array(per_second)))
-    best = 0.0 if is_at_risk else best
+    prices = np.array(save_usd), np.array(usd_per_second)
+    interval_seconds = float(save_interval_seconds(paused_seconds, *prices, np.array(per_second)))
+    interval_seconds = 0.0 if is_at_risk else interval_seconds
     written_seconds = record.report.checkpoint.seconds or 0.0
-    best = in_steps(max(best, _WRITES * written_seconds))
-    return float(bounded_seconds(np.array(best)))
+    interval_seconds = in_steps(max(interval_seconds, _LEAST_INTERVAL_IN_WRITES * written_seconds))
+    return float(bounded_seconds(np.array(interval_seconds)))
 
 
-def _prices(job: JobSnapshot, offers: Mapping[str, Offer]) -> tuple[float, float]:
-    """$ to send a checkpoint from where it trains, and $ per second of what it trains on."""
+def _save_prices(job: JobSnapshot, offers: Mapping[str, Offer]) -> tuple[float, float]:
+    """Return the US dollars to send a checkpoint, and those per second of the instances."""
     trains_on = job.trained or job.held
     offer = None if trains_on is None else offers.get(trains_on.offer)
     if trains_on is None or offer is None:
@@ -65,10 +66,10 @@ def _prices(job: JobSnapshot, offers: Mapping[str, Offer]) -> tuple[float, float
 
 
 def _restarts_per_second(job: JobSnapshot) -> float:
-    """Reclaims a second after which it starts from a checkpoint, at most.
+    """Return an upper bound of reclaims per second that cause a restart from a checkpoint.
 
-    Any of its instances where it has no more than it needs; else all of them at once, which is
-    no more likely than that of one.
+    With the minimum of instances any reclaim does. With more, only the reclaim of all of them
+    does, which is no more likely than that of one.
     """
     if job.held is None or job.held_reclaims_per_hour is None:
         return 0.0

@@ -1,11 +1,11 @@
-"""Calls to clouds that carry out intents: all launches and terminations are made here.
+"""Provider calls that carry out intents: all launches and terminations.
 
-An intent is written down before its call is made. A call may be made again after a crash: a launch
-with its token is the same launch. The type of the cloud's answer decides what follows.
+An intent is stored before its call is made. A call may be repeated after a crash: a launch with
+the same token is the same launch. The type of the provider's error decides what follows.
 
-A launch may wait long for its call, in a queue of workers or for a throttled cloud. So at the
-moment of the call it is checked again: the instance is wanted, its job takes instances, nothing is
-frozen, no budget is used up.
+A launch may wait long for its call, in a queue of workers or for a throttled cloud. So it is
+checked again at the moment of the call: the instance is wanted, its job takes instances, launches
+are not frozen, and no budget is used up.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from autoscaler.store.store import Store
 
 _log = logging.getLogger(__name__)
 
-# So many calls of one launch fail before its offer is refused, and other offers are tried.
+# A launch counts as refused after this many failed calls; other offers are then tried.
 _MOST_TRIES = 5
 _LONGEST_RETRY_SECONDS = 60.0
 
 
 class Workers(Protocol):
-    """Runs calls: in threads, or at once where time is simulated."""
+    """Executor of calls: in threads, or immediately where time is simulated."""
 
     def submit(self, call: Callable[[], None]) -> object:
         """Run `call`, now or soon."""
@@ -58,10 +58,10 @@ class Workers(Protocol):
 
 
 class Lighthouses(Protocol):
-    """Gives jobs their quorum servers."""
+    """Host of jobs' quorum servers."""
 
     def ensure(self, job: str) -> str:
-        """The address of the job's lighthouse, which runs."""
+        """Start the job's lighthouse unless it runs; return its address."""
         ...
 
     def release(self, job: str) -> None:
@@ -70,12 +70,12 @@ class Lighthouses(Protocol):
 
 
 def launch_token(controller: str, instance: str, offer: str) -> str:
-    """The token of one launch: another instance, generation or offer is another token."""
+    """Return the token of a launch, unique per controller, instance and offer."""
     return hashlib.sha256(f"{controller}\n{instance}\n{offer}".encode()).hexdigest()[:48]
 
 
 def light(store: Store, lighthouses: Lighthouses, job: str) -> None:
-    """Have the job's lighthouse run, and keep its address."""
+    """Start the job's lighthouse unless it runs, and store its address."""
     address = lighthouses.ensure(job)
     if address != store.jobs.get(job).lighthouse:
         store.jobs.set_lighthouse(job, address)
@@ -83,18 +83,18 @@ def light(store: Store, lighthouses: Lighthouses, job: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CallWorkers:
-    """Workers of each kind of call, so that launches that hang delay no termination."""
+    """Workers by kind of call, so that hanging launches delay no termination."""
 
     launches: Workers
     terminations: Workers
 
     def of(self, kind: IntentKind) -> Workers:
-        """Return the workers that make calls of this kind."""
+        """Return the workers for calls of this kind."""
         return self.launches if kind is IntentKind.LAUNCH else self.terminations
 
 
 class Calls:
-    """Makes the calls that are due, each in a worker, none twice at a time."""
+    """Makes due calls in workers, each intent at most once at a time."""
 
     def __init__(
         self,
@@ -114,50 +114,50 @@ class Calls:
         self._user_data = user_data
         self._clock = clock
         self._controller = store.settings.controller_id()
-        self._under_way: set[int] = set()
+        self._running: set[int] = set()
         self._lock = threading.Lock()
         self.on_outcome: Callable[[], None] = lambda: None
 
     def carry_out(self, now_seconds: float, launches: bool = True) -> int:
-        """Start every call that is due and not under way; return how many.
+        """Start every due call that is not running; return how many.
 
-        Without `launches` no launch is started.
+        Without `launches`, no launch is started.
         """
         started = 0
         for intent in self._store.intents.pending(now_seconds):
             if intent.kind is IntentKind.LAUNCH and not launches:
                 continue
             with self._lock:
-                if intent.id in self._under_way:
+                if intent.id in self._running:
                     continue
-                self._under_way.add(intent.id)
-            self._workers.of(intent.kind).submit(partial(self._make, intent))
+                self._running.add(intent.id)
+            self._workers.of(intent.kind).submit(partial(self._run, intent))
             started += 1
         return started
 
-    def _make(self, intent: Intent) -> None:
+    def _run(self, intent: Intent) -> None:
         try:
             if intent not in self._store.intents.of_instance(intent.instance):
-                return  # it was settled or put off since it was found to be due
+                return  # the intent was settled or postponed meanwhile
             held = self._store.instances.get(intent.instance)
             if intent.kind is IntentKind.TERMINATE:
                 self._terminate(intent, held)
             elif self._may_launch(intent, held):
                 self._launch(intent, held)
         except Unavailable as error:
-            self._unanswered(intent, error)
-        except Exception as error:  # the edge of a worker: whatever it is, the call is made again
+            self._handle_unknown_outcome(intent, error)
+        except Exception as error:  # workers must not die: any error leads to a retry
             _log.exception("intent %s of %s", intent.kind, intent.instance)
-            self._unanswered(intent, error)
+            self._handle_unknown_outcome(intent, error)
         finally:
             with self._lock:
-                self._under_way.discard(intent.id)
+                self._running.discard(intent.id)
             self.on_outcome()
 
     def _may_launch(self, intent: Intent, held: HeldInstance) -> bool:
-        """Return whether to go on with a launch; otherwise its intent stays pending.
+        """Return whether a launch may proceed; otherwise its intent stays pending.
 
-        What came of an unwanted launch that was sent is found out from lists (`Observer`).
+        The outcome of an unwanted launch that was sent follows from listings (`Observer`).
         """
         if held.desired is Desired.ABSENT and intent.sent_seconds is not None:
             return False
@@ -167,7 +167,7 @@ class Calls:
         return obstacle is None
 
     def _launch(self, intent: Intent, held: HeldInstance) -> None:
-        """Call the cloud, if the launch is still wanted after all that may take long."""
+        """Call the provider, if the launch is still wanted after the steps that may take long."""
         light(self._store, self._lighthouses, held.job)
         tags = {
             CONTROLLER_TAG: self._controller,
@@ -180,15 +180,15 @@ class Calls:
         try:
             launched = self._market.launch(request)
         except NOTHING_LAUNCHED as error:
-            self._refused(held, error)
+            self._record_refusal(held, error)
         except Throttled as error:
             is_unsent = intent.sent_seconds is None
-            self._try_again(intent, error, error.retry_after_seconds, is_unsent)
+            self._schedule_retry(intent, error, error.retry_after_seconds, is_unsent)
         except UnknownRefusal as error:
             if intent.attempts + 1 < _MOST_TRIES:
-                self._try_again(intent, error, None, intent.sent_seconds is None)
+                self._schedule_retry(intent, error, None, intent.sent_seconds is None)
             else:
-                self._refused(held, error)
+                self._record_refusal(held, error)
         else:
             self._store.instances.observe_cloud(held.id, launched, self._clock.now())
             if launched.is_decided:
@@ -202,12 +202,12 @@ class Calls:
                 self._market.terminate(held.offer, held.cloud_id)
             except ProviderError as error:
                 retry_seconds = error.retry_after_seconds if isinstance(error, Throttled) else None
-                self._try_again(intent, error, retry_seconds)
+                self._schedule_retry(intent, error, retry_seconds)
                 return
         self._store.intents.done(intent.id)
 
-    def _refused(self, held: HeldInstance, error: ProviderError) -> None:
-        """End an instance whose launch was refused, and keep away from its offer for a while."""
+    def _record_refusal(self, held: HeldInstance, error: ProviderError) -> None:
+        """End an instance whose launch was refused, and back off from its offer."""
         now_seconds = self._clock.now()
         refuse = refusal_by(error, held.offer, now_seconds)
         try:
@@ -216,13 +216,13 @@ class Calls:
             return
         tell_refused(self._store, held, error, now_seconds)
 
-    def _unanswered(self, intent: Intent, error: Exception) -> None:
-        """Make a call again whose outcome is not known; after some tries fall back.
+    def _handle_unknown_outcome(self, intent: Intent, error: Exception) -> None:
+        """Retry a call whose outcome is unknown; after several attempts give up the launch.
 
-        The offer is then refused and the instance unwanted. Whether the launch yielded something
-        is found out from the cloud's lists.
+        The offer is then refused and the instance unwanted. Listings show whether the launch
+        created an instance.
         """
-        self._try_again(intent, error, None)
+        self._schedule_retry(intent, error, None)
         if intent.kind is not IntentKind.LAUNCH or intent.attempts + 1 < _MOST_TRIES:
             return
         now_seconds = self._clock.now()
@@ -231,11 +231,11 @@ class Calls:
             refuse = refusal_by(error, held.offer, now_seconds)
             self._store.instances.give_up_launch(held.id, now_seconds, refuse)
         except CastorError:
-            _log.exception("the launch of %s is tried on", intent.instance)
+            _log.exception("the launch of %s stays pending", intent.instance)
             return
         tell_refused(self._store, held, error, now_seconds)
 
-    def _try_again(
+    def _schedule_retry(
         self,
         intent: Intent,
         error: Exception,
@@ -248,4 +248,4 @@ class Calls:
             retry_seconds = self._clock.now() + wait_seconds
             self._store.intents.failed(intent.id, text, retry_seconds, is_unsent)
         except CastorError:
-            _log.exception("intent %d of %s stays as it is", intent.id, intent.instance)
+            _log.exception("intent %d of %s stays unchanged", intent.id, intent.instance)

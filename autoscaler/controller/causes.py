@@ -1,7 +1,7 @@
-"""What asks for other decisions than those that are being carried out: the cause of a resize.
+"""Causes that justify a resize other than the one being carried out.
 
-Causes are an arrival, an end, a loss, other terms of a job, a price, a limit, and a first
-measurement of a size. Time, progress and better estimates of what was measured are none.
+Causes are a job's arrival, end or changed terms, a lost instance, a price, a limit, and the first
+measurement of a size. Time, progress and better estimates of measured sizes are not causes.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from autoscaler.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """Instances of a job of which some are new, and the number of causes before their order."""
+    """Instances of a job, some of which are new, and the number of causes before their order."""
 
     instances: frozenset[tuple[str, int]]
     causes: int
 
 
 class Causes:
-    """The number of causes so far, and how many there were when each job's instances started."""
+    """Number of causes so far, and that number when each job's instances were ordered."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -33,12 +33,12 @@ class Causes:
         self._starts: dict[str, _Start] = {}
 
     def undisturbed(self, snapshot: Snapshot, alive: Sequence[HeldInstance]) -> frozenset[str]:
-        """Return the jobs that keep what they hold, unless a cause asks for another decision.
+        """Return the jobs that keep their allocation unless a cause requires another decision.
 
-        These are the jobs whose instances start, and those whose instances have trained for less
-        time than they took to start, if nothing has happened since the order.
+        These are the jobs with instances that are starting, or have trained for less time than
+        they took to start, if there was no cause since their order.
         """
-        before = self._count
+        count_before = self._count
         self._count += self._is_caused(snapshot, alive)
         starts = {}
         for job, instances in by_job(alive).items():
@@ -46,14 +46,16 @@ class Causes:
             if not any(_is_new(held, snapshot.now_seconds) for held in wanted):
                 continue
             held_now = frozenset((held.id, held.devices_used) for held in wanted)
-            known = self._starts.get(job)
-            is_known = known is not None and known.instances == held_now
-            starts[job] = known if known and is_known else _Start(held_now, before)
+            known_start = self._starts.get(job)
+            is_known = known_start is not None and known_start.instances == held_now
+            starts[job] = (
+                known_start if known_start and is_known else _Start(held_now, count_before)
+            )
         self._starts = starts
         return frozenset(job for job, start in starts.items() if start.causes == self._count)
 
     def _is_caused(self, snapshot: Snapshot, alive: Iterable[HeldInstance]) -> bool:
-        """Take in the moment, and return whether something in it asks for another decision."""
+        """Record the present state, and return whether it contains a new cause."""
         wanted = frozenset(held.id for held in alive if held.desired is Desired.PRESENT)
         is_lost = any(self._was_lost(instance) for instance in self._wanted - wanted)
         seen = causes_in(snapshot)
@@ -68,7 +70,7 @@ class Causes:
 
 
 def causes_in(snapshot: Snapshot) -> tuple[object, ...]:
-    """Return what of a snapshot, if it changes, is a cause to decide otherwise."""
+    """Return the parts of a snapshot that are causes when they change."""
     jobs = tuple(
         (
             job.id,
@@ -92,5 +94,5 @@ def _is_new(held: HeldInstance, now_seconds: float) -> bool:
 
 
 def _is_kept(held: HeldInstance) -> bool:
-    """Return whether the job holds the instance and is to keep it."""
+    """Return whether the job holds the instance and keeps it."""
     return held.desired is Desired.PRESENT and held.phase is not InstancePhase.QUEUED

@@ -1,7 +1,7 @@
-"""Observe, plan, act: one `tick`, a function of time and of what is written down.
+"""Control loop: one `tick` observes, plans and acts, as a function of time and the store.
 
-Level-triggered: a tick that is missed, or that a crash cut short anywhere, is made good by the
-next. Nothing in a tick waits for a cloud's call to be carried out.
+Level-triggered: the next tick makes up for a tick that was missed or interrupted by a crash. A
+tick never waits for a provider call to complete.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ from autoscaler.store.store import Store
 _log = logging.getLogger(__name__)
 
 _PRUNE_SECONDS = 3600.0
-# A stay for the same reason with other numbers is no news.
+# Numbers are removed from reasons before a comparison: other numbers are not worth reporting.
 _NUMBER = re.compile(r"[-+]?\$?[\d.,]+[a-zA-Z/]*")
 _PLANNED_PHASES = (JobPhase.PENDING, JobPhase.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
 class TickReport:
-    """What a tick did. `plan` is None where nothing had changed; `trouble` is for a person."""
+    """Result of a tick. `plan` is None if no plan was made; `trouble` holds errors as text."""
 
     tick: int
     plan: Plan | None
@@ -70,7 +70,7 @@ class TickReport:
 
 @dataclass(frozen=True, slots=True)
 class Believed:
-    """The offers with what is believed of them now, and of the lives of their instances."""
+    """Offers with present estimates, and lives of their instances by offer."""
 
     offers: tuple[Offer, ...] = ()
     lives: Mapping[str, Lives] = field(default_factory=dict)
@@ -78,12 +78,11 @@ class Believed:
 
 @dataclass(slots=True)
 class ControllerStatus:
-    """How the controller is, for those who ask. Replaced field by field at the end of a tick.
+    """Present status for the API. Fields are replaced one by one at the end of a tick.
 
-    `failed_plans` counts the plans since the start that failed for all jobs or for some;
-    `solver_failures` the plans made without the policy's solver, which failed, was missing or took
-    too long. `job_troubles` and `study_troubles` hold what fails now for a job or a study, by its
-    id or name.
+    `failed_plans` counts plans since the start that failed for some or all jobs. `solver_failures`
+    counts plans made without the policy's solver because it failed, was missing or timed out.
+    `job_troubles` and `study_troubles` hold the present errors, by job id or study name.
     """
 
     offers: tuple[Offer, ...] = ()
@@ -108,7 +107,7 @@ class ControllerStatus:
 
 
 class Controller:
-    """The loop's body. One thread calls `tick`."""
+    """Body of the control loop. Only one thread calls `tick`."""
 
     def __init__(
         self,
@@ -143,7 +142,7 @@ class Controller:
         self._pruned_seconds = float("-inf")
         self._news: object = None
         self._in_force: dict[str, Decision] = {}
-        self._told: dict[str, tuple[object, ...]] = {}
+        self._reported: dict[str, tuple[object, ...]] = {}
         self._reversals = Reversals()
         self._hands_off: str | None = None
         self._planning_trouble: str | None = None
@@ -152,7 +151,7 @@ class Controller:
         self.status = ControllerStatus()
 
     def tick(self, now_seconds: float) -> TickReport:
-        """One turn of the loop."""
+        """Run one iteration of the control loop."""
         self._tick += 1
         self._hands_off = hands_off(self._settings, self._store)
         observed = self._observer.observe(now_seconds)
@@ -167,49 +166,51 @@ class Controller:
         ]
         plan, decisions = self._plan(planned, alive, now_seconds)
         self._record_unplanned({job.id for job in jobs}, now_seconds)
-        acts = self._hands_off is None
-        if acts:
+        may_act = self._hands_off is None
+        if may_act:
             in_trouble = self._study_troubles.by_subject()
-            ours = {job.id for job in planned if job.spec.study not in in_trouble}
-            self._act(ours, alive, now_seconds)
-        started = self._calls.carry_out(now_seconds, launches=acts)
+            actionable = {job.id for job in planned if job.spec.study not in in_trouble}
+            self._carry_out(actionable, alive, now_seconds)
+        started = self._calls.carry_out(now_seconds, launches=may_act)
         self._prune(now_seconds)
         self._ticked_seconds = now_seconds
-        self._show(plan, observed, now_seconds)
+        self._update_status(plan, observed, now_seconds)
         return TickReport(self._tick, plan, decisions, started, self.status.trouble)
 
     def _keep_up(self, alive: Sequence[HeldInstance], now_seconds: float) -> None:
         grouped = by_job(alive)
         jobs = self._store.jobs.alive()
         for job in jobs:
-            own = grouped.get(job.id, [])
-            keep_up = partial(self._upkeep.keep_up, job, own, now_seconds)
+            instances_of_job = grouped.get(job.id, [])
+            keep_up = partial(self._upkeep.keep_up, job, instances_of_job, now_seconds)
             self._job_troubles.attempt(job.id, "upkeep", keep_up)
             is_frozen = self._hands_off is not None
-            end_standby = partial(self._converging.standby.end, job, own, now_seconds, is_frozen)
+            end_standby = partial(
+                self._converging.standby.end, job, instances_of_job, now_seconds, is_frozen
+            )
             self._job_troubles.attempt(job.id, "end of standby", end_standby)
         self._study_budgets.guard(self._store.jobs.alive(), grouped, now_seconds)
         self._fleet_budget.guard(self._store.jobs.alive(), alive, now_seconds)
         for job_id, instances in grouped.items():
             give_back = partial(self._give_back, job_id, instances, now_seconds)
             self._job_troubles.attempt(job_id, "return of instances", give_back)
-        ended = self._store.jobs.ended_with_lighthouse()
-        for job in ended:
+        ended_jobs = self._store.jobs.ended_with_lighthouse()
+        for job in ended_jobs:
             if job.id not in grouped:
                 put_out = partial(self._upkeep.put_out, job)
                 self._job_troubles.attempt(job.id, "end of its lighthouse", put_out)
-        self._job_troubles.keep({job.id for job in (*jobs, *ended)} | grouped.keys())
+        self._job_troubles.keep({job.id for job in (*jobs, *ended_jobs)} | grouped.keys())
 
     def _give_back(
         self, job_id: str, instances: Sequence[HeldInstance], now_seconds: float
     ) -> None:
-        """Give back all instances of a job that can be; raise the last error of the others."""
+        """Terminate all instances of a job that can be; raise the last error afterwards."""
         job = self._store.jobs.get(job_id)
         failed: Exception | None = None
         for held in instances:
             try:
                 self._upkeep.give_back(held, job, now_seconds)
-            except Exception as error:  # one instance must not keep the others
+            except Exception as error:  # an error of one instance must not affect the others
                 failed = error
         if failed is not None:
             raise failed
@@ -217,8 +218,8 @@ class Controller:
     def _plan(
         self, jobs: Sequence[JobRecord], alive: Sequence[HeldInstance], now_seconds: float
     ) -> tuple[Plan | None, tuple[Decision, ...]]:
-        """Plan if there is news or it is time to; otherwise what was decided stays in force."""
-        if not self._market.offers:  # after a start, until a cloud has answered
+        """Plan after a change or when a plan is due; otherwise the last decisions stay."""
+        if not self._market.offers:  # after a start, until a provider has answered
             return None, ()
         is_time = now_seconds - self._planned_seconds >= self._settings.replan_seconds
         snapshot = self._snapshots.take(jobs, alive, now_seconds, anew=is_time)
@@ -255,19 +256,19 @@ class Controller:
             job_id: decision for job_id, decision in self._in_force.items() if job_id in left_out
         } | decided
         settled = {job.id for job in snapshot.jobs if job.trained == job.held}
-        told = tuple(
-            self._as_done(each)
-            for each in plan.decisions
-            if self._is_worth_telling(each, each.job in settled)
+        reported = tuple(
+            self._with_hands_off(decision)
+            for decision in plan.decisions
+            if self._is_worth_reporting(decision, decision.job in settled)
         )
-        if told:
-            self._store.journal.add(self._tick, now_seconds, snapshot, plan, told)
-        for decision in told:
+        if reported:
+            self._store.journal.add(self._tick, now_seconds, snapshot, plan, reported)
+        for decision in reported:
             _log.info("%s", decision.reason)
-        return plan, told
+        return plan, reported
 
     def _record_unplanned(self, jobs: Collection[str], now_seconds: float) -> None:
-        """Write an event for each of the jobs that planning leaves out now or includes again."""
+        """Record an event for each job that planning newly leaves out or includes again."""
         self._planning.keep(jobs)
         unplanned = self._planning.unplanned
         for job in unplanned.keys() - self._known_unplanned:
@@ -298,15 +299,15 @@ class Controller:
         decisions = sorted((*plan.decisions, *added), key=lambda decision: decision.job)
         return replace(plan, decisions=tuple(decisions)) if added else plan
 
-    def _act(
+    def _carry_out(
         self, planned: Collection[str], alive: Sequence[HeldInstance], now_seconds: float
     ) -> None:
-        """Do what can be done now of what was decided for the jobs that are planned for."""
+        """Do what is possible now of the decisions for the jobs in `planned`."""
         grouped = by_job(alive)
         in_force = {job: self._in_force[job] for job in self._in_force if job in planned}
         for job_id, decision in in_force.items():
-            own = grouped.get(job_id, [])
-            release = partial(self._converging.release_surplus, decision, own, now_seconds)
+            instances = grouped.get(job_id, [])
+            release = partial(self._converging.release_surplus, decision, instances, now_seconds)
             self._job_troubles.attempt(job_id, "release of instances", release)
         for job_id, decision in in_force.items():
             order = partial(self._order, decision, now_seconds)
@@ -321,7 +322,7 @@ class Controller:
         self._converging.order_missing(decision, self._store.instances.alive(), now_seconds)
 
     def _note_reversals(self, plan: Plan, snapshot: Snapshot) -> None:
-        """Write down how long changes lasted that the plan takes back."""
+        """Record how long changes lasted that the plan reverses."""
         jobs, now_seconds = {job.id: job for job in snapshot.jobs}, snapshot.now_seconds
         for decision in plan.decisions:
             is_look_at = partial(is_look, decision, jobs.get(decision.job), snapshot.offers)
@@ -331,23 +332,32 @@ class Controller:
                     decision.job, None, REVERSED_DURATION, lasted_seconds
                 )
 
-    def _as_done(self, decision: Decision) -> Decision:
-        """The decision, and that it is not carried out where that is so."""
+    def _with_hands_off(self, decision: Decision) -> Decision:
+        """Return the decision, with the reason if it is not carried out."""
         stays = decision.action in (Action.HOLD, Action.WAIT)
         if self._hands_off is None or stays:
             return decision
         return replace(decision, reason=f"{decision.reason}; not done: {self._hands_off}")
 
-    def _is_worth_telling(self, decision: Decision, is_settled: bool) -> bool:
-        """A change always; a stay once nothing is under way, and again for another reason."""
+    def _is_worth_reporting(self, decision: Decision, is_settled: bool) -> bool:
+        """Return whether to record a decision.
+
+        A change always; a stay once the job has settled, and again for another reason.
+        """
         stays = decision.action is Action.HOLD
         if stays and not is_settled:
             return False
         words = _NUMBER.sub("", decision.reason) if stays else ""
-        why = decision.ground if decision.action is Action.WAIT else words
-        essence = (decision.action, decision.current, decision.target, why, self._hands_off)
-        is_news = self._told.get(decision.job) != essence
-        self._told[decision.job] = essence
+        comparable_reason = decision.ground if decision.action is Action.WAIT else words
+        fingerprint = (
+            decision.action,
+            decision.current,
+            decision.target,
+            comparable_reason,
+            self._hands_off,
+        )
+        is_news = self._reported.get(decision.job) != fingerprint
+        self._reported[decision.job] = fingerprint
         return is_news
 
     def _prune(self, now_seconds: float) -> None:
@@ -359,7 +369,7 @@ class Controller:
         self._store.events.prune(before_seconds)
         self._snapshots.forget(job.id for job in self._store.jobs.alive())
 
-    def _show(self, plan: Plan | None, observed: Observed, now_seconds: float) -> None:
+    def _update_status(self, plan: Plan | None, observed: Observed, now_seconds: float) -> None:
         self.status.offers = self._market.offers
         self.status.limits = self._market.limits
         self.status.silent = self._market.silent
@@ -376,9 +386,11 @@ class Controller:
             **{job: f"{UNPLANNED}: {entry.reason}" for job, entry in unplanned},
         }
         self.status.alarms = self._snapshots.alarms
-        of_studies = (f"study {name}: {each}" for name, each in self.status.study_troubles.items())
+        study_troubles = (
+            f"study {name}: {text}" for name, text in self.status.study_troubles.items()
+        )
         self.status.trouble = (
-            "; ".join(filter(None, (observed.trouble, self._planning_trouble, *of_studies)))
+            "; ".join(filter(None, (observed.trouble, self._planning_trouble, *study_troubles)))
             or None
         )
         self.status.hands_off = self._hands_off

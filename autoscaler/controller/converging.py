@@ -1,8 +1,8 @@
-"""Brings what is held to what was decided: orders what is missing, releases what is over.
+"""Reconciliation of held instances with decisions: orders and releases.
 
-Level-triggered: called every tick with the decision in force, it does what can be done now. New
-instances come before old ones go, so that training never waits, unless the limits leave no room
-for both.
+Level-triggered: each tick does what is possible now for the decisions in force. New instances are
+ordered before old ones are released, so that training does not wait, unless the limits leave no
+room for both.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class Converging:
     def release_surplus(
         self, decision: Decision, instances: Sequence[HeldInstance], now_seconds: float
     ) -> None:
-        """Release the job's instances that the decision has no place for, or pause them.
+        """Release or pause the job's instances that the decision does not include.
 
-        Old instances stand by while a size that was not measured is looked at.
+        Old instances go on standby while a new size is measured.
         """
         wanted = [held for held in instances if held.desired is Desired.PRESENT]
         target = decision.target
         if decision.placement is not None:
-            for held in _beyond(decision.placement, wanted):
+            for held in _outside_placement(decision.placement, wanted):
                 self._store.instances.release(held.id, now_seconds)
             return
         if target is None:
@@ -58,11 +58,11 @@ class Converging:
                 self._store.instances.release(held.id, now_seconds)
             return
         alike = [held for held in wanted if held.offer == target.offer]
-        for held in _first_to_go(alike)[: max(len(alike) - target.instances, 0)]:
+        for held in _release_order(alike)[: max(len(alike) - target.instances, 0)]:
             self._store.instances.release(held.id, now_seconds)
         others = [held for held in wanted if held.offer != target.offer]
         for held in others:
-            if held.phase is InstancePhase.QUEUED:  # it would be billed for nothing
+            if held.phase is InstancePhase.QUEUED:  # once launched, it would be billed without use
                 self._store.instances.release(held.id, now_seconds)
         ready = [
             held
@@ -70,26 +70,28 @@ class Converging:
             if not held.stands_by
             and (held.phase is InstancePhase.TRAINING or is_at_the_door(held, instances))
         ]
-        is_there = len(ready) >= target.instances
-        stay: frozenset[str] = frozenset()
-        if is_there and not decision.release_first:
-            stay = self.standby.kept(decision, wanted, now_seconds)
+        is_target_ready = len(ready) >= target.instances
+        on_standby: frozenset[str] = frozenset()
+        if is_target_ready and not decision.release_first:
+            on_standby = self.standby.kept(decision, wanted, now_seconds)
         replaced = replaced_by_recall(others)
         for held in others:
-            may_go = decision.release_first or is_there or held.stands_by or held.id in replaced
-            if may_go and held.id not in stay:
+            may_release = (
+                decision.release_first or is_target_ready or held.stands_by or held.id in replaced
+            )
+            if may_release and held.id not in on_standby:
                 self._store.instances.release(held.id, now_seconds)
 
     def order_missing(
         self, decision: Decision, alive: Sequence[HeldInstance], now_seconds: float
     ) -> None:
-        """Order what the decision wants and the job lacks, as far as there is room.
+        """Order the instances that the decision wants and the job lacks, as far as limits permit.
 
-        A trial takes what lingers of its study before it orders, and waits for what is about to.
-        `alive` are the instances of all jobs.
+        A trial takes idle instances of its study before it orders, and waits for those about to
+        become idle. `alive` are the instances of all jobs.
         """
-        own = [held for held in alive if held.job == decision.job]
-        wanted = [held for held in own if held.desired is Desired.PRESENT]
+        job_instances = [held for held in alive if held.job == decision.job]
+        wanted = [held for held in job_instances if held.desired is Desired.PRESENT]
         if decision.placement is not None:
             self._order_shares(decision.job, decision.placement, wanted, alive, now_seconds)
             return
@@ -108,7 +110,7 @@ class Converging:
             missing, most = missing - taken - promised, most - promised
         if target.offer in self._store.capacity.unavailable(now_seconds):
             return
-        if missing > 0 and self._keeps_away(decision.job, target.offer, now_seconds):
+        if missing > 0 and self._is_backed_off(decision.job, target.offer, now_seconds):
             return
         for number in range(missing):
             if not self._has_room(target.offer, alive, number):
@@ -124,10 +126,10 @@ class Converging:
         alive: Sequence[HeldInstance],
         now_seconds: float,
     ) -> tuple[int, int]:
-        """Give a trial the instances that ended trials of its study have left.
+        """Hand idle instances of its study over to a trial.
 
         Returns:
-            How many instances the trial got, and how many are promised to it.
+            The number of instances handed over, and the number reserved for the trial.
         """
         study = self._store.jobs.get(job).spec.study
         if study is None:
@@ -141,17 +143,17 @@ class Converging:
         for held in self.lingering.free(alike, now_seconds, study)[:missing]:
             try:
                 self._store.instances.hand_over(held.id, job, target.devices_used, now_seconds)
-            except Conflict:  # something has happened to it since
+            except Conflict:  # the instance has changed meanwhile
                 continue
             taken += 1
-            text = f"{held.id} goes on with {job}, after {held.job}"
+            text = f"{held.id} is handed over from {held.job} to {job}"
             self._store.events.add(Event(now_seconds, "handed over", text, job))
             self.on_hand_over(held.id)
         leaving = self.lingering.soon_free(alike, now_seconds, study)
         return taken, self.lingering.promise(job, leaving, missing - taken)
 
     def _make_room(self, offer_id: str, alive: Sequence[HeldInstance], now_seconds: float) -> None:
-        """Give back what may be wanted for what is: an instance that lingers, those on standby."""
+        """Release instances on standby that share a limit with an offer, and one idle instance."""
         self.standby.make_room(offer_id, alive, now_seconds)
         for held in self.lingering.free(alive, now_seconds)[:1]:
             self._store.instances.request_termination(held.id, now_seconds)
@@ -164,7 +166,7 @@ class Converging:
         alive: Sequence[HeldInstance],
         now_seconds: float,
     ) -> None:
-        """Order what the job lacks of machines that others use too, where they have left."""
+        """Order the missing shares of machines that jobs share, where devices are free."""
         held_offers = {held.offer for held in wanted}
         for offer, devices in placement.shares:
             used = sum(held.devices_used for held in alive if held.offer == offer)
@@ -172,21 +174,21 @@ class Converging:
             if offer not in held_offers and has_room:
                 self._order(job, offer, devices, 1, now_seconds)
 
-    def _keeps_away(self, job: str, offer: str, now_seconds: float) -> bool:
-        """Whether too much was started there in vain; that is told once."""
+    def _is_backed_off(self, job: str, offer: str, now_seconds: float) -> bool:
+        """Return whether false starts forbid an order now; record the reason once."""
         text = in_vain_everywhere(self._store, job, now_seconds)
         text = text or false_starts(self._store, job, now_seconds).get(offer)
         if text is None:
             return False
-        said = self._store.events.latest(job, limit=20)
-        if not any(event.text == text for event in said):
+        recent_events = self._store.events.latest(job, limit=20)
+        if not any(event.text == text for event in recent_events):
             self._store.events.add(Event(now_seconds, "false starts", text, job))
         return True
 
     def _order(
         self, job: str, offer_id: str, devices_used: int, most: int, now_seconds: float
     ) -> None:
-        """Order one more instance, unless the job holds `most` of the offer by now."""
+        """Order one more instance, unless the job already holds `most` of the offer."""
         offer = self._market.offer(offer_id)
         self._store.instances.order_up_to(
             most,
@@ -198,7 +200,10 @@ class Converging:
         )
 
     def _has_room(self, offer_id: str, alive: Sequence[HeldInstance], ordered: int) -> bool:
-        """Whether the limits bear one more beside all that are there, the leaving ones too."""
+        """Return whether the limits permit one more instance beside all existing ones.
+
+        Instances that are leaving count, and so do `ordered` instances of this tick.
+        """
         offers = {offer.id: offer for offer in self._market.offers}
         offer = offers[offer_id]
         for limit in self._market.limits_beside_unsold(alive):
@@ -208,18 +213,18 @@ class Converging:
         return True
 
 
-def _beyond(placement: Placement, wanted: Sequence[HeldInstance]) -> list[HeldInstance]:
-    """What is held and has no place in `placement`."""
+def _outside_placement(placement: Placement, wanted: Sequence[HeldInstance]) -> list[HeldInstance]:
+    """Return the held instances that are not part of `placement`."""
     shares = dict(placement.shares)
     return [held for held in wanted if shares.pop(held.offer, None) != held.devices_used]
 
 
-def _first_to_go(instances: Sequence[HeldInstance]) -> list[HeldInstance]:
+def _release_order(instances: Sequence[HeldInstance]) -> list[HeldInstance]:
     """Return instances in the order in which to release them.
 
-    The first are those that run no script yet, then those whose script does not train: that of a
-    job without a session never does. Of each the youngest come first: an old one is the less
-    likely reclaimed.
+    Instances that run no script are first, then those whose script does not train, as scripts
+    without a session never do. Among equals the youngest are first, because older instances are
+    less likely to be reclaimed.
     """
     return sorted(
         instances,

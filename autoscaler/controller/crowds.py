@@ -1,4 +1,4 @@
-"""How many jobs there were beside each other: what a fair share of a pool was in the past."""
+"""Numbers of concurrent jobs in the past, for fair shares of a pool."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autoscaler.domain.job import JobRecord
 
 
 class Crowds:
-    """The jobs that there were until `now_seconds`."""
+    """Numbers of concurrent jobs until `now_seconds`."""
 
     def __init__(self, jobs: Collection[JobRecord], now_seconds: float) -> None:
         self._jobs, self._now_seconds = jobs, now_seconds
@@ -27,16 +27,18 @@ class Crowds:
         return _sorted(seconds for seconds in ended if seconds is not None)
 
     def mean_jobs(self, since_seconds: float) -> float:
-        """How many there were on average since then; at least 1."""
+        """Return the mean number of concurrent jobs since `since_seconds`, at least 1."""
         lasted_seconds = self._now_seconds - since_seconds
         if lasted_seconds <= 0:
-            now = self._begun.searchsorted(self._now_seconds, "right")
-            return max(float(now - self._ended.searchsorted(self._now_seconds, "right")), 1.0)
+            begun_count = self._begun.searchsorted(self._now_seconds, "right")
+            return max(
+                float(begun_count - self._ended.searchsorted(self._now_seconds, "right")), 1.0
+            )
         job_seconds = self._job_seconds(self._now_seconds) - self._job_seconds(since_seconds)
         return max(job_seconds / lasted_seconds, 1.0)
 
     def _job_seconds(self, until_seconds: float) -> float:
-        """Of the lives of all jobs up to then."""
+        """Return the sum of all jobs' lifetimes up to `until_seconds`."""
         begun = np.maximum(until_seconds - self._begun, 0.0).sum()
         return float(begun - np.maximum(until_seconds - self._ended, 0.0).sum())
 

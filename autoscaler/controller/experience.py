@@ -1,8 +1,8 @@
-"""What the instances of all jobs have taught of where they are sold.
+"""Estimates of reclaims, queues and capacity of offers, from the instances of all jobs.
 
-Learnt from what the store keeps of instances, so that a restart forgets nothing: how long spot
-lives until it is reclaimed, how long orders wait in queues, and which launches were refused.
-Refusals for other reasons than capacity are few and over soon; they count as such.
+Lifetimes of spot instances, waits in queues and refused launches come from the store, so that
+they survive a restart. Refusals for other reasons than capacity are rare and short; they count as
+a lack of capacity.
 """
 
 from __future__ import annotations
@@ -27,65 +27,67 @@ from autoscaler.market.zones import (
 )
 from autoscaler.store.store import Store
 
-_LOOK_AGAIN_SECONDS = 60.0
-# What was seen so long ago counts for next to nothing.
+_UPDATE_SECONDS = 60.0
+# Older observations have almost no weight and are not read.
 _FORGOTTEN_SECONDS = 30 * 86400.0
-# Beliefs move by such a part of their doubling, or not at all: what is no news is planned once.
+# Estimates are rounded to this many steps per doubling, so that small changes trigger no plan.
 _STEPS = 4
 
 
 class Experience:
-    """The instances that there were, and what they make believe of the offers."""
+    """Estimates for offers from the history of all instances."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._instances: dict[str, tuple[HeldInstance, ...]] = {}
         self._unsettled: set[str] | None = None
-        self._looked_at: object = None
-        self._looked_seconds = -math.inf
+        self._update_key: object = None
+        self._updated_seconds = -math.inf
         self._beliefs: Mapping[str, Belief] = {}
         self._waits: Mapping[str, float] = {}
 
     def believed(
         self, offers: Sequence[Offer], alive: Sequence[HeldInstance], now_seconds: float
     ) -> tuple[Offer, ...]:
-        """The offers with the reclaims and the waiting for capacity to be expected now."""
+        """Return the offers with the expected reclaims and waits for capacity now."""
         refusals = self._store.capacity.refusals()
         places = {offer.id: place for offer in offers if (place := _place(offer)) is not None}
         if refusals or any(offer.purchase.is_at_times for offer in offers):
-            news = (tuple(offers), frozenset(held.id for held in alive), frozenset(refusals))
-            waited_seconds = now_seconds - self._looked_seconds
-            if news != self._looked_at or waited_seconds >= _LOOK_AGAIN_SECONDS:
-                self._looked_at, self._looked_seconds = news, now_seconds
-                self._learn(offers, places, now_seconds)
+            update_key = (tuple(offers), frozenset(held.id for held in alive), frozenset(refusals))
+            age_seconds = now_seconds - self._updated_seconds
+            if update_key != self._update_key or age_seconds >= _UPDATE_SECONDS:
+                self._update_key, self._updated_seconds = update_key, now_seconds
+                self._update(offers, places, now_seconds)
         waited_for = self.waited_for(offers, now_seconds)
-        out = [self._beliefs[offer] for offer in sorted(waited_for)]
-        wait_seconds = fill_seconds(out) if out else 0.0
+        out_beliefs = [self._beliefs[offer] for offer in sorted(waited_for)]
+        wait_seconds = fill_seconds(out_beliefs) if out_beliefs else 0.0
         return tuple(
-            self._as_believed(offer, wait_seconds if offer.id in waited_for else 0.0)
+            self._with_estimates(offer, wait_seconds if offer.id in waited_for else 0.0)
             for offer in offers
         )
 
     def queue_seconds(self, held: Collection[HeldInstance]) -> dict[str, float]:
-        """What the orders of these that wait in a queue have yet to wait, by offer."""
+        """Return the expected remaining waits of queued orders in seconds, by offer."""
         return {
-            each.offer: in_steps(left_seconds(self._waits[each.offer]))
-            for each in held
-            if each.phase is InstancePhase.QUEUED
-            and each.desired is Desired.PRESENT
-            and each.offer in self._waits
+            instance.offer: in_steps(left_seconds(self._waits[instance.offer]))
+            for instance in held
+            if instance.phase is InstancePhase.QUEUED
+            and instance.desired is Desired.PRESENT
+            and instance.offer in self._waits
         }
 
     def lives(self, offers: Sequence[Offer]) -> dict[str, Lives]:
-        """The lives of instances of each offer that may be reclaimed, by its id."""
+        """Return the lives of instances of each reclaimable offer, by offer id."""
         known = ((offer.id, self._beliefs.get(offer.id)) for offer in offers)
-        return {offer: one.lives for offer, one in known if one is not None and one.lives}
+        return {
+            offer: belief.lives for offer, belief in known if belief is not None and belief.lives
+        }
 
     def waited_for(self, offers: Sequence[Offer], now_seconds: float) -> frozenset[str]:
-        """The spot offers that may be waited for: they have just refused, and so have all others.
+        """Return the spot offers that a job may wait for: all, once every spot offer was refused.
 
-        To ask is free and answered at once: as long as there is one to ask, none is waited for.
-        Who waits for one takes any.
+        Requests are free and answered at once. So jobs do not wait while an untried spot offer
+        exists, and a waiting job takes any of them.
         """
         spot = {offer.id for offer in offers if offer.purchase is Purchase.SPOT}
         refused = frozenset(
@@ -99,22 +101,21 @@ class Experience:
     def reclaims_per_hour(
         self, held: Collection[HeldInstance], now_seconds: float
     ) -> float | None:
-        """Return the mean hazard of these at their ages; None where nothing is believed of them.
+        """Return the mean hazard of instances at their ages, per hour; None without an estimate.
 
-        It moves in the steps in which the hazard of a new instance does: a new one is not the
-        better for its rounding.
+        The value is rounded like that of a new instance, so that rounding favours neither.
         """
         ages = [
-            (self._beliefs[each.offer], now_seconds - each.launched_seconds)
-            for each in held
-            if each.launched_seconds is not None and each.offer in self._beliefs
+            (self._beliefs[instance.offer], now_seconds - instance.launched_seconds)
+            for instance in held
+            if instance.launched_seconds is not None and instance.offer in self._beliefs
         ]
         if not ages:
             return None
         hazards = [belief.reclaims_per_hour(max(age, 0.0)) for belief, age in ages]
         return in_steps(sum(hazards) / len(hazards))
 
-    def _as_believed(self, offer: Offer, wait_seconds: float) -> Offer:
+    def _with_estimates(self, offer: Offer, wait_seconds: float) -> Offer:
         if offer.id in self._waits:
             return replace(offer, fill_seconds=in_steps(self._waits[offer.id]))
         belief = self._beliefs.get(offer.id)
@@ -126,27 +127,31 @@ class Experience:
             fill_seconds=in_steps(wait_seconds),
         )
 
-    def _learn(
+    def _update(
         self, offers: Sequence[Offer], places: Mapping[str, Place], now_seconds: float
     ) -> None:
-        self._read(now_seconds - _FORGOTTEN_SECONDS)
-        seen = _seen(self._instances.values(), places, now_seconds)
-        told = {
+        self._read_instances(now_seconds - _FORGOTTEN_SECONDS)
+        observations = _observations(self._instances.values(), places, now_seconds)
+        stated_reclaims = {
             places[offer.id]: offer.reclaims_per_hour for offer in offers if offer.id in places
         }
-        found = beliefs(seen, told, now_seconds)
-        self._beliefs = {offer: found[place] for offer, place in places.items()}
+        by_place = beliefs(observations, stated_reclaims, now_seconds)
+        self._beliefs = {offer: by_place[place] for offer, place in places.items()}
         queues = {offer.id: _place_of(offer) for offer in offers if _has_queue(offer)}
-        usual = {queues[offer.id]: offer.fill_seconds for offer in offers if offer.id in queues}
+        stated_waits = {
+            queues[offer.id]: offer.fill_seconds for offer in offers if offer.id in queues
+        }
         waits = usual_waits(
-            _waits(self._instances.values(), queues, now_seconds), usual, now_seconds
+            _waits(self._instances.values(), queues, now_seconds), stated_waits, now_seconds
         )
         self._waits = {offer: waits[place] for offer, place in queues.items()}
 
-    def _read(self, since_seconds: float) -> None:
-        """Read what may have changed: at first all jobs, later those that had instances left."""
-        every = self._store.jobs.all() if self._unsettled is None else self._store.jobs.alive()
-        jobs = {job.id for job in every} | (self._unsettled or set())
+    def _read_instances(self, since_seconds: float) -> None:
+        """Read instances that may have changed: of all jobs at first, later of unsettled jobs."""
+        job_records = (
+            self._store.jobs.all() if self._unsettled is None else self._store.jobs.alive()
+        )
+        jobs = {job.id for job in job_records} | (self._unsettled or set())
         self._unsettled = set()
         for job in jobs:
             instances = self._store.instances.of_job(job, include_ended=True)
@@ -160,7 +165,7 @@ class Experience:
 
 
 def _place(offer: Offer) -> Place | None:
-    """Where it is sold; None for what is the owner's already, or is waited for in a queue."""
+    """Return the place where an offer is sold; None for owned offers and for queues."""
     if offer.shared or offer.purchase is Purchase.RESERVED or _has_queue(offer):
         return None
     return _place_of(offer)
@@ -179,29 +184,34 @@ def _waits(
     queues: Mapping[str, Place],
     now_seconds: float,
 ) -> dict[Place, list[Wait]]:
-    """Of all orders that their clouds took; those that were refused are none."""
-    found: dict[Place, list[Wait]] = {place: [] for place in queues.values()}
-    for of_job in instances:
-        for held in of_job:
+    """Return the waits of all orders that their clouds accepted; refused orders are left out."""
+    waits_of: dict[Place, list[Wait]] = {place: [] for place in queues.values()}
+    for job_instances in instances:
+        for held in job_instances:
             place = queues.get(held.offer)
             if place is None or held.cloud_id is None:
                 continue
-            ends = (held.launched_seconds, held.draining_seconds, held.ended_seconds, now_seconds)
-            until_seconds = next(end for end in ends if end is not None)
+            end_candidates = (
+                held.launched_seconds,
+                held.draining_seconds,
+                held.ended_seconds,
+                now_seconds,
+            )
+            until_seconds = next(end for end in end_candidates if end is not None)
             was_filled = held.launched_seconds is not None
-            found[place].append(Wait(held.requested_seconds, until_seconds, was_filled))
-    return found
+            waits_of[place].append(Wait(held.requested_seconds, until_seconds, was_filled))
+    return waits_of
 
 
-def _seen(
+def _observations(
     instances: Collection[Sequence[HeldInstance]],
     places: Mapping[str, Place],
     now_seconds: float,
 ) -> dict[Place, Seen]:
     asks: dict[Place, list[Ask]] = {place: [] for place in places.values()}
     holdings: dict[Place, list[Holding]] = {place: [] for place in places.values()}
-    for of_job in instances:
-        for held in of_job:
+    for job_instances in instances:
+        for held in job_instances:
             place = places.get(held.offer)
             if place is None:
                 continue
@@ -214,7 +224,10 @@ def _seen(
 
 
 def _holding(held: HeldInstance, launched_seconds: float, now_seconds: float) -> Holding:
-    """One at work that ended without notice while it was wanted was reclaimed too."""
+    """Return the holding of an instance.
+
+    A working instance that ended without notice while it was wanted counts as reclaimed.
+    """
     ends = (held.ended_seconds, held.reclaim_seconds, now_seconds)
     end_seconds = min(end for end in ends if end is not None)
     was_lost = held.phase is InstancePhase.ENDED and held.desired is Desired.PRESENT
@@ -225,5 +238,5 @@ def _holding(held: HeldInstance, launched_seconds: float, now_seconds: float) ->
 
 
 def in_steps(value: float) -> float:
-    """The value to a part of its doubling; 0 where there is none."""
+    """Return the value rounded to `_STEPS` steps per doubling; 0 for values up to 0."""
     return 2.0 ** (round(_STEPS * math.log2(value)) / _STEPS) if value > 0 else 0.0

@@ -1,4 +1,4 @@
-"""All jobs are stopped, and all is given back: the end of a deployment, or of a process's own."""
+"""Shutdown of a deployment: all jobs are stopped and all instances terminated."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from autoscaler.store.store import Store
 
 _log = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 
 
 def outlive(is_there: Callable[[], bool], clock: Clock) -> None:
-    """Return when whoever the controller runs for is there no more."""
+    """Return when `is_there` returns False: the process that the controller serves has ended."""
     while is_there():
-        clock.sleep(_LOOK_SECONDS)
+        clock.sleep(_POLL_SECONDS)
 
 
 def stop_everything(store: Store, now_seconds: float) -> int:
-    """Stop every job, with its checkpoint; returns how many.
+    """Stop every job, which saves its checkpoint; return how many.
 
-    Who drove studies drives them no more.
+    The leases of studies' drivers are released.
     """
     for study in {job.spec.study for job in store.jobs.all() if job.spec.study is not None}:
         driver = store.leases.holder(study, now_seconds)
@@ -32,7 +32,7 @@ def stop_everything(store: Store, now_seconds: float) -> int:
             store.leases.leave(study, driver)
     jobs = store.jobs.alive()
     for job in jobs:
-        with contextlib.suppress(Conflict):  # it has just ended
+        with contextlib.suppress(Conflict):  # the job has just ended
             store.jobs.request_stop(job.id, now_seconds)
     return len(jobs)
 
@@ -40,18 +40,19 @@ def stop_everything(store: Store, now_seconds: float) -> int:
 def give_everything_back(
     store: Store, wake: Callable[[], None], clock: Clock, most_seconds: float
 ) -> bool:
-    """Stop everything, and wait until nothing is held; the loop goes on.
+    """Stop every job and wait until all instances are terminated; the control loop has to run.
 
-    False if something is held after `most_seconds`.
+    Returns:
+        False if instances are still held after `most_seconds`.
     """
     now_seconds = clock.now()
     stop_everything(store, now_seconds)
     wake()
     while store.instances.alive() and clock.now() - now_seconds < most_seconds:
-        clock.sleep(_LOOK_SECONDS)
-    left = len(store.instances.alive())
-    if left:
-        _log.error("%d instances may still run: they end by themselves without a controller", left)
+        clock.sleep(_POLL_SECONDS)
+    remaining = len(store.instances.alive())
+    if remaining:
+        _log.error("%d instances may still run: they end when their leases expire", remaining)
     else:
-        _log.info("everything is given back")
-    return not left
+        _log.info("all instances are terminated")
+    return not remaining

@@ -1,7 +1,7 @@
-"""The last moments of a job: replicas that have done their part, and the one that tells the end.
+"""End of a job: replicas that are done, and the replica that reports the job's end.
 
-The replica that decides saves the job's last state and then says that it is complete. The others
-leave before, and know nothing of how that went.
+The deciding replica saves the job's last state and then reports that the job is complete. The
+other replicas leave earlier and do not know the outcome.
 """
 
 from __future__ import annotations
@@ -32,18 +32,21 @@ _AT_WORK = (
 
 
 def has_done_its_part(held: HeldInstance, job: JobRecord) -> bool:
-    """Nothing is left for it to do in the job's present attempt."""
+    """Return whether the instance has nothing left to do in the job's present attempt."""
     return COMPLETE_FACT in held.facts or held.facts.get(DONE_FACT) == str(job.attempt)
 
 
 def is_over(job: JobRecord, instances: Iterable[HeldInstance]) -> bool:
-    """Training has come to its end in this attempt; `instances` are all that the job ever had."""
+    """Return whether training has reached its end in this attempt.
+
+    `instances` are all that the job ever had.
+    """
     return any(has_done_its_part(held, job) for held in instances)
 
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """The end of a job: its last phase, the kind of event and the words."""
+    """The end of a job: its final phase, the kind of event and the text."""
 
     phase: JobPhase
     kind: str
@@ -51,7 +54,7 @@ class JobEnd:
 
     @property
     def cause(self) -> str | None:
-        """What a person is shown beside the phase; None where training is complete."""
+        """The text shown beside the phase; None where training is complete."""
         return None if self.kind == "finished" else self.text
 
 
@@ -62,27 +65,27 @@ def trial_end_facts(end: TrialEnd) -> dict[str, str]:
 
 
 def trial_ending(instances: Iterable[HeldInstance]) -> TrialEnding | None:
-    """Return how the trial of a job ended, if it has; `instances` are all the job ever had."""
+    """Return how the job's trial ended, or None; `instances` are all the job ever had."""
     endings = (held.facts.get(TRIAL_END_FACT) for held in instances)
     return next((TrialEnding(ending) for ending in endings if ending is not None), None)
 
 
 def end_of(job: JobRecord, instances: Iterable[HeldInstance]) -> JobEnd:
     """Return the end of a job that a replica has completed; `instances` are all it ever had."""
-    every = tuple(instances)
-    trial = next((held.facts for held in every if TRIAL_END_FACT in held.facts), {})
-    cause = trial.get(_TRIAL_CAUSE_FACT)
-    match trial.get(TRIAL_END_FACT):
+    all_instances = tuple(instances)
+    trial_facts = next((held.facts for held in all_instances if TRIAL_END_FACT in held.facts), {})
+    cause = trial_facts.get(_TRIAL_CAUSE_FACT)
+    match trial_facts.get(TRIAL_END_FACT):
         case TrialEnding.FAILED:
             return JobEnd(JobPhase.FAILED, "failed", cause or "its trial failed")
         case TrialEnding.PRUNED:
             return JobEnd(JobPhase.STOPPED, "pruned", cause or "its trial was pruned")
-    completed = tuple(held for held in every if COMPLETE_FACT in held.facts)
+    completed = tuple(held for held in all_instances if COMPLETE_FACT in held.facts)
     return JobEnd(JobPhase.FINISHED, *_script_end(job, completed))
 
 
 def _script_end(job: JobRecord, completed: Collection[HeldInstance]) -> tuple[str, str]:
-    """Return the kind of event and the words for a job that its replicas have `completed`."""
+    """Return the kind of event and the text for a job that its replicas have `completed`."""
     endings = {held.facts.get(SCRIPT_END_FACT, Ending.COMPLETE) for held in completed}
     if Ending.COMPLETE in endings:
         return "finished", "its training is complete"
@@ -114,7 +117,7 @@ def has_ended_early(instances: Iterable[HeldInstance]) -> bool:
 
 
 def at_work(job: JobRecord, instances: Iterable[HeldInstance]) -> list[HeldInstance]:
-    """Those that may still tell the end."""
+    """Return the instances that may still report the job's end."""
     return [
         held for held in instances if held.phase in _AT_WORK and not has_done_its_part(held, job)
     ]

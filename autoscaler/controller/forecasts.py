@@ -1,4 +1,4 @@
-"""What a job would have taken at each fixed size, for those who ask."""
+"""Forecasts of a whole job at each fixed size, for the API."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from autoscaler.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class FixedSize:
-    """A whole job at one size, by its model; `measured`: the job has trained at that size."""
+    """Forecast of a whole job at one size; `measured`: the job has trained at that size."""
 
     forecast: Forecast
     measured: bool
 
 
 class Forecasts:
-    """Predictions from what was last fitted of a job; nothing is fitted here."""
+    """Forecasts from the last fitted models of jobs; nothing is fitted here."""
 
     def __init__(self, store: Store, status: ControllerStatus, clock: Clock) -> None:
         self._store = store
@@ -31,9 +31,9 @@ class Forecasts:
         self._clock = clock
 
     def of(self, job_id: str) -> tuple[FixedSize, ...]:
-        """The whole job at each fixed size that its bounds and the limits permit.
+        """Return the forecast at each fixed size that the job's bounds and the limits permit.
 
-        Empty before anything was fitted, and where nobody knows how much there is to do.
+        Empty before the first fit, and for jobs of unknown length.
         """
         job = self._store.jobs.get(job_id)
         models = self._store.measurements.models(job_id)

@@ -1,4 +1,4 @@
-"""What a controller would do with a job that was not submitted, and what would come of it."""
+"""Plan of a job that was not submitted: the policy's decision and its consequences."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from autoscaler.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What is offered now, and what limits it.
+    """Offers and limits for a hypothetical job.
 
-    `lives` are of the offers that may be reclaimed, by their ids; None: what offers say is all
-    that is known of them.
+    `lives` are those of reclaimable offers, by id. With None, they follow from the offers' own
+    rates of reclaims.
     """
 
     offers: tuple[Offer, ...]
@@ -43,7 +43,7 @@ class Circumstances:
 
 @dataclass(frozen=True, slots=True)
 class Foresight:
-    """The frontier of one job, and the policy's first decision for it."""
+    """Frontier of one job, and the policy's first decision for it."""
 
     frontier: Frontier
     decision: Decision
@@ -51,7 +51,7 @@ class Foresight:
 
 
 class Foresights:
-    """What a running controller would do, for those who ask before they submit."""
+    """Hypothetical plans of a running controller, for the API."""
 
     def __init__(
         self,
@@ -68,25 +68,27 @@ class Foresights:
         self._clock = clock
 
     def of(self, spec: JobSpec) -> Foresight:
-        """As `foresee`, with what is offered now and what is remembered of the program.
+        """Return the result of `foresee` for the present offers and the memory of the program.
 
         Raises:
-            SpecError: as `foresee`.
-            Unavailable: no cloud has told its offers yet.
+            SpecError: as in `foresee`.
+            Unavailable: no provider has returned its offers yet.
         """
         status = self._status
         if not status.offers:
-            raise Unavailable("no cloud has told its offers yet: ask again in a moment")
-        believed = status.believed
-        now = Circumstances(
-            believed.offers or status.offers,
+            raise Unavailable(
+                "no provider has returned its offers yet: try again in a few seconds"
+            )
+        estimates = status.believed
+        circumstances = Circumstances(
+            estimates.offers or status.offers,
             status.limits,
             status.unavailable,
             self._replan_seconds,
-            believed.lives if believed.offers else None,
+            estimates.lives if estimates.offers else None,
         )
         memory = recalled(self._store, spec)
-        return foresee(spec, memory, now, self._policy, self._clock.now())
+        return foresee(spec, memory, circumstances, self._policy, self._clock.now())
 
 
 def foresee(
@@ -98,14 +100,14 @@ def foresee(
 ) -> Foresight:
     """Return the plan of the job if it were submitted now and had the supply to itself.
 
-    Where nobody knows how much there is to do, the frontier has rates alone.
+    The frontier of a job of unknown length has rates only.
 
     Args:
         spec: the job.
-        memory: measurements of its program; None: only the priors of the models are known.
+        memory: measurements of its program; None to use the priors of the models.
         now: offers and limits.
-        policy: the policy whose first decision is asked.
-        now_seconds: seconds since the Unix epoch.
+        policy: the policy that makes the first decision.
+        now_seconds: the time since the Unix epoch.
 
     Raises:
         SpecError: the job is not valid, no provider sells an offer that it names, or no offer can
@@ -115,12 +117,10 @@ def foresee(
     _require_sold(spec, now.offers)
     snapshot = _snapshot(spec, memory, now, now_seconds)
     job = snapshot.jobs[0]
-    found = frontier(job, snapshot)
-    if found is None:
-        raise SpecError(
-            f"nothing that is offered can run {spec.name}: {_offered(now.offers)}", "instances"
-        )
-    return Foresight(found, policy.plan(snapshot).decisions[0], memory)
+    job_frontier = frontier(job, snapshot)
+    if job_frontier is None:
+        raise SpecError(f"no offer can run {spec.name}: {_offered(now.offers)}", "instances")
+    return Foresight(job_frontier, policy.plan(snapshot).decisions[0], memory)
 
 
 def _require_sold(spec: JobSpec, offers: Sequence[Offer]) -> None:
@@ -132,13 +132,13 @@ def _require_sold(spec: JobSpec, offers: Sequence[Offer]) -> None:
     for field, names in named.items():
         unsold = [name for name in names if name not in known]
         if unsold:
-            raise SpecError(f'nobody sells "{unsold[0]}": {_offered(offers)}', field)
+            raise SpecError(f'no provider sells "{unsold[0]}": {_offered(offers)}', field)
 
 
 def _snapshot(
     spec: JobSpec, memory: ProgramMemory | None, now: Circumstances, now_seconds: float
 ) -> Snapshot:
-    """As the controller would take it, right after the job was submitted."""
+    """Return the snapshot that a controller would take right after the job was submitted."""
     store = memory_store()
     job = store.jobs.add(spec, now_seconds)
     usable = allowed_offers(spec.instances, now.offers) or now.offers
@@ -158,7 +158,7 @@ def _snapshot(
 def _usual_lives(
     store: Store, offers: tuple[Offer, ...], now_seconds: float
 ) -> Mapping[str, Lives]:
-    """By what the offers say of reclaims, with nothing seen."""
+    """Return the lives that follow from the offers' own rates of reclaims."""
     experience = Experience(store)
     experience.believed(offers, (), now_seconds)
     return experience.lives(offers)

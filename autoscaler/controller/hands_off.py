@@ -1,4 +1,4 @@
-"""When a controller plans and tells, and does nothing of it."""
+"""Modes in which the controller plans and reports but carries out nothing."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from autoscaler.store.store import Store
 
 
 def hands_off(settings: ControllerSettings, store: Store) -> str | None:
-    """Why no decision is carried out and no instance launched now; None where all is.
+    """Return why decisions are not carried out and no instances launched; None if they are.
 
-    What jobs and clouds do by themselves goes on: jobs end or are stopped by their owners, their
-    instances are given back then, and instances that are lost are not replaced.
+    Other changes continue: jobs end or are stopped by their owners, and their instances are then
+    terminated. Lost instances are not replaced.
     """
     frozen = store.settings.frozen()
     if frozen is not None:

@@ -1,4 +1,4 @@
-"""Allocations that a job holds, trains on and has on standby, by its instances."""
+"""Allocations that a job holds, trains on and has on standby, from its instances."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 
 
 def held_allocation(instances: Sequence[HeldInstance]) -> Allocation | None:
-    """Return what a job holds or has ordered and is to keep: the group of its latest order.
+    """Return the allocation that a job holds or has ordered and keeps; None for nothing.
 
-    Instances on standby count only where there are no others.
+    Only instances of the offer ordered last count. Instances on standby count if there are no
+    others.
     """
     wanted = [held for held in instances if held.desired is Desired.PRESENT]
     wanted = [held for held in wanted if not held.stands_by] or wanted
@@ -24,7 +25,7 @@ def held_allocation(instances: Sequence[HeldInstance]) -> Allocation | None:
 
 
 def standby_allocation(instances: Sequence[HeldInstance]) -> Allocation | None:
-    """Return what a job has on standby beside what it holds."""
+    """Return the allocation on standby beside the held one; None for none."""
     standing = [held for held in instances if held.stands_by]
     held = held_allocation(instances)
     if not standing or held is None or standing[0].offer == held.offer:
@@ -33,7 +34,7 @@ def standby_allocation(instances: Sequence[HeldInstance]) -> Allocation | None:
 
 
 def trained_allocation(instances: Sequence[HeldInstance]) -> Allocation | None:
-    """Return what a job trains on now; of several offers the one with most instances."""
+    """Return the allocation that a job trains on now; of several offers the largest group."""
     training = [
         held
         for held in instances
@@ -53,7 +54,7 @@ def trained_allocation(instances: Sequence[HeldInstance]) -> Allocation | None:
 
 
 def group_of(held: Allocation | None, instances: Sequence[HeldInstance]) -> list[HeldInstance]:
-    """Return the instances of an allocation that is held."""
+    """Return the instances of a held allocation."""
     return [
         instance
         for instance in instances

@@ -1,4 +1,4 @@
-"""Planning that goes on without the jobs that can't be planned."""
+"""Planning that continues without the jobs that can't be planned."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from autoscaler.policies.base import Policy
 
 _log = logging.getLogger(__name__)
 
-# Seconds for which an unplanned job keeps its last decision; then it keeps its minimum.
+# Seconds for which an unplanned job keeps its last decision; after that it keeps its minimum.
 LEFT_OUT_GRACE_SECONDS = 600.0
 _FIRST_RETRY_SECONDS = 60.0
 _LONGEST_RETRY_SECONDS = 600.0
 
 
 class PlanningFailed(CastorError):
-    """A policy that raised an error for which no single job is responsible."""
+    """Error of a policy that no single job causes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unplanned:
-    """A job that planning leaves out.
+    """A job that planning leaves out, since `since_seconds`.
 
-    `since_seconds` is when it was first left out; planning includes it again at `retry_seconds`,
-    or once its objective or bounds differ from those of `terms`.
+    Planning includes the job again at `retry_seconds`, or when its objective or bounds differ from
+    `terms`.
     """
 
     reason: str
@@ -60,7 +60,7 @@ class IsolatedPlanning:
         self._unplanned = {job: entry for job, entry in self._unplanned.items() if job in jobs}
 
     def leave_out(self, reasons: Mapping[str, str], now_seconds: float) -> None:
-        """Record the jobs of which no snapshot can be taken now, with the reason of each."""
+        """Record the jobs of which no snapshot can be taken now, each with the reason."""
         recovered = self._without_snapshot - reasons.keys()
         kept = {job: entry for job, entry in self._unplanned.items() if job not in recovered}
         self._unplanned = kept | {
@@ -70,7 +70,7 @@ class IsolatedPlanning:
         self._without_snapshot = frozenset(reasons)
 
     def plan(self, snapshot: Snapshot) -> tuple[Plan, Snapshot]:
-        """Return a plan for the jobs that can be planned, and the snapshot that it is made of.
+        """Return a plan for the jobs that can be planned, and the snapshot used for it.
 
         If the policy raises, the responsible jobs are found by bisection and left out. The trials
         of a study are left out together.
@@ -83,7 +83,7 @@ class IsolatedPlanning:
         tried = without_jobs(snapshot, left_out)
         try:
             plan = self._policy.plan(tried)
-        except Exception as error:  # every policy is behind this edge
+        except Exception as error:  # policies may raise any error
             _log.exception("planning failed")
             failed = self._failing(tried, error)
             self._record(tried, failed)
@@ -98,7 +98,7 @@ class IsolatedPlanning:
     def _plan_of_rest(self, snapshot: Snapshot) -> Plan:
         try:
             return self._policy.plan(snapshot)
-        except Exception as error:  # as above
+        except Exception as error:  # policies may raise any error
             raise PlanningFailed(error_text(error)) from error
 
     def _is_left_out(self, job: JobSnapshot, now_seconds: float) -> bool:
@@ -130,7 +130,7 @@ class IsolatedPlanning:
             others = {job.id for job in snapshot.jobs} - kept
             try:
                 self._policy.plan(without_jobs(snapshot, others))
-            except Exception as error_of_half:  # as above
+            except Exception as error_of_half:  # policies may raise any error
                 failing |= self._bisect(snapshot, half, error_of_half)
         return failing
 
@@ -141,7 +141,7 @@ class IsolatedPlanning:
                 self._unplanned = self._unplanned | {job.id: replace(entry, terms=_terms(job))}
 
     def _entry(self, job: str, reason: str, now_seconds: float) -> Unplanned:
-        """Return the entry of a job that fails now; each further failure doubles the wait."""
+        """Return the entry of a job that fails now; each further failure doubles the back-off."""
         before = self._unplanned.get(job)
         since_seconds = now_seconds if before is None else before.since_seconds
         wait_seconds = max(now_seconds - since_seconds, _FIRST_RETRY_SECONDS)
@@ -154,16 +154,16 @@ def minimum_decision(
 ) -> Decision:
     """Return the decision for a job that was left out for longer than `LEFT_OUT_GRACE_SECONDS`.
 
-    The job keeps as many instances as its bounds require, and never more than it holds.
+    The job keeps the minimum of its bounds, and never more than it holds.
     """
     minutes = (now_seconds - unplanned.since_seconds) / 60
-    problem = f"{job.id} can't be planned since {minutes:.0f} min: {unplanned.reason}"
+    problem = f"{job.id} could not be planned for {minutes:.0f} min: {unplanned.reason}"
     if held is None:
-        reason = f"{problem}; it gets no instance until this is mended"
+        reason = f"{problem}; it gets no instance until this is fixed"
         return Decision(job.id, Action.WAIT, None, None, reason, ground=UNPLANNED)
     count = min(held.instances, job.spec.instances.minimum)
     action = Action.HOLD if count == held.instances else Action.SHRINK
-    reason = f"{problem}; it keeps its minimum, {count} of {held.offer}, until this is mended"
+    reason = f"{problem}; it keeps its minimum, {count} of {held.offer}, until this is fixed"
     target = replace(held, instances=count)
     return Decision(job.id, action, held, target, reason, ground=UNPLANNED)
 
@@ -172,12 +172,12 @@ def without_jobs(snapshot: Snapshot, jobs: Collection[str]) -> Snapshot:
     """Return the snapshot without some jobs; what they hold still counts against the limits."""
     if not jobs:
         return snapshot
-    gone = [job for job in snapshot.jobs if job.id in jobs]
+    removed = [job for job in snapshot.jobs if job.id in jobs]
     held = Counter[str]()
-    for job in gone:
+    for job in removed:
         if job.held is not None:
             held[job.held.offer] += job.held.instances
-    studies = {job.study for job in gone}
+    studies = {job.study for job in removed}
     return replace(
         snapshot,
         limits=limits_beside(snapshot.limits, snapshot.offers, held),

@@ -1,4 +1,4 @@
-"""Budget of one job, held by ending the job before it is passed."""
+"""Budget of one job, enforced by ending the job before the budget is exceeded."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def is_job_budget_used_up(
 ) -> bool:
     """Return whether a job has to leave its `instances` now to stay within its budget.
 
-    What a job holds goes on costing until it has drained and the cloud has ended it. A job that
-    holds nothing spends nothing.
+    Instances cost until they have drained and the cloud has ended them. A job without instances
+    spends nothing.
     """
     budget_usd = job.spec.objective.most_usd
     if budget_usd is None or not instances:
@@ -30,18 +30,18 @@ def is_job_budget_used_up(
 
 
 def budget_cause(store: Store, job: JobRecord) -> str:
-    """Return why a job ends whose budget is used up, and the way out."""
+    """Return why a job with a used-up budget ends, and what its owner can do."""
     sent_usd = Ledger(store.ledger.entries(job.id)).transfers(lambda charge: charge.job)
     sent_text = (
-        f", ${sent_usd[job.id]:.2f} of it by its files on their way"
+        f", ${sent_usd[job.id]:.2f} of it for transfers of its files"
         if sent_usd.get(job.id)
         else ""
     )
     objective = job.spec.objective
     if objective.budget_usd is None:
         return (
-            f"budget of ${objective.cap_usd} used up{sent_text}, which this deployment gives to "
-            "jobs that name none: resume it with objective=budget=AMOUNT, or budget=none"
+            f"budget of ${objective.cap_usd} used up{sent_text}, the default of this deployment "
+            "for jobs without a budget: resume it with objective=budget=AMOUNT, or budget=none"
         )
     return (
         f"budget of ${objective.budget_usd} used up{sent_text}: submit it again with a larger "

@@ -1,4 +1,4 @@
-"""Keeps the lighthouses of jobs burning, and puts them out: in workers, one call a job."""
+"""Upkeep of jobs' lighthouses in worker threads, with one call per job at a time."""
 
 from __future__ import annotations
 
@@ -10,34 +10,33 @@ from autoscaler.controller.calls import Lighthouses, Workers, light
 from autoscaler.controller.troubles import Troubles
 from autoscaler.store.store import Store
 
-_LOOK_SECONDS = 5.0
+_CHECK_SECONDS = 5.0
 
 
 class LighthouseKeeper:
-    """Looks after the lighthouses that launches have lit.
+    """Restarts and ends the lighthouses that launches have started.
 
-    A supervisor can die, and takes its server with it; a job that only trains calls nobody who
-    would notice.
+    A supervisor that dies takes its server with it. A job that only trains would not notice.
     """
 
     def __init__(self, store: Store, lighthouses: Lighthouses, workers: Workers) -> None:
         self._store = store
         self._lighthouses = lighthouses
         self._workers = workers
-        self._looked_seconds: dict[str, float] = {}
-        self._under_way: set[str] = set()
+        self._checked_seconds: dict[str, float] = {}
+        self._running: set[str] = set()
         self._lock = threading.Lock()
         self.troubles = Troubles("job")
 
     def keep_lit(self, job: str, now_seconds: float) -> None:
-        """Have the job's lighthouse lit again should it be dark, every few seconds."""
-        if now_seconds - self._looked_seconds.get(job, float("-inf")) >= _LOOK_SECONDS:
-            self._looked_seconds[job] = now_seconds
+        """Check every few seconds that the job's lighthouse runs, and restart it if not."""
+        if now_seconds - self._checked_seconds.get(job, float("-inf")) >= _CHECK_SECONDS:
+            self._checked_seconds[job] = now_seconds
             self._submit(job, partial(light, self._store, self._lighthouses, job))
 
     def put_out(self, job: str) -> None:
-        """End the job's lighthouse; its address is forgotten only once it has ended."""
-        self._looked_seconds.pop(job, None)
+        """End the job's lighthouse; its address is kept until the lighthouse has ended."""
+        self._checked_seconds.pop(job, None)
         self._submit(job, partial(self._release, job))
 
     def _release(self, job: str) -> None:
@@ -46,9 +45,9 @@ class LighthouseKeeper:
 
     def _submit(self, job: str, call: Callable[[], None]) -> None:
         with self._lock:
-            if job in self._under_way:
+            if job in self._running:
                 return
-            self._under_way.add(job)
+            self._running.add(job)
         self._workers.submit(partial(self._run, job, call))
 
     def _run(self, job: str, call: Callable[[], None]) -> None:
@@ -56,4 +55,4 @@ class LighthouseKeeper:
             self.troubles.attempt(job, "its lighthouse", call)
         finally:
             with self._lock:
-                self._under_way.discard(job)
+                self._running.discard(job)

@@ -1,4 +1,4 @@
-"""Last check of a launch, made at the moment of its call: freezes and budgets."""
+"""Final check of a launch at the moment of its call: freezes and budgets."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from autoscaler.store.store import Store
 class LaunchGate:
     """Decides whether an ordered launch may be made now. Thread-safe.
 
-    An order may wait long for its call: in a queue of workers, or for a throttled cloud. Whether
-    the instance is still wanted and its job takes instances is checked by
-    `Instances.begin_launch`, in the transaction that marks the launch as sent.
+    An order may wait long for its call, in a queue of workers or for a throttled cloud.
+    `Instances.begin_launch` checks whether the instance is still wanted and its job still takes
+    instances, in the transaction that marks the launch as sent.
     """
 
     def __init__(
@@ -33,9 +33,9 @@ class LaunchGate:
         self._spending = spending
 
     def obstacle(self, held: HeldInstance, now_seconds: float) -> str | None:
-        """Return why `held` must not be launched now; None if it may be.
+        """Return why the instance must not be launched now; None if it may be.
 
-        The budgets count `held` as if it were running, so that no launch is made only to be
+        Budgets count the instance as if it were running, so that no launch is made only to be
         ended by the guard of its budget.
         """
         hands_off_reason = hands_off(self._settings, self._store)
@@ -51,15 +51,15 @@ class LaunchGate:
         if self._fleet_budget.is_limited:
             jobs, instances = self._store.jobs.alive(), self._store.instances.alive()
             if self._fleet_budget.is_used_up(jobs, instances, now_seconds):
-                return "the budget of the whole deployment is used up"
+                return "the fleet budget is used up"
         return None
 
     def _is_study_used_up(self, study: str, now_seconds: float) -> bool:
-        """Return whether a study may spend no more, also where its records can't be read."""
+        """Return whether a study's budget is used up; True also if its records can't be read."""
         jobs, held = self._store.jobs.alive(), by_job(self._store.instances.alive())
         try:
             return is_study_budget_used_up(
                 self._store, self._spending, study, jobs, held, now_seconds
             )
-        except CastorError:  # `StudyBudgets` tells it as the study's trouble
+        except CastorError:  # `StudyBudgets` reports the error as the study's
             return True

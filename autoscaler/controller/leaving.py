@@ -1,4 +1,4 @@
-"""How long leaving may take: one answer for the agent and for the controller behind it."""
+"""Time limits for instances to leave, the same for agents and controller."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from autoscaler.domain.job import JobRecord
 from autoscaler.domain.transfer import FREE, MOST_BYTES, Transfer, TransferAccount
 from autoscaler.store.store import Store
 
-# A script that is told to leave ends its round and takes part in one more, a step each where
-# steps are long; it waits for a checkpoint that is being written and may have to write another.
-# That is two steps and two checkpoints, and as much again for a bad day.
+# A script that has to leave ends its round and takes part in one more, each one step if steps are
+# long. It waits for a checkpoint being written and may have to write another. That makes two
+# steps and two checkpoints, doubled as a safety margin.
 _PATIENCE: Final = 4.0
-# What a job tells of itself bounds nothing: a script that never leaves costs no more than this.
+# Upper limit, because a job's own reports can't be trusted: a script may never leave.
 _LONGEST_SECONDS: Final = 3600.0
-# Each new value is written down by every agent of the job.
+# Limits are rounded up to multiples of this: each new value is written by every agent of the job.
 _GRAIN_SECONDS: Final = 30.0
-# From the agent's hearing of it, through the script's end, to its last word.
+# Time for the agent to receive the order, and to report after the script's end.
 _AGENT_SECONDS: Final = 30.0
 
 
 def script_seconds(store: Store, job: JobRecord, least_seconds: float) -> float:
-    """How long a script that was told to leave may take before its agent ends it."""
+    """Return the seconds that a script has to leave before its agent ends it."""
     step_seconds = store.measurements.step_seconds(job.id) or 0.0
     checkpoint_seconds = (job.report.checkpoint.seconds if job.report else None) or 0.0
     needed_seconds = min(_PATIENCE * (step_seconds + checkpoint_seconds), _LONGEST_SECONDS)
@@ -33,26 +33,27 @@ def script_seconds(store: Store, job: JobRecord, least_seconds: float) -> float:
 
 
 def usual_seconds(job: JobRecord) -> float:
-    """What leaving is likely to take: a checkpoint, and a margin for the drain."""
+    """Return the expected seconds for a job to leave: a checkpoint, and a margin for the drain."""
     written = job.report.checkpoint.seconds if job.report else None
     return 5.0 + 2.0 * (written or 0.0)
 
 
 def last_saves_usd(jobs: Iterable[JobRecord], held: Iterable[HeldInstance]) -> Decimal:
-    """What it costs to send each job's last state to where its files are: one of its own does.
+    """Return the US dollars for sending each job's last state to the storage of its files.
 
-    `held` may be other jobs' as well.
+    One of the job's instances sends it, assumed to be the most expensive. `held` may include
+    instances of other jobs.
     """
     dearest: dict[str, TransferAccount] = {}
-    for each in held:
-        known = dearest.get(each.job, each.transfer)
-        dearest[each.job] = max(known, each.transfer, key=_upload_usd_per_gb)
-    found = Decimal(0)
+    for instance in held:
+        known = dearest.get(instance.job, instance.transfer)
+        dearest[instance.job] = max(known, instance.transfer, key=_upload_usd_per_gb)
+    total_usd = Decimal(0)
     for job in jobs:
         written = (job.report.checkpoint.bytes if job.report else None) or 0
         sent = Transfer(sent_bytes=min(max(written, 0), MOST_BYTES))
-        found += dearest.get(job.id, FREE).usd(sent)
-    return found
+        total_usd += dearest.get(job.id, FREE).usd(sent)
+    return total_usd
 
 
 def _upload_usd_per_gb(account: TransferAccount) -> Decimal:
@@ -60,10 +61,10 @@ def _upload_usd_per_gb(account: TransferAccount) -> Decimal:
 
 
 def end_seconds(store: Store, job: JobRecord, held: HeldInstance, least_seconds: float) -> float:
-    """When an instance that was released is ended, whether it has left or not.
+    """Return when a released instance is terminated, whether or not its script has left.
 
-    One that is taken back may use all of its notice. Never, which is infinity, if it was not
-    released.
+    In seconds since the Unix epoch. A reclaimed instance may use all of its notice. Infinity if
+    the instance was not released.
     """
     if held.draining_seconds is None:
         return math.inf

@@ -1,11 +1,10 @@
-"""Instances that a trial has left, kept for a moment: the study's next trial may want one.
+"""Idle instances of ended trials, kept for a limited time for the study's next trial.
 
-How long is the question of whoever rents skis and may buy them: not knowing when the next trial
-comes, keep an instance for as long as a new one would take to start. Then the idle time paid is at
-most what a start would have cost, and the whole never more than twice what it would have been had
-the future been known (Karlin, Manasse, Rudolph and Sleator, Algorithmica 3, 1988, on snoopy
-caching: a rule that does not know the future can't promise less). What this very instance took is
-what the next one is expected to take.
+The time limit is that of the ski rental problem: an instance stays idle for as long as a new one
+would take to start. The idle cost is then at most that of a start, and the total at most twice
+the optimum with known arrivals. No online rule can promise less (Karlin, Manasse, Rudolph and
+Sleator, Algorithmica 3, 1988, on snoopy caching). The start time of this instance is the estimate
+for a new one.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ from autoscaler.ledger.ledger import Ledger
 from autoscaler.store.holding import has_left
 from autoscaler.store.store import Store
 
-# Set when the driver has answered a trial's end: its instance will soon be free.
+# Set when the driver has acknowledged a trial's end: its instance is soon idle.
 ENDING_FACT = "ending"
-_ENDS_WELL = (JobPhase.PENDING, JobPhase.RUNNING, JobPhase.FINISHED)
+_PHASES_WITHOUT_FAILURE = (JobPhase.PENDING, JobPhase.RUNNING, JobPhase.FINISHED)
 
 
 class Lingering:
-    """Says which instances stay though their job needs them no more."""
+    """Decides which idle instances are kept for another trial."""
 
     def __init__(
         self, store: Store, settings: ControllerSettings, spending: StudySpending
@@ -49,30 +48,34 @@ class Lingering:
         self._store = store
         self._settings = settings
         self._spending = spending
-        self._promised: dict[str, str] = {}
+        self._promised_to: dict[str, str] = {}
 
     def stays(self, held: HeldInstance, job: JobRecord, now_seconds: float) -> bool:
-        """Whether an instance of this job is kept for another trial: not where nobody drives the
-        study, nothing is to be bought or the job's budget is used up."""
+        """Return whether an instance of this job is kept for another trial.
+
+        False where no driver holds the study's lease, launches are frozen or a budget is used up.
+        """
         study = job.spec.study
-        ends_well = job.phase in _ENDS_WELL or TRIAL_END_FACT in held.facts
+        ends_well = job.phase in _PHASES_WITHOUT_FAILURE or TRIAL_END_FACT in held.facts
         if study is None or not ends_well or held.reclaim_seconds is not None:
             return False
         if has_left(held):
-            return held.id in self._promised and self._is_worth(held, job, now_seconds)
+            return held.id in self._promised_to and self._is_worth_keeping(held, job, now_seconds)
         if not has_done_its_part(held, job) or held.desired is Desired.ABSENT:
             return False
-        return self._is_worth(held, job, now_seconds)
+        return self._is_worth_keeping(held, job, now_seconds)
 
     def promise(self, job: str, leaving: Iterable[HeldInstance], count: int) -> int:
-        """Keep for a trial as many as it lacks of those that others leave; returns how many."""
-        promised = {each: to for each, to in self._promised.items() if to != job}
-        found = [held.id for held in leaving if held.id not in promised][:count]
-        self._promised = promised | dict.fromkeys(found, job)
-        return len(found)
+        """Reserve for a trial up to `count` instances that others are leaving; return how many."""
+        promised_to = {
+            instance: trial for instance, trial in self._promised_to.items() if trial != job
+        }
+        reserved = [held.id for held in leaving if held.id not in promised_to][:count]
+        self._promised_to = promised_to | dict.fromkeys(reserved, job)
+        return len(reserved)
 
-    def _is_worth(self, held: HeldInstance, job: JobRecord, now_seconds: float) -> bool:
-        """Whether it has not been of no use for too long, and may be kept at all."""
+    def _is_worth_keeping(self, held: HeldInstance, job: JobRecord, now_seconds: float) -> bool:
+        """Return whether an instance is within its idle time and may be kept at all."""
         since_seconds = free_since_seconds(held, job)
         if since_seconds is not None and now_seconds - since_seconds >= start_seconds(held):
             return False
@@ -82,12 +85,14 @@ class Lingering:
         if study is None or self._store.leases.holder(study, now_seconds) is None:
             return False
         try:
-            return self._has_use(study) and self._has_money(held, job, study, now_seconds)
-        except CastorError:  # told as the study's trouble
+            return self._is_needed(study) and self._is_within_budgets(
+                held, job, study, now_seconds
+            )
+        except CastorError:  # reported as the study's error
             return False
 
-    def _has_use(self, study: str) -> bool:
-        """Whether a trial may want one: it is to begin, or waits, or a rung is to come."""
+    def _is_needed(self, study: str) -> bool:
+        """Return whether the study has trials to begin, trials without instances, or rungs."""
         terms = self._store.studies.terms(study)
         if terms is None or terms.to_begin != 0 or terms.later:
             return True
@@ -99,8 +104,8 @@ class Lingering:
     def free(
         self, alive: Iterable[HeldInstance], now_seconds: float, study: str | None = None
     ) -> list[HeldInstance]:
-        """Those that linger, of one study or of all."""
-        found = []
+        """Return the idle instances that are kept, of one study or of all."""
+        kept = []
         for held in alive:
             is_done = COMPLETE_FACT in held.facts or DONE_FACT in held.facts
             if not is_done and not has_left(held):
@@ -110,14 +115,14 @@ class Lingering:
             if not is_free or study not in (None, job.spec.study):
                 continue
             if self.stays(held, job, now_seconds):
-                found.append(held)
-        return found
+                kept.append(held)
+        return kept
 
     def soon_free(
         self, alive: Iterable[HeldInstance], now_seconds: float, study: str
     ) -> list[HeldInstance]:
-        """Those of a study that its trials are about to leave, or have left for another."""
-        found = []
+        """Return the instances that trials of a study are leaving, and those handed over."""
+        leaving = []
         for held in alive:
             since_seconds = _leaves_since_seconds(held)
             if since_seconds is None or held.reclaim_seconds is not None:
@@ -125,13 +130,13 @@ class Lingering:
             job = self._store.jobs.get(held.job)
             left_seconds = start_seconds(held) - (now_seconds - since_seconds)
             if job.spec.study == study and not job.phase.is_final and left_seconds > 0:
-                found.append(held)
-        return found
+                leaving.append(held)
+        return leaving
 
-    def _has_money(
+    def _is_within_budgets(
         self, held: HeldInstance, job: JobRecord, study: str, now_seconds: float
     ) -> bool:
-        """Whether neither the job's budget nor the study's is passed by its staying."""
+        """Return whether keeping the instance exceeds neither the job's budget nor the study's."""
         terms = self._store.studies.terms(study)
         to_come_usd = held.usd_per_hour * Decimal(start_seconds(held)) / 3600
         own_usd = job.spec.objective.most_usd
@@ -146,18 +151,21 @@ class Lingering:
 
 
 def needs_light(job: JobRecord, instances: Iterable[HeldInstance]) -> bool:
-    """Whether it needs a lighthouse that no launch has lit: its instances were another job's."""
+    """Return whether a job with handed-over instances needs a lighthouse.
+
+    No launch has started one for such a job.
+    """
     were_others = any(HANDED_OVER_FACT in held.facts for held in instances)
     return were_others and job.spec.instances.maximum > 1
 
 
 def free_since_seconds(held: HeldInstance, job: JobRecord) -> float | None:
-    """Since when it is of no use to its job; None: it is about to be."""
+    """Return when an instance became idle, in epoch seconds; None if its job still uses it."""
     return held.draining_seconds if has_left(held) else job.ended_seconds
 
 
 def _leaves_since_seconds(held: HeldInstance) -> float | None:
-    """Since when it is known that its trial leaves it; None: it does not."""
+    """Return when the end of an instance's trial became known; None if it does not leave."""
     if held.phase is InstancePhase.ENDED:
         return None
     is_going = held.phase is InstancePhase.DRAINING and held.training_seconds is not None
@@ -169,7 +177,7 @@ def _leaves_since_seconds(held: HeldInstance) -> float | None:
 
 
 def start_seconds(held: HeldInstance) -> float:
-    """What this instance took from its launch to the first work it did for any job."""
+    """Return the seconds from an instance's launch to its first work for any job."""
     facts: Mapping[str, str] = held.facts
     if START_FACT in facts:
         return float(facts[START_FACT])

@@ -1,4 +1,4 @@
-"""Alarms of jobs whose measured step times contradict their fitted model for a while."""
+"""Alarms for jobs whose measured step times persistently contradict their fitted model."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from autoscaler.goodput.prediction import PredictedStep, predicted_step
 from autoscaler.store.events import Event
 from autoscaler.store.store import Store
 
-# An alarm is raised when every check for this long has found a contradiction.
+# An alarm is raised when all checks for this long have found a contradiction.
 ALARM_SECONDS = 120.0
 CONTRADICTED_EVENT = "model contradicted"
 AGREES_EVENT = "model agrees"
 _CHECK_SECONDS = 10.0
-# Step times of a job whose last report is older say nothing of now.
+# Step times of a job with an older last report are not used.
 _FRESH_SECONDS = 60.0
 
 
 @dataclass(slots=True)
 class _Watch:
-    """Checks of one job. `since_seconds` is None while its step times are as predicted.
+    """State of one job's checks. `since_seconds` is None while its step times are as predicted.
 
-    `is_recorded`: the last event of this kind says that the model is contradicted.
+    `is_recorded`: the last event says that the model is contradicted.
     """
 
     checked_seconds: float
@@ -38,7 +38,7 @@ class _Watch:
 
 
 class ModelAlarms:
-    """The present alarms by job. Events record when one is raised and when it is cleared."""
+    """Present alarms by job. Events record when an alarm is raised and when it is cleared."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -47,7 +47,7 @@ class ModelAlarms:
 
     @property
     def raised(self) -> Mapping[str, ModelAlarm]:
-        """The alarms, by job."""
+        """The present alarms, by job."""
         return dict(self._raised)
 
     def check(
@@ -58,10 +58,10 @@ class ModelAlarms:
         instances: Sequence[HeldInstance],
         now_seconds: float,
     ) -> None:
-        """Compare what the job trains on now with its model; raise or clear its alarm.
+        """Compare the present step time with the job's model; raise or clear its alarm.
 
-        Without a fresh report of a settled step time nothing changes. `observations` are the
-        job's own, the configuration that ran last first.
+        Nothing changes without a fresh report of a settled step time. `observations` are the job's
+        own, the latest configuration first.
         """
         present = _present(job, observations, now_seconds)
         model = None if present is None else models.get(present.device_kind)
@@ -100,14 +100,14 @@ class ModelAlarms:
             self._record(job, watch, AGREES_EVENT, _words(present, predicted))
 
     def _record(self, job: str, watch: _Watch, kind: str, text: str) -> None:
-        """Write an event if it says another thing than the last one."""
+        """Record an event unless the last one was of the same kind."""
         is_contradicted = kind == CONTRADICTED_EVENT
         if watch.is_recorded != is_contradicted:
             self._store.events.add(Event(watch.checked_seconds, kind, text, job))
             watch.is_recorded = is_contradicted
 
     def _was_recorded(self, job: str) -> bool:
-        """Return whether a controller before this one left the job with an alarm."""
+        """Return whether the job's last event, also of an earlier controller, was an alarm."""
         for event in self._store.events.latest(job):
             if event.kind in (CONTRADICTED_EVENT, AGREES_EVENT):
                 return event.kind == CONTRADICTED_EVENT
@@ -117,13 +117,16 @@ class ModelAlarms:
 def _present(
     job: JobRecord, observations: Sequence[StepObservation], now_seconds: float
 ) -> StepObservation | None:
-    """Return the step times of what the job trains on now; None without a settled one."""
+    """Return the step time of the present configuration; None without a fresh, settled one."""
     if not observations or job.report is None or job.reported_seconds is None:
         return None
     latest = observations[0]
-    trains = (latest.instances, latest.devices) == (job.report.replicas, job.report.devices)
+    is_current_size = (latest.instances, latest.devices) == (
+        job.report.replicas,
+        job.report.devices,
+    )
     is_fresh = now_seconds - job.reported_seconds <= _FRESH_SECONDS
-    return latest if trains and is_fresh and latest.is_settled else None
+    return latest if is_current_size and is_fresh and latest.is_settled else None
 
 
 def _alarm(

@@ -1,4 +1,4 @@
-"""The fitted models of all jobs, refitted when what was measured says so."""
+"""Fitted models of all jobs, refitted when measurements contradict them."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ from autoscaler.goodput.throughput import Formula
 from autoscaler.market.device_kinds import UnknownDeviceKind, speed_ratio
 from autoscaler.store.store import Store
 
-# Before a job has told how large its model is.
+# Assumed size of a job's parameters until the job reports it.
 _UNKNOWN_PARAMETER_BYTES = 100_000_000
-# Step times are compared with what was predicted this often.
-_LOOK_SECONDS = 10.0
+# Step times are compared with predictions this often.
+_CHECK_SECONDS = 10.0
 _REFIT_ERROR = 0.03
 
 
 @dataclass(frozen=True, slots=True)
 class _Fitted:
-    """`errors` are what the fit left unexplained, by kind: more of that is no news.
+    """Models of one job, and the inputs of the fit.
 
-    `groups` are the eras of the sizes: kind of device, instances, devices, era.
-    `times` are those of the `observations` last looked at, at `looked_seconds`. Where none of them
-    moves by more than `margin`, as a logarithm, the models can't have come to be off.
+    `groups` are the eras of the sizes: kind of device, instances, devices, era. `errors` are the
+    errors left by the fit, by kind. `times` are the step times of the `observations` that were
+    checked last, at `looked_seconds`. While none of them changes by more than `margin`, as a
+    logarithm, the models need no refit.
     """
 
     models: Mapping[str, ThroughputModel]
@@ -46,7 +47,7 @@ class _Fitted:
 
 
 class Models:
-    """One job's models by kind of device, for every kind that it may come to run on."""
+    """Models of jobs by kind of device, for every kind that a job may use."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -59,28 +60,43 @@ class Models:
         offers: Sequence[Offer],
         now_seconds: float,
     ) -> Mapping[str, ThroughputModel]:
-        """The models that `observations` make, for the kinds of these offers.
+        """Return the job's models for the kinds of these offers, fitted to `observations`.
 
-        Kept while they predict what was measured since: estimates move only on measurements.
+        Models are kept while they predict later measurements, so that estimates change only with
+        data.
         """
         known = self._fitted.get(job.id)
         parameter_bytes = job.report.parameter_bytes if job.report else _UNKNOWN_PARAMETER_BYTES
-        around = frozenset(offer.device_kind for offer in offers), parameter_bytes
-        as_before = known is not None and known.observations is observations
-        if known is not None and as_before and (known.kinds, known.parameter_bytes) == around:
+        kinds_and_bytes = frozenset(offer.device_kind for offer in offers), parameter_bytes
+        is_unchanged = known is not None and known.observations is observations
+        if (
+            known is not None
+            and is_unchanged
+            and (known.kinds, known.parameter_bytes) == kinds_and_bytes
+        ):
             return known.models
         fresh = _Fitted(
             models={},
-            groups=frozenset((o.device_kind, o.instances, o.devices, o.era) for o in observations),
-            kinds=around[0],
+            groups=frozenset(
+                (
+                    observation.device_kind,
+                    observation.instances,
+                    observation.devices,
+                    observation.era,
+                )
+                for observation in observations
+            ),
+            kinds=kinds_and_bytes[0],
             parameter_bytes=parameter_bytes,
             looked_seconds=now_seconds,
             observations=observations,
-            times={each.configuration: each.step_seconds for each in observations},
+            times={
+                observation.configuration: observation.step_seconds for observation in observations
+            },
         )
-        if known is not None and _is_like(known, fresh):
-            is_soon = now_seconds - known.looked_seconds < _LOOK_SECONDS
-            if is_soon or _moved(known.times, fresh.times) <= known.margin:
+        if known is not None and _has_same_inputs(known, fresh):
+            is_checked = now_seconds - known.looked_seconds < _CHECK_SECONDS
+            if is_checked or _largest_change(known.times, fresh.times) <= known.margin:
                 return known.models
             margin = _margin(known, observations)
             if margin >= 0:
@@ -91,34 +107,35 @@ class Models:
         models = _fit_all(
             observations, offers, fresh.parameter_bytes, formula_for(job.spec.parallelism)
         )
-        errors = _errors(models, observations)
+        errors = _prediction_errors(models, observations)
         self._fitted[job.id] = replace(fresh, models=models, errors=errors)
         self._store.measurements.save_models(job.id, models)
         return models
 
     def forget(self, jobs: Iterable[str]) -> None:
-        """Drop what is kept of all jobs but these."""
+        """Drop the models of all jobs but these."""
         kept = set(jobs)
         self._fitted = {job: fitted for job, fitted in self._fitted.items() if job in kept}
 
 
-def _is_like(known: _Fitted, fresh: _Fitted) -> bool:
-    """Return whether models of the same would be fitted, if to other step times.
+def _has_same_inputs(known: _Fitted, fresh: _Fitted) -> bool:
+    """Return whether both fits have the same inputs, except for step times.
 
-    While a size of one report is doubted (`goodput.fit`), a second one makes other models.
+    False while a size with a single report is doubted (`goodput.fit`), because a second report
+    changes the models.
     """
-    alike = known.groups == fresh.groups and known.kinds == fresh.kinds
+    has_same_groups = known.groups == fresh.groups and known.kinds == fresh.kinds
     has_doubts = any(
         (instances, devices) not in known.models[kind].measured
         for kind, instances, devices, _ in known.groups
     )
-    return alike and known.parameter_bytes == fresh.parameter_bytes and not has_doubts
+    return has_same_groups and known.parameter_bytes == fresh.parameter_bytes and not has_doubts
 
 
-def _moved(
+def _largest_change(
     known: Mapping[tuple[object, ...], float], fresh: Mapping[tuple[object, ...], float]
 ) -> float:
-    """How far step times have moved at most, as logarithms; infinite where others are there."""
+    """Return the largest absolute log ratio of step times; infinite if configurations differ."""
     if known.keys() != fresh.keys():
         return math.inf
     ratios = [fresh[key] / known[key] for key in fresh]
@@ -126,22 +143,24 @@ def _moved(
 
 
 def _margin(known: _Fitted, observations: Sequence[StepObservation]) -> float:
-    """How much further off what was measured the models may come to be; below 0 they are off."""
-    errors = _errors(known.models, observations)
-    further = (known.errors.get(kind, 0.0) + _REFIT_ERROR - errors[kind] for kind in errors)
-    return min(further, default=_REFIT_ERROR)
+    """Return the further log error that the models may have before a refit; below 0 to refit."""
+    errors = _prediction_errors(known.models, observations)
+    margins = (known.errors.get(kind, 0.0) + _REFIT_ERROR - errors[kind] for kind in errors)
+    return min(margins, default=_REFIT_ERROR)
 
 
-def _errors(
+def _prediction_errors(
     models: Mapping[str, ThroughputModel], observations: Sequence[StepObservation]
 ) -> Mapping[str, float]:
-    """How far each kind's model is off what was measured on it."""
-    found = {}
+    """Return the prediction error of each measured kind's model."""
+    error_of = {}
     for kind, model in models.items():
-        of_kind = [each for each in observations if each.device_kind == kind]
-        if of_kind:
-            found[kind] = prediction_error(model, of_kind)
-    return found
+        kind_observations = [
+            observation for observation in observations if observation.device_kind == kind
+        ]
+        if kind_observations:
+            error_of[kind] = prediction_error(model, kind_observations)
+    return error_of
 
 
 def _fit_all(
@@ -150,14 +169,15 @@ def _fit_all(
     parameter_bytes: int,
     formula: Formula,
 ) -> Mapping[str, ThroughputModel]:
-    """Fit every kind; all others inherit from the one that was measured most."""
+    """Fit a model for every kind; all others inherit from the kind measured longest."""
     networks: dict[str, float] = {}
     for offer in offers:
         networks.setdefault(offer.device_kind, offer.network_bytes_per_second)
     weights = dict.fromkeys(networks, 0.0)
-    for each in observations:
-        seconds = each.steps * each.step_seconds
-        weights[each.device_kind] = weights.get(each.device_kind, 0.0) + seconds
+    for observation in observations:
+        seconds = observation.steps * observation.step_seconds
+        kind = observation.device_kind
+        weights[kind] = weights.get(kind, 0.0) + seconds
     first = max(sorted(weights), key=lambda kind: weights[kind])
     network = networks.get(first, min(networks.values()))
     models: dict[str, ThroughputModel] = {}
@@ -166,12 +186,15 @@ def _fit_all(
             prior = prior_for(kind, parameter_bytes, network, formula=formula)
         else:
             prior = prior_from_kind(models[first], kind, _speed_ratio(kind, first))
-        models[kind] = fit([each for each in observations if each.device_kind == kind], prior)
+        kind_observations = [
+            observation for observation in observations if observation.device_kind == kind
+        ]
+        models[kind] = fit(kind_observations, prior)
     return models
 
 
 def _speed_ratio(kind: str, other: str) -> float:
-    """How many times as fast one kind of device should be as another; 1 if nobody knows."""
+    """Return the expected ratio of speeds of two kinds of device; 1 if unknown."""
     try:
         return speed_ratio(kind, other)
     except UnknownDeviceKind:

@@ -1,7 +1,7 @@
-"""Which of a job's instances may train: those of one network, for they can't reach the others.
+"""Choice of a job's instances that may train: those in one network, which can reach each other.
 
-A job that moves to another network is handed on by its checkpoint. The new instances come as far
-as the door: all is laid out, and their scripts are started once the old ones have left.
+A job moves to another network through its checkpoint. The new instances prepare everything, but
+their scripts start only when the instances in the old network have left the job.
 """
 
 from __future__ import annotations
@@ -11,27 +11,35 @@ from typing import Final
 
 from autoscaler.domain.instance import HeldInstance, InstancePhase
 
-_IS_OUT: Final = (InstancePhase.DRAINED, InstancePhase.ENDED)
+_LEFT_PHASES: Final = (InstancePhase.DRAINED, InstancePhase.ENDED)
 
 
 def waits_outside(held: HeldInstance, own: Iterable[HeldInstance]) -> bool:
-    """Whether an instance has to wait until those of another network have left its job.
+    """Return whether an instance has to wait until those of another network have left its job.
 
-    `own` are all of the job's. Of those that have not left, one that has trained for it says which
-    network it is in, or else one whose script was started, or else any: that which came first.
+    `own` are all instances of the job. Among those that have not left, one that has trained for
+    the job determines its network. Failing that, one whose script was started does, or else any;
+    of several, the one that joined the job first.
     """
-    joined = (each for each in own if each.joined_seconds is not None)
-    first = min((each for each in joined if each.phase not in _IS_OUT), key=_turn, default=held)
+    joined = (other for other in own if other.joined_seconds is not None)
+    first = min(
+        (other for other in joined if other.phase not in _LEFT_PHASES),
+        key=_precedence,
+        default=held,
+    )
     return first.network != held.network
 
 
-def _turn(held: HeldInstance) -> tuple[bool, bool, float, str]:
-    """Who was handed over had joined long before, for another job."""
-    came_seconds = max(held.joined_seconds or 0.0, held.requested_seconds)
+def _precedence(held: HeldInstance) -> tuple[bool, bool, float, str]:
+    """Return the sort key of instances that may determine the job's network.
+
+    The join time of an instance handed over is when it became this job's.
+    """
+    joined_seconds = max(held.joined_seconds or 0.0, held.requested_seconds)
     never_trained = held.training_seconds is None
-    return never_trained, held.phase is not InstancePhase.STARTING, came_seconds, held.id
+    return never_trained, held.phase is not InstancePhase.STARTING, joined_seconds, held.id
 
 
 def is_at_the_door(held: HeldInstance, own: Iterable[HeldInstance]) -> bool:
-    """Whether it would train as soon as it may, and may not yet."""
+    """Return whether an instance is ready to train but waits for another network's to leave."""
     return held.phase is InstancePhase.READY and waits_outside(held, own)

@@ -1,4 +1,4 @@
-"""What asks for a new plan: time alone does not, nor do progress and a noise scale that drifts."""
+"""Changes that trigger a new plan: not time alone, progress or a drifting noise scale."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autoscaler.economics.keeping import Same
 
 
 def news_in(snapshot: Snapshot) -> tuple[object, ...]:
-    """What of a snapshot, if it changes, asks for a new plan."""
+    """Return the parts of a snapshot that trigger a new plan when they change."""
     jobs = tuple(
         (
             job.id,
@@ -35,12 +35,12 @@ def news_in(snapshot: Snapshot) -> tuple[object, ...]:
             study.free,
             tuple(
                 (
-                    each.stands.job,
-                    each.stands.has_ended,
-                    each.stands.waits,
-                    len(each.speeds),
+                    trial.stands.job,
+                    trial.stands.has_ended,
+                    trial.stands.waits,
+                    len(trial.speeds),
                 )
-                for each in study.trials
+                for trial in study.trials
             ),
         )
         for study in snapshot.studies
@@ -54,7 +54,10 @@ def standing(
     models: Mapping[str, ThroughputModel],
     now_seconds: float,
 ) -> tuple[object, ...]:
-    """What a job's part in `news_in` is made of, before it is: while it stays, there is none."""
+    """Return the inputs of a job's part of `news_in`, known before a snapshot is taken.
+
+    While they are unchanged, the job triggers no new plan.
+    """
     report = job.report
     return (
         job.spec,

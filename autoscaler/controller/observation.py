@@ -1,7 +1,7 @@
-"""Compares what the clouds say with what was written down, and writes down what is new.
+"""Comparison of the providers' listings with the store, and updates of the store.
 
-The clouds are asked before the store is read: an instance that is launched in between is then
-known to the store, not taken for an orphan. Nothing is concluded from a list that did not come.
+Providers are asked before the store is read, so that an instance launched in between is known to
+the store and is not taken for an orphan. A listing that failed has no consequences.
 """
 
 from __future__ import annotations
@@ -37,19 +37,20 @@ from autoscaler.store.store import Store
 _log = logging.getLogger(__name__)
 
 _TERMINATE_AGAIN_SECONDS = 60.0
-# Clouds are asked for a tenth of the time at most: jobs have to be heard and planned for, too.
-_REST = 10.0
+# Rest after a slow listing, in listing times, so that listings take at most a tenth of the time.
+_REST_FACTOR = 10.0
 _LONGEST_REST_SECONDS = 60.0
-_DEAR_SECONDS = 1.0
-# Longer than any tick should be apart: nobody was there to listen, or the machine was suspended.
-_AWAY_SECONDS = 30.0
+_SLOW_LISTING_SECONDS = 1.0
+# A longer gap between ticks means that the controller was down or the machine suspended.
+_LONGEST_TICK_GAP_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """All instances that have not ended, as known now; `strays` are the clouds' ids of others.
+    """All instances that have not ended, and the present errors of providers.
 
-    Nobody ordered these; they end once a second list has them too.
+    `strays` are the cloud ids of orphans, which no job ordered. Orphans are terminated after they
+    appear in a second listing.
     """
 
     alive: tuple[HeldInstance, ...]
@@ -58,7 +59,7 @@ class Observed:
 
 
 class Observer:
-    """Keeps the store true to the clouds."""
+    """Keeps the store consistent with the providers' listings."""
 
     def __init__(
         self,
@@ -84,22 +85,22 @@ class Observer:
         self.on_capacity: Callable[[HeldInstance], None] = lambda held: None
 
     def observe(self, now_seconds: float) -> Observed:
-        """Ask the clouds, if it is time to, and bring the store up to date."""
-        if now_seconds - self._observed_seconds > _AWAY_SECONDS:
+        """List the clouds' instances if that is due, and update the store."""
+        if now_seconds - self._observed_seconds > _LONGEST_TICK_GAP_SECONDS:
             self._listening_seconds = now_seconds
         self._observed_seconds = now_seconds
         took_seconds = self._listing_took_seconds
-        is_dear = took_seconds >= _DEAR_SECONDS
-        rest_seconds = min(_REST * took_seconds, _LONGEST_REST_SECONDS) if is_dear else 0.0
-        patience_seconds = max(self._settings.listing_seconds, rest_seconds)
-        if now_seconds - self._listed_seconds >= patience_seconds:
+        is_slow = took_seconds >= _SLOW_LISTING_SECONDS
+        rest_seconds = min(_REST_FACTOR * took_seconds, _LONGEST_REST_SECONDS) if is_slow else 0.0
+        interval_seconds = max(self._settings.listing_seconds, rest_seconds)
+        if now_seconds - self._listed_seconds >= interval_seconds:
             self._listed_seconds = now_seconds
             began_seconds = self._clock.monotonic()
             self._market.refresh(now_seconds)
-            self._tell_refused(now_seconds)
+            self._record_refused_prices(now_seconds)
             self._follow_prices(now_seconds)
             listing = self._market.listing()
-            self._take_in(listing, now_seconds)
+            self._apply_listing(listing, now_seconds)
             self._listing_took_seconds = self._clock.monotonic() - began_seconds
         for held in self._store.instances.alive():
             self._check_agent(held, now_seconds)
@@ -107,7 +108,7 @@ class Observer:
         return Observed(self._store.instances.alive(), self._market.trouble, strays)
 
     def _follow_prices(self, now_seconds: float) -> None:
-        """Bill what is held at the market's price of now, as its cloud does with spot."""
+        """Reprice held spot instances at the present market price, as the clouds bill them."""
         offers = {offer.id: offer for offer in self._market.offers}
         for held in self._store.instances.alive():
             offer = offers.get(held.offer)
@@ -119,31 +120,31 @@ class Observer:
             ):
                 self._store.instances.reprice(held.id, offer, now_seconds)
 
-    def _tell_refused(self, now_seconds: float) -> None:
-        """Once for each price, until it can be used again."""
+    def _record_refused_prices(self, now_seconds: float) -> None:
+        """Record an event for each offer newly left out, once until the offer is usable again."""
         refused = self._market.refused
         for offer in sorted(refused.keys() - self._refused):
             text = f"{offer} is left out: {refused[offer]}"
-            self._tell(now_seconds, "price refused", text, None)
+            self._record_event(now_seconds, "price refused", text, None)
         self._refused = frozenset(refused)
 
-    def _take_in(self, listing: Listing, now_seconds: float) -> None:
+    def _apply_listing(self, listing: Listing, now_seconds: float) -> None:
         alive = {held.id: held for held in self._store.instances.alive()}
         self._settled &= {seen.id for seen in listing.instances}
         for seen in listing.instances:
-            self._at_the_edge(partial(self._take_in_one, seen, alive, now_seconds))
+            self._isolated(partial(self._apply_instance, seen, alive, now_seconds))
         for notice in listing.interruptions:
-            self._at_the_edge(partial(self._reclaim, notice, alive, now_seconds))
-        self._bury_vanished(listing, alive, now_seconds)
+            self._isolated(partial(self._reclaim, notice, alive, now_seconds))
+        self._end_vanished(listing, alive, now_seconds)
         self._drop_unwanted_launches(listing, alive, now_seconds)
 
-    def _take_in_one(
+    def _apply_instance(
         self, seen: CloudInstance, alive: dict[str, HeldInstance], now_seconds: float
     ) -> None:
         held = alive.get(seen.tags.get(INSTANCE_TAG, ""))
         if held is None or held.cloud_id not in (None, seen.id):
-            self._take_in_ended(seen, now_seconds)
-        elif _is_news(held, seen):
+            self._apply_ended(seen, now_seconds)
+        elif _has_changed(held, seen):
             if held.phase is InstancePhase.QUEUED and seen.launched_seconds is not None:
                 self.on_capacity(held)
             error = seen.refusal
@@ -154,48 +155,50 @@ class Observer:
             if error is not None:
                 tell_refused(self._store, held, error, now_seconds)
             elif after.phase is InstancePhase.ENDED and held.desired is Desired.PRESENT:
-                self._tell_lost(after, now_seconds)
+                self._record_lost(after, now_seconds)
         else:
             if seen.is_decided and held.facts.get(UNDECIDED_FACT):
                 self._store.instances.note(held.id, {UNDECIDED_FACT: ""})
                 self._store.capacity.accepted(held.offer)
             if held.desired is Desired.ABSENT:
-                self._insist(held, now_seconds)
+                self._terminate_again(held, now_seconds)
 
-    def _tell_lost(self, held: HeldInstance, now_seconds: float) -> None:
+    def _record_lost(self, held: HeldInstance, now_seconds: float) -> None:
         if held.launched_seconds is not None:
-            self._tell(now_seconds, "instance lost", f"{held.id} has ended", held.job)
+            self._record_event(now_seconds, "instance lost", f"{held.id} has ended", held.job)
             return
         waited_seconds = (held.ended_seconds or now_seconds) - held.requested_seconds
         text = f"{held.id}: {held.offer} had no capacity for it in {waited_seconds:.0f} s"
-        self._tell(now_seconds, "order unfilled", text, held.job)
+        self._record_event(now_seconds, "order unfilled", text, held.job)
 
-    def _take_in_ended(self, seen: CloudInstance, now_seconds: float) -> None:
-        """An instance of ours that is not alive in the store: given up, buried, or nobody's."""
+    def _apply_ended(self, seen: CloudInstance, now_seconds: float) -> None:
+        """Apply the listing of an instance that has ended in the store, or of an orphan."""
         is_over = seen.state is CloudState.TERMINATED
         if is_over and seen.id in self._settled:
             return
         try:
-            # It may have been given up before the cloud showed it: then it is billed and ended.
+            # A launch given up before the listing: its instance is billed and terminated.
             instance = seen.tags[INSTANCE_TAG]
             held = self._store.instances.observe_cloud(instance, seen, now_seconds)
         except (KeyError, UnknownInstance, Conflict):
-            self._unordered(seen, now_seconds)
+            self._handle_orphan(seen, now_seconds)
         else:
             if not is_over:
                 self._settled.discard(seen.id)
-                self._end_again(held, now_seconds)
+                self._resume_billing(held, now_seconds)
         if is_over:
             self._settled.add(seen.id)
 
-    def _end_again(self, held: HeldInstance, now_seconds: float) -> None:
-        """The store has it ended, and its cloud has not."""
+    def _resume_billing(self, held: HeldInstance, now_seconds: float) -> None:
+        """Bill and terminate an instance that has ended in the store but not in its cloud."""
         if self._store.instances.bill_again(held.id, now_seconds):
-            text = f"{held.id}: its cloud lists it again; it is billed on, and terminated again"
-            self._tell(now_seconds, "instance found again", text, held.job)
-        self._insist(held, now_seconds)
+            text = (
+                f"{held.id}: its cloud lists it again; billing resumes and it is terminated again"
+            )
+            self._record_event(now_seconds, "instance found again", text, held.job)
+        self._terminate_again(held, now_seconds)
 
-    def _unordered(self, seen: CloudInstance, now_seconds: float) -> None:
+    def _handle_orphan(self, seen: CloudInstance, now_seconds: float) -> None:
         if seen.state in (CloudState.TERMINATED, CloudState.STOPPING):
             self._orphans.pop(seen.id, None)
             return
@@ -204,15 +207,18 @@ class Observer:
         old_enough = now_seconds - since_seconds >= self._settings.orphan_seconds
         if first_seconds < now_seconds and old_enough:
             job = seen.tags.get(JOB_TAG)
-            self._tell(now_seconds, "orphan", f"{seen.id} ({seen.offer}): nobody ordered it", job)
+            text = f"{seen.id} ({seen.offer}): no job ordered it; it is terminated"
+            self._record_event(now_seconds, "orphan", text, job)
             self._workers.submit(lambda: self._market.terminate(seen.offer, seen.id))
 
-    def _insist(self, held: HeldInstance, now_seconds: float) -> None:
-        """Terminate again what was terminated and still runs."""
+    def _terminate_again(self, held: HeldInstance, now_seconds: float) -> None:
+        """Repeat the termination of an instance that still runs."""
         for intent in self._store.intents.of_instance(held.id):
-            told = intent.kind is IntentKind.TERMINATE and intent.state is IntentState.DONE
+            is_terminated = (
+                intent.kind is IntentKind.TERMINATE and intent.state is IntentState.DONE
+            )
             patience_seconds = _TERMINATE_AGAIN_SECONDS * (intent.attempts + 1)
-            if told and now_seconds - intent.not_before_seconds > patience_seconds:
+            if is_terminated and now_seconds - intent.not_before_seconds > patience_seconds:
                 self._store.intents.failed(intent.id, "it still runs", now_seconds)
 
     def _reclaim(
@@ -223,27 +229,31 @@ class Observer:
                 self._store.instances.take_back(held.id, notice.reclaim_seconds, now_seconds)
                 left_seconds = notice.reclaim_seconds - now_seconds
                 text = f"{held.id} is taken back in {max(left_seconds, 0):.0f} s"
-                self._tell(now_seconds, "reclaim", text, held.job)
+                self._record_event(now_seconds, "reclaim", text, held.job)
 
-    def _bury_vanished(
+    def _end_vanished(
         self, listing: Listing, alive: dict[str, HeldInstance], now_seconds: float
     ) -> None:
-        """End what complete lists have left out for long: a cloud forgets what ended long ago."""
+        """End instances that complete listings have not shown for `vanished_seconds`.
+
+        Clouds remove ended instances from their listings after some time.
+        """
         listed = {seen.id for seen in listing.instances}
         covered = self._covered(listing, alive)
         for held in alive.values():
-            is_sure = held.id in covered
-            if held.cloud_id is None or held.cloud_id in listed or not is_sure:
+            is_covered = held.id in covered
+            if held.cloud_id is None or held.cloud_id in listed or not is_covered:
                 self._missing.pop(held.id, None)
                 continue
             first_seconds = self._missing.setdefault(held.id, now_seconds)
             if now_seconds - first_seconds >= self._settings.vanished_seconds:
-                self._bury(held, now_seconds)
+                self._end_unlisted(held, now_seconds)
 
     def _covered(self, listing: Listing, alive: dict[str, HeldInstance]) -> frozenset[str]:
-        """Return the instances whose clouds a listing covers.
+        """Return the instances that a listing covers.
 
-        The cloud of an instance whose offer is no longer sold is not known: all have to answer.
+        The provider of an instance whose offer is no longer sold is unknown: all providers have to
+        answer.
         """
         providers = {offer.id: offer.provider for offer in self._market.offers}
         is_complete = self._market.names <= listing.answered
@@ -256,10 +266,10 @@ class Observer:
     def _drop_unwanted_launches(
         self, listing: Listing, alive: dict[str, HeldInstance], now_seconds: float
     ) -> None:
-        """Give up unwanted launches of unknown outcome that complete lists do not show.
+        """Give up unwanted launches of unknown outcome that complete listings do not show.
 
-        They are not sent again: that might buy what nobody wants. An instance that is shown
-        after all is billed and terminated.
+        They are not sent again, because that might launch an unwanted instance. An instance listed
+        later is billed and terminated.
         """
         listed = {seen.tags.get(INSTANCE_TAG) for seen in listing.instances}
         covered = self._covered(listing, alive)
@@ -272,11 +282,11 @@ class Observer:
                 called_seconds = intent.sent_seconds or held.requested_seconds
                 is_late = now_seconds - called_seconds >= self._settings.unknown_launch_seconds
                 if is_launch and intent.state is IntentState.PENDING and is_late:
-                    text = f"{held.id}: not wanted, and no list of its cloud shows it"
+                    text = f"{held.id}: not wanted, and no listing of its cloud shows it"
                     self._store.instances.launch_failed(held.id, text, now_seconds)
-                    self._tell(now_seconds, "launch dropped", text, held.job)
+                    self._record_event(now_seconds, "launch dropped", text, held.job)
 
-    def _bury(self, held: HeldInstance, now_seconds: float) -> None:
+    def _end_unlisted(self, held: HeldInstance, now_seconds: float) -> None:
         assert held.cloud_id is not None, "it was listed before"
         ended = CloudInstance(
             id=held.cloud_id,
@@ -289,16 +299,18 @@ class Observer:
         )
         self._store.instances.observe_cloud(held.id, ended, now_seconds)
         is_billed = held.launched_seconds is not None
-        bill = "billed until it was last heard of" if is_billed else "it was in a queue, unbilled"
+        bill = (
+            "billed until its last heartbeat" if is_billed else "it was queued and is not billed"
+        )
         text = f"{held.id}: its cloud no longer lists it; {bill}"
-        self._tell(now_seconds, "instance lost", text, held.job)
+        self._record_event(now_seconds, "instance lost", text, held.job)
 
     def _check_agent(self, held: HeldInstance, now_seconds: float) -> None:
-        """Give up instances whose agent never came, or has gone silent."""
+        """Give up an instance whose agent never joined or has stopped its heartbeats."""
         if held.desired is Desired.ABSENT or held.launched_seconds is None:
             return
         settings = self._settings
-        # What was said while nobody listened is no silence.
+        # Time in which the controller did not listen does not count as silence.
         heard_seconds = held.seen_seconds or held.launched_seconds
         silent_seconds = now_seconds - max(heard_seconds, self._listening_seconds)
         if held.seen_seconds is None:
@@ -306,25 +318,25 @@ class Observer:
             cause = "its agent never joined"
         else:
             overdue = silent_seconds > settings.silence_seconds
-            cause = f"nothing heard of its agent for {settings.silence_seconds:.0f} s"
+            cause = f"no heartbeat of its agent for {settings.silence_seconds:.0f} s"
         if overdue:
-            self._tell(now_seconds, "instance given up", f"{held.id}: {cause}", held.job)
+            self._record_event(now_seconds, "instance given up", f"{held.id}: {cause}", held.job)
             facts = {GIVEN_UP_FACT: cause}
             self._store.instances.request_termination(held.id, now_seconds, facts)
 
-    def _tell(self, now_seconds: float, kind: str, text: str, job: str | None) -> None:
+    def _record_event(self, now_seconds: float, kind: str, text: str, job: str | None) -> None:
         _log.info("%s: %s", kind, text)
         self._store.events.add(Event(now_seconds, kind, text, job))
 
-    def _at_the_edge(self, take_in: Callable[[], None]) -> None:
-        """One instance's trouble must not keep the others from being seen."""
+    def _isolated(self, apply: Callable[[], None]) -> None:
+        """Call `apply` and log its error, so that one instance's error does not affect others."""
         try:
-            take_in()
+            apply()
         except CastorError:
-            _log.exception("an instance could not be taken in")
+            _log.exception("an instance of a listing could not be applied")
 
 
-def _is_news(held: HeldInstance, seen: CloudInstance) -> bool:
-    """Whether a cloud shows of an instance what the store does not know."""
+def _has_changed(held: HeldInstance, seen: CloudInstance) -> bool:
+    """Return whether a listing shows a state of an instance that the store does not have."""
     has_capacity = held.launched_seconds is None and seen.launched_seconds is not None
     return held.cloud_id is None or has_capacity or seen.state is CloudState.TERMINATED

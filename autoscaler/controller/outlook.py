@@ -1,4 +1,4 @@
-"""What a job's fitted model says of what it does now."""
+"""Goodput that a job's fitted model predicts for its present allocation."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ def predicted_goodput(
     models: Mapping[str, ThroughputModel],
     kinds: Mapping[str, str],
 ) -> float | None:
-    """Useful examples a second that the model expects at the present size and batch.
+    """Return the predicted useful examples per second at the present size and batch.
 
-    `kinds` are the device kinds of offers. None before there is anything to expect it from, or
-    while the job trains on several kinds.
+    `kinds` maps offers to kinds of device. None without a report, a measured model or a needed
+    noise scale, and while the job trains on several kinds.
     """
     training = {held.offer for held in instances if held.phase is InstancePhase.TRAINING}
-    found = {kinds[offer] for offer in training if offer in kinds}
-    if report is None or len(found) != 1:
+    kinds_in_use = {kinds[offer] for offer in training if offer in kinds}
+    if report is None or len(kinds_in_use) != 1:
         return None
-    model = models.get(found.pop())
+    model = models.get(kinds_in_use.pop())
     if model is None or not model.measured:
         return None
     batch = report.batch

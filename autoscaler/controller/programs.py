@@ -1,4 +1,4 @@
-"""What jobs teach the program that they run, and what it tells the next of them."""
+"""Program memory: updated by running jobs, and used by later jobs of the same program."""
 
 from __future__ import annotations
 
@@ -24,70 +24,73 @@ from autoscaler.goodput.memory import (
 from autoscaler.store.measurements import START_DURATION, NoisePoint
 from autoscaler.store.store import Store
 
-# Between two lessons about its noise a job makes this much of its progress.
+# Factor of progress between two updates of a program's noise curve by one job.
 _NOISE_SPACING = 1.05
 
 
 class Programs:
-    """The memories of programs, and what each job that is alive has added to them."""
+    """Memories of programs, and the contributions of each job that has not ended."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._taught: dict[str, tuple[object, ...]] = {}
-        self._looked_at: dict[str, tuple[Same, float]] = {}
+        self._learnt_from: dict[str, tuple[object, ...]] = {}
+        self._last_seen: dict[str, tuple[Same, float]] = {}
 
     def of(self, job: JobRecord) -> ProgramMemory | None:
-        """What is remembered of the job's program, if by what it has told it runs that."""
+        """Return the memory of the job's program; None if the job's report contradicts it."""
         memory = recalled(self._store, job.spec)
         if memory is None or job.report is None:
             return memory
-        told = job.report
-        return memory if is_of(memory, told.bounds.initial, told.parameter_bytes) else None
+        report = job.report
+        return memory if is_of(memory, report.bounds.initial, report.parameter_bytes) else None
 
     def learn(
         self, job: JobRecord, observations: Sequence[StepObservation], now_seconds: float
     ) -> None:
-        """Let the job teach its program what it has measured, if that is news."""
-        told = job.report
-        if told is None or not observations:
+        """Update the program's memory with a job's measurements if these are new."""
+        report = job.report
+        if report is None or not observations:
             return
-        progress = math.log(max(told.progress_examples, 1.0)) // math.log(_NOISE_SPACING)
-        if self._looked_at.get(job.id) == (Same(observations), progress):
+        progress = math.log(max(report.progress_examples, 1.0)) // math.log(_NOISE_SPACING)
+        if self._last_seen.get(job.id) == (Same(observations), progress):
             return
-        self._looked_at[job.id] = Same(observations), progress
-        sizes = frozenset((o.device_kind, o.instances, o.devices) for o in observations)
+        self._last_seen[job.id] = Same(observations), progress
+        sizes = frozenset(
+            (observation.device_kind, observation.instances, observation.devices)
+            for observation in observations
+        )
         news = (sizes, progress)
-        if self._taught.get(job.id) == news:
+        if self._learnt_from.get(job.id) == news:
             return
-        self._taught[job.id] = news
+        self._learnt_from[job.id] = news
         history = self._store.measurements.noise_history(job.id)
         durations = self._store.measurements.durations(job.id)
         lesson = Lesson(
             job=job.id,
-            bounds=told.bounds,
-            parameter_bytes=told.parameter_bytes,
-            total_examples=told.total_examples,
+            bounds=report.bounds,
+            parameter_bytes=report.parameter_bytes,
+            total_examples=report.total_examples,
             observations=observations,
-            noise=_curve(history),
+            noise=_noise_curve(history),
             start_seconds={
                 offer: mean.seconds
-                for (offer, what), mean in durations.items()
-                if offer is not None and what == START_DURATION
+                for (offer, name), mean in durations.items()
+                if offer is not None and name == START_DURATION
             },
             parallelism=job.spec.parallelism,
         )
         program = job.spec.program_name
-        known = self._store.programs.recall(program)
-        self._store.programs.remember(learnt(known, program, lesson, now_seconds))
+        memory = self._store.programs.recall(program)
+        self._store.programs.remember(learnt(memory, program, lesson, now_seconds))
 
     def forget(self, jobs: Iterable[str]) -> None:
-        """Drop what is kept of all jobs but these."""
+        """Drop the records of all jobs but these."""
         kept = set(jobs)
-        self._taught = {job: news for job, news in self._taught.items() if job in kept}
-        self._looked_at = {job: seen for job, seen in self._looked_at.items() if job in kept}
+        self._learnt_from = {job: news for job, news in self._learnt_from.items() if job in kept}
+        self._last_seen = {job: seen for job, seen in self._last_seen.items() if job in kept}
 
 
-def _curve(history: Sequence[NoisePoint]) -> NoiseCurve | None:
+def _noise_curve(history: Sequence[NoisePoint]) -> NoiseCurve | None:
     usable = [point for point in history if is_usable(point.noise)]
     if not usable:
         return None
@@ -98,16 +101,16 @@ def _curve(history: Sequence[NoisePoint]) -> NoiseCurve | None:
 
 
 def recalled(store: Store, spec: JobSpec) -> ProgramMemory | None:
-    """What is remembered of the program that a job says it runs, laid out as the job is."""
+    """Return the memory of a job's program if it has the same layout as the job; else None."""
     memory = store.programs.recall(spec.program_name)
     return memory if memory is not None and is_laid_out_as(memory, spec.parallelism) else None
 
 
 def informed(job: JobSnapshot, memory: ProgramMemory) -> JobSnapshot:
-    """The job with its program's noise curve, and as long as it has not told of itself, with the
-    batch bounds, the length and the first noise scale that its program had.
+    """Return the job snapshot with the noise curve of its program.
 
-    A curve that has come no further than the job is no news to it: it may be its own.
+    Until the job reports, batch bounds, length and first noise scale are also those of the memory.
+    A curve that ends before the job's progress is left out, as it may be the job's own.
     """
     curve = memory.noise
     if curve is not None and curve.progress_examples[-1] <= job.progress_examples * _NOISE_SPACING:

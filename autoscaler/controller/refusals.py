@@ -1,4 +1,4 @@
-"""How long an offer is kept away from after its cloud refused a launch."""
+"""Back-off from an offer after its cloud refused a launch."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from autoscaler.store.events import Event
 from autoscaler.store.store import Store
 
 NOTHING_LAUNCHED: Final = (InsufficientCapacity, QuotaExceeded, PermissionDenied, NotFound)
-"""Refusals after which the same launch is not tried again."""
+"""Errors after which the same launch is not tried again."""
 
 _FIRST_SECONDS: Final[dict[type[Exception], float]] = {
     InsufficientCapacity: 15.0,
     QuotaExceeded: 900.0,  # clouds take hours to grant more
 }
-# A role or a template may be corrected any moment; of other errors nothing is known.
+# Permissions or templates may be corrected at any time; other errors are unknown.
 _FIRST_SECONDS_OF_OTHERS: Final = 60.0
 _LONGEST_SECONDS: Final = 1800.0
-# To ask is free, and spot that comes back may be gone again within half an hour.
+# Requests are free, and spot capacity may last for less than half an hour.
 _LONGEST_OUTAGE_SECONDS: Final = 480.0
 
 
 def tell_refused(store: Store, held: HeldInstance, error: Exception, now_seconds: float) -> None:
-    """Add the event that an instance's launch was refused, with the time to keep away."""
+    """Record the event that an instance's launch was refused, with the back-off in seconds."""
     refusal = store.capacity.refusals().get(held.offer)
     wait_seconds = refusal.until_seconds - now_seconds if refusal else 0.0
     text = (
@@ -41,9 +41,9 @@ def tell_refused(store: Store, held: HeldInstance, error: Exception, now_seconds
 
 
 def refusal_by(error: Exception, offer: str, now_seconds: float) -> Refuse:
-    """Return what makes the refusal of an offer whose launch failed with `error` now.
+    """Return a function from the offer's earlier refusal to its refusal by `error` now.
 
-    The time to keep away doubles with each wave of launches that was refused in a row.
+    The back-off doubles with each consecutive wave of refused launches.
     """
     first_seconds = _FIRST_SECONDS.get(type(error), _FIRST_SECONDS_OF_OTHERS)
     is_outage = isinstance(error, InsufficientCapacity)

@@ -1,6 +1,6 @@
-"""What another policy would have done at each moment of a run that was kept in a journal.
+"""Decisions of another policy for each snapshot of a run in the journal.
 
-Not what would have followed: every moment is as the run itself made it.
+Each snapshot is the run's own: effects of the other policy's decisions are not simulated.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from autoscaler.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What one decision comes to; `goodput` in useful examples a second, None if not known.
+    """Content of one decision; `goodput` in useful examples per second, None if unknown.
 
-    `holding` is what is to be held, in words.
+    `holding` is the allocation as text.
     """
 
     action: str
@@ -37,7 +37,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One decision of the run, and that of the other policy from the same snapshot."""
+    """A decision of the run, and the other policy's decision for the same snapshot."""
 
     at_seconds: float
     job: str
@@ -46,13 +46,13 @@ class Moment:
 
     @property
     def is_same(self) -> bool:
-        """Both have the job hold the same."""
+        """Whether both decisions give the job the same allocation."""
         return self.decided.holding == self.would.holding
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """All moments in their order; of `lost` decisions the snapshot is not kept any more."""
+    """All moments in order of time; `lost` counts decisions without a kept snapshot."""
 
     policy: str
     moments: tuple[Moment, ...]
@@ -60,30 +60,30 @@ class Replay:
 
 
 def replay(store: Store, policy: str, job: str | None = None, last: int | None = None) -> Replay:
-    """Give every snapshot of the journal to a policy.
+    """Return the decisions of a policy for every snapshot of the journal.
 
     Args:
-        store: of the run.
+        store: the store of the run.
         policy: the name of the other policy.
-        job: of this job alone.
-        last: so many decisions of the run, the latest.
+        job: the job to which the replay is limited; None for all.
+        last: the number of latest decisions to replay; None for all.
 
     Raises:
-        SpecError: there is no such policy, or it does not plan for what the run had.
+        SpecError: the policy is unknown, or can't plan for the offers of the run.
     """
     planner = create_policy(policy)
     entries = store.journal.decisions(job, sys.maxsize if last is None else last)[::-1]
     moments: list[Moment] = []
     lost = 0
-    for plan, together in _by_plan(entries):
+    for plan, plan_entries in _by_plan(entries):
         try:
             snapshot = store.journal.inputs(plan)
         except StoreError:
-            lost += len(together)
+            lost += len(plan_entries)
             continue
         _require_ground(policy, planner, snapshot)
-        would = {each.job: each for each in planner.plan(snapshot).decisions}
-        moments.extend(_moments(snapshot, together, would))
+        decisions = {decision.job: decision for decision in planner.plan(snapshot).decisions}
+        moments.extend(_moments(snapshot, plan_entries, decisions))
     return Replay(policy, tuple(moments), lost)
 
 
@@ -92,8 +92,8 @@ def _require_ground(name: str, planner: Policy, snapshot: Snapshot) -> None:
     try:
         require_ground(name, planner, is_pool=is_pool)
     except SpecError:
-        had = "machines of a pool" if is_pool else "instances to buy"
-        raise SpecError(f"{name} can't plan for this run, which had {had}", "policy") from None
+        offered = "machines of a pool" if is_pool else "instances to buy"
+        raise SpecError(f"{name} can't plan for this run, which had {offered}", "policy") from None
 
 
 def _by_plan(
@@ -102,23 +102,23 @@ def _by_plan(
     plans: dict[int, list[JournalEntry]] = {}
     for entry in entries:
         plans.setdefault(entry.plan, []).append(entry)
-    for together in plans.values():
-        yield together[0], together
+    for plan_entries in plans.values():
+        yield plan_entries[0], plan_entries
 
 
 def _moments(
-    snapshot: Snapshot, together: Sequence[JournalEntry], would: dict[str, Decision]
+    snapshot: Snapshot, plan_entries: Sequence[JournalEntry], decisions: dict[str, Decision]
 ) -> Iterator[Moment]:
     jobs = {job.id: job for job in snapshot.jobs}
     supply = supply_of(snapshot)
-    for entry in together:
+    for entry in plan_entries:
         job = entry.decision.job
         if job in jobs:
             yield Moment(
                 at_seconds=entry.at_seconds,
                 job=job,
                 decided=_choice(jobs[job], supply, entry.decision),
-                would=_choice(jobs[job], supply, would[job]),
+                would=_choice(jobs[job], supply, decisions[job]),
             )
 
 
@@ -144,6 +144,6 @@ def _usd_per_hour(supply: Supply, target: Allocation | None) -> float:
 def _goodput(job: JobSnapshot, supply: Supply, target: Allocation | None) -> float | None:
     if target is None:
         return 0.0 if job.placement is None else None
-    every = candidates(job, supply)
-    index = every.index(target)
-    return None if index is None else float(every.rate[index])
+    job_candidates = candidates(job, supply)
+    index = job_candidates.index(target)
+    return None if index is None else float(job_candidates.rate[index])

@@ -1,4 +1,4 @@
-"""Which changes were taken back by a later one: how far ahead it pays to plan."""
+"""Detection of changes that a later change reverses, to learn how long allocations last."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ class Reversals:
         now_seconds: float,
         is_look: Callable[[], bool] = lambda: False,
     ) -> float | None:
-        """Note a decision; return the seconds that the change which it takes back has lasted.
+        """Record a decision; return how many seconds the change lasted that the decision reverses.
 
-        None where it takes nothing back. Where `is_look()` its target was not
-        measured: to leave that again is what it was made for, and takes nothing back.
+        None if it reverses nothing. If `is_look()` is true, the target's size was unmeasured:
+        leaving it again completes an exploration and reverses nothing.
         """
         if decision.action not in _CHANGES:
             return None
-        last = self._last.get(decision.job)
-        if last is not None and last[0].target == decision.target:
+        previous = self._last.get(decision.job)
+        if previous is not None and previous[0].target == decision.target:
             return None
         self._last[decision.job] = (decision, now_seconds, is_look())
-        if last is None or last[2] or not _takes_back(decision, last[0]):
+        if previous is None or previous[2] or not _reverses(decision, previous[0]):
             return None
-        return now_seconds - last[1]
+        return now_seconds - previous[1]
 
 
 def is_look(decision: Decision, job: JobSnapshot | None, offers: Iterable[Offer]) -> bool:
-    """Return whether the target of a decision is of a size that was not measured yet."""
+    """Return whether the target of a decision has a size that was not measured yet."""
     target = decision.target
     if target is None or job is None:
         return False
@@ -49,7 +49,7 @@ def is_look(decision: Decision, job: JobSnapshot | None, offers: Iterable[Offer]
     return model is None or (target.instances, target.devices) not in model.measured
 
 
-def _takes_back(later: Decision, earlier: Decision) -> bool:
+def _reverses(later: Decision, earlier: Decision) -> bool:
     before, after, target = earlier.current, earlier.target, later.target
     if before is None or after is None or target is None or later.current != after:
         return False

@@ -1,7 +1,7 @@
-"""Whether a job's script has opened a training session.
+"""Training sessions of jobs' scripts: whether a script has opened one.
 
-A script that opens none can't be one training on several instances: each of them would train by
-itself. Until a session was opened one instance alone runs the script.
+Several instances of a script without a session would each train alone. So a single instance runs
+the script until a session was opened.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _HAS_LEFT: Final = (InstancePhase.DRAINED, InstancePhase.ENDED)
 def session_facts(
     held: HeldInstance, phase: InstancePhase, has_session: bool, now_seconds: float
 ) -> dict[str, str]:
-    """Return the new facts of an instance that reports its phase, and a session or none."""
+    """Return the new facts of an instance that reports its phase and whether it has a session."""
     if has_session:
         return {} if SESSION_FACT in held.facts else {SESSION_FACT: str(now_seconds)}
     if UNOPENED_FACT not in held.facts:
         return {UNOPENED_FACT: str(now_seconds)} if phase is InstancePhase.STARTING else {}
-    has_run = InstancePhase.STARTING in (phase, held.phase)  # until now, the end of a run included
+    has_run = InstancePhase.STARTING in (phase, held.phase)  # runs now, or ran until this report
     ran_seconds = now_seconds - float(held.facts[UNOPENED_FACT])
     if not has_run or ran_seconds < GRACE_SECONDS or WITHOUT_SESSION_FACT in held.facts:
         return {}
@@ -45,9 +45,10 @@ def session_facts(
 
 
 def has_opened_session(job: JobRecord, instances: Iterable[HeldInstance]) -> bool:
-    """Return whether the job's script has ever opened one; `instances` are all it has had.
+    """Return whether the job's script has ever opened a session.
 
-    A trial's worker opens one for its objective where that trains.
+    `instances` are all that the job has had. A trial's worker opens a session for its objective if
+    that trains.
     """
     if job.spec.study is not None or job.report is not None:
         return True
@@ -57,24 +58,24 @@ def has_opened_session(job: JobRecord, instances: Iterable[HeldInstance]) -> boo
 def is_without_session(job: JobRecord, instances: Iterable[HeldInstance]) -> bool:
     """Return whether the script has run for longer than the grace period without a session.
 
-    `instances` are all that the job has had. It stays so after the script has ended: the next
-    start of such a script opens none either.
+    `instances` are all that the job has had. The result stays True after the script has ended,
+    because its next start opens no session either.
     """
-    every = tuple(instances)
-    return not has_opened_session(job, every) and any(
-        WITHOUT_SESSION_FACT in held.facts for held in every
+    all_instances = tuple(instances)
+    return not has_opened_session(job, all_instances) and any(
+        WITHOUT_SESSION_FACT in held.facts for held in all_instances
     )
 
 
 def is_known_without_session(store: Store, job: JobRecord) -> bool:
-    """Return `is_without_session` of a job by what the store has of its instances."""
+    """Return `is_without_session` for the job's instances in the store."""
     if has_opened_session(job, ()):
         return False
     return is_without_session(job, store.instances.of_job(job.id, include_ended=True))
 
 
 def first_starter(instances: Iterable[HeldInstance]) -> HeldInstance | None:
-    """Return the instance that starts the script before any session was opened, if chosen."""
+    """Return the instance chosen to start the script before any session; None if none is."""
     return next(
         (
             held
@@ -86,12 +87,12 @@ def first_starter(instances: Iterable[HeldInstance]) -> HeldInstance | None:
 
 
 def bounds_without_session(bounds: InstanceBounds) -> InstanceBounds:
-    """Return the bounds of a job whose script has opened no session: one instance."""
+    """Return bounds of one instance, for a job whose script has opened no session."""
     return replace(bounds, minimum=1, maximum=1)
 
 
 def sessionless_text(job: JobRecord) -> str:
-    """Return the words for a job whose script runs without a session."""
+    """Return the message for a job whose script runs without a session."""
     minimum = job.spec.instances.minimum
     if minimum <= 1:
         return SESSIONLESS_TEXT

@@ -1,4 +1,4 @@
-"""How patient the controller is."""
+"""Timeouts, limits and default budgets of the controller."""
 
 from __future__ import annotations
 
@@ -11,30 +11,31 @@ from autoscaler.market.prices import Discount
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
-    """All in seconds, but for the fleet's cap.
+    """Timeouts in seconds, and limits on what the deployment may spend.
 
     Attributes:
-        replan_seconds: plan at least this often, also when nothing has happened.
-        replan_on_news: plan also as soon as something has happened.
-        listing_seconds: ask the clouds for their instances at most this often, and about a
-            tenth of the time, but at least once a minute.
-        join_seconds: how long an instance may take from launch to its agent's first word.
-        silence_seconds: an agent not heard of for this long is given up, its instance replaced.
-        drain_seconds: how long a script may always take to leave; it has longer where its steps
-            or checkpoints are long (`controller.leaving`).
-        orphan_seconds: the least age at which an instance that nobody ordered is ended.
-        completion_seconds: how long other replicas may go on after one has completed the job.
-        unknown_launch_seconds: an unwanted launch whose outcome is not known is dropped once
-            complete listings have not shown its instance for this long.
-        vanished_seconds: an instance that complete listings leave out for this long has ended.
-        keep_seconds: how long decisions with their inputs, and events, are kept.
-        fleet_usd_per_hour: what all instances together may cost an hour.
-        fleet_usd: what all jobs together may ever cost.
-        job_usd: the budget of a job, outside of studies, that names none. None: none.
-        study_usd: the budget of a study that names none. None: none.
-        shares: user -> share of what is scarce; who is not named has 1. Empty: no user counts.
-        discounts: what was agreed on with providers, the first that covers an offer first.
-        observes: plan and tell what would be done, and buy and give back nothing.
+        replan_seconds: the longest time between two plans, also without changes.
+        replan_on_news: whether changes trigger a plan at once.
+        listing_seconds: the shortest time between two listings of the clouds' instances. Slow
+            listings are spaced so that they take a tenth of the time, but at most 60 s apart.
+        join_seconds: the longest time from launch to the agent's first heartbeat.
+        silence_seconds: an instance without heartbeat for this long is given up and replaced.
+        drain_seconds: the least time for a script to leave; jobs with long steps or checkpoints
+            have more (`controller.leaving`).
+        orphan_seconds: the least age at which an orphan, an unknown instance, is terminated.
+        completion_seconds: the longest time other replicas continue after one completed the job.
+        unknown_launch_seconds: an unwanted launch of unknown outcome is dropped after complete
+            listings have not shown its instance for this long.
+        vanished_seconds: an instance missing from complete listings for this long has ended.
+        keep_seconds: how long events, and decisions with their inputs, are kept.
+        fleet_usd_per_hour: the limit on the hourly price of all instances; None for no limit.
+        fleet_usd: the budget of all jobs together since the first instance; None for no limit.
+        job_usd: the default budget of jobs outside studies; None for none.
+        study_usd: the default budget of studies; None for none.
+        shares: user -> share of scarce capacity; users not listed have 1. Empty: users do not
+            count.
+        discounts: discounts agreed on with providers; the first that covers an offer applies.
+        observes: plan and report only, without launching or terminating.
     """
 
     replan_seconds: float = 10.0

@@ -1,4 +1,4 @@
-"""The moment as a policy sees it, put together from the store and the market."""
+"""Snapshots of the present state for policies, from the store and the market."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ from autoscaler.store.store import Store
 
 _log = logging.getLogger(__name__)
 
-# Before a job's own has been told.
+# Assumed initial batch until the job reports its own.
 _USUAL_BATCH = 32
 
 
 @dataclass(frozen=True, slots=True)
-class _Around:
-    """What the snapshots of a moment have in common; `weights` are by job."""
+class _CommonInputs:
+    """Inputs that all job snapshots of one moment share; `weights` are by job."""
 
     now_seconds: float
     anew: bool
@@ -67,7 +67,7 @@ class _Around:
 
 
 class Snapshots:
-    """Takes snapshots of the jobs that are to be planned for."""
+    """Takes snapshots of the jobs to be planned."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Snapshots:
 
     @property
     def left_out(self) -> Mapping[str, str]:
-        """Jobs of which the last `take` failed, by id, each with its error."""
+        """Jobs whose snapshot the last `take` could not make, by id, each with the error."""
         return self._left_out
 
     def take(
@@ -109,35 +109,37 @@ class Snapshots:
         now_seconds: float,
         anew: bool = True,
     ) -> Snapshot:
-        """Return all that a policy may know now of these jobs; there must be offers.
+        """Return the snapshot of these jobs for a policy; there must be offers.
 
-        Jobs of which no snapshot can be taken, and trials of studies in trouble, are left out;
-        their instances still count against the limits. Unless all snapshots are to be taken
-        `anew`, a job without news keeps its last one.
+        Jobs whose snapshot fails, and trials of studies with errors, are left out; their instances
+        still count against the limits. Without `anew`, a job whose inputs are unchanged keeps its
+        last snapshot.
         """
         grouped = by_job(alive)
         offers = self._experience.believed(self._market.offers, alive, now_seconds)
         refused = self._store.capacity.unavailable(now_seconds)
         is_shared = any(job.spec.requested_devices is not None for job in jobs)
-        around = _Around(
+        common_inputs = _CommonInputs(
             now_seconds=now_seconds,
             anew=anew,
             crowds=Crowds(self._store.jobs.all() if is_shared else (), now_seconds),
             weights=weights(jobs, self._shares),
         )
         studies = self._studies.take(jobs, alive, offers, now_seconds)
-        in_trouble = self._studies.in_trouble
-        taken = self._taken_of(
-            [job for job in jobs if job.spec.study not in in_trouble], grouped, around
+        studies_in_trouble = self._studies.in_trouble
+        job_snapshots = self._job_snapshots(
+            [job for job in jobs if job.spec.study not in studies_in_trouble],
+            grouped,
+            common_inputs,
         )
-        absent = {job.id for job in jobs} - {snapshot.id for snapshot in taken}
+        absent = {job.id for job in jobs} - {snapshot.id for snapshot in job_snapshots}
         held = Counter(held.offer for job in absent for held in grouped.get(job, ()))
         limits = self._market.limits_beside_unsold(alive)
         snapshot = Snapshot(
             now_seconds=now_seconds,
             offers=offers,
             limits=limits_beside(limits, offers, held) if held else limits,
-            jobs=taken,
+            jobs=job_snapshots,
             unavailable=refused - self._experience.waited_for(offers, now_seconds),
             replan_seconds=self._replan_seconds,
             lives=self._experience.lives(offers),
@@ -145,54 +147,54 @@ class Snapshots:
         )
         return replace(snapshot, undisturbed=self._causes.undisturbed(snapshot, alive))
 
-    def _taken_of(
+    def _job_snapshots(
         self,
         jobs: Sequence[JobRecord],
         instances: Mapping[str, Sequence[HeldInstance]],
-        around: _Around,
+        common_inputs: _CommonInputs,
     ) -> tuple[JobSnapshot, ...]:
-        """Return the snapshots of these jobs; record the jobs of which none can be taken."""
-        taken: list[JobSnapshot] = []
+        """Return the snapshots of these jobs, and record the jobs for which it fails."""
+        snapshots: list[JobSnapshot] = []
         left_out: dict[str, str] = {}
         for job in jobs:
             try:
-                taken.append(self._told_of(job, instances.get(job.id, ()), around))
+                snapshots.append(self._told_of(job, instances.get(job.id, ()), common_inputs))
             except Exception as error:  # a failure of one job must not reach the others
                 text = error_text(error)
                 left_out[job.id] = text
                 if self._left_out.get(job.id) != text:
                     _log.exception("no snapshot of job %s can be taken", job.id)
         self._left_out = left_out
-        return tuple(taken)
+        return tuple(snapshots)
 
     def _told_of(
-        self, job: JobRecord, instances: Sequence[HeldInstance], around: _Around
+        self, job: JobRecord, instances: Sequence[HeldInstance], common_inputs: _CommonInputs
     ) -> JobSnapshot:
-        """As it was, where there is no news of it."""
-        offers, now_seconds = self._market.offers, around.now_seconds
+        """Return the snapshot of one job: the last one if its inputs are unchanged."""
+        offers, now_seconds = self._market.offers, common_inputs.now_seconds
         usable = allowed_offers(job.spec.instances, offers) or offers
         memory = self._programs.of(job)
-        times = self._step_times.of(job, memory)
-        models = self._models.of(job, times.all, usable, now_seconds)
-        self._programs.learn(job, times.own, now_seconds)
-        self._alarms.check(job, times.own, models, instances, now_seconds)
-        stands = standing(job, instances, models, now_seconds), around.weights[job.id]
+        step_times = self._step_times.of(job, memory)
+        models = self._models.of(job, step_times.all, usable, now_seconds)
+        self._programs.learn(job, step_times.own, now_seconds)
+        self._alarms.check(job, step_times.own, models, instances, now_seconds)
+        fingerprint = standing(job, instances, models, now_seconds), common_inputs.weights[job.id]
         before = self._taken.get(job.id)
-        if not around.anew and before is not None and before[0] == stands:
+        if not common_inputs.anew and before is not None and before[0] == fingerprint:
             return before[1]
         snapshot = job_snapshot(self._store, job, instances, offers, models, now_seconds, memory)
         queue_seconds = self._experience.queue_seconds(instances)
         snapshot = replace(
             snapshot,
-            weight=around.weights[job.id],
+            weight=common_inputs.weights[job.id],
             switching=replace(snapshot.switching, fill_seconds=queue_seconds),
             held_reclaims_per_hour=self._experience.reclaims_per_hour(
                 group_of(snapshot.held, instances), now_seconds
             ),
         )
         if job.spec.study is not None or job.spec.requested_devices is not None:
-            snapshot = self._with_service(job, instances, snapshot, around)
-        self._taken[job.id] = stands, snapshot
+            snapshot = self._with_service(job, instances, snapshot, common_inputs)
+        self._taken[job.id] = fingerprint, snapshot
         return snapshot
 
     def _with_service(
@@ -200,23 +202,23 @@ class Snapshots:
         job: JobRecord,
         instances: Sequence[HeldInstance],
         snapshot: JobSnapshot,
-        around: _Around,
+        common_inputs: _CommonInputs,
     ) -> JobSnapshot:
-        """Return the snapshot of a trial or a rigid job with the service that it had so far."""
-        offers, now_seconds = self._market.offers, around.now_seconds
-        every = self._store.instances.of_job(job.id, include_ended=True)
+        """Return the snapshot of a trial or a rigid job with its service so far."""
+        offers, now_seconds = self._market.offers, common_inputs.now_seconds
+        all_instances = self._store.instances.of_job(job.id, include_ended=True)
         return replace(
             snapshot,
             placement=placement_of(instances, offers),
             service=replace(
-                service_of(every, offers, now_seconds),
-                mean_active_jobs=around.crowds.mean_jobs(job.submitted_seconds),
+                service_of(all_instances, offers, now_seconds),
+                mean_active_jobs=common_inputs.crowds.mean_jobs(job.submitted_seconds),
             ),
             truth=self._truth(job.id),
         )
 
     def forget(self, jobs: Iterable[str]) -> None:
-        """Drop what is kept of all jobs but these."""
+        """Drop the cached data of all jobs but these."""
         kept = set(jobs)
         self._taken = {job: taken for job, taken in self._taken.items() if job in kept}
         self._step_times.forget(kept)
@@ -234,20 +236,24 @@ def job_snapshot(
     now_seconds: float,
     memory: ProgramMemory | None = None,
 ) -> JobSnapshot:
-    """One job as its store knows it, with its fitted models; `offers` are all there are.
+    """Return the snapshot of one job from its store and its fitted models.
 
-    `memory` is what is remembered of its program.
+    `offers` are all offers. `memory` is the memory of the job's program.
     """
     report, spec = job.report, job.spec
     total = total_examples(job)
     progress = report.progress_examples if report else 0.0
-    by_size = _counted(
-        [each for each in instances if not _is_shared(each, offers)], offers, models
+    planned_instances = _plannable_instances(
+        [instance for instance in instances if not _is_shared(instance, offers)], offers, models
     )
-    held = held_allocation(by_size)
-    waits = job.retry_seconds is not None and job.retry_seconds > now_seconds
-    away = false_starts(store, job.id, now_seconds)
-    bounds = _elsewhere(spec.instances, offers, away, held) if away else spec.instances
+    held = held_allocation(planned_instances)
+    is_waiting = job.retry_seconds is not None and job.retry_seconds > now_seconds
+    backed_off = false_starts(store, job.id, now_seconds)
+    bounds = (
+        _without_backed_off(spec.instances, offers, backed_off, held)
+        if backed_off
+        else spec.instances
+    )
     is_sessionless = is_known_without_session(store, job)
     if is_sessionless:
         bounds = bounds_without_session(bounds)
@@ -255,15 +261,15 @@ def job_snapshot(
     snapshot = JobSnapshot(
         id=job.id,
         objective=spec.objective,
-        instances=_as_held(bounds, held) if waits else bounds,
+        instances=_fixed_at_held(bounds, held) if is_waiting else bounds,
         batch=report.bounds if report else bounds_of(spec.batch),
         submitted_seconds=job.submitted_seconds,
         progress_examples=progress,
         remaining_examples=None if total is None else max(total - progress, 0.0),
         spent_usd=float(spent),
         held=held,
-        trained=trained_allocation(by_size),
-        standby=standby_allocation(by_size),
+        trained=trained_allocation(planned_instances),
+        standby=standby_allocation(planned_instances),
         models=models,
         noise=report.noise if report else None,
         quality=report.quality if report else (),
@@ -278,7 +284,8 @@ def job_snapshot(
         requested_devices=spec.requested_devices,
         study=spec.study,
         ordered_seconds=max(
-            (each.ordered_seconds for each in group_of(held, by_size)), default=None
+            (instance.ordered_seconds for instance in group_of(held, planned_instances)),
+            default=None,
         ),
         waited_seconds=(job.started_seconds or now_seconds) - job.submitted_seconds,
         bounds_reason=ONE_INSTANCE_TEXT if is_sessionless else None,
@@ -290,35 +297,38 @@ def _is_shared(held: HeldInstance, offers: Sequence[Offer]) -> bool:
     return any(offer.shared and offer.id == held.offer for offer in offers)
 
 
-def _counted(
+def _plannable_instances(
     instances: Sequence[HeldInstance],
     offers: Sequence[Offer],
     models: Mapping[str, ThroughputModel],
 ) -> Sequence[HeldInstance]:
-    """All but what waits in a queue: that is planned for as what could be ordered.
+    """Return the instances without those in a queue, which a new plan may order again.
 
-    Where a part of an order has come, the rest counts as under way until that part is measured: or
-    a job would be settled on the first instance that the queue gives, and the others given up.
+    Once part of an order has capacity, the rest of it counts as starting until that part's size is
+    measured. Otherwise the job would settle on the first instance, and the rest would be
+    cancelled.
     """
-    there = [each for each in instances if each.phase is not InstancePhase.QUEUED]
-    group = held_allocation(there) if len(there) < len(instances) else None
+    launched = [instance for instance in instances if instance.phase is not InstancePhase.QUEUED]
+    group = held_allocation(launched) if len(launched) < len(instances) else None
     if group is None:
-        return there
+        return launched
     kinds = {offer.id: offer.device_kind for offer in offers}
     model = models.get(kinds.get(group.offer, ""))
     is_measured = model is not None and (group.instances, group.devices) in model.measured
-    if is_measured and trained_allocation(there) == group:
-        return there
-    return [each for each in instances if each in there or each.offer == group.offer]
+    if is_measured and trained_allocation(launched) == group:
+        return launched
+    return [
+        instance for instance in instances if instance in launched or instance.offer == group.offer
+    ]
 
 
 def total_examples(job: JobRecord) -> float | None:
-    """Useful examples of the whole job, as its owner or its script says."""
+    """Return the useful examples of the whole job, stated by owner or script; None if unknown."""
     return job.spec.total_examples or (job.report.total_examples if job.report else None)
 
 
 def allowed_offers(bounds: InstanceBounds, offers: Sequence[Offer]) -> tuple[Offer, ...]:
-    """The offers that a job may use: named by id or instance type, or all."""
+    """Return the offers that a job may use: named by id or instance type, or all."""
     named = bounds.offers
     return tuple(
         offer
@@ -329,12 +339,12 @@ def allowed_offers(bounds: InstanceBounds, offers: Sequence[Offer]) -> tuple[Off
 
 
 def placement_of(instances: Sequence[HeldInstance], offers: Sequence[Offer]) -> Placement | None:
-    """What a job holds or has ordered of machines that jobs share, and is to keep."""
-    shared = {offer.id for offer in offers if offer.shared}
+    """Return the devices that a job holds on machines that jobs share; None for none."""
+    shared_offers = {offer.id for offer in offers if offer.shared}
     shares = {
         held.offer: held.devices_used
         for held in instances
-        if held.desired is Desired.PRESENT and held.offer in shared
+        if held.desired is Desired.PRESENT and held.offer in shared_offers
     }
     return Placement(tuple(sorted(shares.items()))) if shares else None
 
@@ -342,8 +352,10 @@ def placement_of(instances: Sequence[HeldInstance], offers: Sequence[Offer]) -> 
 def service_of(
     every: Sequence[HeldInstance], offers: Sequence[Offer], now_seconds: float
 ) -> Service:
-    """What a job has been given; `every` are all instances that it ever had."""
-    began = [held.training_seconds for held in every if held.training_seconds is not None]
+    """Return the service that a job has had; `every` are all instances it ever had."""
+    training_starts = [
+        held.training_seconds for held in every if held.training_seconds is not None
+    ]
     kinds = {offer.id: offer.device_kind for offer in offers}
     attained: dict[str, float] = defaultdict(float)
     for held in every:
@@ -352,15 +364,15 @@ def service_of(
             attained[kinds.get(held.offer, "")] += held.devices_used * seconds
     return Service(
         attained_device_seconds=sum(attained.values()),
-        restarts=max(len(set(began)) - 1, 0),
-        started_seconds=min(began, default=None),
-        changed_seconds=max(began, default=None),
+        restarts=max(len(set(training_starts)) - 1, 0),
+        started_seconds=min(training_starts, default=None),
+        changed_seconds=max(training_starts, default=None),
         kind_device_seconds=attained,
     )
 
 
 def bounds_of(batch: BatchSpec) -> BatchBounds:
-    """The batch bounds of a job that has not told its own yet."""
+    """Return the batch bounds of a job until it reports its own."""
     initial = batch.initial or _USUAL_BATCH
     return BatchBounds(
         initial=initial,
@@ -371,21 +383,21 @@ def bounds_of(batch: BatchSpec) -> BatchBounds:
     )
 
 
-def _elsewhere(
+def _without_backed_off(
     bounds: InstanceBounds,
     offers: Sequence[Offer],
-    away: Collection[str],
+    backed_off: Collection[str],
     held: Allocation | None,
 ) -> InstanceBounds:
-    """Bounds without the offers to keep away from, but for a held one, if others are left."""
-    stays = held.offer if held is not None else None
+    """Return the bounds without offers in back-off, if others are left; a held offer stays."""
+    held_offer = held.offer if held is not None else None
     allowed = (offer.id for offer in allowed_offers(bounds, offers))
-    kept = tuple(offer for offer in allowed if offer not in away or offer == stays)
-    return replace(bounds, offers=kept) if kept else bounds
+    remaining = tuple(offer for offer in allowed if offer not in backed_off or offer == held_offer)
+    return replace(bounds, offers=remaining) if remaining else bounds
 
 
-def _as_held(bounds: InstanceBounds, held: Allocation | None) -> InstanceBounds:
-    """The bounds of a job that waits to be started again: it neither grows nor shrinks."""
+def _fixed_at_held(bounds: InstanceBounds, held: Allocation | None) -> InstanceBounds:
+    """Return the bounds of a job that waits for its retry: it neither grows nor shrinks."""
     if held is None:
         return bounds
     count = held.instances

@@ -1,8 +1,8 @@
-"""Old instances that stay, paused, while their job measures another kind of instance.
+"""Standby: old instances that stay paused while their job measures another kind of instance.
 
-A size that was never measured may turn out worse. With the old instances on standby the way back
-costs a few seconds of their price in place of a boot. Standby is written down with the instance,
-so that a controller that was killed ends it too.
+An unmeasured size may turn out worse. Returning to instances on standby costs a few seconds of
+their price instead of a boot. Standby is stored with the instance, so that a restarted controller
+ends it too.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from autoscaler.domain.plan import Decision
 from autoscaler.store.events import Event
 from autoscaler.store.store import Store
 
-# A new size is measured about 10 s after its first step; one that takes longer is left to prove
-# itself alone.
+# A new size is usually measured about 10 s after its first step. Slower sizes are measured
+# without instances on standby.
 STANDBY_SECONDS: Final = 25.0
 
 _MAY_STAND_BY = (JobPhase.PENDING, JobPhase.RUNNING)
 
 
 class Standby:
-    """Pauses, recalls and releases the instances that stand by."""
+    """Pauses, recalls and releases instances on standby."""
 
     def __init__(self, store: Store, market: Market) -> None:
         self._store = store
@@ -44,7 +44,7 @@ class Standby:
         now_seconds: float,
         is_frozen: bool,
     ) -> None:
-        """Release instances whose standby is over, or that no decision can recall."""
+        """Release instances whose standby has expired, or that no decision can recall."""
         may_go_on = job.phase in _MAY_STAND_BY and not is_frozen
         for held in instances:
             ends_seconds = held.standby_ends_seconds if held.stands_by else None
@@ -56,13 +56,13 @@ class Standby:
     ) -> frozenset[str]:
         """Return the ids of instances of other offers that stay on standby.
 
-        Those of the size that the job trained on so far are paused now, if none stand by yet.
-        To be called once all instances of the target train.
+        If none is on standby yet, those of the size that the job trained on so far are paused now.
+        Call this once all instances of the target train.
 
         Args:
-            decision: it has a target.
+            decision: a decision with a target.
             wanted: the job's instances that were not released.
-            now_seconds: since the Unix epoch.
+            now_seconds: the time since the Unix epoch.
         """
         target = decision.target
         assert target is not None
@@ -76,7 +76,7 @@ class Standby:
         return frozenset(held.id for held in standing)
 
     def recall(self, held: HeldInstance, now_seconds: float) -> None:
-        """Have an instance on standby train again."""
+        """Let an instance on standby train again."""
         facts = {STANDBY_FACT: "", RECALLED_FACT: str(now_seconds)}
         self._store.instances.note(held.id, facts)
         text = f"{held.id} trains again, after standby"
@@ -94,9 +94,9 @@ class Standby:
                 self._store.instances.release(held.id, now_seconds)
 
     def _is_look(self, job: str, target: Allocation) -> bool:
-        """Return whether a job may have to leave a target again: nobody has measured it.
+        """Return whether the target's size is unmeasured and the job may have to leave it again.
 
-        What a trial of a study leaves stays with its study anyway.
+        False for trials of a study, whose released instances stay with the study anyway.
         """
         if self._store.jobs.get(job).spec.study is not None:
             return False
@@ -106,7 +106,7 @@ class Standby:
         return model is None or (target.instances, target.devices) not in model.measured
 
     def _may_pause(self, held: HeldInstance, target: Allocation) -> bool:
-        """Return whether an instance trains, and could do so beside the target again."""
+        """Return whether an instance trains, and could do so beside the target's again."""
         offer = self._market.offer(target.offer)
         is_near = held.network == (offer.network or "")
         is_taken_back = held.reclaim_seconds is not None
@@ -129,10 +129,10 @@ class Standby:
 
 
 def replaced_by_recall(instances: Sequence[HeldInstance]) -> frozenset[str]:
-    """Return the ids of instances that a job left by calling others back, which train again.
+    """Return the ids of instances that a recall of others has replaced, once the recalled train.
 
-    They go at once, also where the job is to move on to a third offer by then: otherwise both
-    would train together until that is there, at the pace of the slower ones.
+    They are released at once, even if the job moves on to a third offer. Otherwise both groups
+    would train together at the pace of the slower one.
     """
     recalled = [
         held
@@ -150,7 +150,7 @@ def replaced_by_recall(instances: Sequence[HeldInstance]) -> frozenset[str]:
 
 
 def _last_ordered(instances: Sequence[HeldInstance]) -> list[HeldInstance]:
-    """Return the instances of the offer that was ordered or called back last."""
+    """Return the instances of the offer that was ordered or recalled last."""
     if not instances:
         return []
     last = max(instances, key=lambda held: (held.ordered_seconds, held.id))

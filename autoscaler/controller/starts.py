@@ -1,4 +1,4 @@
-"""How long instances take to their first step: learnt from each that begins to train."""
+"""Durations from launch or hand-over to the first step, measured for each instance."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ from autoscaler.store.store import Store
 def measure_starts(
     store: Store, alive: Iterable[HeldInstance], since_seconds: float, now_seconds: float
 ) -> None:
-    """Write down what the starts took that are new since then, from launch or another job.
+    """Record the durations of starts that were completed since `since_seconds`.
 
-    For as long as one waits at the door its job works on elsewhere, and that is no start.
+    A start is from the launch, or from the hand-over by another job. Time in which an instance
+    waits for another network's instances to leave does not count, because its job still trains
+    there.
     """
-    for own in by_job(alive).values():
-        for held in own:
-            noted = _note_waiting(store, held, own, now_seconds)
+    for instances in by_job(alive).values():
+        for held in instances:
+            noted = _note_waiting(store, held, instances, now_seconds)
             if held.training_seconds is not None and held.training_seconds > since_seconds:
                 _measure_start(store, noted, held.training_seconds)
 
@@ -34,11 +36,11 @@ def measure_starts(
 def _note_waiting(
     store: Store, held: HeldInstance, own: Sequence[HeldInstance], now_seconds: float
 ) -> HeldInstance:
-    """With when it came to the door, and when it was let in, if that is new."""
-    has_come, is_in = READY_FACT in held.facts, LET_IN_FACT in held.facts
-    if not has_come and is_at_the_door(held, own):
+    """Return the instance with new facts: when its wait for another network began or ended."""
+    is_waiting_noted, is_end_noted = READY_FACT in held.facts, LET_IN_FACT in held.facts
+    if not is_waiting_noted and is_at_the_door(held, own):
         return store.instances.note(held.id, {READY_FACT: str(now_seconds)})
-    if has_come and not is_in and not waits_outside(held, own):
+    if is_waiting_noted and not is_end_noted and not waits_outside(held, own):
         return store.instances.note(held.id, {LET_IN_FACT: str(now_seconds)})
     return held
 
@@ -46,18 +48,18 @@ def _note_waiting(
 def _measure_start(store: Store, held: HeldInstance, training_seconds: float) -> None:
     if held.launched_seconds is None:
         return
-    given = held.facts.get(HANDED_OVER_FACT)
-    what = START_DURATION if given is None else HAND_OVER_DURATION
-    begun_seconds = held.launched_seconds if given is None else float(given)
+    handed_over = held.facts.get(HANDED_OVER_FACT)
+    duration_name = START_DURATION if handed_over is None else HAND_OVER_DURATION
+    from_seconds = held.launched_seconds if handed_over is None else float(handed_over)
     waited_seconds = _waited_seconds(held, training_seconds)
-    start_seconds = training_seconds - begun_seconds - waited_seconds
-    store.measurements.add_duration(held.job, held.offer, what, start_seconds)
-    if given is None and waited_seconds > 0:
+    start_seconds = training_seconds - from_seconds - waited_seconds
+    store.measurements.add_duration(held.job, held.offer, duration_name, start_seconds)
+    if handed_over is None and waited_seconds > 0:
         store.instances.note(held.id, {START_FACT: str(start_seconds)})
 
 
 def _waited_seconds(held: HeldInstance, training_seconds: float) -> float:
-    """For how long it stood at the door."""
+    """Return how many seconds the instance waited for another network's instances to leave."""
     if READY_FACT not in held.facts:
         return 0.0
     let_in_seconds = min(float(held.facts.get(LET_IN_FACT, training_seconds)), training_seconds)

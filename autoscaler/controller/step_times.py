@@ -1,4 +1,4 @@
-"""The step times that a job's models are made from, put together once for the same."""
+"""Step times that jobs' models are fitted to, cached while their sources are unchanged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autoscaler.domain.report import StepObservation
 from autoscaler.goodput.memory import with_memory
 from autoscaler.store.store import Store
 
-# A configuration counts as measured once it has trained for this long.
+# A configuration counts as measured after this much training.
 _MEASURED_SECONDS = 0.5
 
 Observations = tuple[StepObservation, ...]
@@ -19,7 +19,10 @@ Observations = tuple[StepObservation, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepTimes:
-    """What is known of one job: its `own`, and `all` with those of its program."""
+    """Step times of one job: its `own`, and `all` including those of its program's memory.
+
+    `told` and `memory` are the sources, used to recognise a change.
+    """
 
     told: Observations
     memory: ProgramMemory | None
@@ -28,32 +31,36 @@ class StepTimes:
 
 
 class KnownStepTimes:
-    """The step times of all jobs, as the store has them."""
+    """Step times of all jobs in the store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[str, StepTimes] = {}
 
     def of(self, job: JobRecord, memory: ProgramMemory | None) -> StepTimes:
-        """Those of a job that were measured for long enough to count, and those remembered.
+        """Return the job's own step times that count, and those remembered of its program.
 
-        The same object for as long as the store and `memory` are the same objects.
+        The same object while the store's observations and `memory` are the same objects.
         """
-        told = self._store.measurements.observations(job.id)
+        observations = self._store.measurements.observations(job.id)
         known = self._known.get(job.id)
-        if known is not None and known.told is told and known.memory is memory:
+        if known is not None and known.told is observations and known.memory is memory:
             return known
-        own = own_step_times(told)
-        found = StepTimes(told, memory, own, with_memory(own, memory))
-        self._known[job.id] = found
-        return found
+        own = own_step_times(observations)
+        step_times = StepTimes(observations, memory, own, with_memory(own, memory))
+        self._known[job.id] = step_times
+        return step_times
 
     def forget(self, jobs: Iterable[str]) -> None:
-        """Drop what is kept of all jobs but these."""
+        """Drop the cached step times of all jobs but these."""
         kept = set(jobs)
         self._known = {job: known for job, known in self._known.items() if job in kept}
 
 
 def own_step_times(told: Observations) -> Observations:
-    """Those that were measured for long enough to count."""
-    return tuple(each for each in told if each.steps * each.step_seconds >= _MEASURED_SECONDS)
+    """Return the step times of configurations that trained long enough to count."""
+    return tuple(
+        observation
+        for observation in told
+        if observation.steps * observation.step_seconds >= _MEASURED_SECONDS
+    )

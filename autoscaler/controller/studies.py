@@ -1,4 +1,4 @@
-"""Studies as a policy sees them, put together from the store."""
+"""Snapshots of studies for policies, from the store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from autoscaler.domain.snapshot import FreeInstance, StudySnapshot
 from autoscaler.domain.terms import TrialRecord
 from autoscaler.store.store import Store
 
-# What more siblings than that could teach is not worth what it takes to learn it.
+# The latest trials suffice to learn from; more would only cost time.
 _MOST_TRIALS = 300
 
 
@@ -45,29 +45,29 @@ class StudySnapshots:
         offers: Sequence[Offer],
         now_seconds: float,
     ) -> tuple[StudySnapshot, ...]:
-        """Return the studies of these jobs whose terms were stated; `alive` are all instances.
+        """Return the snapshots of these jobs' studies that have terms; `alive` are all instances.
 
-        One that can't be told of is left out, and is in trouble.
+        A study whose snapshot fails is left out, and its error is recorded.
         """
         names = sorted({job.spec.study for job in jobs if job.spec.study is not None})
-        of_all = self._store.jobs.alive() if names else ()
+        all_jobs = self._store.jobs.alive() if names else ()
         least_billed = {offer.id: float(offer.minimum_billed_seconds) for offer in offers}
-        taken = (
+        snapshots = (
             self._troubles.attempt(
                 name,
                 "record",
-                partial(self._taken, name, of_all, alive, least_billed, now_seconds),
+                partial(self._snapshot_of, name, all_jobs, alive, least_billed, now_seconds),
             )
             for name in names
         )
-        return tuple(each for each in taken if each is not None)
+        return tuple(snapshot for snapshot in snapshots if snapshot is not None)
 
     @property
     def in_trouble(self) -> Collection[str]:
-        """The studies that can't be told of, or whose budget can't be kept."""
+        """The studies whose snapshot fails, or whose budget can't be checked."""
         return self._troubles.by_subject().keys()
 
-    def _taken(
+    def _snapshot_of(
         self,
         name: str,
         jobs: Sequence[JobRecord],
@@ -75,7 +75,7 @@ class StudySnapshots:
         least_billed: Mapping[str, float],
         now_seconds: float,
     ) -> StudySnapshot | None:
-        """One study; None before its terms were stated. `jobs` are all that have not ended."""
+        """Return the snapshot of a study; None before it has terms. `jobs` have not ended."""
         terms = self._store.studies.terms(name)
         if terms is None:
             return None
@@ -84,17 +84,17 @@ class StudySnapshots:
         return StudySnapshot(
             name=name,
             terms=terms,
-            trials=tuple(_as_it_is(record, not_ended) for record in records),
+            trials=tuple(_with_job_end(record, not_ended) for record in records),
             free=self._free(name, alive, least_billed, now_seconds),
             spent_usd=float(self._spending.spent(name, jobs, now_seconds)),
-            steps=self._steps(records, not_ended),
+            steps=self._step_observations(records, not_ended),
         )
 
-    def _steps(
+    def _step_observations(
         self, records: Sequence[TrialRecord], not_ended: Collection[str]
     ) -> dict[str, tuple[StepObservation, ...]]:
-        """Those of trials that have timed some; of one that has ended they stay as they are."""
-        found = {}
+        """Return the step times of each trial with any; those of ended trials are cached."""
+        steps_of = {}
         for job in (record.stands.job for record in records):
             steps = self._steps_of_ended.get(job)
             if steps is None:
@@ -102,8 +102,8 @@ class StudySnapshots:
                 if job not in not_ended:
                     self._steps_of_ended[job] = steps
             if steps:
-                found[job] = steps
-        return found
+                steps_of[job] = steps
+        return steps_of
 
     def _free(
         self,
@@ -112,7 +112,7 @@ class StudySnapshots:
         least_billed: Mapping[str, float],
         now_seconds: float,
     ) -> tuple[FreeInstance, ...]:
-        """Return what trials have left and others may take, paid to the end of its least bill."""
+        """Return the idle instances of a study, with the seconds left of their minimum bills."""
         return tuple(
             FreeInstance(
                 held.offer,
@@ -122,8 +122,11 @@ class StudySnapshots:
         )
 
 
-def _as_it_is(record: TrialRecord, not_ended: Collection[str]) -> TrialRecord:
-    """The record of a trial whose job may have ended before its driver said so."""
+def _with_job_end(record: TrialRecord, not_ended: Collection[str]) -> TrialRecord:
+    """Return a trial's record, marked as ended if its job has ended.
+
+    The driver may not have reported the end yet.
+    """
     if record.stands.has_ended or record.stands.job in not_ended:
         return record
     return replace(record, stands=replace(record.stands, has_ended=True))

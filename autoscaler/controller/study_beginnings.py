@@ -1,4 +1,4 @@
-"""Since when trials train, or train no more, for their records."""
+"""Start and pause times of trials' training, for the trials' records."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from autoscaler.store.store import Store
 def note_beginnings(
     store: Store, study: str, held: Mapping[str, Sequence[HeldInstance]], now_seconds: float
 ) -> None:
-    """Tell since when trials train that did not when they were told of, and who has paused.
+    """Record trials of a study that started to train or paused since their last record.
 
-    `held` is what each job holds.
+    `held` maps each job to the instances that it holds.
     """
     for record in store.studies.trials(study):
-        own = held.get(record.stands.job, ())
-        size = trained_allocation(own)
+        instances = held.get(record.stands.job, ())
+        size = trained_allocation(instances)
         if (record.trained is None) == (size is None) or record.stands.has_ended:
             continue
-        at = now_seconds
+        changed_seconds = now_seconds
         if size is not None:
-            at = max(each.training_seconds or 0.0 for each in own)
-        store.studies.tell(study, [(record.stands, size)], at)
+            changed_seconds = max(instance.training_seconds or 0.0 for instance in instances)
+        store.studies.tell(study, [(record.stands, size)], changed_seconds)

@@ -1,4 +1,4 @@
-"""What studies have cost, and that none costs more than its budget."""
+"""Spending of studies, and the guard of their budgets."""
 
 from __future__ import annotations
 
@@ -23,38 +23,43 @@ _AT_WORK = (JobPhase.PENDING, JobPhase.RUNNING)
 
 
 class StudySpending:
-    """Adds up what all trials of a study have cost; those that are over are added up once.
+    """Sums the costs of all trials of a study; the sum of an ended trial is cached.
 
-    What may be told of one after that, a last piece of its log, is in the ledger alone.
+    Later ledger entries of an ended trial, such as the last part of its log, are not included.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._jobs: dict[str, set[str]] = {}
-        self._over: dict[str, Decimal] = {}
+        self._spent_by_ended: dict[str, Decimal] = {}
 
     def spent(self, study: str, alive: Sequence[JobRecord], now_seconds: float) -> Decimal:
-        """What a study has cost up to now; `alive` are the jobs that have not ended."""
+        """Return the cost of a study up to now, in US dollars.
+
+        `alive` are the jobs that have not ended.
+        """
         if study not in self._jobs:
             self._jobs[study] = {
                 job.id for job in self._store.jobs.all() if job.spec.study == study
             }
         at_work = {job.id for job in alive if job.spec.study == study}
-        jobs = self._jobs[study] = self._jobs[study] | at_work  # others may be reading the old one
+        jobs = self._jobs[study] = (
+            self._jobs[study] | at_work
+        )  # a new set, because other threads may read the old one
         return sum((self._of_job(job, job in at_work, now_seconds) for job in jobs), Decimal(0))
 
     def _of_job(self, job: str, is_alive: bool, now_seconds: float) -> Decimal:
-        if job in self._over:
-            return self._over[job]
+        if job in self._spent_by_ended:
+            return self._spent_by_ended[job]
         ledger = Ledger(self._store.ledger.entries(job))
         spent = ledger.spent(job, now_seconds)
         if not is_alive and not ledger.rate_usd_per_hour(now_seconds, job):
-            self._over[job] = spent
+            self._spent_by_ended[job] = spent
         return spent
 
 
 class StudyBudgets:
-    """Ends the trials of a study before they can spend more than it may, whatever was planned."""
+    """Ends the trials of a study before they exceed its budget, whatever the plan is."""
 
     def __init__(self, store: Store, spending: StudySpending, troubles: Troubles) -> None:
         self._store = store
@@ -69,15 +74,15 @@ class StudyBudgets:
     ) -> None:
         """Stop the trials of every study whose budget is used up.
 
-        `jobs` are those that have not ended, and `instances` are by job.
+        `jobs` are those that have not ended, `instances` are by job.
         """
         trials: dict[str, list[JobRecord]] = defaultdict(list)
         for job in jobs:
             if job.spec.study is not None:
                 trials[job.spec.study].append(job)
         self._troubles.keep(set(trials))
-        for study, own in trials.items():
-            end = partial(self._end_if_used_up, study, own, jobs, instances, now_seconds)
+        for study, study_jobs in trials.items():
+            end = partial(self._end_if_used_up, study, study_jobs, jobs, instances, now_seconds)
             self._troubles.attempt(study, "budget", end)
 
     def _end_if_used_up(
@@ -112,8 +117,8 @@ def is_study_budget_used_up(
 ) -> bool:
     """Return whether the trials of a study have to leave now to stay within its budget.
 
-    `jobs` are all jobs that have not ended, and `instances` all that is held, by job. What is
-    held goes on costing until it has drained and the cloud has ended it.
+    `jobs` are all jobs that have not ended, `instances` all held instances by job. Instances cost
+    until they have drained and the cloud has ended them.
     """
     terms = store.studies.terms(study)
     if terms is None or terms.objective.most_usd is None:
@@ -122,8 +127,8 @@ def is_study_budget_used_up(
     held = _held_by_study(store, study, jobs, instances)
     spent_usd = spending.spent(study, jobs, now_seconds)
     records = store.studies.trials(study)
-    leaving_seconds = max(map(usual_seconds, trials), default=0.0) + _unit_seconds(records)
-    rate_usd_per_hour = float(sum(each.costing_usd_per_hour for each in held))
+    leaving_seconds = max(map(usual_seconds, trials), default=0.0) + _longest_unit_seconds(records)
+    rate_usd_per_hour = float(sum(instance.costing_usd_per_hour for instance in held))
     to_come_usd = Decimal(rate_usd_per_hour * leaving_seconds / 3600)
     to_come_usd += last_saves_usd(trials, held)
     return spent_usd + to_come_usd >= terms.objective.most_usd
@@ -135,7 +140,7 @@ def _held_by_study(
     jobs: Sequence[JobRecord],
     instances: Mapping[str, Sequence[HeldInstance]],
 ) -> list[HeldInstance]:
-    """Return what the trials of a study hold, also those that have ended."""
+    """Return the instances that trials of a study hold, including ended trials."""
     study_of = {job.id: job.spec.study for job in jobs}
     return [
         held
@@ -145,7 +150,7 @@ def _held_by_study(
     ]
 
 
-def _unit_seconds(records: Sequence[TrialRecord]) -> float:
-    """How long the slowest trial takes for one unit of its work: it leaves between two."""
+def _longest_unit_seconds(records: Sequence[TrialRecord]) -> float:
+    """Return the seconds of the slowest trial per unit of work; trials leave between two units."""
     latest = [record.speeds[0] for record in records if record.speeds]
     return max((speed.seconds / speed.work for speed in latest), default=0.0)

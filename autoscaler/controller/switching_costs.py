@@ -1,4 +1,4 @@
-"""What changing costs a job: as it was measured, and before that as it usually is."""
+"""Costs of changing a job's allocation: measured, or typical values before a measurement."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from autoscaler.domain.snapshot import SwitchingCosts
 from autoscaler.goodput.prior import USABLE_BANDWIDTH
 from autoscaler.store.measurements import REVERSED_DURATION, START_DURATION, Mean, pause_name
 
-# Before a job's own have been measured.
+# Typical values, used before a job's own are measured.
 _USUAL_PAUSE_SECONDS = 1.0
 _USUAL_START_SECONDS = 15.0
 _USUAL_RESTORE_SECONDS = 3.0
-# Where a job has not told the size of its state: the parameters, and what optimizers keep of them.
-_STATES_OF_PARAMETERS = 3
-# To another network it goes once to storage, and once from there.
-_WAYS_OF_CHECKPOINT = 2.0
-# What is measured at a new size is told within a heartbeat and planned with a moment later.
+# Unknown size of a job's state, in sizes of its parameters: parameters and optimizer state.
+_STATE_PER_PARAMETER_BYTES = 3
+# Transfers of a checkpoint that moves to another network: to storage and from there.
+_TRANSFERS_OF_CHECKPOINT = 2.0
+# Delay from the first steps at a new size until plans use their measurement.
 _MEASURE_SECONDS = 5.0
 
 _PAUSES = tuple(pause_name(kind) for kind in ("join", "drain"))
@@ -35,14 +35,14 @@ def switching_costs(
     now_seconds: float,
     remembered: Mapping[str, float],
 ) -> SwitchingCosts:
-    """Those of a job; what was measured on one offer carries to the others.
+    """Return the switching costs of a job; measurements on one offer inform those of the others.
 
     Args:
-        job: which.
-        durations: what was measured of it, by offer and by what it is of.
-        offers: all there are.
-        now_seconds: since the Unix epoch.
-        remembered: the starts of earlier jobs of its program, in seconds by offer.
+        job: the job.
+        durations: measured durations by offer (None for any) and name.
+        offers: all offers.
+        now_seconds: the time since the Unix epoch.
+        remembered: starts of earlier jobs of the same program, in seconds by offer.
     """
     age_seconds = now_seconds - job.submitted_seconds
     pauses = [durations[None, name] for name in _PAUSES if (None, name) in durations]
@@ -55,29 +55,32 @@ def switching_costs(
         for offer in offers
         if (offer.id, START_DURATION) in durations
     }
-    starts = {offer.id: remembered[offer.id] for offer in offers if offer.id in remembered}
-    measured = {**starts, **measured}
+    remembered_starts = {
+        offer.id: remembered[offer.id] for offer in offers if offer.id in remembered
+    }
+    measured = {**remembered_starts, **measured}
     beyond_boot = [
         measured[offer.id] - offer.boot_seconds for offer in offers if offer.id in measured
     ]
-    usual = max(min(beyond_boot), 0.0) if beyond_boot else _USUAL_START_SECONDS
-    reversed_ = durations.get((None, REVERSED_DURATION))
+    usual_beyond_boot = max(min(beyond_boot), 0.0) if beyond_boot else _USUAL_START_SECONDS
+    reversals = durations.get((None, REVERSED_DURATION))
     costs = SwitchingCosts(
         pause_seconds=pause_seconds,
         restore_seconds=_USUAL_RESTORE_SECONDS,
         start_seconds={
-            offer.id: measured.get(offer.id, offer.boot_seconds + usual) for offer in offers
+            offer.id: measured.get(offer.id, offer.boot_seconds + usual_beyond_boot)
+            for offer in offers
         },
-        dwell_seconds=age_seconds / reversed_.count if reversed_ else None,
+        dwell_seconds=age_seconds / reversals.count if reversals else None,
         measure_seconds=_MEASURE_SECONDS,
     )
     return costs if job.report is None else _with_checkpoints(costs, job, job.report)
 
 
 def _usual_pause_seconds(job: JobRecord, offers: Sequence[Offer]) -> float:
-    """Return the pause of a join that was not measured: all wait until the joiner has the state.
+    """Return the expected pause of a join before it is measured.
 
-    The state crosses the network of the median offer.
+    All replicas wait until the joining one has the state, sent through the median offer's network.
     """
     state_bytes = job.report.state_bytes if job.report else None
     if state_bytes is None or not offers:
@@ -90,13 +93,13 @@ def _usual_pause_seconds(job: JobRecord, offers: Sequence[Offer]) -> float:
 def _with_checkpoints(
     costs: SwitchingCosts, job: JobRecord, report: TrainingReport
 ) -> SwitchingCosts:
-    """With what the job's last checkpoint took, or is likely to."""
-    told = report.checkpoint
-    expected_bytes = report.state_bytes or _STATES_OF_PARAMETERS * report.parameter_bytes
+    """Return the costs with those of the last checkpoint, or expected values without one."""
+    checkpoint = report.checkpoint
+    expected_bytes = report.state_bytes or _STATE_PER_PARAMETER_BYTES * report.parameter_bytes
     return replace(
         costs,
-        checkpoint_seconds=in_steps(told.pause_seconds or 0.0),
+        checkpoint_seconds=in_steps(checkpoint.pause_seconds or 0.0),
         checkpoint_interval_seconds=job.spec.checkpoint.interval_seconds,
-        checkpoint_bytes=float(told.bytes or expected_bytes),
-        carry_seconds=in_steps(_WAYS_OF_CHECKPOINT * (told.seconds or 0.0)),
+        checkpoint_bytes=float(checkpoint.bytes or expected_bytes),
+        carry_seconds=in_steps(_TRANSFERS_OF_CHECKPOINT * (checkpoint.seconds or 0.0)),
     )

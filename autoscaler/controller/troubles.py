@@ -1,4 +1,4 @@
-"""Failures of work that is done for a job or a study, kept until the same work succeeds."""
+"""Errors of activities for jobs or studies, kept until the same activity succeeds."""
 
 from __future__ import annotations
 
@@ -15,24 +15,28 @@ Value = TypeVar("Value")
 
 
 class Troubles:
-    """Record of failed activities, by the subject that they were done for.
+    """Record of failed activities, by subject (job or study).
 
-    A failure for one subject never reaches the others or the controller.
+    A failure for one subject never affects the others or the controller.
     """
 
     def __init__(self, kind: str) -> None:
         """Start an empty record; `kind` names the subjects in log lines: "job" or "study"."""
         self._kind = kind
-        self._lock = threading.Lock()  # writers may be workers; readers take the whole mapping
+        self._lock = (
+            threading.Lock()
+        )  # for writers, also in workers; readers take the whole mapping
         self._known: dict[tuple[str, str], str] = {}
 
     def attempt(self, subject: str, activity: str, act: Callable[[], Value]) -> Value | None:
-        """Return what `act` returns; log a failure once, record it and return None.
+        """Call `act` and return its result; on failure record and log the error, and return None.
+
+        The same error is logged once.
 
         Args:
-            subject: id of the job or name of the study.
-            activity: name of `act` among all activities for a subject.
-            act: what to do.
+            subject: the id of the job or the name of the study.
+            activity: the name of `act` among all activities for a subject.
+            act: the activity.
         """
         key = subject, activity
         try:
@@ -64,12 +68,12 @@ class Troubles:
                 self._known = {key: text for key, text in known if key[0] in subjects}
 
     def by_subject(self) -> Mapping[str, str]:
-        """Return the failures that last, each as text, by subject."""
+        """Return the present failures as text, by subject."""
         return {subject: text for (subject, _), text in sorted(self._known.items())}
 
 
 def error_text(error: Exception) -> str:
-    """Return an error for a person: with its type, unless it is one that Castor words itself."""
+    """Return an error as text, with its type unless Castor raised it."""
     if isinstance(error, CastorError) and str(error):
         return str(error)
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

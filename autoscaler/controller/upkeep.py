@@ -1,4 +1,4 @@
-"""What becomes of jobs and their instances apart from any plan: retries, endings, returns."""
+"""Lifecycle of jobs and instances apart from plans: starts, retries, ends and terminations."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _NOT_AT_WORK = (
 
 
 class Upkeep:
-    """Moves jobs on to their ends, and has instances that are not wanted terminated."""
+    """Advances jobs to their end, and terminates instances that are no longer wanted."""
 
     def __init__(
         self,
@@ -59,22 +59,22 @@ class Upkeep:
     def keep_up(
         self, job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float
     ) -> None:
-        """One job that has not ended, and those of its instances that have not."""
+        """Advance a job that has not ended; `instances` are those that have not ended."""
         if instances and (job.lighthouse is not None or needs_light(job, instances)):
             self._keeper.keep_lit(job.id, now_seconds)
-        every = self._every(job)
-        self._start(job, every, now_seconds)
-        self._complete(job, instances, every, now_seconds)
-        self._retry_or_fail(job, every, now_seconds)
-        self._finish_again(job, every, now_seconds)
-        job = self._store.jobs.get(job.id)  # it may have ended
+        all_instances = self._all_instances(job)
+        self._start(job, all_instances, now_seconds)
+        self._complete(job, instances, all_instances, now_seconds)
+        self._retry_or_fail(job, all_instances, now_seconds)
+        self._restart_lost_end(job, all_instances, now_seconds)
+        job = self._store.jobs.get(job.id)  # the job may have ended
         self._guard_budget(job, instances, now_seconds)
         self._stop(job, instances, now_seconds)
 
     def give_back(self, held: HeldInstance, job: JobRecord, now_seconds: float) -> None:
-        """Have an instance terminated once it has left its job, or has had long enough to.
+        """Terminate an instance once it has left its job, or its time to leave is over.
 
-        One that may serve the next trial of its study lingers before.
+        An instance that may serve the next trial of its study is kept first.
         """
         if held.desired is Desired.PRESENT:
             is_over = job.phase.is_final or has_done_its_part(held, job)
@@ -83,62 +83,67 @@ class Upkeep:
             held = self._store.instances.release(held.id, now_seconds)
         elif self._lingering.stays(held, job, now_seconds):
             return
-        late_seconds = end_seconds(self._store, job, held, self._settings.drain_seconds)
+        deadline_seconds = end_seconds(self._store, job, held, self._settings.drain_seconds)
         has_left = held.phase in _NOT_AT_WORK or has_done_its_part(held, job)
         is_silent = held.seen_seconds is None
-        if has_left or is_silent or now_seconds > late_seconds:
+        if has_left or is_silent or now_seconds > deadline_seconds:
             self._store.instances.request_termination(held.id, now_seconds)
 
     def put_out(self, job: JobRecord) -> None:
-        """End the lighthouse of a job that has ended and holds nothing any more."""
+        """End the lighthouse of a job that has ended and holds no instances."""
         if job.lighthouse is not None:
             self._keeper.put_out(job.id)
 
-    def _start(self, job: JobRecord, every: Sequence[HeldInstance], now_seconds: float) -> None:
-        """Record that a job runs: an instance trains, or its script runs without a session."""
+    def _start(
+        self, job: JobRecord, all_instances: Sequence[HeldInstance], now_seconds: float
+    ) -> None:
+        """Set a job to running once an instance trains or its script runs without a session."""
         if job.phase is not JobPhase.PENDING:
             return
-        trains = any(held.phase is InstancePhase.TRAINING for held in every)
-        starts = any(held.phase is InstancePhase.STARTING for held in every)
-        if trains or (starts and is_without_session(job, every)):
+        is_training = any(held.phase is InstancePhase.TRAINING for held in all_instances)
+        is_starting = any(held.phase is InstancePhase.STARTING for held in all_instances)
+        if is_training or (is_starting and is_without_session(job, all_instances)):
             self._store.jobs.set_phase(job.id, JobPhase.RUNNING, now_seconds)
 
     def _retry_or_fail(
-        self, job: JobRecord, every: Sequence[HeldInstance], now_seconds: float
+        self, job: JobRecord, all_instances: Sequence[HeldInstance], now_seconds: float
     ) -> None:
-        """Answer the failures of the present attempt, once.
+        """Retry or fail the job for failures of the present attempt.
 
-        Those of replicas that one has left by completing the job are none.
+        Failures of replicas that lost a peer because it completed the job are ignored.
         """
         if job.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
             return
         failures = self._store.reports.failures(job.id)
         if not any(failure.attempt == job.attempt for failure in failures):
             return
-        if _completed(every):
+        if _completed(all_instances):
             return
         decision = next_attempt(failures, job.spec.retries)
         if decision.retry:
             retry_seconds = now_seconds + decision.delay_seconds
             self._store.jobs.start_attempt(job.id, job.attempt + 1, retry_seconds)
-            self._tell(now_seconds, "retry", decision.reason, job.id)
+            self._record_event(now_seconds, "retry", decision.reason, job.id)
         else:
-            last = failures[-1].cause
-            cause = f"{last} ({decision.reason.removesuffix(f': {last}')})"
+            last_cause = failures[-1].cause
+            cause = f"{last_cause} ({decision.reason.removesuffix(f': {last_cause}')})"
             self._store.jobs.set_phase(job.id, JobPhase.FAILED, now_seconds, cause)
-            self._tell(now_seconds, "failed", cause, job.id)
+            self._record_event(now_seconds, "failed", cause, job.id)
 
     def _complete(
         self,
         job: JobRecord,
         instances: Sequence[HeldInstance],
-        every: Sequence[HeldInstance],
+        all_instances: Sequence[HeldInstance],
         now_seconds: float,
     ) -> None:
-        """A job is finished when one replica has completed it and no other is at it any more."""
+        """End a job that one replica has completed, once no other replica trains.
+
+        Other replicas have at most `completion_seconds`.
+        """
         if job.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
             return
-        completed = _completed(every)
+        completed = _completed(all_instances)
         if not completed:
             return
         first_seconds = min(float(held.facts[COMPLETE_FACT]) for held in completed)
@@ -150,50 +155,50 @@ class Upkeep:
         if busy and now_seconds - first_seconds < self._settings.completion_seconds:
             return
         self._store.jobs.set_phase(job.id, JobPhase.RUNNING, now_seconds)
-        end = end_of(job, every)
+        end = end_of(job, all_instances)
         if end.phase is JobPhase.STOPPED:
             self._store.jobs.set_phase(job.id, JobPhase.STOPPING, now_seconds, end.cause)
         self._store.jobs.set_phase(job.id, end.phase, now_seconds, end.cause)
-        self._tell(now_seconds, end.kind, end.text, job.id)
+        self._record_event(now_seconds, end.kind, end.text, job.id)
 
     def is_finishing(self, job: JobRecord, now_seconds: float) -> bool:
-        """Return whether there is nothing to plan for a job, as it is about to end.
+        """Return whether a job is about to end, so that it needs no plan.
 
-        A replica has completed it, or some have done their part and some are at it, or it is a
-        trial whose end is known. The end may be reported after `keep_up` has looked.
+        True if a replica has completed the job, if some replicas are done and others still work,
+        or if the end of its trial is known. The end may be reported after `keep_up`.
         """
-        every = self._every(job)
-        if _completed(every):
+        all_instances = self._all_instances(job)
+        if _completed(all_instances):
             return True
         study = job.spec.study
-        if study is not None and self._lingering.soon_free(every, now_seconds, study):
+        if study is not None and self._lingering.soon_free(all_instances, now_seconds, study):
             return True
-        return is_over(job, every) and bool(at_work(job, every))
+        return is_over(job, all_instances) and bool(at_work(job, all_instances))
 
-    def _finish_again(
-        self, job: JobRecord, every: Sequence[HeldInstance], now_seconds: float
+    def _restart_lost_end(
+        self, job: JobRecord, all_instances: Sequence[HeldInstance], now_seconds: float
     ) -> None:
-        """Start anew what was at its end when those were lost that were to tell it."""
-        job = self._store.jobs.get(job.id)  # its attempt may be a new one
-        is_lost = is_over(job, every) and not at_work(job, every)
-        if job.phase is JobPhase.RUNNING and is_lost and not _completed(every):
+        """Start another attempt if all replicas that could report the job's end were lost."""
+        job = self._store.jobs.get(job.id)  # another attempt may have started
+        is_lost = is_over(job, all_instances) and not at_work(job, all_instances)
+        if job.phase is JobPhase.RUNNING and is_lost and not _completed(all_instances):
             self._store.jobs.start_attempt(job.id, job.attempt + 1, None)
             text = "its last replica was lost before it had saved the job's last state"
-            self._tell(now_seconds, "retry", text, job.id)
+            self._record_event(now_seconds, "retry", text, job.id)
 
-    def _every(self, job: JobRecord) -> tuple[HeldInstance, ...]:
+    def _all_instances(self, job: JobRecord) -> tuple[HeldInstance, ...]:
         return self._store.instances.of_job(job.id, include_ended=True)
 
     def _guard_budget(
         self, job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float
     ) -> None:
-        """Stop a job before it can spend more than its budget, whatever was planned."""
+        """Stop a job before it exceeds its budget, whatever the plan is."""
         if job.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
             return
         if is_job_budget_used_up(self._store, job, instances, now_seconds):
             cause = budget_cause(self._store, job)
             self._store.jobs.set_phase(job.id, JobPhase.STOPPING, now_seconds, cause)
-            self._tell(now_seconds, "budget", cause, job.id)
+            self._record_event(now_seconds, "budget", cause, job.id)
 
     def _stop(self, job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float) -> None:
         if job.phase is not JobPhase.STOPPING:
@@ -202,9 +207,9 @@ class Upkeep:
             self._store.instances.release(held.id, now_seconds)
         if not instances:
             self._store.jobs.set_phase(job.id, JobPhase.STOPPED, now_seconds)
-            self._tell(now_seconds, "stopped", job.cause or "as it was asked to", job.id)
+            self._record_event(now_seconds, "stopped", job.cause or "on request", job.id)
 
-    def _tell(self, now_seconds: float, kind: str, text: str, job: str) -> None:
+    def _record_event(self, now_seconds: float, kind: str, text: str, job: str) -> None:
         _log.info("%s %s: %s", job, kind, text)
         self._store.events.add(Event(now_seconds, kind, text, job))
 

@@ -69,7 +69,7 @@ def test_a_default_budget_ends_a_job_and_does_not_make_it_spend(tmp_path: Path) 
     world.wish(job, 2)
     until_all_have_ended(world)
     assert world.store.jobs.get(job).phase is JobPhase.STOPPED
-    assert "this deployment gives to jobs that name none" in (
+    assert "the default of this deployment for jobs without a budget" in (
         world.store.jobs.get(job).cause or ""
     )
     assert total(world) <= Decimal("0.06")

@@ -85,7 +85,7 @@ def test_what_a_job_sends_uses_its_budget_up(world: World) -> None:
     record = world.store.jobs.get(job)
     assert record.phase is JobPhase.STOPPED
     assert record.cause == (
-        "budget of $1.00 used up, $1.08 of it by its files on their way: submit it again with a "
+        "budget of $1.00 used up, $1.08 of it for transfers of its files: submit it again with a "
         "larger budget"
     )
     told = [event.text for event in world.store.events.latest(job) if event.kind == "budget"]

@@ -181,7 +181,7 @@ def test_a_launch_of_unknown_outcome_is_dropped_when_lists_do_not_show_it(world:
     assert world.store.ledger.entries() == ()
     events = world.store.events.latest(job, 50)
     (dropped,) = [event for event in events if event.kind == "launch dropped"]
-    assert "no list of its cloud shows it" in dropped.text
+    assert "no listing of its cloud shows it" in dropped.text
 
 
 def test_a_wanted_launch_of_unknown_outcome_is_sent_again_with_its_token(world: World) -> None:
