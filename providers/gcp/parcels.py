@@ -1,6 +1,6 @@
 """User data of instances, stored in Cloud Storage.
 
-Whoever may list instances can read an instance's metadata. A launch with its own metadata would
+Every account that may list instances can read their metadata. A launch with its own metadata would
 also have to repeat the template's. All instances therefore share the template's start script,
 which reads the instance's own user data from ``PLACE/NAME``. NAME is the instance's name.
 """

@@ -178,7 +178,7 @@ def test_an_image_that_can_not_mount_a_dataset_ends(machine: Machine) -> None:
     ("failing", "said"),
     [
         ("start castor-dataset-", "Error: Failed to create S3 client Access Denied "),
-        ("castor-dataset-", "it did not say why"),  # nor does the journal say anything
+        ("castor-dataset-", "it gave no reason"),  # nor does the journal say anything
     ],
 )
 def test_a_dataset_that_can_not_be_mounted_ends_the_instance(

@@ -99,7 +99,7 @@ resource "aws_s3_bucket_policy" "this" {
         Condition = { Bool = { "aws:SecureTransport" = "false" } }
       },
       {
-        # It holds tokens by which an instance joins.
+        # The prefix holds the join tokens of instances.
         Sid       = "InstancesAloneReadWhoTheyAre"
         Effect    = "Deny"
         Principal = "*"

@@ -1,7 +1,7 @@
 locals {
   controllers = var.controller == null ? {} : { this = var.controller }
 
-  # Not `castor:deployment`: what has that tag the controller may end, and is billed with instances.
+  # Not `castor:deployment`: the controller may end instances with that tag, and bills count them.
   host_tags = merge(var.tags, { "castor:controller-of" = var.deployment })
 
   controller_zone  = try(coalesce(var.controller.zone, local.first_zone), "")
@@ -34,7 +34,7 @@ resource "aws_iam_instance_profile" "controller" {
   tags = local.tags
 }
 
-# What must not be forgotten outlasts the instance, which may be replaced by a new image.
+# The state volume survives the instance, which a new image replaces.
 resource "aws_ebs_volume" "state" {
   for_each = local.controllers
 
@@ -87,7 +87,7 @@ resource "aws_instance" "controller" {
   lifecycle {
     precondition {
       condition     = contains(keys(local.subnets), local.controller_zone)
-      error_message = "controller.zone: it has no subnet: add it to zones, or to subnets."
+      error_message = "controller.zone: the zone has no subnet: add it to zones or subnets."
     }
   }
 

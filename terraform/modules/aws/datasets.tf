@@ -1,11 +1,11 @@
-# Datasets that instances mount, and what their role may read for it.
+# Datasets that instances mount, and their role's permissions to read them.
 
 locals {
-  # For files/datasets.sh: a path and a place a line.
+  # Input of files/datasets.sh: a path and a location in each line.
   datasets = join("\n", [for path, place in var.datasets : "${path} ${place}"])
 
   dataset_places = [for place in distinct(values(var.datasets)) : regex("^s3://(?P<bucket>[^/]+)/(?P<prefix>.*)$", place)]
-  # Prefixes by bucket. No name in them has a * or a ?, which would be wildcards in a policy.
+  # Prefixes by bucket. No name contains * or ?, which are wildcards in a policy.
   dataset_prefixes = { for place in local.dataset_places : place.bucket => place.prefix... }
 
   dataset_statements = concat(

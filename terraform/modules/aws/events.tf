@@ -21,8 +21,8 @@ locals {
   }
 }
 
-# A message stays until its instance has ended, which for maintenance is weeks ahead. Hence as long
-# as SQS keeps any, and no redrive: Castor drops by itself what can't be read.
+# A message stays until its instance has ended, which may be weeks after a maintenance notice. Hence
+# SQS's maximum retention, and no redrive policy: Castor drops unreadable messages itself.
 resource "aws_sqs_queue" "events" {
   name                      = "${local.name}-events"
   message_retention_seconds = 1209600

@@ -29,16 +29,16 @@ resource "aws_vpc" "this" {
   lifecycle {
     precondition {
       condition     = length(var.zones) > 0
-      error_message = "zones: a network of its own needs at least one; or name vpc_id and subnets."
+      error_message = "zones: a new network needs at least one zone; or set vpc_id and subnets."
     }
     precondition {
       condition     = length(var.subnets) == 0 && length(var.route_table_ids) == 0
-      error_message = "subnets and route_table_ids belong to a given network: name its vpc_id."
+      error_message = "subnets and route_table_ids need an existing network: set its vpc_id."
     }
   }
 }
 
-# The group that whatever names none falls into lets nothing in or out.
+# The default security group, for resources without one, allows no traffic.
 resource "aws_default_security_group" "this" {
   count = local.makes_network ? 1 : 0
 

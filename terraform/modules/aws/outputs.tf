@@ -1,75 +1,75 @@
 output "pools_source" {
-  description = "What `castor serve --pools` takes: where Castor finds the pools and their bounds."
+  description = "Argument of `castor serve --pools`: location of the pools and their caps."
   value       = "ssm:${aws_ssm_parameter.pools.name}"
 }
 
 output "pools_json" {
-  description = "What is there: a document of the schema in providers/aws/settings.py."
+  description = "Content of that location: a document of the schema in providers/aws/settings.py."
   value       = local.pools_json
 }
 
 output "region" {
-  description = "The region of it all."
+  description = "Region of all resources."
   value       = local.region
 }
 
 output "vpc_id" {
-  description = "The network that instances are in."
+  description = "Network of instances."
   value       = local.vpc_id
 }
 
 output "subnets" {
-  description = "Subnets of instances by zone."
+  description = "Subnets of instances, by zone."
   value       = local.subnets
 }
 
 output "node_security_group_id" {
-  description = "The security group of instances."
+  description = "Security group of instances."
   value       = aws_security_group.nodes.id
 }
 
 output "controller_security_group_id" {
-  description = "The security group of the controller, wherever in the network it runs."
+  description = "Security group of the controller, whether or not it is an instance of this module."
   value       = aws_security_group.controller.id
 }
 
 output "controller_role_arn" {
-  description = "The role of the controller."
+  description = "Role of the controller."
   value       = aws_iam_role.controller.arn
 }
 
 output "controller_policies" {
-  description = "What the controller may do, as JSON by name of the policy."
+  description = "Policies of the controller as JSON, by name."
   value       = { for name, policy in aws_iam_role_policy.controller : name => policy.policy }
 }
 
 output "controller_instance_id" {
-  description = "The controller's instance; null where it runs elsewhere."
+  description = "Instance of the controller; null if the controller runs elsewhere."
   value       = one([for instance in aws_instance.controller : instance.id])
 }
 
 output "controller_address" {
-  description = "Where the controller's instance is called; null where it runs elsewhere."
+  description = "Internal address of the controller's instance; null if the controller runs elsewhere."
   value       = one([for instance in aws_instance.controller : "http://${instance.private_ip}:${local.api_port}"])
 }
 
 output "node_role_arn" {
-  description = "The role of instances."
+  description = "Role of instances."
   value       = aws_iam_role.node.arn
 }
 
 output "node_policy" {
-  description = "What instances may do, as JSON."
+  description = "Policy of instances, as JSON."
   value       = aws_iam_role_policy.node.policy
 }
 
 output "job_role_arn" {
-  description = "The role that the controller assumes to give a job leave for its files."
+  description = "Role that the controller assumes to grant a job access to its files."
   value       = aws_iam_role.job.arn
 }
 
 output "job_policy" {
-  description = "What jobs may do at most, as JSON; each one's leave is for its own files."
+  description = "Maximum permissions of jobs, as JSON; each job's grant covers only its own files."
   value       = aws_iam_role_policy.job.policy
 }
 
@@ -79,16 +79,16 @@ output "launch_templates" {
 }
 
 output "bucket" {
-  description = "The bucket."
+  description = "Name of the bucket."
   value       = aws_s3_bucket.this.bucket
 }
 
 output "kms_key_arn" {
-  description = "The key of the bucket."
+  description = "Key of the bucket."
   value       = local.kms_key_arn
 }
 
 output "queue_url" {
-  description = "The queue of events."
+  description = "URL of the event queue."
   value       = aws_sqs_queue.events.url
 }

@@ -5,7 +5,7 @@ locals {
   has_ownership      = { "aws:ResourceTag/castor:deployment" = var.deployment }
   instance_types     = sort(distinct(flatten([for pool in var.pools : pool.instance_types])))
 
-  # What a launch names, beside what it makes: these and no others.
+  # Existing resources that a launch may use: only these.
   launch_inputs = concat(
     [for id in sort(distinct([for pool in var.pools : pool.image_id])) : "arn:${local.partition}:ec2:${local.region}::image/${id}"],
     ["arn:${local.partition}:ec2:${local.region}::snapshot/*", "${local.ec2}:snapshot/*"],
@@ -37,7 +37,7 @@ locals {
       Condition = { StringEquals = local.requests_ownership }
     },
     {
-      # A fleet does not hand tags on to its spot request. Nothing comes of one without an instance.
+      # A fleet does not tag its spot request. A request without an instance is harmless.
       Sid      = "RequestSpot"
       Effect   = "Allow"
       Action   = ["ec2:CreateFleet", "ec2:RunInstances"]
@@ -94,7 +94,7 @@ locals {
       Condition = { StringEquals = { "aws:RequestedRegion" = local.region } }
     },
     {
-      # The price list has one endpoint for all regions.
+      # One endpoint serves the price list of all regions.
       Sid      = "LookUpPrices"
       Effect   = "Allow"
       Action   = "pricing:GetProducts"
@@ -178,7 +178,7 @@ locals {
     },
   ]
 
-  # An instance can't list what others find at their start; the name of its own is its tag.
+  # An instance can't list other instances' start data; its tag names its own.
   node_statements = [
     {
       Sid      = "ReadWhoItIs"
@@ -195,7 +195,7 @@ locals {
     },
   ]
 
-  # A job has less: the controller assumes this role under a policy for one prefix and one bundle.
+  # A job gets less: the controller assumes this role with a policy for one prefix and one bundle.
   job_statements = [
     {
       Sid      = "KeepFiles"
@@ -238,8 +238,8 @@ locals {
     Resource = "*"
   }]
 
-  # Policies of one role: separate ones, for a role's policies have 10,240 characters together and
-  # each is easier to read.
+  # Separate policies of one role: all together may have 10,240 characters, and each is easier to
+  # read.
   controller_policies = {
     launch = local.launch_statements
     run    = concat(local.controller_statements, local.volume_key_statements, local.wheel_statements, local.shell_statements)
@@ -276,7 +276,7 @@ resource "aws_iam_role" "controller" {
   lifecycle {
     precondition {
       condition     = var.controller != null || length(var.controller_principals) > 0
-      error_message = "controller, controller_principals: nobody would run the controller: name an instance, or who may assume its role."
+      error_message = "controller, controller_principals: no controller could run: set an instance, or principals that may assume its role."
     }
   }
 }

@@ -8,12 +8,12 @@ locals {
     local.has_public_addresses ? 0.005 : 0
   )
 
-  # What is billed beside an instance as long as it is there; a text, for it is money.
+  # Hourly charges in addition to an instance's price; a string, since it is a decimal amount.
   extras_usd_per_hour = { for name, pool in var.pools : name =>
     format("%.6f", pool.volume_gb * var.volume_usd_per_gb_month / local.hours_a_month + local.address_usd_per_hour)
   }
 
-  # The schema of providers/aws/settings.py.
+  # Document of the schema in providers/aws/settings.py.
   pools_document = merge(
     {
       schema     = 1
@@ -89,7 +89,7 @@ resource "aws_placement_group" "pool" {
   lifecycle {
     precondition {
       condition     = length(each.value.zones == null ? keys(local.subnets) : each.value.zones) == 1
-      error_message = "pools.${each.key}.zones: a placement group is in one zone: name it."
+      error_message = "pools.${each.key}.zones: a placement group is in one zone: name exactly one zone."
     }
   }
 }
@@ -148,7 +148,7 @@ resource "aws_launch_template" "pool" {
     }
   }
 
-  # Castor says the same tags at each launch, but can't for network interfaces.
+  # Castor sets the same tags at each launch, but can't set those of network interfaces.
   dynamic "tag_specifications" {
     for_each = ["instance", "network-interface", "volume"]
 
@@ -161,23 +161,23 @@ resource "aws_launch_template" "pool" {
   lifecycle {
     precondition {
       condition     = length(setsubtract(each.value.zones == null ? [] : each.value.zones, keys(local.subnets))) == 0
-      error_message = "pools.${each.key}.zones: one of them has no subnet: add it to zones, or to subnets."
+      error_message = "pools.${each.key}.zones: a zone has no subnet: add it to zones or subnets."
     }
     precondition {
       condition     = each.value.max_usd_per_hour <= var.max_usd_per_hour
-      error_message = "pools.${each.key}.max_usd_per_hour: more than max_usd_per_hour allows all pools together."
+      error_message = "pools.${each.key}.max_usd_per_hour: exceeds max_usd_per_hour, the cap of all pools together."
     }
     precondition {
       condition     = length(local.node_user_data[each.key]) <= 16384
-      error_message = "pools.${each.key}: user data takes 16 KB at most."
+      error_message = "pools.${each.key}: user data exceeds its limit of 16 KB."
     }
     precondition {
       condition     = !contains(keys(local.dataset_prefixes), local.bucket_name)
-      error_message = "datasets: Castor's own bucket holds what instances join with and all jobs' files, which no job may read: name another bucket."
+      error_message = "datasets: Castor's own bucket holds join tokens and all jobs' files, which no job may read: use another bucket."
     }
     precondition {
       condition     = local.makes_network || length(var.subnets) > 0
-      error_message = "subnets: name those of vpc_id that instances may be in."
+      error_message = "subnets: name at least one subnet of vpc_id for instances."
     }
   }
 }
@@ -193,7 +193,7 @@ resource "aws_ssm_parameter" "pools" {
   lifecycle {
     precondition {
       condition     = length(local.pools_json) <= 8192
-      error_message = "pools: a parameter of SSM takes 8 KB at most: have fewer pools, or a second deployment."
+      error_message = "pools: the SSM parameter exceeds its limit of 8 KB: use fewer pools, or a second deployment."
     }
   }
 }

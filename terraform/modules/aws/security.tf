@@ -1,6 +1,6 @@
 locals {
   api_port = 8470
-  # A job's lighthouse takes any port that is free; these are Linux's own to give.
+  # Linux's ephemeral ports: a job's lighthouse uses any free one.
   lighthouse_ports = { from = 32768, to = 60999 }
 
   outside = var.egress_cidrs != null ? var.egress_cidrs : (local.is_closed ? toset([]) : toset(["0.0.0.0/0"]))

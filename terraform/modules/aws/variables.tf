@@ -1,5 +1,5 @@
 variable "deployment" {
-  description = "Name of this deployment, unique in the account. Names and tags of all that is made have it, and IAM policies know its instances by it."
+  description = "Name of this deployment, unique in the account. Names and tags of all resources contain it, and IAM policies recognise the deployment's instances by it."
   type        = string
   nullable    = false
 
@@ -10,7 +10,7 @@ variable "deployment" {
 }
 
 variable "pools" {
-  description = "Pools of instances by name: image, types, purchases, zones (all with a subnet unless given) and bounds. `boot` is how long a start takes before any was measured; `efa` needs types that have it; `placement_group` keeps a pool's instances close together and needs one zone."
+  description = "Pools of instances by name: image, types, purchases, zones (by default all with a subnet) and caps. `boot` is the assumed start time until one is measured. `efa` needs types that support it. `placement_group` places a pool's instances close together and needs one zone."
   type = map(object({
     image_id         = string
     instance_types   = list(string)
@@ -75,12 +75,12 @@ variable "pools" {
 
   validation {
     condition     = alltrue([for pool in var.pools : pool.zones == null ? true : length(pool.zones) > 0])
-    error_message = "pools.*.zones: at least one, or leave it out for all that have a subnet."
+    error_message = "pools.*.zones: at least one, or omit the field for all that have a subnet."
   }
 }
 
 variable "max_usd_per_hour" {
-  description = "What the instances of all pools together may cost an hour, spot counted as on-demand."
+  description = "Maximum cost of the instances of all pools together, in US dollars per hour. Spot counts at the on-demand price."
   type        = number
   nullable    = false
 
@@ -91,7 +91,7 @@ variable "max_usd_per_hour" {
 }
 
 variable "fleet_usd" {
-  description = "What all jobs together may ever cost, in US dollars, such as \"500\", or \"none\" for no bound: every job ends, with its checkpoint, before that is passed."
+  description = "Maximum total cost of all jobs ever, in US dollars, such as \"500\", or \"none\" for no limit. Every job ends with a checkpoint before the limit is exceeded."
   type        = string
   nullable    = false
 
@@ -102,7 +102,7 @@ variable "fleet_usd" {
 }
 
 variable "job_usd" {
-  description = "Budget in US dollars of jobs that name none, or \"none\"."
+  description = "Budget in US dollars of a job that states none, or \"none\"."
   type        = string
   default     = "50"
   nullable    = false
@@ -114,7 +114,7 @@ variable "job_usd" {
 }
 
 variable "study_usd" {
-  description = "Budget in US dollars of studies that name none, or \"none\"."
+  description = "Budget in US dollars of a study that states none, or \"none\"."
   type        = string
   default     = "200"
   nullable    = false
@@ -126,7 +126,7 @@ variable "study_usd" {
 }
 
 variable "volume_usd_per_gb_month" {
-  description = "What a GB of gp3 costs a month in this region (the default is us-east-1's): the volume of an instance is part of its price."
+  description = "Price of a GB of gp3 per month in this region, in US dollars; the default is that of us-east-1. An instance's price includes its volume."
   type        = number
   default     = 0.08
   nullable    = false
@@ -138,7 +138,7 @@ variable "volume_usd_per_gb_month" {
 }
 
 variable "address_usd_per_hour" {
-  description = "What the public address of an instance costs an hour, as part of its price. Null: $0.005 where instances of a network of its own have one, and else nothing: given subnets that give instances one need it."
+  description = "Price of an instance's public address per hour, in US dollars; an instance's price includes it. Null: $0.005 if the module's own network gives instances public addresses, else 0. Set it if given subnets do."
   type        = number
   default     = null
 
@@ -149,7 +149,7 @@ variable "address_usd_per_hour" {
 }
 
 variable "launches_per_minute" {
-  description = "How many launches a minute all pools together may have."
+  description = "Maximum number of launches per minute of all pools together."
   type        = number
   default     = 60
   nullable    = false
@@ -161,7 +161,7 @@ variable "launches_per_minute" {
 }
 
 variable "tags" {
-  description = "Put on all that is made, by Terraform and by Castor. Keys can be read by instances of themselves, which allows neither spaces nor slashes in them."
+  description = "Tags of all resources that Terraform and Castor create. Instances can read the keys from their metadata, so keys may contain no spaces or slashes."
   type        = map(string)
   default     = {}
   nullable    = false
@@ -182,7 +182,7 @@ variable "tags" {
 }
 
 variable "vpc_id" {
-  description = "A network that is there already, in place of one of its own. It needs `subnets`, DNS support and DNS host names."
+  description = "Existing network to use instead of a new one. It needs `subnets`, DNS support and DNS host names."
   type        = string
   default     = null
 
@@ -193,7 +193,7 @@ variable "vpc_id" {
 }
 
 variable "subnets" {
-  description = "Subnets of `vpc_id` by zone: where instances may be."
+  description = "Subnets of `vpc_id` for instances, by zone."
   type        = map(string)
   default     = {}
   nullable    = false
@@ -207,7 +207,7 @@ variable "subnets" {
 }
 
 variable "route_table_ids" {
-  description = "Route tables of `subnets` that get a gateway endpoint of S3, which costs nothing. Leave it empty where they have one."
+  description = "Route tables of `subnets` that get a gateway endpoint of S3, which is free. Leave empty if they have one."
   type        = set(string)
   default     = []
   nullable    = false
@@ -219,7 +219,7 @@ variable "route_table_ids" {
 }
 
 variable "vpc_cidr" {
-  description = "Addresses of a network of its own: a block of /16 to /20, of which each zone gets a sixteenth."
+  description = "Address range of a new network, from /16 to /20; each zone gets a sixteenth."
   type        = string
   default     = "10.80.0.0/16"
   nullable    = false
@@ -234,7 +234,7 @@ variable "vpc_cidr" {
 }
 
 variable "zones" {
-  description = "Zones of a network of its own, a subnet each. Add new ones at the end: the place in the list decides the addresses."
+  description = "Zones of a new network, with a subnet in each. Append new zones at the end: the position in the list determines the addresses."
   type        = list(string)
   default     = []
   nullable    = false
@@ -244,12 +244,12 @@ variable "zones" {
       length(var.zones) <= 15 && length(distinct(var.zones)) == length(var.zones) &&
       alltrue([for zone in var.zones : can(regex("^[a-z]{2,3}(-[a-z]+)+-[0-9]{1,2}[a-z]$", zone))])
     )
-    error_message = "zones: at most 15, each once, such as us-east-1a."
+    error_message = "zones: at most 15, and none twice, such as us-east-1a."
   }
 }
 
 variable "internet_access" {
-  description = "How instances of a network of its own reach the internet: `public` (public addresses, which nothing outside can call; costs nothing while idle), `nat` (no public addresses; one NAT gateway in the first zone), `none` (endpoints of the services that Castor calls, and nothing else)."
+  description = "Internet access of instances in a new network: `public` (public addresses that accept no connection from outside; free while idle), `nat` (no public addresses; one NAT gateway in the first zone), `none` (only endpoints of the services that Castor calls)."
   type        = string
   default     = "public"
   nullable    = false
@@ -261,7 +261,7 @@ variable "internet_access" {
 }
 
 variable "interface_endpoints" {
-  description = "Services that get an interface endpoint in each subnet. Null: those that Castor calls where `internet_access` is none, else no service."
+  description = "Services that get an interface endpoint in each subnet. Null: the services that Castor calls if `internet_access` is none, else none."
   type        = set(string)
   default     = null
 
@@ -274,7 +274,7 @@ variable "interface_endpoints" {
 }
 
 variable "egress_cidrs" {
-  description = "Where instances may open connections to outside of the network, port 443. Null: anywhere, or nowhere where `internet_access` is none."
+  description = "Address ranges outside the network to which instances may open connections on port 443. Null: all, or none if `internet_access` is none."
   type        = set(string)
   default     = null
 
@@ -285,19 +285,19 @@ variable "egress_cidrs" {
 }
 
 variable "client_cidrs" {
-  description = "From where people may call the controller, port 8470: addresses inside, or of a VPN. It is no port for the internet."
+  description = "Address ranges that may call the controller on port 8470: internal ones or those of a VPN. The port is not meant for the internet."
   type        = set(string)
   default     = []
   nullable    = false
 
   validation {
     condition     = alltrue([for cidr in var.client_cidrs : can(cidrnetmask(cidr)) && !endswith(cidr, "/0")])
-    error_message = "client_cidrs: blocks of IPv4 addresses such as 10.0.0.0/8, and not all addresses there are."
+    error_message = "client_cidrs: blocks of IPv4 addresses such as 10.0.0.0/8, but not 0.0.0.0/0."
   }
 }
 
 variable "kms_key_arn" {
-  description = "The key that the bucket is encrypted with; its policy has to let this account's IAM policies decide. Null makes one."
+  description = "Key that encrypts the bucket; its policy must delegate to IAM policies of this account. Null creates a key."
   type        = string
   default     = null
 
@@ -308,7 +308,7 @@ variable "kms_key_arn" {
 }
 
 variable "volume_kms_key_arn" {
-  description = "The key that volumes are encrypted with. Null is the account's default key for volumes. For spot, its policy also has to let AWSServiceRoleForEC2Spot use it."
+  description = "Key that encrypts volumes. Null: the account's default key for volumes. For spot, its policy must also allow AWSServiceRoleForEC2Spot to use it."
   type        = string
   default     = null
 
@@ -330,14 +330,14 @@ variable "bucket_name" {
 }
 
 variable "bucket_force_destroy" {
-  description = "Whether `terraform destroy` deletes the bucket with what is in it. Otherwise it stops at a bucket that is not empty."
+  description = "Whether `terraform destroy` deletes the bucket with its contents. If false, it fails at a bucket that is not empty."
   type        = bool
   default     = false
   nullable    = false
 }
 
 variable "lifecycle_days" {
-  description = "After how many days what lies under a prefix of the bucket is deleted. What instances find at their start goes after one day in any case; what jobs keep, under jobs/, stays."
+  description = "Days after which the objects under a prefix of the bucket are deleted. Start data of instances is always deleted after one day. Files of jobs, under jobs/, are kept."
   type        = map(number)
   default     = { "bundles/" = 90 }
   nullable    = false
@@ -347,12 +347,12 @@ variable "lifecycle_days" {
       can(regex("^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*/$", prefix)) && days >= 1 && floor(days) == days &&
       !contains(["user-data/", "wheels/"], prefix)
     ])
-    error_message = "lifecycle_days: prefixes that end in / with whole days, such as { \"bundles/\" = 90 }; user-data/ and wheels/ have rules of their own."
+    error_message = "lifecycle_days: prefixes that end in / with whole days, such as { \"bundles/\" = 90 }; user-data/ and wheels/ have their own rules."
   }
 }
 
 variable "datasets" {
-  description = "Datasets that instances mount read-only before jobs start, by path: `{ \"/datasets/imagenet\" = \"s3://my-data/imagenet/\" }`. Images need `mount-s3`; a bucket of another account has to let the role of instances in."
+  description = "Datasets that instances mount read-only before jobs start, by path: `{ \"/datasets/imagenet\" = \"s3://my-data/imagenet/\" }`. Images need `mount-s3`. A bucket of another account must grant access to the instances' role."
   type        = map(string)
   default     = {}
   nullable    = false
@@ -361,14 +361,14 @@ variable "datasets" {
     condition = alltrue([for path in keys(var.datasets) :
       length(path) <= 80 && can(regex("^/datasets(/[A-Za-z0-9_][A-Za-z0-9_.-]*)+$", path))
     ])
-    error_message = "datasets: paths under /datasets/, at most 80 long, with letters, digits and _.- in their names, such as /datasets/imagenet."
+    error_message = "datasets: paths under /datasets/ of at most 80 characters, with letters, digits and _.- in their names, such as /datasets/imagenet."
   }
 
   validation {
     condition = alltrue([for path in keys(var.datasets) :
       alltrue([for other in keys(var.datasets) : !startswith(other, "${path}/")])
     ])
-    error_message = "datasets: one of the paths lies under another, where nothing can be mounted: put them side by side."
+    error_message = "datasets: a path lies below another one, where nothing can be mounted: use separate paths."
   }
 
   validation {
@@ -380,7 +380,7 @@ variable "datasets" {
 }
 
 variable "dataset_kms_key_arns" {
-  description = "The keys that buckets of `datasets` are encrypted with, so that instances may decrypt with them. The policy of each has to let this account's IAM policies decide; that of another account's key allows it to the role of instances."
+  description = "Keys of buckets in `datasets`, which instances may then use to decrypt. The policy of each must delegate to IAM policies of this account; the key of another account must grant access to the instances' role."
   type        = set(string)
   default     = []
   nullable    = false
@@ -392,7 +392,7 @@ variable "dataset_kms_key_arns" {
 }
 
 variable "permissions_boundary_arn" {
-  description = "The permissions boundary of all roles."
+  description = "Permissions boundary of all roles."
   type        = string
   default     = null
 
@@ -403,7 +403,7 @@ variable "permissions_boundary_arn" {
 }
 
 variable "iam_path" {
-  description = "The path of all roles and of the instance profiles."
+  description = "Path of all roles and instance profiles."
   type        = string
   default     = "/"
   nullable    = false
@@ -415,19 +415,19 @@ variable "iam_path" {
 }
 
 variable "controller_principals" {
-  description = "ARNs of roles and users that may assume the controller's role, for a controller that does not run on EC2."
+  description = "ARNs of roles and users that may assume the controller's role, for a controller that runs outside EC2."
   type        = set(string)
   default     = []
   nullable    = false
 
   validation {
     condition     = alltrue([for arn in var.controller_principals : can(regex("^arn:[a-z-]+:(iam|sts)::[0-9]{12}:.+$", arn))])
-    error_message = "controller_principals: ARNs of roles or users; everybody is nobody in particular."
+    error_message = "controller_principals: ARNs of roles or users, but not *."
   }
 }
 
 variable "controller_external_id" {
-  description = "The external id that those of `controller_principals` have to name."
+  description = "External id that `controller_principals` must state."
   type        = string
   default     = null
 
@@ -441,14 +441,14 @@ variable "controller_external_id" {
 }
 
 variable "service_linked_roles" {
-  description = "Whether to make the service-linked role of spot instances, which an account has once: false where spot was ever used."
+  description = "Whether to create the service-linked role of spot instances. An account has one; set false if the account has ever used spot."
   type        = bool
   default     = false
   nullable    = false
 }
 
 variable "controller" {
-  description = "The controller as an instance of EC2, or null for none. `zone` is the first one unless given; `private_ip` is the tenth address of its subnet in a network of its own, and else whatever EC2 gives; `volume_gb` is no less than its image needs, `state_gb` the size of the volume that outlasts it; `session_manager` lets people open a shell on it through SSM. `secrets_directory` is a directory of the host whose files jobs may name as secrets, and `secret_variables` name variables of `/etc/castor/secrets.env` that they may: you write both there, Terraform never has a value."
+  description = "Controller as an EC2 instance, or null for none. `zone` defaults to the first zone. `private_ip` defaults to the tenth address of its subnet in a new network, else to an address that EC2 chooses. `volume_gb` is at least what the image needs. `state_gb` is the size of the state volume, which survives the instance. `session_manager` allows shells on it through SSM. `secrets_directory` is a directory on the host whose files jobs may name as secrets. `secret_variables` lists variables of `/etc/castor/secrets.env` that jobs may name. You write both on the host; Terraform never has a value."
   type = object({
     image_id          = string
     instance_type     = optional(string, "t3.medium")
@@ -496,7 +496,7 @@ variable "controller" {
 }
 
 variable "wheels_directory" {
-  description = "A local directory with Castor's wheel, which instances install at their start. Null: images have Castor in /opt/castor."
+  description = "Local directory with Castor's wheel, which instances install at their start. Null: images contain Castor in /opt/castor."
   type        = string
   default     = null
 
@@ -507,14 +507,14 @@ variable "wheels_directory" {
 }
 
 variable "package_index" {
-  description = "Whether what Castor's wheel needs comes from pip's index. Otherwise `wheels_directory` has to have all of it."
+  description = "Whether instances install the dependencies of Castor's wheel from pip's index. If false, `wheels_directory` must contain all of them."
   type        = bool
   default     = true
   nullable    = false
 }
 
 variable "python" {
-  description = "The Python 3.11 to 3.14 of the images, which has to have venv."
+  description = "Command or path of Python 3.11 to 3.14 in the images; it needs venv."
   type        = string
   default     = "python3"
   nullable    = false
@@ -526,7 +526,7 @@ variable "python" {
 }
 
 variable "boot_minutes" {
-  description = "An instance whose agent has not joined so long after its start ends itself."
+  description = "Minutes after its start at which an instance ends itself if its agent has not joined."
   type        = number
   default     = 20
   nullable    = false
@@ -538,18 +538,18 @@ variable "boot_minutes" {
 }
 
 variable "identity_certificate" {
-  description = "AWS's RSA-2048 certificate for instance identity documents of the region, as PEM: for a region that this release of Castor has none of."
+  description = "AWS's RSA-2048 certificate for the region's instance identity documents, as PEM, if this release of Castor does not include one."
   type        = string
   default     = null
 
   validation {
     condition     = var.identity_certificate == null || can(regex("-----BEGIN CERTIFICATE-----", var.identity_certificate))
-    error_message = "identity_certificate: it begins with -----BEGIN CERTIFICATE-----."
+    error_message = "identity_certificate: a PEM certificate, which begins with -----BEGIN CERTIFICATE-----."
   }
 }
 
 variable "prices_from" {
-  description = "A price list on the controller's host, in place of AWS's own (docs/aws.md). Without internet AWS's can't be asked."
+  description = "Price list on the controller's host, used instead of AWS's list (docs/aws.md). AWS's list can't be read without internet access."
   type        = string
   default     = null
 }

@@ -5,7 +5,7 @@ locals {
     job        = "what jobs may do with their files; the controller hands on parts of it"
   }
 
-  # Roles of this deployment's own, for each of Google's has more than is needed.
+  # Custom roles of this deployment, since Google's roles have more permissions than needed.
   roles = merge(
     {
       launch = [
@@ -37,7 +37,7 @@ locals {
       hear        = ["pubsub.subscriptions.consume"]
       read        = ["storage.objects.get"]
       list        = ["storage.objects.list"]
-      # What is large is sent in parts, which has permissions of its own.
+      # Large objects are uploaded in parts, which need separate permissions.
       write = [
         "storage.multipartUploads.abort",
         "storage.multipartUploads.create",
@@ -48,7 +48,7 @@ locals {
     length(google_compute_resource_policy.pool) == 0 ? {} : { placement = ["compute.resourcePolicies.use"] },
   )
 
-  # IAM asks about an instance, and about its disk, which has its name.
+  # IAM checks the name of an instance, and of its disk, which is the same.
   launch_conditions = [for type, kind in { Disk = "disks", Instance = "instances" } : join(" && ", [
     "resource.type == \"compute.googleapis.com/${type}\"",
     "resource.name.extract(\"/zones/{zone}/\").startsWith(\"${var.region}-\")",
@@ -56,7 +56,7 @@ locals {
   ])]
   launch_condition = format("(%s) || (%s)", local.launch_conditions...)
 
-  # What is granted in the whole project: role, and the condition that bounds it.
+  # Grants in the whole project: role and condition.
   project_grants = merge(
     {
       launch = local.launch_condition
@@ -69,7 +69,7 @@ locals {
   under   = { for folder in [local.parcels, local.jobs, local.bundles, "wheels"] : folder => "resource.name.startsWith(\"${local.objects}/${folder}/\")" }
   lists   = { for folder in [local.jobs, local.bundles] : folder => "api.getAttribute(\"storage.googleapis.com/objectListPrefix\", \"\").startsWith(\"${folder}/\")" }
 
-  # What is granted in the bucket, each under a condition.
+  # Grants in the bucket, each with a condition.
   bucket_grants = {
     node-reads-who-it-is       = { account = "node", role = "read", condition = local.under[local.parcels] }
     node-reads-wheels          = { account = "node", role = "read", condition = local.under["wheels"] }
@@ -102,7 +102,7 @@ resource "google_service_account" "this" {
   lifecycle {
     precondition {
       condition     = var.controller != null || length(var.controller_principals) > 0
-      error_message = "controller, controller_principals: nobody would run the controller: name an instance, or who may act as its account."
+      error_message = "controller, controller_principals: no controller could run: set an instance, or principals that may act as its account."
     }
   }
 }
@@ -142,7 +142,7 @@ resource "google_compute_instance_template_iam_member" "controller" {
   member  = local.members["controller"]
 }
 
-# Images of other projects are their owners' to give.
+# Owners of images in other projects must grant access themselves.
 resource "google_compute_image_iam_member" "controller" {
   for_each = toset([for pool in var.pools : split("/", pool.image)[4] if split("/", pool.image)[1] == var.project])
 
@@ -156,7 +156,7 @@ resource "google_compute_subnetwork_iam_member" "controller" {
   project    = local.network_project
   region     = var.region
   subnetwork = local.subnetwork
-  # A role of this project can't be given in another one, which a shared network is of.
+  # A role of this project can't be granted in another project, such as that of a shared network.
   role   = local.network_project == var.project ? google_project_iam_custom_role.this["subnetwork"].name : "roles/compute.networkUser"
   member = local.members["controller"]
 }

@@ -25,7 +25,7 @@ resource "google_storage_bucket" "this" {
     }
   }
 
-  # Jobs delete checkpoints all the time, and what can be restored is billed as before.
+  # Jobs delete checkpoints frequently, and restorable objects are billed as before.
   soft_delete_policy {
     retention_duration_seconds = var.soft_delete_days * 86400
   }

@@ -1,7 +1,7 @@
 locals {
   controllers = var.controller == null ? {} : { this = var.controller }
 
-  # Not `castor-deployment`: what has that label is billed with instances.
+  # Not `castor-deployment`: bills count resources with that label as instances.
   host_labels = merge(var.labels, { "castor-controller-of" = var.deployment })
 
   controller_zone = try(coalesce(var.controller.zone, var.zones[0]), "")
@@ -17,7 +17,7 @@ locals {
   ]))
 }
 
-# Jobs look for their lighthouses where these were: the address outlasts the instance.
+# The address survives the instance, since jobs reconnect to their lighthouses at it.
 resource "google_compute_address" "controller" {
   for_each = local.controllers
 
@@ -32,7 +32,7 @@ resource "google_compute_address" "controller" {
   labels       = local.host_labels
 }
 
-# What must not be forgotten outlasts the instance, which may be replaced by a new image.
+# The state disk survives the instance, which a new image replaces.
 resource "google_compute_disk" "state" {
   for_each = local.controllers
 
@@ -107,7 +107,7 @@ resource "google_compute_instance" "controller" {
   lifecycle {
     precondition {
       condition     = contains(var.zones, local.controller_zone)
-      error_message = "controller.zone: it is not in zones: add it there."
+      error_message = "controller.zone: the zone is not in zones: add it there."
     }
   }
 

@@ -1,19 +1,19 @@
-# Datasets that instances mount, and what their account may read for it.
+# Datasets that instances mount, and their account's permissions to read them.
 
 locals {
-  # For files/datasets.sh: a path and a place a line.
+  # Input of files/datasets.sh: a path and a location in each line.
   datasets = join("\n", [for path, place in var.datasets : "${path} ${place}"])
 
   dataset_places  = { for path, place in var.datasets : path => regex("^gs://(?P<bucket>[^/]+)/(?P<prefix>.*)$", place) }
   dataset_buckets = toset([for place in values(local.dataset_places) : place.bucket])
 
-  # A bucket without uniform access takes no conditions, and needs none if it is mounted as a whole.
+  # A bucket without uniform access accepts no conditions; it needs none if mounted as a whole.
   dataset_conditions = { for path, place in local.dataset_places : path => place.prefix == "" ? { read = null, list = null } : {
     read = "resource.name.startsWith(\"projects/_/buckets/${place.bucket}/objects/${place.prefix}\")"
     list = "api.getAttribute(\"storage.googleapis.com/objectListPrefix\", \"\").startsWith(\"${place.prefix}\")"
   } }
-  # A role of this project can't be given in another one: there it is for the bucket's owner to let
-  # instances in.
+  # A role of this project can't be granted in another project: there the bucket's owner grants
+  # instances access.
   dataset_grants = { for pair in setproduct(keys(var.datasets), ["read", "list"]) : "${pair[1]} ${pair[0]}" => {
     bucket    = local.dataset_places[pair[0]].bucket
     role      = pair[1]

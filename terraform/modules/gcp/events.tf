@@ -1,4 +1,4 @@
-# What Compute Engine itself does to an instance, as it writes it into the project's audit log.
+# Events of instances that Compute Engine causes and writes to the project's audit log.
 locals {
   events = ["preempted", "terminateOnHostMaintenance", "hostError", "guestTerminate"]
   events_filter = join(" AND ", [
@@ -28,7 +28,7 @@ resource "google_pubsub_subscription" "events" {
   message_retention_duration = "604800s"
   labels                     = local.labels
 
-  # It stays however long no controller runs.
+  # The subscription never expires, however long no controller runs.
   expiration_policy {
     ttl = ""
   }

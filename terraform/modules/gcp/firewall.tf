@@ -1,12 +1,12 @@
 locals {
   api_port = 8470
-  # A job's lighthouse takes any port that is free; these are Linux's own to give.
+  # Linux's ephemeral ports: a job's lighthouse uses any free one.
   controller_ports = [tostring(local.api_port), "32768-60999"]
 
   node_account       = google_service_account.this["node"].email
   controller_account = google_service_account.this["controller"].email
 
-  # What comes in. Service accounts and not tags: who may set a tag is not who may act as an account.
+  # Ingress. Rules name service accounts, not tags: more principals may set tags than use accounts.
   ways_in = merge(
     {
       nodes-from-nodes = {
@@ -48,8 +48,8 @@ locals {
     } : {},
   )
 
-  # What goes out; the rest is refused. A way to the metadata server, which also resolves names, is
-  # always there.
+  # Egress; all else is denied. The metadata server, which also resolves names, is always
+  # reachable.
   ways_out = merge(
     {
       nodes-to-inside = {
@@ -118,7 +118,7 @@ resource "google_compute_firewall" "out" {
   }
 }
 
-# After the above, and before what a given network lets in or out by rules of the usual priority.
+# Priority below the rules above, but above rules of an existing network with default priority.
 resource "google_compute_firewall" "otherwise" {
   for_each = { in = "INGRESS", out = "EGRESS" }
 

@@ -1,12 +1,12 @@
 locals {
   name = "castor-${var.deployment}"
-  # Names of instances begin with it, and IAM knows them by it. A deployment has no hyphen in its
-  # name, so that no other one's instances do.
+  # Prefix of instances' names, by which IAM recognises them. Deployments' names have no hyphen, so
+  # no deployment's prefix begins another's.
   prefix = "${local.name}-"
-  # Not the prefix: what has it, the controller may end.
+  # Not the prefix, since the controller may end instances with the prefix.
   controller_name = "controller-${local.name}"
 
   labels = merge(var.labels, { "castor-deployment" = var.deployment })
-  # What instances sign who they are for.
+  # Audience of instances' identity tokens.
   audience = local.name
 }

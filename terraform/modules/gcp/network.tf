@@ -2,7 +2,7 @@ locals {
   makes_network = var.network == null
   network       = local.makes_network ? google_compute_network.this[0].id : var.network
   subnetwork    = local.makes_network ? google_compute_subnetwork.nodes[0].id : var.subnetwork
-  # The project of a shared network is another one.
+  # A shared network belongs to another project.
   network_project = local.makes_network ? var.project : split("/", var.network)[1]
   inner_cidr      = local.makes_network ? var.cidr : one(data.google_compute_subnetwork.given[*].ip_cidr_range)
   has_nat         = local.makes_network && var.internet_access == "nat"
@@ -16,11 +16,11 @@ data "google_compute_subnetwork" "given" {
   lifecycle {
     precondition {
       condition     = var.subnetwork != null
-      error_message = "subnetwork: name the one of network that instances are to be in."
+      error_message = "subnetwork: name the subnetwork of network for instances."
     }
     precondition {
       condition     = var.subnetwork == null ? true : split("/", var.subnetwork)[3] == var.region
-      error_message = "subnetwork: it is not in region."
+      error_message = "subnetwork: the subnetwork is not in region."
     }
   }
 }
@@ -37,7 +37,7 @@ resource "google_compute_network" "this" {
   lifecycle {
     precondition {
       condition     = var.subnetwork == null
-      error_message = "subnetwork belongs to a given network: name its network."
+      error_message = "subnetwork needs an existing network: set network."
     }
   }
 }

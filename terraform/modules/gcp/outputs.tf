@@ -1,45 +1,45 @@
 output "pools_source" {
-  description = "What `castor serve --pools` takes: where Castor finds the pools and their bounds."
+  description = "Argument of `castor serve --pools`: location of the pools and their caps."
   value       = "gs://${google_storage_bucket.this.name}/${google_storage_bucket_object.pools.name}"
 }
 
 output "pools_json" {
-  description = "What is there: a document of the schema in providers/gcp/settings.py."
+  description = "Content of that location: a document of the schema in providers/gcp/settings.py."
   value       = local.pools_json
 }
 
 output "project" {
-  description = "The project of it all."
+  description = "Project of all resources."
   value       = var.project
 }
 
 output "region" {
-  description = "The region of it all."
+  description = "Region of all resources."
   value       = var.region
 }
 
 output "network" {
-  description = "The network that instances are in."
+  description = "Network of instances."
   value       = local.network
 }
 
 output "subnetwork" {
-  description = "The subnetwork that instances are in."
+  description = "Subnetwork of instances."
   value       = local.subnetwork
 }
 
 output "prefix" {
-  description = "What names of instances begin with: the controller may make and end no others."
+  description = "Prefix of instances' names; the controller may create and end no other instances."
   value       = local.prefix
 }
 
 output "audience" {
-  description = "Whom the identity tokens of instances are for."
+  description = "Audience of instances' identity tokens."
   value       = local.audience
 }
 
 output "service_accounts" {
-  description = "The service accounts of instances, of the controller and of jobs, by these words."
+  description = "Service accounts of instances, controller and jobs, by these words."
   value       = { for name, account in google_service_account.this : name => account.email }
 }
 
@@ -49,27 +49,27 @@ output "roles" {
 }
 
 output "project_grants" {
-  description = "What the controller is granted in the whole project: conditions by role, null for none."
+  description = "Roles granted to the controller in the whole project, with their conditions; null for none."
   value       = local.project_grants
 }
 
 output "bucket_grants" {
-  description = "What is granted in the bucket: account, role and condition."
+  description = "Grants in the bucket: account, role and condition."
   value       = local.bucket_grants
 }
 
 output "dataset_grants" {
-  description = "What instances are granted in buckets of `datasets`: bucket, role and condition, null for none."
+  description = "Grants to instances in buckets of `datasets`: bucket, role and condition; null for none."
   value       = local.dataset_grants
 }
 
 output "controller_instance" {
-  description = "The controller's instance; null where it runs elsewhere."
+  description = "Instance of the controller; null if the controller runs elsewhere."
   value       = one([for instance in google_compute_instance.controller : instance.name])
 }
 
 output "controller_address" {
-  description = "Where the controller's instance is called; null where it runs elsewhere."
+  description = "Internal address of the controller's instance; null if the controller runs elsewhere."
   value       = one([for address in google_compute_address.controller : "http://${address.address}:${local.api_port}"])
 }
 
@@ -79,11 +79,11 @@ output "instance_templates" {
 }
 
 output "bucket" {
-  description = "The bucket."
+  description = "Name of the bucket."
   value       = google_storage_bucket.this.name
 }
 
 output "subscription" {
-  description = "The subscription of events."
+  description = "Subscription to the events."
   value       = google_pubsub_subscription.events.id
 }

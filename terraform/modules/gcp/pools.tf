@@ -1,6 +1,6 @@
 locals {
-  # Purchases differ in the scheduling of a template: one for each, so that a launch says nothing of
-  # it but which one.
+  # One template for each purchase, since they differ in scheduling: a launch only names the
+  # template.
   templates = merge([for name, pool in var.pools : {
     for purchase in pool.purchases : "${name}/${purchase}" => { pool = name, purchase = purchase }
   }]...)
@@ -9,20 +9,20 @@ locals {
 
   hours_a_month = 730 # as Google counts them
 
-  # Those of us-central1, where the region's own are not given.
+  # Prices of us-central1, used unless the region's own are given.
   disk_usd_per_gb_month = merge(
     { "hyperdisk-balanced" = 0.08, "pd-balanced" = 0.1, "pd-ssd" = 0.17, "pd-standard" = 0.04 },
     var.disk_usd_per_gb_month,
   )
-  # Google asks it of the first 32 instances alone.
+  # Google charges for at most 32 instances.
   nat_usd_per_hour = local.has_nat ? 0.0014 : 0
 
-  # What is billed beside an instance as long as it is there; a text, for it is money.
+  # Hourly charges in addition to an instance's price; a string, since it is a decimal amount.
   extras_usd_per_hour = { for name, pool in var.pools : name =>
     format("%.6f", pool.disk_gb * local.disk_usd_per_gb_month[pool.disk_type] / local.hours_a_month + local.nat_usd_per_hour)
   }
 
-  # The schema of providers/gcp/settings.py.
+  # Document of the schema in providers/gcp/settings.py.
   pools_document = merge(
     {
       schema     = 1
@@ -95,7 +95,7 @@ resource "google_compute_resource_policy" "pool" {
   lifecycle {
     precondition {
       condition     = length(each.value.zones == null ? var.zones : each.value.zones) == 1
-      error_message = "pools.${each.key}.zones: a compact placement is in one zone: name it."
+      error_message = "pools.${each.key}.zones: a compact placement is in one zone: name exactly one zone."
     }
   }
 }
@@ -108,7 +108,7 @@ resource "google_compute_instance_template" "pool" {
   name_prefix          = "${local.prefix}${each.value.pool}-${each.value.purchase}-"
   description          = "Castor ${var.deployment}: instances of the pool ${each.value.pool}, ${each.value.purchase}"
   instance_description = "Castor ${var.deployment}"
-  # A launch names which of the pool's it is.
+  # A launch names one of the pool's machine types.
   machine_type      = var.pools[each.value.pool].machine_types[0]
   can_ip_forward    = false
   labels            = local.labels
@@ -138,7 +138,7 @@ resource "google_compute_instance_template" "pool" {
     }
   }
 
-  # No access_config: no address outside.
+  # No access_config: no external address.
   network_interface {
     subnetwork = local.subnetwork
     nic_type   = var.pools[each.value.pool].nic_type
@@ -153,7 +153,7 @@ resource "google_compute_instance_template" "pool" {
     }
   }
 
-  # Whatever becomes of the controller, an instance is deleted after so long.
+  # Compute Engine deletes an instance after this time, even without a controller.
   scheduling {
     automatic_restart           = false
     on_host_maintenance         = "TERMINATE"
@@ -166,7 +166,7 @@ resource "google_compute_instance_template" "pool" {
     }
   }
 
-  # Capacity of the queue is never a reservation's.
+  # Queued capacity never comes from a reservation.
   dynamic "reservation_affinity" {
     for_each = each.value.purchase == "flex-start" ? ["NO_RESERVATION"] : []
 
@@ -177,7 +177,7 @@ resource "google_compute_instance_template" "pool" {
 
   service_account {
     email = local.node_account
-    # What it may do, IAM says; this bounds it once more.
+    # Additional bound; IAM grants the permissions.
     scopes = ["https://www.googleapis.com/auth/devstorage.read_only"]
   }
 
@@ -192,27 +192,27 @@ resource "google_compute_instance_template" "pool" {
 
     precondition {
       condition     = length(setsubtract(var.pools[each.value.pool].zones == null ? [] : var.pools[each.value.pool].zones, var.zones)) == 0
-      error_message = "pools.${each.value.pool}.zones: one of them is not in zones: add it there."
+      error_message = "pools.${each.value.pool}.zones: a zone is not in zones: add it there."
     }
     precondition {
       condition     = alltrue([for zone in var.zones : startswith(zone, "${var.region}-")])
-      error_message = "zones: one of them is not in region."
+      error_message = "zones: a zone is not in region."
     }
     precondition {
       condition     = var.pools[each.value.pool].max_usd_per_hour <= var.max_usd_per_hour
-      error_message = "pools.${each.value.pool}.max_usd_per_hour: more than max_usd_per_hour allows all pools together."
+      error_message = "pools.${each.value.pool}.max_usd_per_hour: exceeds max_usd_per_hour, the cap of all pools together."
     }
     precondition {
       condition     = !contains(local.dataset_buckets, local.bucket_name)
-      error_message = "datasets: Castor's own bucket holds what instances join with and all jobs' files, which no job may read: name another bucket."
+      error_message = "datasets: Castor's own bucket holds join tokens and all jobs' files, which no job may read: use another bucket."
     }
     precondition {
       condition     = length(setsubtract(var.foreign_buckets, local.dataset_buckets)) == 0
-      error_message = "foreign_buckets: no dataset is in one of them: is its name as in datasets?"
+      error_message = "foreign_buckets: a bucket has no dataset: use the bucket's name in datasets."
     }
     precondition {
       condition     = length(local.node_start) <= 262144
-      error_message = "wheels_directory: too many wheels: metadata takes 256 KB at most."
+      error_message = "wheels_directory: the list of wheels exceeds the metadata limit of 256 KB: use fewer wheels."
     }
   }
 }

@@ -1,5 +1,5 @@
 variable "deployment" {
-  description = "Name of this deployment, unique in the project. Names and labels of all that is made have it, and IAM conditions know its instances by it, hence no hyphens."
+  description = "Name of this deployment, unique in the project. Names and labels of all resources contain it, and IAM conditions recognise the deployment's instances by it; hence no hyphens."
   type        = string
   nullable    = false
 
@@ -10,7 +10,7 @@ variable "deployment" {
 }
 
 variable "project" {
-  description = "The id of the project that it is all made in."
+  description = "Id of the project of all resources."
   type        = string
   nullable    = false
 
@@ -21,7 +21,7 @@ variable "project" {
 }
 
 variable "region" {
-  description = "The region that it is all made in."
+  description = "Region of all resources."
   type        = string
   nullable    = false
 
@@ -32,7 +32,7 @@ variable "region" {
 }
 
 variable "zones" {
-  description = "Zones of `region` that instances may be in. The controller is in the first one."
+  description = "Zones of `region` for instances. The controller is in the first one."
   type        = list(string)
   nullable    = false
 
@@ -41,12 +41,12 @@ variable "zones" {
       length(var.zones) > 0 && length(distinct(var.zones)) == length(var.zones) &&
       alltrue([for zone in var.zones : can(regex("^[a-z]+(-[a-z]+)+[0-9]{1,2}-[a-z]$", zone))])
     )
-    error_message = "zones: at least one, each once, such as us-central1-a."
+    error_message = "zones: at least one, and none twice, such as us-central1-a."
   }
 }
 
 variable "pools" {
-  description = "Pools of instances by name: image, types, purchases, zones (all of `zones` unless given) and bounds. `accelerator` is for n1, for all other types with GPUs bring their own; `boot` is how long a start takes before any was measured; an instance is deleted `max_run_hours` after its start whatever happens, on `flex-start` after 168 at most; `secure_boot` needs an image whose NVIDIA driver is signed; `compact_placement` keeps a pool's instances close together and needs one zone."
+  description = "Pools of instances by name: image, types, purchases, zones (by default all of `zones`) and caps. `accelerator` is for n1 only, since all other types with GPUs include them. `boot` is the assumed start time until one is measured. Compute Engine deletes an instance `max_run_hours` after its start in any case; on `flex-start` the maximum is 168. `secure_boot` needs an image with a signed NVIDIA driver. `compact_placement` places a pool's instances close together and needs one zone."
   type = map(object({
     image             = string
     machine_types     = list(string)
@@ -72,7 +72,7 @@ variable "pools" {
 
   validation {
     condition     = alltrue([for pool in var.pools : can(regex("^projects/[^/]+/global/images/[^/]+$", pool.image))])
-    error_message = "pools.*.image: an image such as projects/my-project/global/images/castor-7: not a family, for a retry has to launch the same."
+    error_message = "pools.*.image: an image such as projects/my-project/global/images/castor-7: not a family, since a retry must launch the same image."
   }
 
   validation {
@@ -87,7 +87,7 @@ variable "pools" {
       can(regex("^nvidia-[a-z0-9-]+$", pool.accelerator.type)) && contains([1, 2, 4, 8], pool.accelerator.count) &&
       alltrue([for type in pool.machine_types : startswith(type, "n1-")])
     )])
-    error_message = "pools.*.accelerator: a type such as nvidia-tesla-t4, 1, 2, 4 or 8 of it, and machine types of n1 alone: others bring their own."
+    error_message = "pools.*.accelerator: a type such as nvidia-tesla-t4, a count of 1, 2, 4 or 8, and n1 machine types only: other types include their accelerators."
   }
 
   validation {
@@ -95,7 +95,7 @@ variable "pools" {
       length(pool.purchases) > 0 && length(distinct(pool.purchases)) == length(pool.purchases) &&
       length(setsubtract(pool.purchases, ["spot", "on-demand", "flex-start"])) == 0
     ])
-    error_message = "pools.*.purchases: of spot, on-demand and flex-start at least one, each once."
+    error_message = "pools.*.purchases: at least one of spot, on-demand and flex-start, and none twice."
   }
 
   validation {
@@ -124,7 +124,7 @@ variable "pools" {
 
   validation {
     condition     = alltrue([for pool in var.pools : !contains(pool.purchases, "flex-start") || pool.max_run_hours <= 168])
-    error_message = "pools.*.max_run_hours: on flex-start an instance runs for 168 hours at most, which is 7 days."
+    error_message = "pools.*.max_run_hours: at most 168 on flex-start, which is 7 days."
   }
 
   validation {
@@ -146,12 +146,12 @@ variable "pools" {
 
   validation {
     condition     = alltrue([for pool in var.pools : pool.zones == null ? true : length(pool.zones) > 0])
-    error_message = "pools.*.zones: at least one, or leave it out for all of zones."
+    error_message = "pools.*.zones: at least one, or omit the field for all of zones."
   }
 }
 
 variable "max_usd_per_hour" {
-  description = "What the instances of all pools together may cost an hour, spot counted as on-demand."
+  description = "Maximum cost of the instances of all pools together, in US dollars per hour. Spot counts at the on-demand price."
   type        = number
   nullable    = false
 
@@ -162,7 +162,7 @@ variable "max_usd_per_hour" {
 }
 
 variable "fleet_usd" {
-  description = "What all jobs together may ever cost, in US dollars, such as \"500\", or \"none\" for no bound: every job ends, with its checkpoint, before that is passed."
+  description = "Maximum total cost of all jobs ever, in US dollars, such as \"500\", or \"none\" for no limit. Every job ends with a checkpoint before the limit is exceeded."
   type        = string
   nullable    = false
 
@@ -173,7 +173,7 @@ variable "fleet_usd" {
 }
 
 variable "job_usd" {
-  description = "Budget in US dollars of jobs that name none, or \"none\"."
+  description = "Budget in US dollars of a job that states none, or \"none\"."
   type        = string
   default     = "50"
   nullable    = false
@@ -185,7 +185,7 @@ variable "job_usd" {
 }
 
 variable "study_usd" {
-  description = "Budget in US dollars of studies that name none, or \"none\"."
+  description = "Budget in US dollars of a study that states none, or \"none\"."
   type        = string
   default     = "200"
   nullable    = false
@@ -197,7 +197,7 @@ variable "study_usd" {
 }
 
 variable "disk_usd_per_gb_month" {
-  description = "What a GB of a type of disk costs a month, where it is not what it costs in us-central1 ($0.10 of pd-balanced): the disk of an instance is part of its price."
+  description = "Price of a GB per month by type of disk, in US dollars, where it differs from us-central1 ($0.10 for pd-balanced). An instance's price includes its disk."
   type        = map(number)
   default     = {}
   nullable    = false
@@ -211,7 +211,7 @@ variable "disk_usd_per_gb_month" {
 }
 
 variable "launches_per_minute" {
-  description = "How many launches a minute all pools together may have."
+  description = "Maximum number of launches per minute of all pools together."
   type        = number
   default     = 60
   nullable    = false
@@ -223,7 +223,7 @@ variable "launches_per_minute" {
 }
 
 variable "labels" {
-  description = "Put on all that is made and can have labels, by Terraform and by Castor."
+  description = "Labels of all resources that Terraform and Castor create and that can have labels."
   type        = map(string)
   default     = {}
   nullable    = false
@@ -232,7 +232,7 @@ variable "labels" {
     condition = length(var.labels) <= 48 && alltrue([for key, value in var.labels :
       can(regex("^[a-z][a-z0-9_-]{0,62}$", key)) && can(regex("^[a-z0-9_-]{0,63}$", value))
     ])
-    error_message = "labels: at most 48; lower-case letters, digits, _ and -, at most 63 of them, and a letter first in a key."
+    error_message = "labels: at most 48; keys and values of at most 63 lower-case letters, digits, _ and -; keys begin with a letter."
   }
 
   validation {
@@ -242,29 +242,29 @@ variable "labels" {
 }
 
 variable "network" {
-  description = "A network that is there already, in place of one of its own. It needs `subnetwork`. A shared one is of another project, in which Terraform has to be allowed to make firewall rules."
+  description = "Existing network to use instead of a new one. It needs `subnetwork`. A shared network belongs to another project, in which Terraform must be allowed to create firewall rules."
   type        = string
   default     = null
 
   validation {
     condition     = var.network == null ? true : can(regex("^projects/[^/]+/global/networks/[^/]+$", var.network))
-    error_message = "network: as in projects/my-project/global/networks/my-network."
+    error_message = "network: a path such as projects/my-project/global/networks/my-network."
   }
 }
 
 variable "subnetwork" {
-  description = "The subnetwork of `network` that instances are in. It needs Private Google Access, or a Cloud NAT."
+  description = "Subnetwork of `network` for instances. It needs Private Google Access or a Cloud NAT."
   type        = string
   default     = null
 
   validation {
     condition     = var.subnetwork == null ? true : can(regex("^projects/[^/]+/regions/[^/]+/subnetworks/[^/]+$", var.subnetwork))
-    error_message = "subnetwork: as in projects/my-project/regions/us-central1/subnetworks/my-subnetwork."
+    error_message = "subnetwork: a path such as projects/my-project/regions/us-central1/subnetworks/my-subnetwork."
   }
 }
 
 variable "cidr" {
-  description = "Addresses of a network of its own, which are all its instances can have."
+  description = "Address range of a new network, which limits its number of instances."
   type        = string
   default     = "10.80.0.0/16"
   nullable    = false
@@ -279,7 +279,7 @@ variable "cidr" {
 }
 
 variable "internet_access" {
-  description = "How instances of a network of its own reach the internet: `nat` (a Cloud NAT), `none` (Google's services alone, by Private Google Access). None has an address outside."
+  description = "Internet access of instances in a new network: `nat` (a Cloud NAT), `none` (only Google's services, by Private Google Access). No instance has an external address."
   type        = string
   default     = "nat"
   nullable    = false
@@ -291,7 +291,7 @@ variable "internet_access" {
 }
 
 variable "egress_cidrs" {
-  description = "Where instances may open connections to outside of the network, port 443. Google's services are outside, too; 199.36.153.8/30 is all of them where DNS leads there."
+  description = "Address ranges outside the network to which instances may open connections on port 443. Google's services are outside, too; 199.36.153.8/30 covers them if DNS resolves them to it."
   type        = set(string)
   default     = ["0.0.0.0/0"]
   nullable    = false
@@ -303,48 +303,48 @@ variable "egress_cidrs" {
 }
 
 variable "client_cidrs" {
-  description = "From where people may call the controller, port 8470: addresses inside, or of a VPN. It is no port for the internet."
+  description = "Address ranges that may call the controller on port 8470: internal ones or those of a VPN. The port is not meant for the internet."
   type        = set(string)
   default     = []
   nullable    = false
 
   validation {
     condition     = alltrue([for cidr in var.client_cidrs : can(cidrnetmask(cidr)) && !endswith(cidr, "/0")])
-    error_message = "client_cidrs: blocks of IPv4 addresses such as 10.0.0.0/8, and not all addresses there are."
+    error_message = "client_cidrs: blocks of IPv4 addresses such as 10.0.0.0/8, but not 0.0.0.0/0."
   }
 }
 
 variable "controller_cidrs" {
-  description = "Where instances find a controller that runs outside of their subnetwork."
+  description = "Address ranges of a controller that runs outside the instances' subnetwork."
   type        = set(string)
   default     = []
   nullable    = false
 
   validation {
     condition     = alltrue([for cidr in var.controller_cidrs : can(cidrnetmask(cidr)) && !endswith(cidr, "/0")])
-    error_message = "controller_cidrs: blocks of IPv4 addresses such as 10.1.2.3/32, and not all addresses there are."
+    error_message = "controller_cidrs: blocks of IPv4 addresses such as 10.1.2.3/32, but not 0.0.0.0/0."
   }
 }
 
 variable "kms_key" {
-  description = "The key that the bucket and the messages of events are encrypted with. The service agents of Cloud Storage and Pub/Sub have to be allowed to use it. Null is Google's own."
+  description = "Key that encrypts the bucket and the event messages. The service agents of Cloud Storage and Pub/Sub must be allowed to use it. Null: Google's own key."
   type        = string
   default     = null
 
   validation {
     condition     = var.kms_key == null ? true : can(regex("^projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+$", var.kms_key))
-    error_message = "kms_key: as in projects/my-project/locations/us-central1/keyRings/my-ring/cryptoKeys/my-key."
+    error_message = "kms_key: a path such as projects/my-project/locations/us-central1/keyRings/my-ring/cryptoKeys/my-key."
   }
 }
 
 variable "disk_kms_key" {
-  description = "The key that disks are encrypted with. The service agent of Compute Engine has to be allowed to use it. Null is Google's own."
+  description = "Key that encrypts disks. The service agent of Compute Engine must be allowed to use it. Null: Google's own key."
   type        = string
   default     = null
 
   validation {
     condition     = var.disk_kms_key == null ? true : can(regex("^projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+$", var.disk_kms_key))
-    error_message = "disk_kms_key: as in projects/my-project/locations/us-central1/keyRings/my-ring/cryptoKeys/my-key."
+    error_message = "disk_kms_key: a path such as projects/my-project/locations/us-central1/keyRings/my-ring/cryptoKeys/my-key."
   }
 }
 
@@ -360,14 +360,14 @@ variable "bucket_name" {
 }
 
 variable "bucket_force_destroy" {
-  description = "Whether `terraform destroy` deletes the bucket with what is in it. Otherwise it stops at a bucket that is not empty."
+  description = "Whether `terraform destroy` deletes the bucket with its contents. If false, it fails at a bucket that is not empty."
   type        = bool
   default     = false
   nullable    = false
 }
 
 variable "lifecycle_days" {
-  description = "After how many days what lies under a prefix of the bucket is deleted. What instances find at their start goes after one day in any case; what jobs keep, under jobs/, stays."
+  description = "Days after which the objects under a prefix of the bucket are deleted. Start data of instances is always deleted after one day. Files of jobs, under jobs/, are kept."
   type        = map(number)
   default     = { "bundles/" = 90 }
   nullable    = false
@@ -377,12 +377,12 @@ variable "lifecycle_days" {
       can(regex("^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*/$", prefix)) && days >= 1 && floor(days) == days &&
       !contains(["user-data/", "wheels/"], prefix)
     ])
-    error_message = "lifecycle_days: prefixes that end in / with whole days, such as { \"bundles/\" = 90 }; user-data/ and wheels/ have rules of their own."
+    error_message = "lifecycle_days: prefixes that end in / with whole days, such as { \"bundles/\" = 90 }; user-data/ and wheels/ have their own rules."
   }
 }
 
 variable "datasets" {
-  description = "Datasets that instances mount read-only before jobs start, by path: `{ \"/datasets/imagenet\" = \"gs://my-data/imagenet/\" }`. Images need `gcsfuse`, and buckets uniform access, unless they are mounted as a whole."
+  description = "Datasets that instances mount read-only before jobs start, by path: `{ \"/datasets/imagenet\" = \"gs://my-data/imagenet/\" }`. Images need `gcsfuse`. Buckets need uniform access, unless a whole bucket is mounted."
   type        = map(string)
   default     = {}
   nullable    = false
@@ -391,14 +391,14 @@ variable "datasets" {
     condition = alltrue([for path in keys(var.datasets) :
       length(path) <= 80 && can(regex("^/datasets(/[A-Za-z0-9_][A-Za-z0-9_.-]*)+$", path))
     ])
-    error_message = "datasets: paths under /datasets/, at most 80 long, with letters, digits and _.- in their names, such as /datasets/imagenet."
+    error_message = "datasets: paths under /datasets/ of at most 80 characters, with letters, digits and _.- in their names, such as /datasets/imagenet."
   }
 
   validation {
     condition = alltrue([for path in keys(var.datasets) :
       alltrue([for other in keys(var.datasets) : !startswith(other, "${path}/")])
     ])
-    error_message = "datasets: one of the paths lies under another, where nothing can be mounted: put them side by side."
+    error_message = "datasets: a path lies below another one, where nothing can be mounted: use separate paths."
   }
 
   validation {
@@ -410,7 +410,7 @@ variable "datasets" {
 }
 
 variable "foreign_buckets" {
-  description = "Buckets of `datasets` that are another project's. Nothing is granted in them from here: their owners let the account of instances (`output service_accounts`) read and list."
+  description = "Buckets of `datasets` that belong to other projects. This module grants no access to them: their owners must let the instances' account (`output service_accounts`) read and list."
   type        = set(string)
   default     = []
   nullable    = false
@@ -422,7 +422,7 @@ variable "foreign_buckets" {
 }
 
 variable "soft_delete_days" {
-  description = "For how many days what was deleted from the bucket can be restored, and is billed: none, or 7 to 90."
+  description = "Days for which objects deleted from the bucket can be restored, and are billed: 0, or 7 to 90."
   type        = number
   default     = 0
   nullable    = false
@@ -434,7 +434,7 @@ variable "soft_delete_days" {
 }
 
 variable "controller_principals" {
-  description = "Who may act as the controller's service account, for a controller that does not run on Compute Engine."
+  description = "Members that may act as the controller's service account, for a controller that runs outside Compute Engine."
   type        = set(string)
   default     = []
   nullable    = false
@@ -443,12 +443,12 @@ variable "controller_principals" {
     condition = alltrue([for member in var.controller_principals :
       can(regex("^(user|group|serviceAccount):[^@:/]+@[^@:/]+$", member)) || can(regex("^(principal|principalSet)://iam.googleapis.com/.+$", member))
     ])
-    error_message = "controller_principals: members such as user:me@example.com or principal://iam.googleapis.com/...; everybody is nobody in particular."
+    error_message = "controller_principals: members such as user:me@example.com or principal://iam.googleapis.com/..., but not allUsers or allAuthenticatedUsers."
   }
 }
 
 variable "controller" {
-  description = "The controller as an instance of Compute Engine, or null for none. `zone` is the first one unless given; `private_ip` is the tenth address of the subnetwork unless given; `disk_gb` is no less than its image needs, `state_gb` the size of the disk that outlasts it; `shell` lets people open one through Identity-Aware Proxy. `secrets_directory` is a directory of the host whose files jobs may name as secrets, and `secret_variables` name variables of `/etc/castor/secrets.env` that they may: you write both there, Terraform never has a value."
+  description = "Controller as a Compute Engine instance, or null for none. `zone` defaults to the first zone. `private_ip` defaults to the tenth address of the subnetwork. `disk_gb` is at least what the image needs. `state_gb` is the size of the state disk, which survives the instance. `shell` allows shells on it through Identity-Aware Proxy. `secrets_directory` is a directory on the host whose files jobs may name as secrets. `secret_variables` lists variables of `/etc/castor/secrets.env` that jobs may name. You write both on the host; Terraform never has a value."
   type = object({
     image             = string
     machine_type      = optional(string, "e2-medium")
@@ -497,7 +497,7 @@ variable "controller" {
 }
 
 variable "wheels_directory" {
-  description = "A local directory with Castor's wheel, which instances install at their start. Null: images have Castor in /opt/castor."
+  description = "Local directory with Castor's wheel, which instances install at their start. Null: images contain Castor in /opt/castor."
   type        = string
   default     = null
 
@@ -508,19 +508,19 @@ variable "wheels_directory" {
 
   validation {
     condition     = var.wheels_directory == null ? true : alltrue([for wheel in fileset(var.wheels_directory, "*.whl") : can(regex("^[A-Za-z0-9_.+!-]+$", wheel))])
-    error_message = "wheels_directory: a wheel in it has a name that none has."
+    error_message = "wheels_directory: the directory has a file *.whl with an invalid wheel name."
   }
 }
 
 variable "package_index" {
-  description = "Whether what Castor's wheel needs comes from pip's index. Otherwise `wheels_directory` has to have all of it."
+  description = "Whether instances install the dependencies of Castor's wheel from pip's index. If false, `wheels_directory` must contain all of them."
   type        = bool
   default     = true
   nullable    = false
 }
 
 variable "python" {
-  description = "The Python 3.11 to 3.14 of the images, which has to have venv."
+  description = "Command or path of Python 3.11 to 3.14 in the images; it needs venv."
   type        = string
   default     = "python3"
   nullable    = false
@@ -532,7 +532,7 @@ variable "python" {
 }
 
 variable "boot_minutes" {
-  description = "An instance whose agent has not joined so long after its start ends itself."
+  description = "Minutes after its start at which an instance ends itself if its agent has not joined."
   type        = number
   default     = 20
   nullable    = false
@@ -544,7 +544,7 @@ variable "boot_minutes" {
 }
 
 variable "prices_from" {
-  description = "A price list on the controller's host, in place of Google's own. Without a way to Cloud Billing Google's can't be asked."
+  description = "Price list on the controller's host, used instead of Google's prices. Google's prices can't be read without access to Cloud Billing."
   type        = string
   default     = null
 }

@@ -1,7 +1,7 @@
-# The agent, from when it is known which instance this is and who looks out for its end, in
-# /run/castor/watch. This file is the same in every cloud's module, for each has to work alone.
+# Start of the agent. node.sh has set the instance's id and written /run/castor/watch, which watches
+# for reclaims. This file is the same in every cloud's module, so that each module works alone.
 
-# One rank a GPU; an instance without is one for its processors.
+# One rank for each GPU; without GPUs, one for each processor.
 count=$(nvidia-smi --list-gpus 2>/dev/null | wc -l) || count=0
 [ "$count" -gt 0 ] || count=$(nproc)
 
@@ -15,7 +15,7 @@ CASTOR_RECLAIM_NOTICE=/run/castor/reclaim
 CASTOR_IDENTITY=/run/castor/identity
 END
 
-# The agent presses the power button by SIGTERM to its parent: this program.
+# The agent shuts the instance down with SIGTERM to its parent, this program.
 cat > /run/castor/machine <<'END'
 #!/bin/bash
 trap 'kill -TERM $!; wait $!; exit 0' TERM
@@ -25,11 +25,11 @@ END
 
 chmod 0700 /run/castor/machine /run/castor/watch
 
-# Jobs run inside the agent's unit, from which the metadata service, and with it what this instance
-# may do, can't be reached: at any of its addresses, on EC2 and GCE. The watch is outside of it.
-# /run may not execute: hence by bash.
-# The unit has started when the agent has joined. From then on it says every 10 s that it is at
-# work; one that is silent for five minutes hangs, and ends as one that has died does.
+# Jobs run inside the agent's unit. The unit can't reach the metadata service at any address, on EC2
+# or GCE, and so can't use the instance's permissions. The watch has its own unit.
+# /run may be mounted noexec; hence bash runs the programs.
+# The unit counts as started when the agent has joined. The agent then reports every 10 s; systemd
+# ends an agent that has not reported for five minutes.
 cat > /etc/systemd/system/castor-node.service <<'END'
 [Unit]
 Description=Castor's agent

@@ -1,4 +1,4 @@
-# The start of the controller's host: its state is on a volume of its own, which outlasts it.
+# Start of the controller's host. Its state is on a separate volume, which survives the host.
 
 disk="/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_$(echo "$volume" | tr -d -)"
 until [ -e "$disk" ] || [ -e /dev/xvdf ]; do sleep 2; done
@@ -9,7 +9,7 @@ echo "UUID=$(blkid -s UUID -o value "$disk") /var/lib/castor ext4 defaults,nofai
 mount /var/lib/castor
 chmod 0700 /var/lib/castor
 
-# Budgets, and what jobs may name as secrets. The secrets are written here by the operator.
+# Budgets, and secrets that jobs may name. The operator writes the secrets here.
 options=" $budgets"
 install -d -m 0700 /etc/castor
 if [ -n "$secrets" ]; then
@@ -25,7 +25,7 @@ session=$(curl -sf --retry 10 --retry-connrefused -X PUT \
 address=$(curl -sf -H "X-aws-ec2-metadata-token: $session" \
   http://169.254.169.254/latest/meta-data/local-ipv4)
 
-# Lighthouses are children of the service that have to outlive it: only its own process is ended.
+# Lighthouses are child processes that must survive the service: only its main process is ended.
 cat > /etc/systemd/system/castor.service <<END
 [Unit]
 Description=Castor's controller

@@ -4,7 +4,7 @@ fetch() { # an object of the bucket, to a file
   aws s3 cp --region "$region" --only-show-errors "s3://$bucket/$1" "$2"
 }
 
-install_castor() { # into /opt/castor, with the extras named; the image has it where there are no wheels
+install_castor() { # into /opt/castor, with the named extras; without wheels the image contains it
   [ "$has_wheels" = true ] || return 0
   local from=(--find-links /opt/castor/wheels) wheel
   [ "$has_index" = true ] || from+=(--no-index)

@@ -1,9 +1,9 @@
-# The start of an instance: it finds out who it is. The rest is in agent.sh.
+# Start of an instance: find its id and fetch its user data. agent.sh does the rest.
 
 end_it() { shutdown -h now "castor: $1"; }
 
-# Whatever fails or hangs, an instance without an agent costs money for nothing. A trap of ERR
-# would not do: what fails in a function ends this script past it.
+# Shut down if the start fails or hangs: an instance without an agent is useless and costs money. A
+# trap of ERR is not enough, since a failure in a function ends the script without it.
 trap 'end_it "the start failed"' EXIT
 shutdown -h "+$boot_minutes" "castor: no agent after $boot_minutes minutes"
 
@@ -17,16 +17,16 @@ address=$(ask meta-data/local-ipv4)
 order=$(ask meta-data/tags/instance/castor:token)
 
 install -d -m 0711 /run/castor /var/lib/castor /var/lib/castor/instance /var/lib/castor/cache
-# What a dataset lacks is known before minutes are spent on Castor.
+# Errors of datasets show before minutes are spent on installing Castor.
 mounter=mount-s3
 mounting() { echo "--read-only --allow-other ${2:+--prefix=$2 }$1 $3"; } # bucket, prefix, path
 mount_datasets
 (umask 077 && fetch "$parcels/$order" /run/castor/user-data)
-# AWS's word of which instance this is, which the controller checks before it lets the agent in.
+# Identity document signed by AWS, which the controller verifies when the agent joins.
 (umask 077 && ask dynamic/instance-identity/rsa2048 > /run/castor/identity)
 install_castor training
 
-# When this instance will be taken back, in seconds since the epoch.
+# Writes the time of a reclaim, in seconds since the epoch.
 cat > /run/castor/watch <<'END'
 #!/bin/bash
 metadata=http://169.254.169.254/latest

@@ -1,5 +1,5 @@
 # Needs Terraform 1.7 or newer, or OpenTofu 1.8, for mock_provider; the module itself does not.
-# What the provider checks the form of can't be the random text that mocks make up.
+# Mocks return random text, so attributes whose format the provider checks have values here.
 
 mock_provider "aws" {
   mock_data "aws_caller_identity" {

@@ -1,5 +1,5 @@
-# The start of the controller's host, at each boot: its state is on a disk of its own, which
-# outlasts it.
+# Start of the controller's host, at each boot. Its state is on a separate disk, which survives the
+# host.
 
 disk=/dev/disk/by-id/google-castor-state
 until [ -e "$disk" ]; do sleep 2; done
@@ -19,7 +19,7 @@ systemctl daemon-reload
 systemctl start "$mount"
 chmod 0700 /var/lib/castor
 
-# Budgets, and what jobs may name as secrets. The secrets are written here by the operator.
+# Budgets, and secrets that jobs may name. The operator writes the secrets here.
 options=" $budgets"
 install -d -m 0700 /etc/castor
 if [ -n "$secrets" ]; then
@@ -32,7 +32,7 @@ install_castor server,gcp,training
 
 address=$(ask instance/network-interfaces/0/ip)
 
-# Lighthouses are children of the service that have to outlive it: only its own process is ended.
+# Lighthouses are child processes that must survive the service: only its main process is ended.
 cat > /etc/systemd/system/castor.service <<END
 [Unit]
 Description=Castor's controller

@@ -1,13 +1,13 @@
-# Datasets in buckets, mounted read-only. This file is the same in every cloud's module, for each
-# has to work alone; node.sh says which program of the image mounts them, and how.
+# Read-only mounts of datasets in buckets. This file is the same in every cloud's module, so that
+# each module works alone; node.sh sets the image's mount program and its arguments.
 
-refuse() { # the start, for what is wrong with a dataset
+refuse() { # the start, because of an error in a dataset
   echo "castor: dataset $path: $1" >&2
   exit 1
 }
 
-# Each has a unit of its own, which mounts it again should its program die, and is stopped after the
-# agent's. It is outside of the agent's, for it needs the credentials of the instance.
+# Each dataset has its own unit, which mounts it again if its program ends, and stops after the
+# agent's unit. It is outside the agent's unit, as it needs the instance's credentials.
 mount_datasets() {
   local path place bucket prefix name said
   while read -r path place; do
@@ -34,7 +34,7 @@ END
     systemctl daemon-reload
     systemctl start "$name" || {
       said=$(journalctl --quiet --output=cat --lines=5 "_SYSTEMD_UNIT=$name" | tr -s '\n' ' ') || said=
-      refuse "$mounter could not mount $place: ${said:-it did not say why}"
+      refuse "$mounter could not mount $place: ${said:-it gave no reason}"
     }
   done <<< "$datasets"
 }

@@ -11,7 +11,7 @@ fetch() { # an object of the bucket, to a file
     <<< "Authorization: Bearer $token"
 }
 
-install_castor() { # into /opt/castor, with the extras named; the image has it where there are no wheels
+install_castor() { # into /opt/castor, with the named extras; without wheels the image contains it
   [ -n "$wheels" ] || return 0
   local from=(--find-links /opt/castor/wheels) wheel
   [ "$has_index" = true ] || from+=(--no-index)

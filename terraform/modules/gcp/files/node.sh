@@ -1,15 +1,15 @@
-# The start of an instance: it finds out who it is. The rest is in agent.sh.
+# Start of an instance: find its id and fetch its user data. agent.sh does the rest.
 
 end_it() { shutdown -h now "castor: $1"; }
 
-# Whatever fails or hangs, an instance without an agent costs money for nothing. A trap of ERR
-# would not do: what fails in a function ends this script past it.
+# Shut down if the start fails or hangs: an instance without an agent is useless and costs money. A
+# trap of ERR is not enough, since a failure in a function ends the script without it.
 trap 'end_it "the start failed"' EXIT
 shutdown -h "+$boot_minutes" "castor: no agent after $boot_minutes minutes"
 
-# Jobs can't reach the metadata service, which resolves names, too. systemd-resolved asks it for them.
+# Jobs can't reach the metadata service, which also resolves names; systemd-resolved does it.
 if grep -qs '^nameserver 169\.254\.169\.254' /etc/resolv.conf; then
-  echo 'castor: jobs would resolve no names: use an image that has systemd-resolved do it' >&2
+  echo 'castor: jobs could not resolve names: use an image with systemd-resolved' >&2
   exit 1
 fi
 
@@ -17,20 +17,20 @@ instance=$(ask instance/name)
 address=$(ask instance/network-interfaces/0/ip)
 
 install -d -m 0711 /run/castor /var/lib/castor /var/lib/castor/instance /var/lib/castor/cache
-# What a dataset lacks is known before minutes are spent on Castor. With support of hierarchical
-# buckets, older gcsfuse asks something of the whole bucket, which the account may not do.
+# Errors of datasets show before minutes are spent on installing Castor. With support of
+# hierarchical buckets, older versions of gcsfuse need permissions on the whole bucket.
 mounter=gcsfuse
 mounting() { echo "-o ro -o allow_other --implicit-dirs --enable-hns=false ${2:+--only-dir=${2%/} }$1 $3"; } # bucket, prefix, path
 mount_datasets
 (umask 077 && fetch "$parcels/$instance" /run/castor/user-data)
 install_castor training
-# Google's word of which instance this is, which the controller checks before it lets the agent in.
-# It is good for an hour, hence not before what takes long.
+# Identity token signed by Google, which the controller verifies when the agent joins. The token is
+# valid for an hour, so it is requested after the slow steps.
 (umask 077 && ask "instance/service-accounts/default/identity?audience=$audience&format=full" > /run/castor/identity)
 
-# When this instance will be taken back, in seconds since the epoch. The service answers as soon as
-# that changes, and every 10 s at the latest, lest a change between two questions be missed. Of
-# maintenance it does not say when: at least a minute ahead.
+# Writes the time of a reclaim, in seconds since the epoch. The service answers when
+# the value changes, and after 10 s at the latest, in case a change between two requests was missed.
+# It does not report the time of maintenance, which is at least a minute ahead.
 cat > /run/castor/watch <<'END'
 #!/bin/bash
 metadata=http://169.254.169.254/computeMetadata/v1/instance
@@ -48,8 +48,8 @@ done
 exec sleep infinity
 END
 
-# Compute Engine presses the power button as it preempts or ends an instance, and systemd would end
-# the agent and its job at once. So the agent hears of it first, and has the time there is to leave.
+# Compute Engine presses the power button when it preempts or ends an instance; systemd would end
+# the agent and its job at once. ExecStop therefore writes the notice first and waits for the agent.
 cat > /run/castor/leave <<'END'
 #!/bin/bash
 [ -n "${MAINPID:-}" ] || exit 0

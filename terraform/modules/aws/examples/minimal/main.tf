@@ -1,4 +1,4 @@
-# A controller on EC2, and one pool of GPU instances, in a network of their own.
+# A controller on EC2, and one pool of GPU instances, in a new network.
 
 terraform {
   required_version = ">= 1.6"
@@ -21,7 +21,7 @@ variable "image_id" {
 }
 
 variable "wheels_directory" {
-  description = "Where python -m build --wheel has put Castor's wheel."
+  description = "Directory with Castor's wheel, as built by python -m build --wheel."
   type        = string
   default     = null
 }
@@ -50,16 +50,16 @@ module "castor" {
 }
 
 output "pools_source" {
-  description = "What castor serve --pools takes."
+  description = "Argument of castor serve --pools."
   value       = module.castor.pools_source
 }
 
 output "controller_address" {
-  description = "Where the controller is called from inside."
+  description = "Internal address of the controller."
   value       = module.castor.controller_address
 }
 
 output "controller_instance_id" {
-  description = "What aws ssm start-session --target takes."
+  description = "Argument of aws ssm start-session --target."
   value       = module.castor.controller_instance_id
 }

@@ -1,5 +1,5 @@
-# Subnets of a network that is there already and has no way to the internet: services are called
-# by endpoints, packages come from the bucket, and roles keep within a boundary.
+# Subnets of an existing network without internet access. Services are called through endpoints,
+# packages come from the bucket, and roles have a permissions boundary.
 
 terraform {
   required_version = ">= 1.6"
@@ -25,7 +25,7 @@ provider "aws" {
 }
 
 variable "terraform_role_arn" {
-  description = "The role that Terraform works as; null is that of the environment."
+  description = "Role that Terraform assumes; null uses the environment's credentials."
   type        = string
   default     = null
 }
@@ -36,7 +36,7 @@ variable "vpc_id" {
 }
 
 variable "subnets" {
-  description = "Its private subnets by zone."
+  description = "Private subnets of the network, by zone."
   type        = map(string)
 }
 
@@ -51,7 +51,7 @@ variable "image_id" {
 }
 
 variable "wheels_directory" {
-  description = "Castor's wheel, and with it all that it needs: pip download castor_autoscaler-*.whl[server,aws,training]."
+  description = "Directory with Castor's wheel and all its dependencies: pip download castor_autoscaler-*.whl[server,aws,training]."
   type        = string
   default     = null
 }
@@ -115,6 +115,6 @@ module "castor" {
 }
 
 output "pools_source" {
-  description = "What castor serve --pools takes."
+  description = "Argument of castor serve --pools."
   value       = module.castor.pools_source
 }

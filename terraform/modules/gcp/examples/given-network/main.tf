@@ -1,5 +1,5 @@
-# A subnetwork that is there already and has no way to the internet: Google's services are reached
-# by Private Google Access, packages come from the bucket, and keys are the owner's own.
+# A subnetwork of an existing network without internet access. Google's services are reached through
+# Private Google Access, packages come from the bucket, and encryption uses the owner's keys.
 
 terraform {
   required_version = ">= 1.6"
@@ -19,7 +19,7 @@ provider "google" {
 }
 
 variable "terraform_service_account" {
-  description = "The service account that Terraform works as; null is that of the environment."
+  description = "Service account that Terraform impersonates; null uses the environment's credentials."
   type        = string
   default     = null
 }
@@ -35,7 +35,7 @@ variable "network" {
 }
 
 variable "subnetwork" {
-  description = "Its subnetwork, with Private Google Access."
+  description = "Subnetwork of the network, with Private Google Access."
   type        = string
 }
 
@@ -45,7 +45,7 @@ variable "image" {
 }
 
 variable "wheels_directory" {
-  description = "Castor's wheel, and with it all that it needs: pip download castor_autoscaler-*.whl[server,gcp,training]."
+  description = "Directory with Castor's wheel and all its dependencies: pip download castor_autoscaler-*.whl[server,gcp,training]."
   type        = string
   default     = null
 }
@@ -102,6 +102,6 @@ module "castor" {
 }
 
 output "pools_source" {
-  description = "What castor serve --pools takes."
+  description = "Argument of castor serve --pools."
   value       = module.castor.pools_source
 }

@@ -1,4 +1,4 @@
-# A controller on Compute Engine, and one pool of GPU instances, in a network of their own.
+# A controller on Compute Engine, and one pool of GPU instances, in a new network.
 
 terraform {
   required_version = ">= 1.6"
@@ -27,7 +27,7 @@ variable "image" {
 }
 
 variable "wheels_directory" {
-  description = "Where python -m build --wheel has put Castor's wheel."
+  description = "Directory with Castor's wheel, as built by python -m build --wheel."
   type        = string
   default     = null
 }
@@ -58,16 +58,16 @@ module "castor" {
 }
 
 output "pools_source" {
-  description = "What castor serve --pools takes."
+  description = "Argument of castor serve --pools."
   value       = module.castor.pools_source
 }
 
 output "controller_address" {
-  description = "Where the controller is called from inside."
+  description = "Internal address of the controller."
   value       = module.castor.controller_address
 }
 
 output "controller_instance" {
-  description = "What gcloud compute ssh --tunnel-through-iap takes."
+  description = "Instance for gcloud compute ssh --tunnel-through-iap."
   value       = module.castor.controller_instance
 }
