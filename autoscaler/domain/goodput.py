@@ -126,9 +126,9 @@ def with_limit(maxima: KindMaxima, device_kind: str, most: int) -> KindMaxima:
 
     The maximum of `device_kind` becomes at most `most`; a lower known maximum stays.
     """
-    known = dict(maxima)
-    known[device_kind] = min(most, known.get(device_kind, most))
-    return tuple(sorted(known.items()))
+    limits = dict(maxima)
+    limits[device_kind] = min(most, limits.get(device_kind, most))
+    return tuple(sorted(limits.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +162,8 @@ class BatchBounds:
         """Return the bounds on devices of one kind alone."""
         if not self.kind_maxima:
             return self
-        most = dict(self.kind_maxima).get(device_kind, self.device_maximum)
-        return replace(self, device_maximum=most, kind_maxima=())
+        device_maximum = dict(self.kind_maxima).get(device_kind, self.device_maximum)
+        return replace(self, device_maximum=device_maximum, kind_maxima=())
 
     @property
     def memory_words(self) -> tuple[str, ...]:

@@ -265,8 +265,8 @@ def _require_parallelism(parallelism: ParallelismSpec) -> None:
     require_count(parallelism.pipeline, "parallelism.pipeline", MOST_INSTANCES)
     require_count(parallelism.microbatches, "parallelism.microbatches", 1 << 20)
     if parallelism.near_instances is not None:
-        near = parallelism.near_instances
-        require_count(near, "parallelism.near_instances", MOST_INSTANCES)
+        near_instances = parallelism.near_instances
+        require_count(near_instances, "parallelism.near_instances", MOST_INSTANCES)
 
 
 def _require_checkpoint(checkpoint: CheckpointSpec) -> None:

@@ -31,10 +31,10 @@ class Piece:
 def pieces_ahead(job: JobSnapshot) -> tuple[Piece, ...]:
     """Split the rest of a job into pieces; empty without a noise curve or a known end.
 
-    The predicted noise scale at progress x is ``curve(x) * level ** sqrt(now / x)``. The curve is
-    evaluated at the middle of each piece, ``now`` is the present progress in useful examples, and
-    ``level = phi(now) / curve(now)`` is the measured noise scale over the earlier run's. The root
-    lets the level fade, because an early deviation says little about the end of a run.
+    The predicted noise scale at progress x is ``curve(x) * level ** sqrt(now / x)``, in examples,
+    with x at the middle of each piece. ``now`` is the present progress in useful examples. ``level
+    = phi(now) / curve(now)`` is the measured noise scale phi divided by the earlier run's. The
+    exponent lets the level fade, because an early deviation says little about the end of a run.
     """
     curve, noise, remaining = job.noise_curve, job.noise, job.remaining_examples
     if curve is None or noise is None or remaining is None or not is_usable(noise):

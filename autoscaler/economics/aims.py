@@ -261,7 +261,7 @@ def _short_of_budget(job: JobSnapshot, shortfall: Shortfall) -> str:
     needed = money(job.spent_usd + shortfall.usd)
     return (
         f"budget {money(float(budget or 0))} out of reach: {needed} needed at "
-        f"{percent(confidence)}, so as far as it goes for the least $ per progress"
+        f"{percent(confidence)}, so it is spent at the least $ per progress"
     )
 
 
@@ -269,7 +269,7 @@ def _budget_spent(job: JobSnapshot) -> str:
     budget = float(job.objective.budget_usd or 0)
     return (
         f"budget {money(budget)}: {money(job.spent_usd)} spent, "
-        "the rest is kept for its last checkpoint"
+        "the rest is reserved for its last checkpoint"
     )
 
 

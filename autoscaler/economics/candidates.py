@@ -269,8 +269,8 @@ def _reclaims_per_second(
     held = None if job.held is None else supply.offer(job.held.offer)
     if held is not None and job.held is not None and job.held_reclaims_per_hour is not None:
         of_held = offer == supply.terms.index[held.id]
-        kept = np.where(of_held, np.minimum(instances, job.held.instances), 0)
-        reclaims = reclaims + kept * (job.held_reclaims_per_hour - per_hour)
+        kept_instances = np.where(of_held, np.minimum(instances, job.held.instances), 0)
+        reclaims = reclaims + kept_instances * (job.held_reclaims_per_hour - per_hour)
     return reclaims / SECONDS_PER_HOUR
 
 

@@ -99,10 +99,10 @@ def change_to(wish: Wish, target: int) -> Change:
     """Return the figures of a change from the held allocation to candidate `target`."""
     candidates, value = wish.at.candidates, wish.aim.value_of_time
     held = candidates.held
-    taken = wish.at.from_held(value)
+    changes = wish.at.from_held(value)
     price = float(candidates.usd_per_second[target])
-    idle_seconds = 0.0 if taken.works_on[target] else float(taken.ready_seconds[target])
-    pause_usd = float(taken.pause_seconds[target]) * (price + value)
+    idle_seconds = 0.0 if changes.works_on[target] else float(changes.ready_seconds[target])
+    pause_usd = float(changes.pause_seconds[target]) * (price + value)
     network = candidates.terms.network[candidates.sizes.offer]
     return Change(
         rate_before=0.0 if held is None else float(candidates.rate[held]),
@@ -110,9 +110,9 @@ def change_to(wish: Wish, target: int) -> Change:
         usd_per_second_before=0.0 if held is None else float(candidates.usd_per_second[held]),
         usd_per_second_after=price,
         value_of_time=value,
-        boot_seconds=float(taken.ready_seconds[target]),
-        works_on=bool(taken.works_on[target]),
-        cost_usd=float(taken.boot_usd[target]) + idle_seconds * value + pause_usd,
-        carried_usd=float(taken.carried_usd[target]),
+        boot_seconds=float(changes.ready_seconds[target]),
+        works_on=bool(changes.works_on[target]),
+        cost_usd=float(changes.boot_usd[target]) + idle_seconds * value + pause_usd,
+        carried_usd=float(changes.carried_usd[target]),
         is_by_checkpoint=held is not None and bool(network[target] != network[held]),
     )

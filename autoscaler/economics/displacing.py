@@ -64,8 +64,9 @@ def displacement_usd_per_second(
 ) -> FloatArray:
     """Return the cost of two boots and a restart, in $ per second.
 
-    ``((2 ready + pause) (v + m) + 2 boot_usd + pause p) / T``, where T is the rest of the job, or
-    the time of one boot while the held instances start; v and m are the arguments below.
+    ``((2 ready + pause) (v + m) + 2 boot_usd + pause p) / T``. T is the rest of the job in
+    seconds, or the time of one boot while held instances start. p is the price of what is held in
+    $ per second, and v and m are the arguments below.
 
     Args:
         restart: restart of the displaced job.

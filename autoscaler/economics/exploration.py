@@ -43,9 +43,9 @@ def ways_on(candidates: Candidates, cost: FloatArray) -> WaysOn:
         return WaysOn(np.zeros(0, dtype=np.int64))
     if candidates.held is not None:
         return WaysOn(np.array([candidates.held]))
-    known = candidates.allowed & candidates.measured
-    if known.any():
-        return WaysOn(np.array([np.argmin(np.where(known, cost.mean(axis=0), np.inf))]))
+    is_measured = candidates.allowed & candidates.measured
+    if is_measured.any():
+        return WaysOn(np.array([np.argmin(np.where(is_measured, cost.mean(axis=0), np.inf))]))
     return WaysOn(_best_of_draws(cost, candidates.allowed))
 
 
@@ -57,10 +57,10 @@ def _best_of_draws(cost: FloatArray, allowed: BoolArray) -> IntArray:
 
 
 def surely_better(candidates: Candidates, cost: FloatArray) -> BoolArray:
-    """Return the candidates to which a change from the held one is not a chance, (A,).
+    """Return the candidates that a change from the held one may target, (A,).
 
-    Between measured sizes, J must be less in at least `SURE_SHARE` of the draws, the same draws
-    for both. `cost` is J, (K, A).
+    A measured candidate must have the lower J in at least `SURE_SHARE` of the draws, if the held
+    one is measured too. All other candidates may be targets. `cost` is J, (K, A).
     """
     held = candidates.held
     if held is None or not candidates.measured[held]:
@@ -79,8 +79,8 @@ def worth_starting_on(candidates: Candidates, value_of_time: float) -> BoolArray
     few = fewest(candidates)
     price = candidates.usd_per_second
     dearer = price - price[few].min()
-    worth: BoolArray = few & np.logical_or(dearer <= 0, dearer < value_of_time)
-    return worth
+    is_worth_it: BoolArray = few & np.logical_or(dearer <= 0, dearer < value_of_time)
+    return is_worth_it
 
 
 def fewest(candidates: Candidates) -> BoolArray:

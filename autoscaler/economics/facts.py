@@ -122,11 +122,11 @@ def _alternative(wish: Wish) -> tuple[int | None, bool]:
     The alternative is one of the faster candidates if there are any; None if nothing is allowed.
     """
     candidates, held = wish.at.candidates, wish.at.candidates.held
-    others = candidates.allowed.copy()
-    others[held] = False
-    faster = others & (candidates.rate > candidates.rate[held])
+    is_other = candidates.allowed.copy()
+    is_other[held] = False
+    faster = is_other & (candidates.rate > candidates.rate[held])
     has_faster = bool(faster.any())
-    eligible = faster if has_faster else others
+    eligible = faster if has_faster else is_other
     if not eligible.any():
         return None, False
     return int(np.argmin(np.where(eligible, wish.expected_usd, np.inf))), has_faster

@@ -46,8 +46,8 @@ _BLOCK = 16
 def can_be_listed(job: JobSnapshot, supply: Supply) -> bool:
     """Return whether a job can be planned from its shortlist alone.
 
-    It can't with a deadline or a budget, with a noise curve, before any measurement, or while the
-    job holds an allocation that can't be compared.
+    It can't with a deadline, a budget or a noise curve. It can't before any measurement, or while
+    the job holds an allocation that can't be compared.
     """
     objective, held = job.objective, job.held
     if objective.deadline_seconds is not None or objective.budget_usd is not None:
@@ -90,8 +90,8 @@ def _fleets_of_cohort(
 ) -> Iterator[Fleet]:
     prices = price_range(jobs[0], supply, most_times)
     value = np.array([value_of_time(job.objective, prices) for job in jobs])
-    least = np.array([prices.least(job.waited_seconds) for job in jobs])
-    bids = np.maximum(value, least)
+    lowest_bids = np.array([prices.least(job.waited_seconds) for job in jobs])
+    bids = np.maximum(value, lowest_bids)
     memory = remembered(jobs[0], likeness(jobs[0], supply), supply)
     rows = memory.rows(jobs, supply, bids)
     keep(memory)
@@ -163,13 +163,13 @@ class Fleet:
     @cached_property
     def remaining(self) -> FloatArray:
         """Useful examples left, (J,); a guess where the end is unknown, as `remaining_work`."""
-        known = np.array([knows_the_end(job) for job in self.jobs])
+        is_known = np.array([knows_the_end(job) for job in self.jobs])
         reported = np.array([job.remaining_examples or 0.0 for job in self.jobs])
         age = np.array(
             [self.supply.as_of_seconds(job) - job.submitted_seconds for job in self.jobs]
         )
         guess = self._reference_rate * np.maximum(UNKNOWN_REMAINING_SECONDS, age)
-        remaining: FloatArray = np.where(known, np.maximum(reported, 0.0), guess)
+        remaining: FloatArray = np.where(is_known, np.maximum(reported, 0.0), guess)
         return remaining
 
     @cached_property
@@ -307,26 +307,30 @@ class Fleet:
         """Return V, the mean of J, and the share of draws below the held candidate's J, (J, M)
         each.
         """
-        taken, ends, value = self.taken, self.ends, self.value_of_time[:, None]
+        changes, ends, value = self.taken, self.ends, self.value_of_time[:, None]
         paid = ends.usd_per_second
-        fixed = taken.boot_usd + standing_usd(taken, paid, value)
-        then, has_way = self._ways_on(fixed)
+        fixed = changes.boot_usd + standing_usd(changes, paid, value)
+        onward_index, has_way = self._ways_on(fixed)
         measure = np.array([[job.switching.measure_seconds] for job in self.jobs])
         onward_change = between(
-            ends, _allocations_at(ends, then), self.halts, self._has_room_to_go_on(then), value
+            ends,
+            _allocations_at(ends, onward_index),
+            self.halts,
+            self._has_room_to_go_on(onward_index),
+            value,
         )
-        is_kept = self._may_stand_by & kept_on_standby(self.held, ends, taken)
+        is_kept = self._may_stand_by & kept_on_standby(self.held, ends, changes)
         standby_usd = measure * paid[:, :1]
         onward_change = way_back(onward_change, is_kept, standby_usd, self.halts.pause_seconds)
         look_usd = (
             fixed
             + onward_change.boot_usd
-            + standing_usd(onward_change, _take_candidate(paid, then), value)
+            + standing_usd(onward_change, _take_candidate(paid, onward_index), value)
         )
         look_seconds = measure + np.where(onward_change.works_on, onward_change.ready_seconds, 0.0)
         is_known = self.lists.measured | ~has_way[:, None]
         work = np.broadcast_to(self.work[:, None], is_known.shape)
-        meanwhile = self.meanwhile(taken)
+        meanwhile = self.meanwhile(changes)
         result = np.empty((3, *is_known.shape))
         for block, seconds in self.blocks():
             price = (paid + value)[block] * seconds
@@ -334,7 +338,7 @@ class Fleet:
             done = np.minimum(meanwhile[block] / held_seconds, work[block])
             cost = fixed[block] + done * held_price + (work[block] - done) * price
             tried_examples = np.minimum(look_seconds[block] / seconds, work[block] - done)
-            onward = _take_candidate(price, then[block])
+            onward = _take_candidate(price, onward_index[block])
             by_way_of = (
                 look_usd[block]
                 + tried_examples * price
@@ -354,10 +358,10 @@ class Fleet:
         """
         lists, value = self.lists, self.value_of_time[:, None]
         price = (self.ends.usd_per_second + value) * lists.mean_seconds
-        known = lists.allowed & lists.measured
-        cost = np.where(known, fixed + self.work[:, None] * price, np.inf)
-        then = np.where(self.has_held, 0, cost.argmin(axis=1))[:, None]
-        return then, self.has_held | known.any(axis=1)
+        is_measured = lists.allowed & lists.measured
+        cost = np.where(is_measured, fixed + self.work[:, None] * price, np.inf)
+        onward_index = np.where(self.has_held, 0, cost.argmin(axis=1))[:, None]
+        return onward_index, self.has_held | is_measured.any(axis=1)
 
     def _has_room_to_go_on(self, then: IntArray) -> BoolArray:
         """Return whether each candidate has room beside its successor `then`, (J, M)."""

@@ -90,11 +90,11 @@ def _alternatives(fleet: Fleet) -> tuple[IntArray, BoolArray]:
 
     The alternative is one of the faster candidates if there are any; -1 if nothing is allowed.
     """
-    others = fleet.lists.allowed.copy()
-    others[:, 0] &= ~fleet.has_held
-    faster = others & (fleet.rate > fleet.rate[:, :1])
+    is_other = fleet.lists.allowed.copy()
+    is_other[:, 0] &= ~fleet.has_held
+    faster = is_other & (fleet.rate > fleet.rate[:, :1])
     has_faster: BoolArray = faster.max(axis=1)
-    eligible = np.where(has_faster[:, None], faster, others)
+    eligible = np.where(has_faster[:, None], faster, is_other)
     best = np.where(eligible, fleet.choices.expected_usd, np.inf).argmin(axis=1)
     return np.where(eligible.max(axis=1), best, -1), has_faster
 
@@ -105,10 +105,10 @@ def _changes(fleet: Fleet, columns: IntArray) -> Iterator[Change | None]:
     `columns` are candidates of the J jobs, (J,).
     """
     index = np.arange(len(columns)), np.maximum(columns, 0)
-    taken, value, has_held = fleet.taken, fleet.value_of_time, fleet.has_held
-    price, works_on = fleet.lists.usd_per_second[index], taken.works_on[index]
-    idle_usd = np.where(works_on, 0.0, taken.ready_seconds[index]) * value
-    paused_usd = taken.pause_seconds[index] * (price + value)
+    changes, value, has_held = fleet.taken, fleet.value_of_time, fleet.has_held
+    price, works_on = fleet.lists.usd_per_second[index], changes.works_on[index]
+    idle_usd = np.where(works_on, 0.0, changes.ready_seconds[index]) * value
+    paused_usd = changes.pause_seconds[index] * (price + value)
     rows = zip(
         (columns >= 0).tolist(),
         np.where(has_held, fleet.rate[:, 0], 0.0).tolist(),
@@ -116,10 +116,10 @@ def _changes(fleet: Fleet, columns: IntArray) -> Iterator[Change | None]:
         np.where(has_held, fleet.lists.usd_per_second[:, 0], 0.0).tolist(),
         price.tolist(),
         value.tolist(),
-        taken.ready_seconds[index].tolist(),
+        changes.ready_seconds[index].tolist(),
         works_on.tolist(),
-        (taken.boot_usd[index] + idle_usd + paused_usd).tolist(),
-        taken.carried_usd[index].tolist(),
+        (changes.boot_usd[index] + idle_usd + paused_usd).tolist(),
+        changes.carried_usd[index].tolist(),
         (has_held & (fleet.ends.network[index] != fleet.ends.network[:, 0])).tolist(),
         strict=True,
     )

@@ -28,23 +28,23 @@ def worth_of_jobs(fleet: Fleet, finish_prices: FloatArray) -> tuple[FloatArray, 
     finishes, $ per second, (J, R).
     """
     bid, eligible = fleet.bid[:, None], fleet.choices.eligible
-    taken, ends = fleet.switches(bid), fleet.ends
+    changes, ends = fleet.switches(bid), fleet.ends
     for_limits = np.einsum("jr,rjm->jm", finish_prices, fleet.uses)
     paid = ends.usd_per_second + for_limits
-    fixed = taken.boot_usd + for_limits * taken.new_share * taken.ready_seconds
-    fixed = fixed + standing_usd(taken, paid, bid)
+    fixed_usd = changes.boot_usd + for_limits * changes.new_share * changes.ready_seconds
+    fixed_usd = fixed_usd + standing_usd(changes, paid, bid)
     work = np.broadcast_to(fleet.work[:, None], paid.shape)
-    meanwhile = fleet.meanwhile(taken)
+    training_seconds = fleet.meanwhile(changes)
     cost = np.empty(paid.shape)
     for block, seconds in fleet.blocks():
         price = (paid + bid)[block] * seconds
-        done = np.minimum(meanwhile[block] / spread(seconds), work[block])
-        spent = done * spread(price) + (work[block] - done) * price
-        cost[block] = fixed[block] + spent.mean(axis=0)
-    done = np.minimum(meanwhile * fleet.rate[:, :1], work)
-    seconds = taken.ready_seconds + taken.pause_seconds + (work - done) / fleet.rate
-    least = np.where(eligible, cost, np.inf).min(axis=1)[:, None]
-    beyond = (cost - least) / np.maximum(seconds, LEAST_SECONDS)
+        done_meanwhile = np.minimum(training_seconds[block] / spread(seconds), work[block])
+        spent = done_meanwhile * spread(price) + (work[block] - done_meanwhile) * price
+        cost[block] = fixed_usd[block] + spent.mean(axis=0)
+    done_meanwhile = np.minimum(training_seconds * fleet.rate[:, :1], work)
+    seconds = changes.ready_seconds + changes.pause_seconds + (work - done_meanwhile) / fleet.rate
+    least_cost = np.where(eligible, cost, np.inf).min(axis=1)[:, None]
+    beyond = (cost - least_cost) / np.maximum(seconds, LEAST_SECONDS)
     return _less_displacement(fleet, bid + for_limits - beyond, for_limits[:, 0])
 
 
@@ -70,14 +70,14 @@ def _less_displacement(
     fleet: Fleet, surplus: FloatArray, for_limits: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     eligible, lists = fleet.choices.eligible, fleet.lists
-    lost = keeping_of_jobs(fleet, for_limits)
-    kept = np.where(eligible[:, 0], surplus[:, 0], 0.0)
+    displacement = keeping_of_jobs(fleet, for_limits)
+    kept_surplus = np.where(eligible[:, 0], surplus[:, 0], 0.0)
     best = np.where(eligible, surplus, -np.inf).max(axis=1)
-    nothing = np.minimum(np.minimum(0.0, kept), best) - lost
+    nothing = np.minimum(np.minimum(0.0, kept_surplus), best) - displacement
     sizes = Sizes(lists.offer, lists.instances, lists.devices_used)
     held = lists.offer[:, :1], lists.instances[:, :1]
     share = lost_share(sizes, held, _starting_counts(fleet)[:, None])
-    return surplus - share * lost[:, None], np.where(fleet.has_held, nothing, 0.0)
+    return surplus - share * displacement[:, None], np.where(fleet.has_held, nothing, 0.0)
 
 
 def _starting_counts(fleet: Fleet) -> IntArray:

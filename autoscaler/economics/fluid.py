@@ -160,8 +160,8 @@ def _saved_by_keeping(
     )
     starting = np.array([fluid_job.starting_share for fluid_job in jobs])
     saved = np.array([fluid_job.keeping_usd_per_second for fluid_job in jobs])
-    kept: FloatArray = saved[job] * kept_share(held[job], starting[job], scaled)
-    return kept
+    saved_usd_per_second: FloatArray = saved[job] * kept_share(held[job], starting[job], scaled)
+    return saved_usd_per_second
 
 
 def settled(
@@ -193,8 +193,8 @@ def _values_of_progress(rows: _Rows, prices: FloatArray) -> FloatArray:
     for_limits = (prices.T[:, rows.job] * rows.uses).sum(axis=0)
     value_of_time = rows.value_of_time[rows.job]
     price = price_of_progress(rows.usd_per_second + for_limits, value_of_time, rows.rate)
-    least: FloatArray = np.minimum.reduceat(price, rows.first)
-    return least
+    lowest_price: FloatArray = np.minimum.reduceat(price, rows.first)
+    return lowest_price
 
 
 def _segments(rows: _Rows, values: FloatArray) -> Segments:
@@ -203,12 +203,12 @@ def _segments(rows: _Rows, values: FloatArray) -> Segments:
     highest_earned = np.maximum.reduceat(earned, np.flatnonzero(np.diff(rows.level, prepend=-1)))
     highest = np.flatnonzero(earned == highest_earned[rows.level])
     row_of = highest[np.diff(rows.level[highest], prepend=-1) != 0].tolist()
-    best, kept = highest_earned.tolist(), (highest_earned + rows.kept).tolist()
+    best, with_saving = highest_earned.tolist(), (highest_earned + rows.kept).tolist()
     parts: list[tuple[int, float, float, float, FloatArray]] = []
     base = np.zeros(len(values))
     nothing_held = 0.0, 0.0, np.zeros(len(rows.uses))
     for job, levels in enumerate(rows.levels):
-        corners = upper_hull((rows.scaled[level], kept[level], level) for level in levels)
+        corners = upper_hull((rows.scaled[level], with_saving[level], level) for level in levels)
         corner_values = []
         for _, _, level in corners:
             row = -1 if level < 0 else row_of[level]

@@ -92,7 +92,7 @@ def _fill_few(
         if fitting == len(queue):
             break
         if fitting:
-            room = [max(left - taken, 0.0) for left, taken in zip(room, total, strict=True)]
+            room = [max(left - used, 0.0) for left, used in zip(room, total, strict=True)]
         job, surplus, speed, uses = queue[fitting]
         shares = [
             left / use if use > 0 else math.inf for left, use in zip(room, uses, strict=True)
@@ -116,8 +116,8 @@ def _fitting_steps(
     limits_left = [left * (1.0 + 1e-12) for left in room]
     total, added = [0.0] * len(room), dict[int, float]()
     for place, (job, _, speed, uses) in enumerate(queue):
-        after = [taken + use for taken, use in zip(total, uses, strict=True)]
-        if any(taken > limit for taken, limit in zip(after, limits_left, strict=True)):
+        after = [used + use for used, use in zip(total, uses, strict=True)]
+        if any(used > limit for used, limit in zip(after, limits_left, strict=True)):
             return total, place, added
         total = after
         added[job] = added.get(job, 0.0) + speed
@@ -127,13 +127,13 @@ def _fitting_steps(
 def _still_open_few(queue: Sequence[_Step], full: int) -> list[_Step]:
     """Compute the result of `_still_open` for a list of steps."""
     stopped: set[int] = set()
-    kept = []
+    open_steps = []
     for step in queue:
         if step[3][full] > 0:
             stopped.add(step[0])
         elif step[0] not in stopped:
-            kept.append(step)
-    return kept
+            open_steps.append(step)
+    return open_steps
 
 
 def _run_many(work: FloatArray, segments: Segments, maximum: FloatArray) -> FloatArray:
@@ -194,5 +194,5 @@ def _still_open(segments: Segments, queue: IntArray, full: int) -> IntArray:
     job = segments.job[queue]
     stops = np.full(len(segments.base_rate), len(queue))
     stops[job[blocked[::-1]]] = blocked[::-1]
-    kept: IntArray = queue[np.arange(len(queue)) < stops[job]]
-    return kept
+    open_steps: IntArray = queue[np.arange(len(queue)) < stops[job]]
+    return open_steps

@@ -198,10 +198,10 @@ class _PricedCandidates:
         parts = []
         if ends.seconds is not None:
             soonest = min(quantile(sample, ends.confidence) for sample in self._alone.seconds.T)
-            parts.append(f"the earliest finish that can be is in {duration(soonest)}")
+            parts.append(f"the earliest possible finish is in {duration(soonest)}")
         if ends.usd is not None:
-            least = min(quantile(sample, ends.confidence) for sample in self._alone.usd.T)
-            parts.append(f"the least cost that can be is {money(least)}")
+            least_usd = min(quantile(sample, ends.confidence) for sample in self._alone.usd.T)
+            parts.append(f"the least possible cost is {money(least_usd)}")
         if ends.seconds is not None and ends.usd is not None:
             in_time = plan_stages(self._at, self._work, replace(ends, usd=None), replan_seconds)
             if isinstance(in_time, Stages):
@@ -266,8 +266,8 @@ def _bends(seconds: FloatArray, usd: FloatArray, three: tuple[int, ...]) -> bool
     """Return whether the second point lies below the line from the first to the third."""
     first, second, third = three
     before = (usd[second] - usd[first]) * (seconds[first] - seconds[third])
-    whole = (usd[third] - usd[first]) * (seconds[first] - seconds[second])
-    return bool(before < whole)
+    span = (usd[third] - usd[first]) * (seconds[first] - seconds[second])
+    return bool(before < span)
 
 
 def _runs_of_sequences(

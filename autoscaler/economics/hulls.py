@@ -17,11 +17,11 @@ def upper_hull(points: Iterable[Corner]) -> list[Corner]:
         points: sorted by rising use, never below 0. Of equal points the first is kept.
     """
     corners: list[Corner] = [(0.0, 0.0, -1)]
-    most = 0.0
+    highest_worth = 0.0
     for point in points:
-        if point[1] <= most:
+        if point[1] <= highest_worth:
             continue
-        most = point[1]
+        highest_worth = point[1]
         while corners and (point[0] <= corners[-1][0] or _sags(corners, point)):
             corners.pop()
         corners.append(point)

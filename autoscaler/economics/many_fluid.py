@@ -67,8 +67,8 @@ def _values_of_progress(jobs: Fluid, prices: FloatArray) -> FloatArray:
     for price, use in zip(prices.T, jobs.uses, strict=True):
         paid += price[jobs.job] * use
     paid += jobs.value_of_time[jobs.job]
-    least: FloatArray = np.minimum.reduceat(paid / jobs.rate, jobs.first)
-    return least
+    lowest_price: FloatArray = np.minimum.reduceat(paid / jobs.rate, jobs.first)
+    return lowest_price
 
 
 def _segments(jobs: Fluid, values: FloatArray, maximum: FloatArray) -> Segments:
@@ -85,10 +85,10 @@ def _segments(jobs: Fluid, values: FloatArray, maximum: FloatArray) -> Segments:
     earned = values[jobs.job] * jobs.rate - jobs.usd_per_second
     unit = 1.0 / np.maximum(maximum, 1e-12)[:, None]
     all_scaled = (jobs.uses * unit).sum(axis=0)
-    kept = _saved_by_keeping(jobs, (jobs.held_uses * unit).sum(axis=0), all_scaled)
-    rows = np.flatnonzero(earned + kept > 0)
+    saved_usd_per_second = _saved_by_keeping(jobs, (jobs.held_uses * unit).sum(axis=0), all_scaled)
+    rows = np.flatnonzero(earned + saved_usd_per_second > 0)
     scaled = all_scaled[rows]
-    steps = _Steps(rows, jobs.job[rows], scaled, (earned + kept)[rows])
+    steps = _Steps(rows, jobs.job[rows], scaled, (earned + saved_usd_per_second)[rows])
     free_steps = steps.take(scaled <= 0)
     if len(free_steps.rows):
         free_steps = free_steps.take(_highest_rows(free_steps.job, free_steps.earned))
@@ -112,10 +112,12 @@ def _segments(jobs: Fluid, values: FloatArray, maximum: FloatArray) -> Segments:
         owner = corner.job
         uses = jobs.uses[:, corner.rows] - at_uses[:, owner]
         rate = jobs.rate[corner.rows]
-        gained = np.maximum(rise[corners] - (kept[corner.rows] - at_kept[owner]), 0.0)
+        gained = np.maximum(
+            rise[corners] - (saved_usd_per_second[corner.rows] - at_kept[owner]), 0.0
+        )
         parts.append((owner, rank_of(slope[corners]), gained, rate - at_rate[owner], *uses))
         at_use[owner], at_worth[owner] = corner.scaled, corner.earned
-        at_kept[owner] = kept[corner.rows]
+        at_kept[owner] = saved_usd_per_second[corner.rows]
         at_rate[owner], at_uses[:, owner] = rate, jobs.uses[:, corner.rows]
     columns = np.concatenate([np.empty((4 + limits, 0)), *map(np.array, parts)], axis=1)
     columns = columns[:, np.lexsort((columns[0], -columns[1]))]
@@ -133,8 +135,8 @@ def _saved_by_keeping(jobs: Fluid, held_scaled: FloatArray, scaled: FloatArray) 
     """Return the displacement cost that each allocation saves its job, $ per second, (D,)."""
     job = jobs.job
     share = kept_share(held_scaled[job], jobs.starting_share[job], scaled)
-    kept: FloatArray = jobs.keeping_usd_per_second[job] * share
-    return kept
+    saved_usd_per_second: FloatArray = jobs.keeping_usd_per_second[job] * share
+    return saved_usd_per_second
 
 
 @dataclass(frozen=True, slots=True, eq=False)

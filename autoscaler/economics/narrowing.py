@@ -28,11 +28,11 @@ def narrowed(wish: Wish) -> Wish:
     chosen[[index for index in (candidates.held, wish.target) if index is not None]] = True
     (open_candidates,) = np.nonzero(wish.eligible)
     price, rate = candidates.usd_per_second[open_candidates], candidates.rate[open_candidates]
-    least = float(((price + wish.bid) / rate).min())
+    lowest_price = float(((price + wish.bid) / rate).min())
     for times in TIMES_BEST:
-        surplus = times * least * rate - price
-        for use in candidates.uses[:, open_candidates]:
-            chosen[open_candidates[_rising(use, surplus)]] = True
+        surplus = times * lowest_price * rate - price
+        for limit_use in candidates.uses[:, open_candidates]:
+            chosen[open_candidates[_rising(limit_use, surplus)]] = True
     return _only(wish, np.flatnonzero(chosen))
 
 

@@ -12,12 +12,12 @@ from autoscaler.economics.supply import SECONDS_PER_HOUR, Supply, Terms
 
 # Highest value of time, as a multiple of the price of the job's largest allocation.
 MOST_TIMES_DEAREST = 10.0
-# Price of the cheapest allocation where all permitted offers are paid for already, $/h.
+# Stand-in price where all permitted offers are paid for already, $/h. It sets the value of time.
 FREE_USD_PER_HOUR = 1.0
 # Where some offers are paid for already, lowest value of time as a share of the cheapest price.
 # It makes a job prefer the faster of two free allocations.
 _LEAST_WHERE_FREE = 1e-6
-# Lowest bid of a job as a share of the cheapest offer's price, times 1 plus the full hours it
+# Lowest bid of a job as a share of its cheapest allocation's price, times 1 plus the full hours it
 # waited. With a lowest bid of 0 the cheapest jobs would never start.
 LEAST_SHARE = 0.01
 
@@ -85,8 +85,8 @@ def value_of_time(objective: Objective, prices: PriceRange) -> float:
 
     Deadline and budget are ignored.
     """
-    least = _LEAST_WHERE_FREE * prices.cheapest if prices.has_free else 0.0
-    return max(_preferred(objective, prices), least)
+    lowest_value = _LEAST_WHERE_FREE * prices.cheapest if prices.has_free else 0.0
+    return max(_preferred(objective, prices), lowest_value)
 
 
 def _preferred(objective: Objective, prices: PriceRange) -> float:

@@ -1,9 +1,9 @@
 """Price of progress: the cost of one useful example in money and in waiting.
 
-The price of progress of an allocation is ``(p + v) / G``. Its price is p in $ per second, its
-goodput is G in useful examples a second, and the value of time is v in $ per second. A change from
-a to a dearer b lowers it exactly if ``(G(b) - G(a)) / (p(b) - p(a)) > G(a) / (p(a) + v)``. Goodput
-rises in steps, so the minimum is taken over all allocations, not over neighbouring sizes only.
+The price of progress of an allocation is ``(p + v) / G``. Its price p and the value of time v are
+both in $ per second. Its goodput G is in useful examples a second. A change from a to a dearer b
+lowers it exactly if ``(G(b) - G(a)) / (p(b) - p(a)) > G(a) / (p(a) + v)``. Goodput rises in steps,
+so the minimum is taken over all allocations, not over neighbouring sizes only.
 """
 
 from __future__ import annotations

@@ -157,8 +157,8 @@ def _bounds_note(job: JobSnapshot) -> str:
 def _checkpoint_note(change: Change) -> str:
     if not change.is_by_checkpoint:
         return ""
-    paid = f", {money(change.carried_usd)} on the way" if change.carried_usd > 0 else ""
-    return f"; by its checkpoint{paid}"
+    paid = f", {money(change.carried_usd)} to transfer it" if change.carried_usd > 0 else ""
+    return f"; through a checkpoint{paid}"
 
 
 def _size(option: Option, beside: Offer | None = None) -> str:
@@ -197,11 +197,12 @@ def _describe_payback(facts: Facts, held: Option, given: Option, change: Change)
         return ""
     if not given.measured and given.mean_usd >= held.mean_usd:
         share = percent(given.better)
-        return f"; not measured there, but it pays in {share} of draws and there is a way back"
+        return f"; not measured there, but pays in {share} of draws and can be undone"
     if change.boot_seconds > 0 and change.payback_seconds is not None:
         payback_text = duration(change.payback_seconds)
-        payback_line = f"; pays back its {duration(change.boot_seconds)} boot in {payback_text}"
-        return payback_line if change.works_on else f"{payback_line}, for which nothing trains"
+        idle_text = "" if change.works_on else ", during which nothing trains,"
+        boot_text = f"{duration(change.boot_seconds)} boot{idle_text}"
+        return f"; pays back its {boot_text} in {payback_text}"
     return ""
 
 
@@ -220,7 +221,7 @@ def _describe_start(facts: Facts, given: Option) -> str:
 def _describe_choice(facts: Facts) -> str:
     if facts.why is Why.STAGES:
         is_in_time = facts.job.objective.deadline_seconds is not None
-        return "the cheapest that does" if is_in_time else "the fastest that does"
+        return "the cheapest in time" if is_in_time else "the fastest within the budget"
     return f"the least cost to the end; waiting costs {per_hour(facts.aim.value_of_time)}"
 
 
@@ -275,8 +276,8 @@ def _describe_why_not(facts: Facts, held: Option, best: Option, change: Change) 
     if change.payback_seconds is None or not facts.has_its_wish:
         return ""
     if best.mean_usd >= held.mean_usd:
-        left = duration(facts.work / held.rate)
-        return f", but does not pay back what changing costs within {left}"
+        time_left = duration(facts.work / held.rate)
+        return f", but does not pay back what changing costs within {time_left}"
     return f", but is better in only {percent(best.better)} of draws"
 
 
@@ -295,10 +296,10 @@ def _limit_of_one_more(job: JobSnapshot, held: Option, around: Surroundings) -> 
 
 def _describe_use(limit: int, around: Surroundings) -> str:
     bound = around.supply.limits[limit]
-    used, most = number(float(around.used[limit])), number(bound.maximum)
+    used, maximum = number(float(around.used[limit])), number(bound.maximum)
     if bound.unit is LimitUnit.USD_PER_HOUR:
-        return f"{bound.name} ${used} of ${most}/h in use"
-    return f"{bound.name} {used} of {most} in use"
+        return f"{bound.name} ${used} of ${maximum}/h in use"
+    return f"{bound.name} {used} of {maximum} in use"
 
 
 def _describe_why_nothing(facts: Facts, around: Surroundings) -> str:

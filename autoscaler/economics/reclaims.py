@@ -20,7 +20,7 @@ from autoscaler.economics.supply import IntArray
 from autoscaler.goodput.throughput import FloatArray
 
 _SEED = 20220407
-# Most reclaims of a run that are simulated; after them the run ends without further reclaims.
+# Most reclaims that are simulated in a run; the rest of the run has none.
 _MOST_STINTS = 200
 # Longest lifetime or outage.
 _LONGEST_SECONDS = 1e9
@@ -118,8 +118,8 @@ class _SimulatedRuns:
         for zone_index, zone in enumerate(stay.zones):
             is_out = random.random(count) > zone.lives.there
             ages = np.full(count, zone.lives.out_seconds)
-            left = self._outages[zone_index].lasting(ages)
-            self._back_seconds[:, zone_index] = np.where(is_out, left, 0.0)
+            seconds_left = self._outages[zone_index].lasting(ages)
+            self._back_seconds[:, zone_index] = np.where(is_out, seconds_left, 0.0)
             self._since_seconds[:, zone_index] = -zone.lives.out_seconds
         # Share of the caution that plans apply in each draw: later plans know more than today's.
         self._caution_share = random.random(count)
@@ -157,8 +157,8 @@ class _SimulatedRuns:
             is_last, 0.0, np.minimum(self._chance.random(len(life)) * stay.again_seconds, trained)
         )
         held = np.where(is_last, life - training + trained, life)
-        others = (stay.instances - 1) * (0.0 if is_first else 1.0)
-        usd = price * (stay.instances * held + others * wait)
+        other_instances = (stay.instances - 1) * (0.0 if is_first else 1.0)
+        usd = price * (stay.instances * held + other_instances * wait)
         self._move_on(wait + held, meanwhile + trained - lost, usd, is_last)
         self._begin_outage(zone)
 
@@ -174,20 +174,20 @@ class _SimulatedRuns:
 
     def _update_zone(self, place: int, lives: Lives) -> None:
         """Draw whether a zone still has capacity since it was last known to have it."""
-        back, known = self._back_seconds[:, place], self._known_seconds[:, place]
-        unseen = np.maximum(self._now - np.maximum(back, known), 0.0)
+        back_at, known_at = self._back_seconds[:, place], self._known_seconds[:, place]
+        unseen = np.maximum(self._now - np.maximum(back_at, known_at), 0.0)
         out_seconds = self._outages[place].mean_seconds
         capacity_seconds = out_seconds * lives.usually_there / max(1.0 - lives.usually_there, 1e-9)
         turns = unseen * (1.0 / out_seconds + 1.0 / np.maximum(capacity_seconds, 1.0))
         lost_share = (1.0 - lives.usually_there) * -np.expm1(-turns)
-        is_out = (back <= self._now) & (self._chance.random(len(back)) < lost_share)
-        lasted = self._outages[place].lasting(np.zeros_like(back))
-        ages = self._chance.random(len(back)) * np.minimum(lasted, unseen)
-        left = self._outages[place].lasting(ages)
-        self._back_seconds[:, place] = np.where(is_out, self._now + left, back)
+        is_out = (back_at <= self._now) & (self._chance.random(len(back_at)) < lost_share)
+        lasted = self._outages[place].lasting(np.zeros_like(back_at))
+        ages = self._chance.random(len(back_at)) * np.minimum(lasted, unseen)
+        seconds_left = self._outages[place].lasting(ages)
+        self._back_seconds[:, place] = np.where(is_out, self._now + seconds_left, back_at)
         since = self._since_seconds[:, place]
         self._since_seconds[:, place] = np.where(is_out, self._now, since)
-        self._known_seconds[:, place] = np.maximum(self._now, known)
+        self._known_seconds[:, place] = np.maximum(self._now, known_at)
 
     def _bridge_on_firm(self, wait: FloatArray) -> FloatArray:
         """Move runs to firm instances where due, and back to spot if time permits.
@@ -287,5 +287,5 @@ class _DrawnHazards:
         spent = spent + self._chance.exponential(size=len(ages)) / together
         last = (self._until <= spent[:, None]).sum(axis=1) - 1
         beyond = (spent - self._until[runs, last]) / np.maximum(self._hazard[runs, last], 1e-12)
-        left: FloatArray = np.minimum(self._ages[last] + beyond - ages, _LONGEST_SECONDS)
-        return left
+        seconds_left: FloatArray = np.minimum(self._ages[last] + beyond - ages, _LONGEST_SECONDS)
+        return seconds_left

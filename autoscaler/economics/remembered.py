@@ -57,11 +57,11 @@ class Remembered:
         return rows
 
     def _is_known(self, job: JobSnapshot, stay: bool) -> bool:
-        known = self._known.get(job.id)
+        known_job = self._known.get(job.id)
         return (
-            known is not None
+            known_job is not None
             and self._was_staying[job.id] == stay
-            and _has_same_inputs(known, job)
+            and _has_same_inputs(known_job, job)
         )
 
     def _screen_changed(
@@ -74,12 +74,12 @@ class Remembered:
     ) -> None:
         """Screen the jobs at the indices `changed` and store their lists."""
         speeds = speeds_of(self.cohort)
-        known = speeds.rows(jobs)
+        speed_rows = speeds.rows(jobs)
         for start in range(0, len(changed), _BLOCK):
             indices = changed[start : start + _BLOCK]
             block_jobs = [jobs[index] for index in indices]
             block = Screening(
-                block_jobs, self.cohort, supply, bids[indices], (speeds, known[indices])
+                block_jobs, self.cohort, supply, bids[indices], (speeds, speed_rows[indices])
             )
             self.lists.put(rows[indices], block.shortlists())
         keep_speeds(self.cohort, speeds)

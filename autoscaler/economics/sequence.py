@@ -90,11 +90,11 @@ def cost_of_changing_now(at: Ground, sequences: Sequences, work: float) -> Float
     candidates = at.candidates
     if candidates.held is None or not work > 0:
         return sequences.cost
-    taken = switches(at, candidates.held, np.arange(len(candidates)))
-    share = done_meanwhile(candidates.goodput[:, [candidates.held]], taken, work) / work
-    rest = sequences.cost - sequences.entry_usd
+    changes = switches(at, candidates.held, np.arange(len(candidates)))
+    share = done_meanwhile(candidates.goodput[:, [candidates.held]], changes, work) / work
+    later_cost = sequences.cost - sequences.entry_usd
     cost: FloatArray = (
-        sequences.entry_usd + share * rest[:, [candidates.held]] + (1.0 - share) * rest
+        sequences.entry_usd + share * later_cost[:, [candidates.held]] + (1.0 - share) * later_cost
     )
     return cost
 
@@ -162,8 +162,8 @@ def _switch_usd_pairs(
 def _switch_usd(
     at: Ground, value_of_time: float, source: int | IntArray | None, target: IntArray
 ) -> FloatArray:
-    taken = switches(at, source, target)
-    paused = taken.pause_seconds * (at.candidates.usd_per_second[target] + value_of_time)
-    waits = np.where(taken.works_on, 0.0, taken.ready_seconds) * value_of_time
-    usd: FloatArray = taken.boot_usd + paused + waits
+    changes = switches(at, source, target)
+    paused = changes.pause_seconds * (at.candidates.usd_per_second[target] + value_of_time)
+    waits = np.where(changes.works_on, 0.0, changes.ready_seconds) * value_of_time
+    usd: FloatArray = changes.boot_usd + paused + waits
     return usd

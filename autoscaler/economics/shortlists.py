@@ -2,8 +2,8 @@
 
 Screening has two rounds. The first evaluates all sizes with a few draws. It keeps sizes that are
 best at some price of progress, on each kind of device and of each offer. The second evaluates
-these with all draws. It keeps at most `_MOST` that have the highest surplus for their use of a
-limit, that cost least per useful example, or that might do so in lucky draws.
+these with all draws and keeps at most `_MOST`. These have the highest surplus for their use of a
+limit, or cost least per useful example, on average or in lucky draws.
 """
 
 from __future__ import annotations
@@ -143,8 +143,8 @@ class Screening:
             return self._with_held(Shortlists.blank(len(self._jobs), cohort.like.draws))
         reclaims = self._reclaims_per_second()
         refill = self._refill[:, cohort.sizes.offer]
-        left = self._speeds.left(self._rows)[:, cohort.place]
-        share_left = self._goodput_share_left(left, reclaims, refill)
+        left_with_one_less = self._speeds.left(self._rows)[:, cohort.place]
+        share_left = self._goodput_share_left(left_with_one_less, reclaims, refill)
         price = price_with_refills(
             cohort.like.terms.usd_per_second[cohort.sizes.offer],
             cohort.sizes.instances.astype(np.float64),
@@ -192,8 +192,10 @@ class Screening:
         reclaims = np.tile(per_hour * sizes.instances, (len(self._jobs), 1))
         for row, job, held in zip(reclaims, self._jobs, self._held, strict=True):
             if held is not None and job.held_reclaims_per_hour is not None:
-                kept = np.where(sizes.offer == held[0], np.minimum(sizes.instances, held[1]), 0)
-                row += kept * (job.held_reclaims_per_hour - per_hour)
+                kept_instances = np.where(
+                    sizes.offer == held[0], np.minimum(sizes.instances, held[1]), 0
+                )
+                row += kept_instances * (job.held_reclaims_per_hour - per_hour)
         return reclaims / SECONDS_PER_HOUR
 
     def _goodput_share_left(
@@ -256,13 +258,13 @@ class Screening:
         cost = (price + self._bids[:, None]) / rate
         for part in cohort.slices.values():
             of_kind = (cohort.place >= part.start) & (cohort.place < part.stop)
-            least = cost[:, of_kind].min(axis=1)[:, None]
+            least_cost = cost[:, of_kind].min(axis=1)[:, None]
             cheapest = (price / rate)[:, of_kind].min(axis=1)[:, None]
             for offer in cohort.of_offer:
                 if not of_kind[offer.start]:
                     continue
                 place = cohort.place[offer]
-                nearness = least / cost[:, offer]
+                nearness = least_cost / cost[:, offer]
                 votes[:, place] = np.maximum(votes[:, place], nearness)
                 sizes = cohort.sizes.instances[offer]
                 is_best[:, place[np.isin(sizes, _DOUBLINGS)]] = 1.0
@@ -276,9 +278,9 @@ class Screening:
         votes[jobs, cheapest] += _VOTES_TO_KEEP
         parts = []
         for kind, part in cohort.slices.items():
-            taken = self._speeds.chosen_slices[kind]
-            most = taken.stop - taken.start
-            ranked = np.argpartition(-votes[:, part], most - 1, axis=1)[:, :most]
+            chosen_slice = self._speeds.chosen_slices[kind]
+            place_count = chosen_slice.stop - chosen_slice.start
+            ranked = np.argpartition(-votes[:, part], place_count - 1, axis=1)[:, :place_count]
             parts.append(np.sort(ranked, axis=1) + part.start)
         return np.concatenate(parts, axis=1)
 
@@ -289,20 +291,20 @@ class Screening:
         votes: Any = np.zeros(rate.shape, dtype=np.int16)
         cost = np.where(is_open, (price + self._bids[:, None]) / rate, np.inf)
         hoped = cost * (1.0 - _HOPED_DEVIATIONS * np.minimum(unsure, 1.0))
-        most = min(_CHEAPEST, cost.shape[1])
+        cheapest_count = min(_CHEAPEST, cost.shape[1])
         for ranking in (cost, hoped):
-            best = np.argpartition(ranking, most - 1, axis=1)[:, :most]
+            best = np.argpartition(ranking, cheapest_count - 1, axis=1)[:, :cheapest_count]
             np.put_along_axis(votes, best, _VOTES_TO_KEEP, axis=1)
-        least = np.where(is_open.any(axis=1), cost.min(axis=1), 0.0)
-        earned, paid = (least[:, None] * rate).T, np.where(is_open, price, np.inf).T
+        least_cost = np.where(is_open.any(axis=1), cost.min(axis=1), 0.0)
+        earned, paid = (least_cost[:, None] * rate).T, np.where(is_open, price, np.inf).T
         for use in self._cohort.uses:
             order = np.argsort(use, kind="stable")
             earned_in_order, paid_in_order = earned[order], paid[order]
             rising = np.zeros(earned.shape, dtype=np.int16)
             for times in TIMES_BEST:
-                worth = times * earned_in_order
-                worth -= paid_in_order
-                rising[1:] += worth[1:] > np.maximum.accumulate(worth, axis=0)[:-1]
+                surplus = times * earned_in_order
+                surplus -= paid_in_order
+                rising[1:] += surplus[1:] > np.maximum.accumulate(surplus, axis=0)[:-1]
                 rising[0] += 1
             votes[:, order] += rising.T
         cheapest = np.where(is_open, price, np.inf).argmin(axis=1)

@@ -69,21 +69,23 @@ def permitted_sizes(job: JobSnapshot, supply: Supply) -> Sizes:
         return sizes
     held = 0 if job.held is None else job.held.instances
     most = np.repeat(most, rows)
-    wanted = np.append(_LADDER, [job.instances.minimum, held])
-    return sizes.take(np.isin(sizes.instances, wanted) | (sizes.instances == most))
+    considered_counts = np.append(_LADDER, [job.instances.minimum, held])
+    return sizes.take(np.isin(sizes.instances, considered_counts) | (sizes.instances == most))
 
 
 def _most_instances(job: JobSnapshot, supply: Supply, offer: IntArray) -> IntArray:
     """Return the largest number of instances of each offer if the job were alone."""
-    most = np.full(len(offer), job.instances.maximum, dtype=np.float64)
+    largest = np.full(len(offer), job.instances.maximum, dtype=np.float64)
     if job.instances.maxima:
-        most[:] = [job.instances.most_of(supply.offers[index]) for index in offer.tolist()]
+        largest[:] = [job.instances.most_of(supply.offers[index]) for index in offer.tolist()]
     for position, index in enumerate(offer.tolist()):
         if supply.offers[index].id in supply.unavailable:
             is_held = job.held is not None and job.held.offer == supply.offers[index].id
-            most[position] = min(most[position], job.held.instances if is_held and job.held else 0)
+            largest[position] = min(
+                largest[position], job.held.instances if is_held and job.held else 0
+            )
     uses = supply.unit_uses[:, offer]
     room = np.maximum(supply.maximum, 0.0)[:, None] + 1e-9
     bearable = np.where(uses > 0, room / np.where(uses > 0, uses, 1.0), np.inf)
-    count: IntArray = np.minimum(most, bearable.min(axis=0, initial=np.inf)).astype(np.int64)
+    count: IntArray = np.minimum(largest, bearable.min(axis=0, initial=np.inf)).astype(np.int64)
     return count

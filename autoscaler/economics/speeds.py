@@ -73,12 +73,21 @@ class Speeds:
         """Return the row of each job, (n,), and drop all other jobs."""
         rows = self._rows.of([job.id for job in jobs])
         self._known = {job.id: self._known[job.id] for job in jobs if job.id in self._known}
-        most = int(rows.max(initial=-1)) + 1
-        self._theta = {kind: with_rows(theta, most) for kind, theta in self._theta.items()}
-        self._number, self._noise = with_rows(self._number, most), with_rows(self._noise, most)
-        self._left, self._probed = with_rows(self._left, most), with_rows(self._probed, most)
-        self._runs, self._chosen = with_rows(self._runs, most), with_rows(self._chosen, most)
-        self._seconds = with_rows(self._seconds, most)
+        row_count = int(rows.max(initial=-1)) + 1
+        self._theta = {kind: with_rows(theta, row_count) for kind, theta in self._theta.items()}
+        self._number, self._noise = (
+            with_rows(self._number, row_count),
+            with_rows(self._noise, row_count),
+        )
+        self._left, self._probed = (
+            with_rows(self._left, row_count),
+            with_rows(self._probed, row_count),
+        )
+        self._runs, self._chosen = (
+            with_rows(self._runs, row_count),
+            with_rows(self._chosen, row_count),
+        )
+        self._seconds = with_rows(self._seconds, row_count)
         numbers = self._numbers
         self._number[rows] = [numbers.setdefault(job.batch, len(numbers)) for job in jobs]
         return rows
@@ -99,9 +108,9 @@ class Speeds:
             self._theta[kind][rows] = theta_of(models, self._draws)
             self._left[rows, part] = one_less(models, median, bounds, places)
             self._runs[rows, part] = runs_at(bounds, self._formulas[kind], places)
-            every = np.tile(np.arange(len(places.devices)), (len(jobs), 1))
+            all_places = np.tile(np.arange(len(places.devices)), (len(jobs), 1))
             probed = seconds_per_example(
-                self._drawn(kind, jobs, rows).first(_PROBES), places, every
+                self._drawn(kind, jobs, rows).first(_PROBES), places, all_places
             )
             self._probed[rows, part] = probed.mean(axis=1)
         self._chosen[rows] = -1
@@ -136,8 +145,8 @@ class Speeds:
             )
             self._seconds[rows[changed], :, part] = seconds_of_kind
             self._chosen[rows[changed], part] = places[changed]
-        every: FloatArray = self._seconds[rows]
-        return every
+        seconds: FloatArray = self._seconds[rows]
+        return seconds
 
     def _drawn(self, kind: str, jobs: Sequence[JobSnapshot], rows: IntArray) -> Drawn:
         models = [job.models[kind] for job in jobs]
@@ -148,12 +157,12 @@ class Speeds:
         return Bounds(list(self._numbers), self._number[rows])
 
     def _is_known(self, job: JobSnapshot) -> bool:
-        known = self._known.get(job.id)
+        known_job = self._known.get(job.id)
         return (
-            known is not None
-            and known.noise == job.noise
-            and known.batch == job.batch
-            and has_same_models(known, job)
+            known_job is not None
+            and known_job.noise == job.noise
+            and known_job.batch == job.batch
+            and has_same_models(known_job, job)
         )
 
 

@@ -42,8 +42,8 @@ def goodput_with_reclaims(
     missing = reclaims_per_second * refill_seconds
     share = missing / (1.0 + missing)
     mean = (1.0 - share) * goodput + share * goodput_of_one_less
-    left: FloatArray = np.maximum(mean - reclaims_per_second * pause_seconds * goodput, 0.0)
-    return left
+    reduced: FloatArray = np.maximum(mean - reclaims_per_second * pause_seconds * goodput, 0.0)
+    return reduced
 
 
 def goodput_with_restarts(
@@ -55,9 +55,9 @@ def goodput_with_restarts(
 ) -> FloatArray:
     """Return the mean goodput of a job that restarts from a checkpoint at each reclaim.
 
-    ``G tau / ((exp(L (tau + c)) - 1) (1 / L + r))`` for L Poisson reclaims a second, a checkpoint
-    of c seconds after every tau seconds of training, and r seconds until it trains again (Daly
-    2006, section 3).
+    ``G tau / ((exp(L (tau + c)) - 1) (1 / L + r))`` (Daly 2006, section 3). There are L Poisson
+    reclaims a second, and a checkpoint of c seconds after every tau seconds of training. A restart
+    takes r seconds.
 
     Args:
         goodput: G, useful examples a second.

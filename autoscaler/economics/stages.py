@@ -33,7 +33,7 @@ _LEAST_CHANCE = 0.5
 class Ends:
     """Deadline in seconds from now, and budget in US dollars from now, with their confidence.
 
-    None: no deadline, or no budget. `confidence` is the probability of keeping all that is set.
+    None: no deadline, or no budget. `confidence` is the probability with which both must be kept.
     """
 
     seconds: float | None
@@ -112,21 +112,23 @@ def plan_stages(at: Ground, work: float, ends: Ends, replan_seconds: float) -> S
         ValueError: no candidate is allowed.
     """
     pairs = _pairs(at, work, dear_first=ends.seconds is None)
-    points, kept = _change_points(pairs, work, ends)
+    points, kept_draws = _change_points(pairs, work, ends)
     draws = len(at.candidates.goodput)
-    needed = min(required_draws(ends.confidence, draws), int(kept.max(initial=0)))
+    needed = min(required_draws(ends.confidence, draws), int(kept_draws.max(initial=0)))
     if needed < _LEAST_CHANCE * draws:
         return _shortfall(pairs, work, ends)
     seconds = pairs.seconds_before.mean(axis=0) + points * pairs.seconds_slope.mean(axis=0)
     usd = pairs.usd_before.mean(axis=0) + points * pairs.usd_slope.mean(axis=0)
     objective = seconds if ends.seconds is None else usd
-    best = np.unravel_index(np.argmin(np.where(kept >= needed, objective, np.inf)), points.shape)
+    best = np.unravel_index(
+        np.argmin(np.where(kept_draws >= needed, objective, np.inf)), points.shape
+    )
     pair = int(best[1])
     return _stages(
         at,
         (int(pairs.first[pair]), int(pairs.then[pair]), float(points[best])),
         replan_seconds if _is_safe_early(at, pairs, pair, ends) else 0.0,
-        (float(kept[best]) / draws, float(usd[best]), float(seconds[best])),
+        (float(kept_draws[best]) / draws, float(usd[best]), float(seconds[best])),
     )
 
 
@@ -163,8 +165,8 @@ def _stages(
     chance, usd, seconds = expected
     order_seconds = math.inf
     if first != then:
-        taken = switches(at, first, np.array([then]))
-        boot = float(taken.ready_seconds[0]) if taken.works_on[0] else 0.0
+        changes = switches(at, first, np.array([then]))
+        boot = float(changes.ready_seconds[0]) if changes.works_on[0] else 0.0
         order_seconds = change / float(at.candidates.rate[first]) - boot
         if order_seconds <= ahead_seconds:
             first, change, order_seconds = then, 0.0, math.inf
@@ -230,10 +232,10 @@ def _change_points(pairs: _Pairs, work: float, ends: Ends) -> tuple[FloatArray, 
     points = np.concatenate([low, high, pairs.least_change[None], np.full_like(low[:1], work)])
     points = np.clip(points, pairs.least_change, work)
     tolerance = 1e-9 * max(work, 1.0)
-    kept = np.zeros(points.shape, dtype=np.int64)
-    for least, most in zip(low, high, strict=True):
-        kept += (points >= least - tolerance) & (points <= most + tolerance)
-    return points, kept
+    kept_draws = np.zeros(points.shape, dtype=np.int64)
+    for first_change, last_change in zip(low, high, strict=True):
+        kept_draws += (points >= first_change - tolerance) & (points <= last_change + tolerance)
+    return points, kept_draws
 
 
 def _bounds_of_change(pairs: _Pairs, work: float, ends: Ends) -> tuple[FloatArray, FloatArray]:

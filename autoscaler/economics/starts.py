@@ -54,8 +54,8 @@ def _values_of_jobs(
 ) -> FloatArray:
     """Return the values that jobs know by offer id, or else the usual ones, (J, O)."""
     values = np.tile(np.array(usual, dtype=np.float64), (len(known_by_job), 1))
-    for row, known in zip(values, known_by_job, strict=True):
-        for offer, value in known.items():
+    for row, known_values in zip(values, known_by_job, strict=True):
+        for offer, value in known_values.items():
             if offer in terms.index:
                 row[terms.index[offer]] = value
     return values

@@ -62,17 +62,23 @@ class SpotField:
         Work lost is the most seconds of repeated work. Speed left is the share with one instance
         missing.
         """
-        job, every = self.job, self.every
-        switching, sizes = job.switching, every.sizes
+        job, all_candidates = self.job, self.every
+        switching, sizes = job.switching, all_candidates.sizes
         instances = int(sizes.instances[index])
         work = self._seconds(index)
         if instances > job.instances.minimum:
-            smaller = every.index(replace(every.allocation(index), instances=instances - 1))
-            share = 0.0 if smaller is None else float(every.rate[smaller] / every.rate[index])
+            smaller = all_candidates.index(
+                replace(all_candidates.allocation(index), instances=instances - 1)
+            )
+            share = (
+                0.0
+                if smaller is None
+                else float(all_candidates.rate[smaller] / all_candidates.rate[index])
+            )
             return work, 0.0, min(share, 1.0), switching.pause_seconds
         if not switching.checkpoint_seconds:
             return work, 0.0, 0.0, switching.restore_seconds
-        per_hour = self._offer(every.offer_of(index).id).reclaims_per_hour * instances
+        per_hour = self._offer(all_candidates.offer_of(index).id).reclaims_per_hour * instances
         interval = switching.checkpoint_interval_seconds or float(
             checkpoint_interval_seconds(
                 switching.checkpoint_seconds, np.array(per_hour / SECONDS_PER_HOUR)
@@ -128,31 +134,31 @@ class SpotField:
         It is `then` if that is firm, else the cheapest firm one that is as fast, else the fastest
         firm one.
         """
-        every, job = self.every, self.job
+        all_candidates, job = self.every, self.job
         firm = [
             index_of_firm
-            for index_of_firm in range(len(every))
-            if self._is_firm(every.offer_of(index_of_firm))
+            for index_of_firm in range(len(all_candidates))
+            if self._is_firm(all_candidates.offer_of(index_of_firm))
         ]
         if not firm:
             return None
-        price, rate = every.usd_per_second, every.rate
+        price, rate = all_candidates.usd_per_second, all_candidates.rate
         as_fast = [
             index_of_firm
             for index_of_firm in firm
             if rate[index_of_firm] >= rate[index] * (1.0 - 1e-9)
         ]
         best = min(as_fast, key=price.item) if as_fast else max(firm, key=rate.item)
-        stated = every.index(then)
+        stated = all_candidates.index(then)
         if stated in firm:
             best = stated
-        start = billed_start_seconds(job.switching, every.offer_of(best))
+        start = billed_start_seconds(job.switching, all_candidates.offer_of(best))
         until, patience = np.inf, np.inf
         seconds = self._seconds(best)
         caution = quantile(seconds, job.objective.confidence) / float(np.median(seconds))
         if job.objective.deadline_seconds is not None:
-            left = job.objective.deadline_seconds - self.snapshot.now_seconds
-            until = left - margin_seconds(left, self.snapshot.replan_seconds)
+            seconds_left = job.objective.deadline_seconds - self.snapshot.now_seconds
+            until = seconds_left - margin_seconds(seconds_left, self.snapshot.replan_seconds)
         elif self.value_of_time > 0:
             value = self.value_of_time
             extra_usd_per_example = (price[best] + value) / rate[best] - (
@@ -178,5 +184,7 @@ def spot_field(job: JobSnapshot, snapshot: Snapshot, value_of_time: float) -> Sp
         replace(offer, reclaims_per_hour=0.0, fill_seconds=0.0) for offer in snapshot.offers
     )
     alone = replace(snapshot, offers=endless, unavailable=frozenset())
-    every = candidates(replace(job, held=None, held_reclaims_per_hour=None), supply_of(alone))
-    return SpotField(job, snapshot, every, value_of_time)
+    all_candidates = candidates(
+        replace(job, held=None, held_reclaims_per_hour=None), supply_of(alone)
+    )
+    return SpotField(job, snapshot, all_candidates, value_of_time)

@@ -226,8 +226,8 @@ def fits(uses: FloatArray, room: FloatArray) -> BoolArray:
 
 def with_tolerance(room: FloatArray) -> FloatArray:
     """Return the room (R,) plus the rounding error of sums."""
-    most: FloatArray = room + _TOLERANCE * np.maximum(np.abs(room), 1.0)
-    return most
+    widened: FloatArray = room + _TOLERANCE * np.maximum(np.abs(room), 1.0)
+    return widened
 
 
 def is_sure(offer: Offer) -> bool:

@@ -210,8 +210,8 @@ def between(
         spared_usd = halts.restore_seconds * paid + transfer_usd
         is_worth_keeping = ~new.is_sure | (saved <= np.where(is_other_network, 0.0, spared_usd))
     same_offer = old.offer == new.offer
-    kept = np.where(same_offer, np.minimum(old.instances, new.instances), 0)
-    extra = new.instances - kept
+    kept_instances = np.where(same_offer, np.minimum(old.instances, new.instances), 0)
+    new_instances = new.instances - kept_instances
     as_used = old.devices_used == new.devices_used
     is_same = same_offer & (old.instances == new.instances) & as_used
     works_on = same_offer | (fits_beside & is_worth_keeping)
@@ -220,9 +220,9 @@ def between(
     pause = pause + np.where(is_other_network, halts.carry_seconds, 0.0)
     carried_usd = np.where(starts_again, transfer_usd, 0.0)
     return Switches(
-        ready_seconds=np.where(extra > 0, new.start_seconds, 0.0),
-        new_share=extra / new.instances,
-        boot_usd=new.unit_usd_per_second * extra * new.billed_start_seconds + carried_usd,
+        ready_seconds=np.where(new_instances > 0, new.start_seconds, 0.0),
+        new_share=new_instances / new.instances,
+        boot_usd=new.unit_usd_per_second * new_instances * new.billed_start_seconds + carried_usd,
         carried_usd=carried_usd,
         works_on=works_on,
         pause_seconds=pause + np.where(starts_again, halts.restore_seconds, 0.0),
@@ -267,8 +267,8 @@ def way_back(
 
 def kept_on_standby(old: End, new: End, there: Switches) -> BoolArray:
     """Return where the old instances pause while the new ones are measured."""
-    kept: BoolArray = there.works_on & (old.offer != new.offer) & (old.network == new.network)
-    return kept
+    is_kept: BoolArray = there.works_on & (old.offer != new.offer) & (old.network == new.network)
+    return is_kept
 
 
 def _allocations_at(at: Ground, which: int | IntArray) -> End:
@@ -312,10 +312,9 @@ def cost_to_finish(
 
     ``J(b) = boots + pauses + W_a (p(a) + v) / G(a) + (W - W_a) (p(b) + v) / G(b)``.
 
-    W is the work in useful examples, and W_a the part that the old instances a do during the boot.
-    p is the price and v the value of time, both in $ per second. G is the goodput in useful
-    examples a second. With `limit_prices`, $ per second of a unit of each limit, (R,), the use of
-    limits is added to p.
+    W is the work in useful examples. W_a is the part that the old instances a do during the boot.
+    Price p and value of time v are in $ per second, goodput G in useful examples a second. With
+    `limit_prices`, $ per second of a unit of each limit, (R,), the use of limits is added to p.
     """
     candidates = at.candidates
     changes = at.from_held(value_of_time)
@@ -348,7 +347,7 @@ def cost_by_way_of(
     if candidates.held is not None:
         before = done_meanwhile(candidates.goodput[:, [candidates.held]], first_changes, work)
         begun_usd = begun_usd + before * price[:, [candidates.held]]
-    left = work - before
+    work_left = work - before
     onward = price if ways.usd_per_example is None else ways.usd_per_example
     all_candidates = np.arange(len(candidates))
     is_kept = np.zeros(len(candidates), dtype=np.bool_)
@@ -359,7 +358,7 @@ def cost_by_way_of(
             first_changes,
         )
     costs = at.switching
-    least = np.full(candidates.goodput.shape, np.inf)
+    least_cost = np.full(candidates.goodput.shape, np.inf)
     for way in ways.to.tolist():
         onward_changes = switches(at, all_candidates, np.full(len(candidates), way), value_of_time)
         if way == candidates.held:
@@ -368,15 +367,15 @@ def cost_by_way_of(
         measured_seconds = costs.measure_seconds + np.where(
             onward_changes.works_on, onward_changes.ready_seconds, 0.0
         )
-        tried_examples = np.minimum(measured_seconds * candidates.goodput, left)
+        tried_examples = np.minimum(measured_seconds * candidates.goodput, work_left)
         fixed_usd = (
             begun_usd
             + onward_changes.boot_usd
             + standing_usd(onward_changes, paid[way], value_of_time)
         )
-        cost = fixed_usd + tried_examples * price + (left - tried_examples) * onward[:, [way]]
-        least = np.minimum(least, cost)
-    return least
+        cost = fixed_usd + tried_examples * price + (work_left - tried_examples) * onward[:, [way]]
+        least_cost = np.minimum(least_cost, cost)
+    return least_cost
 
 
 def standing_usd(

@@ -82,8 +82,8 @@ class Wish:
     @property
     def bid(self) -> float:
         """Value of time with which the job competes, $ per second; above 0."""
-        least = self.prices.least(self.job.waited_seconds)
-        return max(self.aim.value_of_time, self.aim.least_bid, least)
+        lowest_bid = self.prices.least(self.job.waited_seconds)
+        return max(self.aim.value_of_time, self.aim.least_bid, lowest_bid)
 
 
 _KEPT: Kept[Wish] = Kept(_KEPT_BYTES)
@@ -187,8 +187,10 @@ def _costs(
     sequences = best_sequences(at, value, known_work)
     sequence_cost = cost_of_changing_now(at, sequences, known_work)
     price = (job_candidates.usd_per_second + value) * job_candidates.seconds_per_example
-    rest = price - (cost - sequence_cost) / max(known_work, _SMALLEST_WORK)
-    by_way_of = cost_by_way_of(at, value, work, replace(ways, usd_per_example=rest))
+    rest_usd_per_example = price - (cost - sequence_cost) / max(known_work, _SMALLEST_WORK)
+    by_way_of = cost_by_way_of(
+        at, value, work, replace(ways, usd_per_example=rest_usd_per_example)
+    )
     return _Costs(sequence_cost, by_way_of, due_now(at, sequences, replan_seconds))
 
 
@@ -249,8 +251,8 @@ def _without_wait(job_candidates: Candidates) -> BoolArray:
 
 def _first_start_wish(open_wish: Wish) -> Wish:
     job_candidates = open_wish.at.candidates
-    worth = worth_starting_on(job_candidates, open_wish.aim.value_of_time)
-    target = int(np.argmin(np.where(worth, open_wish.expected_usd, np.inf)))
+    is_worth_it = worth_starting_on(job_candidates, open_wish.aim.value_of_time)
+    target = int(np.argmin(np.where(is_worth_it, open_wish.expected_usd, np.inf)))
     return replace(open_wish, why=Why.FIRST_START, target=target, eligible=fewest(job_candidates))
 
 

@@ -129,16 +129,18 @@ class Arriving:
             return None
         if len({machine.device_kind for machine in machines}) < len(machines):
             return None
-        most = sum(shared.offer.devices for shared in equipment)
-        return training.truth(sorted(machines), most)
+        most_devices = sum(shared.offer.devices for shared in equipment)
+        return training.truth(sorted(machines), most_devices)
 
     def _bounds(self, profile: Profile) -> BatchBounds:
         """Return the batch sizes at which the kinds of device on offer were profiled."""
         caps, maxima = self._scenario.training.quirks.device_batches, dict[str, int]()
         for equipment in self._scenario.equipment.values():
-            kind, most = (
+            kind, largest = (
                 equipment.offer.device_kind,
                 profile.device_batches(equipment.profile_kind, (1,))[1],
             )
-            maxima[kind] = int(min(most, caps.get(profile.name, most), maxima.get(kind, most)))
+            maxima[kind] = int(
+                min(largest, caps.get(profile.name, largest), maxima.get(kind, largest))
+            )
         return bounds_on(maxima, profile.initial_batch, profile.maximum_batch, adaptive=True)

@@ -68,8 +68,8 @@ def _training_seconds(profile: Profile, request: Request, shape: MachineKind) ->
         full_machines, remainder = divmod(devices, machine_devices)
         placement = (machine_devices,) * full_machines + ((remainder,) if remainder else ())
         try:
-            most = min(device_maximum, int(profile.device_batches(kind, placement)[1]))
-            split = split_batch(request.batch, devices, most)
+            largest = min(device_maximum, int(profile.device_batches(kind, placement)[1]))
+            split = split_batch(request.batch, devices, largest)
             times = profile.step_times(kind, placement, split.device)
         except Unprofiled:
             continue

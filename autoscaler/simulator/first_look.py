@@ -33,8 +33,8 @@ def first_look(
 def _on_one_device(
     profile: Profile, kind: str, profile_kind: str, slowdown: float
 ) -> Iterator[StepObservation]:
-    least, most = profile.device_batches(profile_kind, (1,))
-    for batch in np.unique(np.geomspace(least, most, _BATCHES).astype(np.int64)).tolist():
+    smallest, largest = profile.device_batches(profile_kind, (1,))
+    for batch in np.unique(np.geomspace(smallest, largest, _BATCHES).astype(np.int64)).tolist():
         times = profile.step_times(profile_kind, (1,), batch)
         yield StepObservation(
             device_kind=kind,

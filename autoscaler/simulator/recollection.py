@@ -23,7 +23,7 @@ def recollection(
     profile: Profile, equipment: Iterable[Equipment], batch: BatchSpec
 ) -> ProgramMemory:
     """Return the program memory of a run on every profiled size, for a job of this batch."""
-    known = [machine for machine in equipment if machine.profile_kind in profile.kinds]
+    machines = [machine for machine in equipment if machine.profile_kind in profile.kinds]
     observations = {
         (
             observation.device_kind,
@@ -31,7 +31,7 @@ def recollection(
             observation.devices,
             observation.device_batch,
         ): observation
-        for machine in known
+        for machine in machines
         for observation in _observations(profile, machine)
     }
     ends = profile.epoch_end_examples
@@ -43,7 +43,7 @@ def recollection(
         updated_seconds=0.0,
         initial_batch=profile.initial_batch,
         parameter_bytes=_PARAMETER_BYTES,
-        bounds=_bounds(profile, known, batch),
+        bounds=_bounds(profile, machines, batch),
         total_examples=profile.total_examples,
         observations=tuple(observations.values()),
         noise=NoiseCurve(
@@ -85,8 +85,10 @@ def _observations_at(
     profile: Profile, machine: Equipment, placement: tuple[int, ...]
 ) -> Iterator[StepObservation]:
     """Yield observations at the smallest, the middle and the largest measured device batch."""
-    least, most = profile.device_batches(machine.profile_kind, placement)
-    for device_batch in sorted({int(least), int((least * most) ** 0.5), int(most)} - {0}):
+    smallest, largest = profile.device_batches(machine.profile_kind, placement)
+    for device_batch in sorted(
+        {int(smallest), int((smallest * largest) ** 0.5), int(largest)} - {0}
+    ):
         times = profile.step_times(machine.profile_kind, placement, device_batch)
         yield StepObservation(
             device_kind=machine.offer.device_kind,

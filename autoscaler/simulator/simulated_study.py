@@ -110,8 +110,8 @@ def trials_of(
 
 
 def _lone_step_seconds(application: Profile, kind: str, batch: int) -> float:
-    most = int(application.device_batches(kind, (1,))[1])
-    split = split_batch(batch, 1, most)
+    largest = int(application.device_batches(kind, (1,))[1])
+    split = split_batch(batch, 1, largest)
     times = application.step_times(kind, (1,), split.device)
     return times.accumulated_seconds(split.accumulation)
 

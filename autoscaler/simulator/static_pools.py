@@ -81,15 +81,17 @@ class _PoolSimulation:
         while self.queue and len(self.running) < self.pool.size:
             trial = self.queue.popleft()
             is_fresh = self.used < self.pool.size
-            held_up = self.study.start_seconds if is_fresh else self.study.handover_seconds
+            start_seconds = self.study.start_seconds if is_fresh else self.study.handover_seconds
             self.used += is_fresh
-            self._train(trial, now_seconds + (held_up or 0.0))
+            self._train(trial, now_seconds + (start_seconds or 0.0))
 
     def _train(self, trial: int, from_seconds: float) -> None:
         curve = self.study.trials[trial].curve
         reports = curve.reports_until(min(self.goals[trial], self._last(trial)))
-        ends, made = curve.end_seconds, self.done[trial]
-        work_seconds = (ends[reports - 1] - (ends[made - 1] if made else 0.0)) / self.pool.times
+        ends, earlier_reports = curve.end_seconds, self.done[trial]
+        work_seconds = (
+            ends[reports - 1] - (ends[earlier_reports - 1] if earlier_reports else 0.0)
+        ) / self.pool.times
         self.done[trial] = reports
         heapq.heappush(self.running, (from_seconds + self._reclaimed(work_seconds), trial))
 

@@ -125,10 +125,10 @@ class MeasuredSteps:
         """
         table = self.table(devices_on_nodes)
         if not 0 < device_batch <= table.device_batches[-1]:
-            least, most = table.bounds
+            smallest, largest = table.bounds
             raise Unprofiled(
                 f"{self._place(devices_on_nodes)}: device batch {device_batch:g}: "
-                f"measured are {least:g} to {most:g}"
+                f"measured are {smallest:g} to {largest:g}"
             )
         return table.at(device_batch)
 
@@ -150,18 +150,18 @@ class MeasuredSteps:
         range.
         """
         counts = sorted({count for count, _ in self.sizes})
-        near = _nearest(nodes, counts[0], counts[-1])
-        if near is None:
+        nearest_nodes = _nearest(nodes, counts[0], counts[-1])
+        if nearest_nodes is None:
             return None
-        below = max(count for count in counts if count <= near)
-        above = min(count for count in counts if count >= near)
-        low = self._on_nodes(below, devices / near)
-        high = self._on_nodes(above, devices / near)
+        below = max(count for count in counts if count <= nearest_nodes)
+        above = min(count for count in counts if count >= nearest_nodes)
+        low = self._on_nodes(below, devices / nearest_nodes)
+        high = self._on_nodes(above, devices / nearest_nodes)
         if low is None or high is None:
             return None
         if below == above:
             return low
-        return _between(low, high, log2(near / below) / log2(above / below))
+        return _between(low, high, log2(nearest_nodes / below) / log2(above / below))
 
     def _on_nodes(self, nodes: int, devices_a_node: float) -> StepTable | None:
         """Return the table of a measured number of nodes with a mean of devices on each.
@@ -205,16 +205,16 @@ def _between(low: StepTable, high: StepTable, part: float) -> StepTable | None:
 
     None if no batch is common.
     """
-    least = max(low.device_batches[0], high.device_batches[0])
-    most = min(low.device_batches[-1], high.device_batches[-1])
-    if least > most:
+    smallest = max(low.device_batches[0], high.device_batches[0])
+    largest = min(low.device_batches[-1], high.device_batches[-1])
+    if smallest > largest:
         return None
     batches = {*low.device_batches, *high.device_batches}
     return table_of(
         {
             batch: _mixed(low.at(batch), high.at(batch), part)
             for batch in batches
-            if least <= batch <= most
+            if smallest <= batch <= largest
         }
     )
 

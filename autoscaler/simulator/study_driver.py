@@ -58,8 +58,8 @@ class DrivenTrial:
 
     def hear(self, now_seconds: float) -> None:
         """Add the new reports of the training."""
-        curve, made = self.training.trial.curve, self.training.reports
-        for place in range(len(self.reports), made):
+        curve, report_count = self.training.trial.curve, self.training.reports
+        for place in range(len(self.reports), report_count):
             self.reports.append(Report(now_seconds, curve.epochs[place], curve.values[place]))
 
 
@@ -177,9 +177,7 @@ class StudyDriver:
     def _end(self, trial: DrivenTrial, ending: str) -> None:
         trial.ended, trial.ended_seconds = ending, self._now_seconds
         trial.training.has_ended = True
-        if (
-            ending is not STOPPED and not trial.training.members
-        ):  # nobody is there to end by itself
+        if ending is not STOPPED and not trial.training.members:  # no agent reports the end
             self._store.jobs.set_phase(trial.job, JobPhase.STOPPING, self._now_seconds, ending)
 
     def _set_goal(self, trial: DrivenTrial, goal: float) -> None:

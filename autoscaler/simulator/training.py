@@ -217,11 +217,11 @@ class Training(JobTraining):
 
     def _split(self, total: int) -> Batch:
         """Return the distribution of a batch over devices and micro-steps."""
-        most = self._properties_of_members().most_on_a_device
+        largest = self._properties_of_members().most_on_a_device
         is_lone = self.devices == 1 and total > self.bounds.initial
         if is_lone and self._settings.quirks.lone_accumulation:
-            most = min(most, -(-total // 2))
-        return split_batch(total, self.devices, most)
+            largest = min(largest, -(-total // 2))
+        return split_batch(total, self.devices, largest)
 
     def _properties_of_members(self) -> _MemberProperties:
         """Return the cached properties of the members."""
@@ -347,10 +347,10 @@ class Training(JobTraining):
                 for machine in machines
             }
         step_seconds_by_kind = self._true_step_seconds
-        left = run.steps_left(self.progress_examples, self._epoch(self.progress_examples))
+        steps_left = run.steps_left(self.progress_examples, self._epoch(self.progress_examples))
         if len(step_seconds_by_kind) == 1:
-            return Truth(next(iter(step_seconds_by_kind.values())), left)
-        return Truth({}, left, kind_step_seconds=step_seconds_by_kind)
+            return Truth(next(iter(step_seconds_by_kind.values())), steps_left)
+        return Truth({}, steps_left, kind_step_seconds=step_seconds_by_kind)
 
     def _next_batch(
         self, progress: float, current: int, measured: Mapping[tuple[int, int], float]

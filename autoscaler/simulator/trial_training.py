@@ -62,9 +62,9 @@ class TrialTraining(Training):
         """Return the next start or report without changes, if before `seconds`; else None."""
         if self.is_starting:
             return self._starts_until_seconds if self._starts_until_seconds < seconds else None
-        made = self.reports
+        earlier_reports = self.reports
         for stretch in self._stretches_until(seconds):
-            if self._reports_at(stretch.progress_examples) > made:
+            if self._reports_at(stretch.progress_examples) > earlier_reports:
                 return stretch.to_seconds
         return None
 

@@ -51,7 +51,7 @@ def test_what_can_not_be_kept_is_told_with_what_can(files: Path) -> None:
     (files / "job.yaml").write_text(f"{JOB}objective: {{deadline: 1m, budget: $0.01}}\n")
     told = plan("--offers", "offers.yaml", "--profiles", "profiles")
     assert "a deadline in 60 s and a budget of $0.01 can't be kept at 90 %" in told
-    assert "the earliest finish that can be is in" in told
+    assert "the earliest possible finish is in" in told
     assert "<- chosen instead" in told
 
 

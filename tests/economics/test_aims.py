@@ -142,7 +142,7 @@ def test_a_budget_that_is_too_small_goes_as_far_as_it_can() -> None:
     )
     assert requirements.note == (
         "budget $0.013 out of reach: $0.0133 needed at 90 %, "
-        "so as far as it goes for the least $ per progress"
+        "so it is spent at the least $ per progress"
     )
 
 
@@ -152,7 +152,7 @@ def test_a_job_ends_before_its_budget_is_passed() -> None:
     requirements = aim_of(with_budget("0.0109"))
     assert (
         requirements.stop
-        == "budget $0.0109: $0.01 spent, the rest is kept for its last checkpoint"
+        == "budget $0.0109: $0.01 spent, the rest is reserved for its last checkpoint"
     )
 
 

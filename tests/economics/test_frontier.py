@@ -85,7 +85,7 @@ def test_a_deadline_out_of_reach_says_what_is_in_reach_and_what_happens() -> Non
     assert plan.shortfall is not None and plan.chance == 0.0
     asked, _, in_reach = plan.shortfall.partition(": ")
     assert asked == "a deadline in 60 s can't be kept at 90 %"
-    assert in_reach.startswith("the earliest finish that can be is in ")
+    assert in_reach.startswith("the earliest possible finish is in ")
     assert plan.chosen is not None, "it goes on, balanced"
     stops = by(deadline_seconds=cases.NOW + 60.0, after_deadline=AfterDeadline.STOP)
     assert found(job(objective=stops)).chosen is None
@@ -98,7 +98,7 @@ def test_a_budget_lands_on_the_fastest_that_keeps_it() -> None:
     assert plan.chosen is not None and plan.shortfall is None
     assert plan.chosen.usd.ninety_percent <= float(enough) * (1 + 1e-9)
     little = found(job(objective=by(budget_usd=Decimal("0.0001"))))
-    assert little.shortfall is not None and "the least cost that can be is" in little.shortfall
+    assert little.shortfall is not None and "the least possible cost is" in little.shortfall
     assert little.chosen is not None and little.chosen.first == little.corners[0].first
 
 

@@ -90,7 +90,7 @@ def test_grow_for_the_way_back() -> None:
     )
     assert said(job_snapshot) == (
         "grow resnet 1 -> 2 x local-small: -66.3 ex/s and +$0.10/h; "
-        "not measured there, but it pays in 25 % of draws and there is a way back"
+        "not measured there, but pays in 25 % of draws and can be undone"
     )
 
 
@@ -147,8 +147,8 @@ def test_move_to_another_cloud() -> None:
     )
     assert said(job_snapshot, snapshot(job_snapshot, offers=(LARGE, far))) == (
         "move resnet from 1 x local-large to 1 x local-large (us-central1-a): "
-        "-$0.14/h at the same goodput; pays back its 6 s boot in 245 s, for which nothing trains; "
-        "by its checkpoint, $0.009 on the way"
+        "-$0.14/h at the same goodput; pays back its 6 s boot, during which nothing trains, "
+        "in 245 s; through a checkpoint, $0.009 to transfer it"
     )
     dear = replace(job_snapshot, remaining_examples=9e3)
     assert said(dear, snapshot(dear, offers=(LARGE, far))).startswith("hold resnet at 1 x")
@@ -244,7 +244,7 @@ def test_hold_for_a_deadline() -> None:
     )
     wants = Objective(deadline_seconds=NOW + 200)
     assert said(job(held=ONE, objective=wants)) == (
-        "hold resnet at 1 x local-small: the cheapest that does; "
+        "hold resnet at 1 x local-small: the cheapest in time; "
         "deadline in 200 s kept in 100 % of draws"
     )
 
@@ -295,7 +295,7 @@ def test_wait_for_room() -> None:
 def test_stop() -> None:
     job_snapshot = job(held=ONE, objective=Objective(budget_usd=Decimal("5")), spent_usd=5.0)
     assert said(job_snapshot) == (
-        "stop resnet: budget $5: $5 spent, the rest is kept for its last checkpoint"
+        "stop resnet: budget $5: $5 spent, the rest is reserved for its last checkpoint"
     )
 
 

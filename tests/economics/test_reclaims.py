@@ -36,7 +36,7 @@ def stay(*zones: Zone, hours: float = 8.0, runs: int = 4000, **changes: object) 
 def test_the_mean_is_that_of_restarts_at_a_constant_hazard(
     per_hour: float, out_seconds: float
 ) -> None:
-    """Compare with the mean of restarts (Daly 2006), plus an outage before each of e^(Ls) starts."""
+    """Compare with the mean of restarts (Daly 2006), plus an outage for each of e^(Ls) starts."""
     runs = runs_on_spot(stay(zone(per_hour, out_seconds)))
     hazard, start, work = per_hour / HOUR, 180.0, 8 * HOUR
     tries = float(np.exp(hazard * start))

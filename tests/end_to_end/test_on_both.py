@@ -99,7 +99,7 @@ def test_a_job_goes_to_the_other_cloud_by_its_checkpoint_and_ends_there(
     assert deployment.castor("logs", "words").count("it begins") == 2
     first, second = _progress_at_starts(deployment)
     assert first == 0 and second >= saved_step * BATCH, "from where the other had come to"
-    assert "by its checkpoint" in deployment.castor("why", "words")
+    assert "through a checkpoint" in deployment.castor("why", "words")
     story.until(lambda: not story.job().instances, "its bills are closed")
     _assert_its_transfer_is_paid(deployment)
 

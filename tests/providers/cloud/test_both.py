@@ -174,7 +174,7 @@ def test_a_job_moves_to_the_cloud_whose_progress_costs_less_by_its_checkpoint(
         "move words from 1 x g4dn.xlarge (us-east-1a) to 1 x g2-standard-4 (us-central1-a): "
         "+217 ex/s for +$0.421/h"
     )
-    assert moves[-1].endswith("; by its checkpoint, $0.18 on the way")
+    assert moves[-1].endswith("; through a checkpoint, $0.18 to transfer it")
 
 
 def test_a_checkpoint_that_is_dear_to_carry_keeps_the_job_where_its_files_are(
