@@ -156,7 +156,7 @@ def require_phases_fit(script: Script, may_grow: bool, parts: int) -> None:
         "out": script.logical_ranks is not None,
         "a GradScaler changes its factor once a batch: leave scaler out, and use bfloat16, which "
         "needs none": script.scaler is not None and script.scaler.is_enabled(),
-        "static_graph=True says that each step uses all parameters: leave it "
+        "static_graph=True requires that each step uses all parameters: leave it "
         "out": script.static_graph,
         f"the batch is given out in {parts} parts, as a device takes less at once: lower "
         "batch_size, raise batch.device_max in the job file, or train on more devices": parts > 1,
@@ -308,9 +308,9 @@ def _parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[nn.Parameter]:
 def _require_numbers(script: Script) -> None:
     if script.batch_size < 1:
         raise ValueError(f"batch_size={script.batch_size} must be at least 1")
-    most = script.max_grad_norm
-    if most is not None and not (most > 0 and math.isfinite(most)):
-        raise ValueError(f"max_grad_norm={most} must be above 0; leave it out to not clip")
+    max_norm = script.max_grad_norm
+    if max_norm is not None and not (max_norm > 0 and math.isfinite(max_norm)):
+        raise ValueError(f"max_grad_norm={max_norm} must be above 0; leave it out to not clip")
     if script.logical_ranks is not None and not 1 <= script.logical_ranks <= script.batch_size:
         raise ValueError(
             f"logical_ranks={script.logical_ranks} must be from 1 to "

@@ -62,12 +62,12 @@ def gain_inputs(counters: Counters, noise: NoiseScale | None) -> tuple[float, fl
 
     Each change adds an entry to the batch log, and the gain depends on their ratio alone.
     """
-    known = counters.gradient_square, counters.gradient_variance
+    present = counters.gradient_square, counters.gradient_variance
     if noise is None:
-        return known
-    before, now = known[1] * noise.gradient_square, noise.gradient_variance * known[0]
+        return present
+    before, now = present[1] * noise.gradient_square, noise.gradient_variance * present[0]
     is_same = before > 0 and abs(now / before - 1) <= _SAME_NOISE
-    return known if is_same else (noise.gradient_square, noise.gradient_variance)
+    return present if is_same else (noise.gradient_square, noise.gradient_variance)
 
 
 def batches_to_repeat(path: str | None, bounds: BatchBounds) -> BatchScript | None:

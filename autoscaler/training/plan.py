@@ -56,8 +56,8 @@ class Plan:
         """Return the step after the committed ones."""
         counters = self._state.counters
         # A dataset that has become shorter may end before the checkpoint's position.
-        place = self._sampler.place_after(counters.pass_index, counters.position, taken=0)
-        return self._planned_step(counters.step, place)
+        position = self._sampler.place_after(counters.pass_index, counters.position, taken=0)
+        return self._planned_step(counters.step, position)
 
     def expected(self, after: Indices) -> Iterator[Indices]:
         """Yield, without end, the micro-steps expected after `after`, one of the next step."""

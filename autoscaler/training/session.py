@@ -98,7 +98,7 @@ def session(
         logical_ranks: number of shares of each batch, each with its own random numbers, on any
             number of ranks. A run at a fixed batch size is then the same at any size.
         drop_last: whether to leave out the last examples of a pass if they do not fill
-        `batch_size`.
+            `batch_size`.
         seed: seed of the order of examples.
         state: dict of the script's own state, such as ``{"best": 0.0, "ema": ema}``. Each
             checkpoint holds it, and resuming sets its values. Values are numbers, strings,
@@ -267,7 +267,7 @@ class TrainingSession:
                 gradient is then that of the mean over the whole step, on all ranks. Without, each
                 example counts the same.
             optimizer: the only optimizer to step by this loss; others step by other losses of the
-            batch.
+                batch.
             last: whether no other loss of this batch follows. By default true once each optimizer
                 has made a step by the batch.
 
@@ -355,7 +355,7 @@ class TrainingSession:
 
     def _end_of_training(self) -> float:
         if self._total is None:
-            raise RuntimeError("batches(): say how many epochs, here or in epochs()")
+            raise RuntimeError("batches(): give the number of epochs, here or in epochs()")
         return self._total
 
     def _is_past(self, end: float) -> bool:

@@ -139,7 +139,7 @@ class Steps:
         if self._phases.are_lost and self._step is not None:
             return self._unfinished_step(self._step, is_last=True)
         if self._awaited is None or self._step is None:
-            raise RuntimeError("job.step(loss) goes with a batch of job.batches(), once each")
+            raise RuntimeError("job.step(loss): call it once for each batch of job.batches()")
         phase = self._phases.chosen(optimizer, last)
         if phase is not None:
             return self._take_phase(self._step, phase, loss, weight)
@@ -182,7 +182,7 @@ class Steps:
 
         Raises:
             TypeError, ValueError: `loss` or `weight` can't be used, or the batch can have no
-            phases.
+                phases.
             torch.OutOfMemoryError: memory ran out. The batch can't be taken in smaller parts.
         """
         parts, awaited = self._parts, self._awaited
@@ -197,18 +197,18 @@ class Steps:
         expect_backward(parts.reducer.model, loss)
         parts.stepper.backward(loss, factor, is_last=True)
         self._losses = [(loss.detach(), factor)] if factor > 0 else []
-        ended = self._end_step(step, phase)
+        result = self._end_step(step, phase)
         self._phases.end(phase, self.committed)
-        if ended.is_last:
+        if result.is_last:
             self._awaited, self._examples_at_once = None, 0
-        return ended
+        return result
 
     def explained(self, error: BaseException) -> BaseException:
         """Return the error to end the script with: `error`, or a more precise one.
 
-        If memory ran out between a batch and the end of its `job.step`, beyond what a step can
-        recover, this sets a `limit` for this kind of device. If the examples can't be split, it
-        returns a `DeviceMemoryError`.
+        Memory may run out between a batch and the end of its `job.step`, beyond what a step can
+        recover. This kind of device then gets a `limit`. If the examples can't be split, the
+        result is a `DeviceMemoryError`.
         """
         replica = self._parts.replica
         if not self._examples_at_once or not isinstance(error, torch.OutOfMemoryError):

@@ -66,12 +66,12 @@ def test_a_repeated_run_ends_its_rounds_where_the_log_changes(tmp_path: Path) ->
     ("text", "words"),
     [
         (None, "can't be read: No such file"),
-        ("", "no whole log"),
-        ("{}", "no log of batches"),
-        ("steps", "no log of batches"),
-        (json.dumps([1, 16]), "no log of batches"),
-        (BatchLog([_decision(3, 16)]).text, "no whole log of batches: its steps must rise"),
-        (BatchLog([_decision(0, 16)]).text, "of a run with batch_size=16, and this one has 32"),
+        ("", "not a complete batch log"),
+        ("{}", "not a batch log"),
+        ("steps", "not a batch log"),
+        (json.dumps([1, 16]), "not a batch log"),
+        (BatchLog([_decision(3, 16)]).text, "not a complete batch log: its steps must rise"),
+        (BatchLog([_decision(0, 16)]).text, "has batch_size=16, and this run has 32"),
     ],
 )
 def test_a_log_that_can_not_be_repeated_is_refused(

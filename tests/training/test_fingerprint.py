@@ -79,7 +79,7 @@ def test_a_module_of_the_scripts_own_that_differs_is_named(tmp_path: Path, monke
     same = _with_modules(tmp_path / "b", monkeypatch, losses="a = 1", layers="b = 1")
     other = _with_modules(tmp_path / "c", monkeypatch, losses="a = 2", layers="b = 1")
     require_equal(own, _crossed(same), "replica a", "replica b")
-    with pytest.raises(MismatchError, match=r"the code differs in (.* or )?losses( or .*)?: let"):
+    with pytest.raises(MismatchError, match=r"the code differs in (.* or )?losses( or .*)?: run"):
         require_equal(own, _crossed(other), "replica a", "replica b")
 
 

@@ -129,9 +129,9 @@ def test_a_dataset_that_has_become_shorter_begins_its_next_pass(tmp_path: Path) 
 def test_misuse_is_told_in_one_line() -> None:
     model, optimizer = _model()
     with session(model, optimizer, Numbered(), batch_size=10) as job:
-        with pytest.raises(RuntimeError, match="goes with a batch"):
+        with pytest.raises(RuntimeError, match="once for each batch"):
             job.step(torch.tensor(0.0))
-        with pytest.raises(RuntimeError, match="how many epochs"):
+        with pytest.raises(RuntimeError, match="the number of epochs"):
             next(iter(job.batches()))
         batches = job.batches(epochs=1)
         next(batches)

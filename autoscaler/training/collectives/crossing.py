@@ -1,9 +1,9 @@
-"""Sums of gradients over all ranks of the job, beside the backward pass.
+"""Sums of gradients over all ranks of the job, concurrent with the backward pass.
 
-The collectives of a bucket follow one another in the order of its route, and buckets in the order
-in which the backward pass completes them: the same on all ranks. On a GPU they are queued on a
-stream of their own; on a CPU a thread makes them, unless a bucket takes a single sum over the
-instances: gloo's own threads make that one. The backward pass goes on meanwhile.
+Buckets are summed in the order in which the backward pass completes them, each by the collectives
+of its route. Both orders are the same on all ranks. On a GPU they are queued on a
+separate stream. On a CPU a thread executes them, unless a bucket takes a single sum over the
+instances, which gloo's own threads execute.
 """
 
 from __future__ import annotations
@@ -28,15 +28,17 @@ from torch._C._distributed_c10d import (
 from autoscaler.training.collectives.routes import Collective, Leg, Scope, route, shard_length
 from autoscaler.training.collectives.world import PendingSum
 
-_ENDING_SECONDS: Final = 1.0
+_JOIN_SECONDS: Final = 1.0
 
 
 class Crossing:
-    """The way of gradients over the ranks of this instance and over instances.
+    """Sums of buckets over the ranks of this instance and over instances.
 
-    `sum_over_rail` begins to sum a tensor in place over the ranks with this rank's number in all
-    instances; None where this rank has no such group. Gradients travel as `wire_type` where
-    that is given, and as they are elsewhere.
+    Args:
+        group: the instance's ranks; None for a single rank.
+        sum_over_rail: starts the in-place sum of a tensor over the ranks with this rank's number
+            in all instances; None if this rank has no such group.
+        wire_type: type in which gradients are summed; None for their own type.
     """
 
     def __init__(
@@ -74,24 +76,24 @@ class Crossing:
             return
         has_shards = any(leg.on_shard for leg in self.legs)
         shard = shard_length(buffer.numel(), self._ranks) if has_shards else 0
-        wire = self._wire(buffer, shard * self._ranks if has_shards else buffer.numel())
+        wire = self._wire_tensor(buffer, shard * self._ranks if has_shards else buffer.numel())
         part = wire.new_empty(shard)
         for leg in self.legs:
-            self._go(leg, part if leg.on_shard else wire, wire)
+            self._run_leg(leg, part if leg.on_shard else wire, wire)
         if wire is not buffer:
             buffer.copy_(wire[: buffer.numel()])
 
     @property
     def is_rail_alone(self) -> bool:
-        """A single sum over the instances is all that a bucket takes."""
+        """Whether a bucket takes a single sum over the instances and nothing else."""
         return [leg.scope for leg in self.legs] == [Scope.RAIL]
 
     def begin(self, buffer: Tensor) -> Callable[[], None]:
-        """Begin the single sum of a flat buffer; what is returned waits for it, as `sum` does.
+        """Start the single sum of a flat buffer; return a function that waits for the sum.
 
-        Only where `is_rail_alone`.
+        Requires `is_rail_alone`.
         """
-        wire = self._wire(buffer, buffer.numel())
+        wire = self._wire_tensor(buffer, buffer.numel())
         pending = self._rail_sum(wire)
 
         def finish() -> None:
@@ -102,14 +104,14 @@ class Crossing:
         return finish
 
     def close(self) -> None:
-        """Let go of the group, and end it unless it is that of the instance."""
+        """Release the group, and destroy it unless it is that of the instance."""
         group, self._group, self.legs = self._group, None, ()
         if group is not None and group is not dist.group.WORLD:
             with suppress(ValueError):  # the script has ended all groups
                 dist.destroy_process_group(group)
 
-    def _wire(self, buffer: Tensor, length: int) -> Tensor:
-        """Return the tensor that travels: the buffer, or a copy where type or length differ."""
+    def _wire_tensor(self, buffer: Tensor, length: int) -> Tensor:
+        """Return the tensor to sum: the buffer, or a copy if type or length differ."""
         kind = self._wire_type or buffer.dtype
         if kind == buffer.dtype and length == buffer.numel():
             return buffer
@@ -117,7 +119,7 @@ class Crossing:
         wire[: buffer.numel()].copy_(buffer)
         return wire
 
-    def _go(self, leg: Leg, tensor: Tensor, wire: Tensor) -> None:
+    def _run_leg(self, leg: Leg, tensor: Tensor, wire: Tensor) -> None:
         if leg.scope is Scope.RAIL:
             self._rail_sum(tensor).wait()
         else:
@@ -142,10 +144,10 @@ class Crossing:
 
 
 class Aside:
-    """Does work for tensors in order, beside what the current thread or stream does.
+    """Executor of work for tensors, in order, concurrent with the current thread or stream.
 
-    On a GPU the work is queued on another stream, and where it `blocks_host`, a thread queues it.
-    On a CPU a thread does it.
+    On a GPU the work is queued on another stream, by a thread if it `blocks_host`. On a CPU a
+    thread executes it.
     """
 
     def __init__(self, device: torch.device, blocks_host: bool = False) -> None:
@@ -153,12 +155,12 @@ class Aside:
         self._stream = _stream_on(device) if device.type == "cuda" else None
         self.has_thread = self._stream is None or blocks_host
         self._thread: threading.Thread | None = None
-        self._orders: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
 
     def begin(self, tensor: Tensor, work: Callable[[], None]) -> torch.futures.Future[Any]:
-        """Begin `work` once all that was queued for `tensor` is done; its future is `tensor`.
+        """Execute `work` after all work queued for `tensor`; return a future that holds `tensor`.
 
-        An error of the work is the future's.
+        The future raises any error of the work.
         """
         devices: list[int | str | torch.device] | None = None
         if self._stream is not None:
@@ -170,23 +172,23 @@ class Aside:
             return future
         if self._thread is None:
             self._thread = threading.Thread(
-                target=self._serve, name="castor-gradients", daemon=True
+                target=self._run_tasks, name="castor-gradients", daemon=True
             )
             self._thread.start()
-        self._orders.put(lambda: self._carry_out(tensor, work, future))
+        self._tasks.put(lambda: self._carry_out(tensor, work, future))
         return future
 
     def stop(self) -> None:
-        """End the thread, unless it is held up by a rank that is lost."""
+        """End the thread; a thread that waits for a lost rank is left behind."""
         thread, self._thread = self._thread, None
         if thread is not None:
-            self._orders.put(None)
-            thread.join(_ENDING_SECONDS)
+            self._tasks.put(None)
+            thread.join(_JOIN_SECONDS)
 
-    def _serve(self) -> None:
-        while (order := self._orders.get()) is not None:
-            order()
-            del order  # it holds the group
+    def _run_tasks(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            task()
+            del task  # it references the group
 
     def _carry_out(
         self, tensor: Tensor, work: Callable[[], None], future: torch.futures.Future[Any]

@@ -1,7 +1,7 @@
-"""The forming of a world, which is given up early where a member is gone.
+"""Forming of a world, which is given up early if a member is lost.
 
 Torch waits for the members of a new process group, and for the host of a store, up to a timeout,
-and can't be told to stop. So the forming is done on a thread of its own, which is left behind.
+and can't be interrupted. The forming is therefore done on a separate thread, which is left behind.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from autoscaler.clock import Clock
 from autoscaler.training.collectives.ports import reach
 from autoscaler.training.collectives.world import World
 
-_LOOK_SECONDS: Final = 0.05
-# Each probe is one more connection to the store, so that it is made late and seldom.
+_POLL_SECONDS: Final = 0.05
+# Seconds between probes of the store; rare, as each probe is one more connection.
 _PROBE_SECONDS: Final = 1.0
 
 
@@ -30,29 +30,29 @@ def formed(
     A world that forms after it was given up is abandoned at once.
 
     Args:
-        form: blocks until all members have come.
-        store: the address at which they meet.
-        has_lost_member: whether one of them is missed.
-        clock: of the intervals at which is looked.
+        form: creates the world; blocks until all members have joined.
+        store: address of the members' store.
+        has_lost_member: returns whether a member is missed.
+        clock: clock for the polling intervals.
 
     Raises:
-        RuntimeError: the forming fails, a member is lost, or nobody listens at `store` any more.
+        RuntimeError: the forming fails, a member is lost, or `store` refuses connections.
     """
-    forming = _begun(form)
-    probe_at_seconds = clock.monotonic() + _PROBE_SECONDS
-    while not wait([forming], _LOOK_SECONDS).done:
+    forming = _start_forming(form)
+    next_probe_seconds = clock.monotonic() + _PROBE_SECONDS
+    while not wait([forming], _POLL_SECONDS).done:
         is_lost = has_lost_member()
-        if clock.monotonic() >= probe_at_seconds:
-            is_lost = is_lost or _is_refused(store)
-            probe_at_seconds = clock.monotonic() + _PROBE_SECONDS
+        if clock.monotonic() >= next_probe_seconds:
+            is_lost = is_lost or _is_connection_refused(store)
+            next_probe_seconds = clock.monotonic() + _PROBE_SECONDS
         if is_lost and not forming.done():
             forming.add_done_callback(_abandon)
             raise RuntimeError("a member was lost before its world had formed")
     return forming.result()
 
 
-def _begun(form: Callable[[], World]) -> Future[World]:
-    """Begin to form a world on a thread, which does not hold up the end of the process."""
+def _start_forming(form: Callable[[], World]) -> Future[World]:
+    """Start to form a world on a daemon thread; return its future."""
     forming: Future[World] = Future()
     is_on_gpu = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     device = torch.cuda.current_device() if is_on_gpu else None
@@ -60,7 +60,7 @@ def _begun(form: Callable[[], World]) -> Future[World]:
     def run() -> None:
         try:
             if device is not None:
-                torch.cuda.set_device(device)  # a thread begins with the first device
+                torch.cuda.set_device(device)  # a new thread uses the first device
             forming.set_result(form())
         except Exception as error:
             forming.set_exception(error)
@@ -74,8 +74,8 @@ def _abandon(late: Future[World]) -> None:
         late.result().abandon()
 
 
-def _is_refused(address: str) -> bool:
-    """Return whether the host of an address says that nobody listens there."""
+def _is_connection_refused(address: str) -> bool:
+    """Return whether the host of `address` refuses connections there."""
     try:
         reach(address)
     except ConnectionRefusedError:

@@ -1,4 +1,4 @@
-"""Groups by which gradients cross instances: gloo, or NCCL between GPUs."""
+"""Groups that sum gradients over instances: gloo, or NCCL between GPUs."""
 
 from __future__ import annotations
 
@@ -13,33 +13,36 @@ from autoscaler.training.collectives.nccl import NcclGradients
 
 
 class GradientGroup(Protocol):
-    """How gradients cross instances. `blocks_host`: the wait of a work returns with the sum."""
+    """Interface of gradient sums over instances.
+
+    `blocks_host`: whether the wait of a work returns only with the sum.
+    """
 
     blocks_host: bool
 
     def all_reduce(self, tensor: torch.Tensor) -> Any:
-        """Begin to sum `tensor` over the members, in place; return its work."""
+        """Start the sum of `tensor` over the members, in place; return its work."""
         ...
 
     def finish(self) -> None:
-        """Return when all that was begun is done or aborted."""
+        """Wait until all sums are done or aborted."""
         ...
 
     def error(self) -> Exception | None:
-        """What has gone wrong so far."""
+        """Return the failure so far; None without one."""
         ...
 
     def abort(self) -> None:
-        """End what is under way, from any thread."""
+        """Abort pending sums, from any thread."""
         ...
 
 
-# Makes the group of a world from its store, our index, the number of members and its gloo group.
+# Creates a world's group from its store, own index, number of members and gloo group.
 FormGradients = Callable[[Store, int, int, Any], GradientGroup]
 
 
 def gradients_of(device: torch.device, across: str, timeout: timedelta) -> FormGradients:
-    """Return how gradients on `device` cross instances; `across` counts for CUDA devices."""
+    """Return the constructor of groups for gradients on `device`; `across` applies to CUDA."""
     if device.type != "cuda" or across == "gloo":
         return lambda store, index, members, control: HostGradients(control, timeout)
     return lambda store, index, members, control: NcclGradients(
@@ -48,7 +51,7 @@ def gradients_of(device: torch.device, across: str, timeout: timedelta) -> FormG
 
 
 class HostGradients:
-    """Sums of gradients over gloo; those of a GPU go through the host's memory."""
+    """Sums of gradients by gloo; gradients of a GPU are copied through host memory."""
 
     blocks_host = True
 
@@ -57,24 +60,24 @@ class HostGradients:
         self._timeout = timeout
 
     def all_reduce(self, tensor: torch.Tensor) -> Any:
-        """Begin to sum `tensor` over the members, in place; return its work."""
+        """Start the sum of `tensor` over the members, in place; return its work."""
         if tensor.device.type == "cpu":
             return begin_sum(self._group, tensor, self._timeout)
         return HostWork(self._group, tensor, self._timeout)
 
     def finish(self) -> None:
-        """Return at once: each wait has returned with its sum."""
+        """Return at once: each wait returns only with its sum."""
 
     def error(self) -> Exception | None:
-        """Nothing that the waits have not raised."""
+        """Return None: each wait raises its own error."""
         return None
 
     def abort(self) -> None:
-        """Nothing: those who wait look at the world's error."""
+        """Do nothing: waiting threads check the world's error."""
 
 
 class HostWork:
-    """One sum of a GPU's tensor over gloo; it begins when it is waited for."""
+    """Sum of one GPU tensor by gloo, which starts at its first `wait`."""
 
     def __init__(self, group: Any, tensor: torch.Tensor, timeout: timedelta) -> None:
         self._group = group
@@ -83,30 +86,30 @@ class HostWork:
         self._copy = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
         self._copy.copy_(tensor, non_blocking=True)
         stream = torch.cuda.current_stream(tensor.device) if tensor.is_cuda else None
-        self._copied = stream.record_event() if stream is not None else None
+        self._copy_event = stream.record_event() if stream is not None else None
         self._work: Any = None
 
     def is_completed(self) -> bool:
-        """Whether nothing is under way."""
+        """Return whether nothing is pending."""
         return self._work is None or bool(self._work.is_completed())
 
     def wait(self, timeout: timedelta) -> None:
-        """Enqueue the way back of the sum to the GPU once it is there.
+        """Wait for the sum and enqueue its copy to the GPU.
 
         Raises:
-            RuntimeError: it is not there within `timeout`, or never will be.
+            RuntimeError: the sum has failed or is not complete within `timeout`.
         """
         if self._work is None:
-            if self._copied is not None:
-                self._copied.synchronize()
+            if self._copy_event is not None:
+                self._copy_event.synchronize()
             self._work = begin_sum(self._group, self._copy, self._timeout)
         self._work.wait(timeout)
         self._tensor.copy_(self._copy, non_blocking=True)
 
 
 def begin_sum(group: Any, tensor: torch.Tensor, timeout: timedelta) -> Any:
-    """Begin to sum `tensor` over a gloo group, in place; return its work."""
-    options = AllreduceOptions()  # a sum, unless it is told otherwise
+    """Start the sum of `tensor` over a gloo group, in place; return its work."""
+    options = AllreduceOptions()  # a sum by default
     options.timeout = timeout
     return group.allreduce([tensor], options)
 
@@ -114,9 +117,9 @@ def begin_sum(group: Any, tensor: torch.Tensor, timeout: timedelta) -> Any:
 def begin_exchange(
     group: Any, tensor: torch.Tensor, received: torch.Tensor, timeout: timedelta
 ) -> Any:
-    """Begin to send `tensor` from each member of a gloo group to each; return its work.
+    """Start to send `tensor` from each member of a gloo group to each; return its work.
 
-    `received` has a row for each member, which comes to be that member's tensor.
+    `received` has one row per member, which receives that member's tensor.
     """
     options = AllToAllOptions()
     options.timeout = timeout

@@ -1,8 +1,8 @@
-"""The ranks of one instance: their process groups, and what the leader says to the others.
+"""Ranks of one instance: their process groups, and values sent by the leader.
 
-Numbers that decide something travel as CPU tensors over gloo, also between GPUs: that costs no
-time of the device, and raises an error when a rank is lost. The default group carries gradients
-and the tensors of a GPU.
+Numbers that determine decisions are CPU tensors over gloo, even between GPUs. That takes no device
+time, and raises an error when a rank is lost. The default group is used for gradients and other
+GPU tensors.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from torch._C._distributed_c10d import HashStore
 from autoscaler.training.collectives.nccl import keep_process_at_nccl_errors
 
 _CPU: Final = torch.device("cpu")
-_EVALUATION: Final = timedelta(days=365)
+_EVALUATION_TIMEOUT: Final = timedelta(days=365)
 _BACKENDS: Final = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 
 
 class Instance:
-    """The ranks of this instance, seen from one of them; `leader` is rank 0.
+    """Ranks of this instance, seen from one of them; the leader is rank 0.
 
-    `control` is a group that sums and broadcasts CPU tensors, None where there is no group at
-    all. `owns_group`: the default group is ours to end; not if the script made it.
+    Args:
+        control: group that sums and broadcasts CPU tensors; None without any group.
+        owns_group: whether to destroy the default group at the end; False if the script made it.
     """
 
     def __init__(self, control: dist.ProcessGroup | None = None, owns_group: bool = False) -> None:
@@ -38,7 +39,7 @@ class Instance:
 
     @property
     def is_leader(self) -> bool:
-        """This rank speaks for the instance."""
+        """Whether this rank represents the instance."""
         return self.rank == 0
 
     def sum(self, values: list[float]) -> list[float]:
@@ -50,7 +51,7 @@ class Instance:
         return list(tensor.tolist())
 
     def from_leader(self, values: list[float]) -> list[float]:
-        """Return the leader's numbers; every rank passes as many."""
+        """Return the leader's numbers; every rank must pass as many."""
         if self.ranks == 1:
             return values
         tensor = torch.tensor(values, dtype=torch.float64)
@@ -58,7 +59,7 @@ class Instance:
         return list(tensor.tolist())
 
     def value_from_leader(self, value: Any) -> Any:
-        """Return the leader's value, which can be pickled."""
+        """Return the leader's value, which is pickled."""
         if self.ranks == 1:
             return value
         message = [value]
@@ -73,7 +74,7 @@ class Instance:
         return gathered
 
     def broadcast(self, tensor: torch.Tensor) -> None:
-        """Set a contiguous tensor to the leader's, over the group for its type of device."""
+        """Set a contiguous tensor to the leader's, over the group for its device type."""
         on_host = tensor.device.type == "cpu"
         dist.broadcast(tensor, src=0, group=self._control if on_host else None)
 
@@ -86,9 +87,9 @@ class Instance:
         self.sum([0.0])
 
     def close(self) -> None:
-        """End the groups that are ours."""
+        """Destroy the groups that this object created."""
         if self._owns_group:
-            self._control = None  # who holds a gloo group at the interpreter's end aborts it
+            self._control = None  # a gloo group that exists at interpreter exit aborts the process
             dist.destroy_process_group()
         elif self._control is not None and self._control is not dist.group.WORLD:
             with contextlib.suppress(ValueError):  # the script has ended all groups
@@ -97,11 +98,11 @@ class Instance:
 
 
 def join_instance(device: torch.device, under_castor: bool) -> Instance:
-    """Make the process groups of the ranks of this instance, or of this rank alone."""
+    """Create the process groups of the ranks of this instance, or of this rank alone."""
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if dist.is_initialized():
-        return Instance(_control_beside(dist.group.WORLD))
+        return Instance(_control_group_for(dist.group.WORLD))
     backend = _BACKENDS.get(device.type, "gloo")
     if under_castor:
         keep_process_at_nccl_errors(os.environ)
@@ -111,22 +112,22 @@ def join_instance(device: torch.device, under_castor: bool) -> Instance:
         dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
     if not dist.is_initialized():
         return Instance()
-    _wait_for_evaluations(dist.group.WORLD)
+    _allow_long_evaluations(dist.group.WORLD)
     return Instance(dist.group.WORLD, owns_group=True)
 
 
-def _wait_for_evaluations(group: Any) -> None:
-    """Let CPU tensors of `group` wait for a rank that evaluates, however long that takes.
+def _allow_long_evaluations(group: Any) -> None:
+    """Set an unlimited timeout for CPU tensors of `group`, as a rank may evaluate for any time.
 
-    A rank that is lost closes its connections, and all others notice.
+    A rank that is lost closes its connections, which all other ranks notice.
     """
-    group._get_backend(_CPU)._set_default_timeout(_EVALUATION)
+    group._get_backend(_CPU)._set_default_timeout(_EVALUATION_TIMEOUT)
 
 
-def _control_beside(group: Any) -> dist.ProcessGroup:
-    """Return the script's group if it takes CPU tensors, or a gloo group of the same ranks."""
+def _control_group_for(group: Any) -> dist.ProcessGroup:
+    """Return the script's group if it takes CPU tensors, else a gloo group of its ranks."""
     if _CPU in group._device_types:
         return cast(dist.ProcessGroup, group)
-    made = dist.new_group(backend="gloo")
-    assert isinstance(made, dist.ProcessGroup)
-    return made
+    gloo_group = dist.new_group(backend="gloo")
+    assert isinstance(gloo_group, dist.ProcessGroup)
+    return gloo_group

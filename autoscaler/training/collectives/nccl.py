@@ -1,7 +1,7 @@
-"""Sums of gradients over NCCL that can be given up while a peer is lost.
+"""Sums of gradients over NCCL that can be given up when a peer is lost.
 
-NCCL's `wait` returns at once, and raises nothing when a peer is lost: the device waits instead,
-until the communicator is aborted. Whether a sum holds is known once the device's work is done.
+NCCL's `wait` returns at once and raises nothing when a peer is lost. The device waits instead,
+until the communicator is aborted. Whether a sum succeeded is known once the device is done.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch._C._distributed_c10d import AllreduceOptions, Store
 
 # Torch's own watchdog would end the process at a lost peer; the sums of `World` handle that.
-_OWN_HANDLING: Final = {
+_NO_WATCHDOG: Final = {
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
     "TORCH_NCCL_ENABLE_MONITORING": "0",
 }
@@ -23,12 +23,12 @@ _NONBLOCKING_TIMEOUT: Final = "TORCH_NCCL_NONBLOCKING_TIMEOUT"
 
 
 def keep_process_at_nccl_errors(environment: MutableMapping[str, str]) -> None:
-    """Let NCCL's errors end no process. Call it before a process group is made."""
-    environment.update(_OWN_HANDLING)
+    """Disable torch's NCCL watchdog. Call this before a process group is created."""
+    environment.update(_NO_WATCHDOG)
 
 
 class NcclGradients:
-    """Sums of gradients over one NCCL communicator; see `gradients.GradientGroup`."""
+    """Sums of gradients over one NCCL communicator; see `gradient_groups.GradientGroup`."""
 
     blocks_host = False
 
@@ -50,14 +50,14 @@ class NcclGradients:
         return self._backend.allreduce([tensor], AllreduceOptions())
 
     def finish(self) -> None:
-        """Return when the device has done all that was enqueued."""
+        """Wait until the device has done all enqueued work."""
         torch.cuda.synchronize(self._device)
 
     def error(self) -> Exception | None:
-        """What has gone wrong so far."""
+        """Return the failure so far; None without one."""
         error = self._backend.get_error()
         return None if error.name == "SUCCESS" else RuntimeError(f"NCCL reports {error.name}")
 
     def abort(self) -> None:
-        """End what is under way; the device goes on with whatever the tensors hold."""
+        """Abort pending sums; the device continues with the tensors' undefined content."""
         self._backend.abort()

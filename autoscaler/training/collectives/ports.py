@@ -1,4 +1,4 @@
-"""Ports that are open on one address only. torch left to itself listens on every interface."""
+"""Ports that are open on one address only; torch's default is every interface."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final
 import psutil
 from torch._C._distributed_c10d import TCPStore
 
-_REACH_SECONDS: Final = 0.5
+_CONNECT_SECONDS: Final = 0.5
 
 
 def bound_store(address: str) -> tuple[TCPStore, int]:
-    """A store that listens on `address`, and its port."""
+    """Return a store that listens on `address` only, and its port."""
     listener = socket.socket()
     listener.bind((address, 0))
     listener.listen(128)
@@ -38,10 +38,10 @@ def use_interface_of(address: str) -> None:
 
 
 def reach(address: str) -> None:
-    """Connect to `host:port`, and hang up.
+    """Connect to `host:port` and disconnect.
 
     Raises:
-        OSError: it can't be reached; ConnectionRefusedError where nobody listens there.
+        OSError: it can't be reached; ConnectionRefusedError if no process listens there.
     """
     host, _, port = address.rpartition(":")
-    socket.create_connection((host, int(port)), _REACH_SECONDS).close()
+    socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()

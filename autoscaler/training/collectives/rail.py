@@ -1,8 +1,8 @@
-"""Sums of gradient shards over the ranks with one number in all instances.
+"""Sums of gradient shards over the ranks with the same number in all instances.
 
-The leaders' sums are those of their `Peers`. Each other rank meets its counterparts in a world of
-its own, beside that of the leaders: at the same store, and with the same end. A rank that gives
-its world up so tells all ranks of all instances.
+The leaders' sums are those of their `Peers`. Each other rank forms a separate world with its
+counterparts, at the same store as the leaders' world, and with the same end. A rank that gives its
+world up thereby notifies all ranks of all instances.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ _log = logging.getLogger(__name__)
 
 
 class Rail:
-    """This rank's sums with its counterparts; `sums` are those of the peers on a leader.
+    """Sums of this rank with its counterparts; on a leader, `sums` are those of its peers.
 
-    `is_used`: all instances have as many ranks, and each rank sums its own shard.
+    `is_used`: whether all instances have equally many ranks, and each rank sums its own shard.
     """
 
     def __init__(self, instance: Instance, sums: Sums | None) -> None:
         self._instance = instance
         self._sums = sums
-        self._worlds = 0
+        self._followed_worlds = 0
         self.is_used = False
 
     def follow_leader(self, ranks_by_instance: Sequence[int]) -> None:
-        """Meet the counterparts where the leader has met its own, if rails can be used now.
+        """Form a world with the counterparts at the leader's meeting point, if rails can be used.
 
-        All ranks of all instances call it after each exchange.
+        All ranks of all instances must call this after each exchange.
         """
         sums = self._sums
         if self._instance.ranks == 1 or sums is None:
             return
         self.is_used = can_use_rails(ranks_by_instance)
         worlds = int(self._instance.from_leader([float(sums.worlds)])[0])
-        if not self.is_used or worlds == self._worlds:
+        if not self.is_used or worlds == self._followed_worlds:
             return
-        self._worlds = worlds
+        self._followed_worlds = worlds
         meeting = self._instance.value_from_leader(sums.meeting)
         if meeting is None or self._instance.is_leader:
             return
@@ -55,18 +55,18 @@ class Rail:
             _log.warning("a rank of another instance does not answer: %s", error)
 
     def gradients(self, tensor: Tensor) -> PendingSum:
-        """Begin to sum `tensor` over the counterparts, in place; see `Sums.gradients`."""
+        """Start the sum of `tensor` over the counterparts, in place; see `Sums.gradients`."""
         return self._sums.gradients(tensor) if self._sums is not None else PendingSum()
 
     def require_whole(self) -> None:
-        """Let the leader's sums fail where a sum of another rank of its instance has failed."""
+        """Make the leader's sums fail if those of another rank of its instance have failed."""
         if not self.is_used or self._sums is None:
             return
-        fails = not self._instance.is_leader and not self._sums.are_whole()
-        if self._instance.sum([float(fails)])[0] > 0 and self._instance.is_leader:
+        has_failed = not self._instance.is_leader and not self._sums.are_whole()
+        if self._instance.sum([float(has_failed)])[0] > 0 and self._instance.is_leader:
             self._sums.abandon()
 
     def close(self) -> None:
-        """Close the connections of a rank that does not lead; the leader's are its peers'."""
+        """Close the connections of a rank that is no leader; a leader's belong to its peers."""
         if self._sums is not None and not self._instance.is_leader:
             self._sums.close()

@@ -1,9 +1,9 @@
-"""Which collectives sum a bucket of gradients over all ranks of a job: a pure plan.
+"""Route of a bucket: the collectives that sum it over all ranks of a job, as a pure function.
 
-Within an instance devices are joined by fast links, and each device has its own way to the devices
-of other instances: on machines with eight GPUs a network card of its own. Where all instances have
-as many ranks, each rank therefore sums its own *shard* of a bucket over the instances. Elsewhere
-the leaders sum the whole of it.
+Devices of an instance have fast links, and each device has its own path to other instances: on
+machines with eight GPUs its own network card. If all instances have equally many ranks, each rank
+therefore sums its own *shard* of a bucket over the instances. Otherwise the leaders sum the whole
+bucket.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 
 class Collective(StrEnum):
-    """What a group of ranks does together."""
+    """Collective operation of a group of ranks."""
 
     ALL_REDUCE = "all-reduce"
     REDUCE = "reduce"
@@ -25,7 +25,7 @@ class Collective(StrEnum):
 
 
 class Scope(StrEnum):
-    """Which ranks: those of one instance, or those with the same number in all instances."""
+    """Ranks of a collective: those of an instance, or those of one number in all instances."""
 
     INSTANCE = "instance"
     RAIL = "rail"
@@ -33,9 +33,9 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Leg:
-    """One collective of a route, on the whole bucket or on this rank's shard of it.
+    """One collective of a route, on the whole bucket or on this rank's shard.
 
-    A reduce-scatter ends, and an all-gather begins, with the shard.
+    A reduce-scatter ends with the shard, and an all-gather begins with it.
     """
 
     collective: Collective
@@ -43,12 +43,12 @@ class Leg:
     on_shard: bool = False
 
 
-_LEADERS_WAY: Final = (
+_ROUTE_BY_LEADERS: Final = (
     Leg(Collective.REDUCE, Scope.INSTANCE),
     Leg(Collective.ALL_REDUCE, Scope.RAIL),
     Leg(Collective.BROADCAST, Scope.INSTANCE),
 )
-_BY_RAILS: Final = (
+_ROUTE_BY_RAILS: Final = (
     Leg(Collective.REDUCE_SCATTER, Scope.INSTANCE, on_shard=True),
     Leg(Collective.ALL_REDUCE, Scope.RAIL, on_shard=True),
     Leg(Collective.ALL_GATHER, Scope.INSTANCE, on_shard=True),
@@ -66,24 +66,24 @@ def route(
     """Return the collectives that one rank takes part in, in order.
 
     Args:
-        ranks_by_instance: the number of ranks of each instance.
-        instance: which of them is the rank's own.
-        local_rank: the rank's number in its instance; 0 leads.
-        has_rails: all ranks of the job can sum with their counterparts, not the leaders alone.
+        ranks_by_instance: number of ranks of each instance.
+        instance: index of the rank's own instance.
+        local_rank: the rank's number in its instance; 0 is the leader.
+        has_rails: whether all ranks of the job can sum with their counterparts, not only leaders.
     """
     local_ranks = ranks_by_instance[instance]
     if len(ranks_by_instance) == 1:
         return (Leg(Collective.ALL_REDUCE, Scope.INSTANCE),) if local_ranks > 1 else ()
     if has_rails and can_use_rails(ranks_by_instance):
-        return _BY_RAILS
+        return _ROUTE_BY_RAILS
     return tuple(
         leg
-        for leg in _LEADERS_WAY
+        for leg in _ROUTE_BY_LEADERS
         if (leg.scope is Scope.RAIL and local_rank == 0)
         or (leg.scope is Scope.INSTANCE and local_ranks > 1)
     )
 
 
 def shard_length(length: int, local_ranks: int) -> int:
-    """Return the length of a shard of `length` numbers: equal on all ranks, rounded up."""
+    """Return the shard length for `length` numbers: equal on all ranks, rounded up."""
     return -(-length // local_ranks)

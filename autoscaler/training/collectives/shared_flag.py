@@ -1,4 +1,4 @@
-"""A flag that all ranks of an instance see at once, without a message."""
+"""Flag that all ranks of an instance see at once, without a message."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _RAISED = 1
 
 
 class SharedFlag:
-    """A flag in memory that the processes of an instance share; it stays raised.
+    """Flag in memory that the processes of an instance share; once raised, it stays raised.
 
-    All ranks make it together. Where they can't share memory, as with private directories for
-    temporary files, each sees its own flag alone.
+    All ranks must create it together. If they can't share memory, as with private directories for
+    temporary files, each rank sees only its own flag.
     """
 
     def __init__(self, instance: Instance) -> None:
@@ -24,25 +24,25 @@ class SharedFlag:
 
     @property
     def is_raised(self) -> bool:
-        """Whether a rank of the instance has raised it."""
+        """Whether a rank of the instance has raised the flag."""
         return self._memory[0] == _RAISED
 
     def raise_up(self) -> None:
-        """Raise it on all ranks of the instance."""
+        """Raise the flag on all ranks of the instance."""
         self._memory[0] = _RAISED
 
 
 def _shared_byte(instance: Instance) -> mmap.mmap | bytearray:
-    """Return a byte in a file without a name, which the leader has made and all have opened."""
+    """Return a shared byte in an unlinked file of the leader; a private byte on failure."""
     path, memory = "", None
     with suppress(OSError):
         if instance.is_leader:
             descriptor, path = tempfile.mkstemp(prefix="castor-flag-")
-            memory = _mapped(descriptor, is_new=True)
+            memory = _map_file(descriptor, is_new=True)
     path = instance.value_from_leader(path)
     with suppress(OSError, ValueError):
         if path and not instance.is_leader:
-            memory = _mapped(os.open(path, os.O_RDWR | os.O_NOFOLLOW), is_new=False)
+            memory = _map_file(os.open(path, os.O_RDWR | os.O_NOFOLLOW), is_new=False)
     instance.barrier()
     if path and instance.is_leader:
         with suppress(OSError):
@@ -50,7 +50,7 @@ def _shared_byte(instance: Instance) -> mmap.mmap | bytearray:
     return bytearray(1) if memory is None else memory
 
 
-def _mapped(descriptor: int, is_new: bool) -> mmap.mmap:
+def _map_file(descriptor: int, is_new: bool) -> mmap.mmap:
     try:
         if is_new:
             os.ftruncate(descriptor, 1)

@@ -1,9 +1,9 @@
-"""Models whose every step uses every trained parameter: DistributedDataParallel's static graph.
+"""DistributedDataParallel's static graph, for models whose every step uses every parameter.
 
-Without the search for unused parameters DDP learns the graph in its first passes, and orders its
-buckets by them: the same on replicas that train from the start, and another on one that joins. So
-it learns here, from passes before training that use each parameter once, in the order of the
-model: buckets are then equal wherever the model is.
+Without the search for unused parameters DDP learns the graph in its first passes and orders its
+buckets by them. The order would differ between replicas that train from the start and one that
+joins. DDP therefore learns from passes before training, which use each parameter once in the
+model's order. Buckets are then equal on all replicas.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-# DDP counts uses in the first, notes the order in the second, and has new buckets in the third.
+# DDP counts uses in the first pass, records the order in the second, rebuilds in the third.
 _PASSES: Final = 3
 
 
 def settle_buckets(wrapper: DistributedDataParallel, trained: Sequence[nn.Parameter]) -> None:
-    """Have DDP learn that each step uses all parameters once. All ranks of an instance call it.
+    """Make DDP learn that each step uses all parameters once.
 
-    The model itself is not called. Gradients are None afterwards.
+    All ranks of an instance must call this. The model itself is not called. Gradients are None
+    afterwards.
     """
     for _ in range(_PASSES):
         wrapper._pre_forward()  # type: ignore[no-untyped-call]
-        total = torch.stack([(each.sum() * 0).real.float() for each in trained]).sum()
+        total = torch.stack([(weight.sum() * 0).real.float() for weight in trained]).sum()
         output: torch.Tensor = wrapper._post_forward(total)  # type: ignore[no-untyped-call]
         output.backward()  # type: ignore[no-untyped-call]
     for parameter in trained:
@@ -34,9 +35,11 @@ def settle_buckets(wrapper: DistributedDataParallel, trained: Sequence[nn.Parame
 
 
 def unused_error(model: nn.Module) -> ValueError:
-    """Return the error of a step whose last backward pass has left a parameter of `model` out."""
+    """Return the error of a step whose last backward pass left a parameter of `model` out."""
     named = model.named_parameters()
-    unused = [name for name, each in named if each.requires_grad and each.grad is None]
+    unused = [
+        name for name, parameter in named if parameter.requires_grad and parameter.grad is None
+    ]
     names = f", and {', '.join(unused[:3])} had no part in this one" if unused else ""
     return ValueError(
         "static_graph=True: the loss of the last batch of each step must come from job.model and "

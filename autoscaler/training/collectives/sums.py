@@ -1,4 +1,4 @@
-"""Sums over the instances that train together now, whatever the engine."""
+"""Sums over the instances that train together, for either engine."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from autoscaler.training.collectives.world import (
     parking,
 )
 
-_LOOK_SECONDS: Final = 0.1
+_POLL_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class SumSettings:
-    """How sums are made: the kind of gradient group, and how long to wait for other members.
+    """Settings of sums: the constructor of the gradient group, and timeouts in seconds.
 
-    `forming_seconds` is for the groups of a new world, `timeout_seconds` for one sum.
+    `forming_seconds` applies to the groups of a new world, `timeout_seconds` to one sum.
     """
 
     form_gradients: FormGradients
@@ -38,11 +38,14 @@ class SumSettings:
 
 
 class Sums:
-    """Sums over the members of the world that was entered last; alone, each sum is there already.
+    """Sums over the members of the last entered world; alone, a sum is the tensor itself.
 
-    A failure lasts until the next `enter`. A thread ends sums that nobody waits for when a member
-    is lost; `has_lost_member` is asked by it, and by those who wait long. `meeting` is where the
-    last world met, and `worlds` how many there were.
+    A failure lasts until the next `enter`. A thread ends sums without a waiting thread when a
+    member is lost. That thread and long waits call `has_lost_member`.
+
+    Attributes:
+        meeting: meeting point of the last world; None before the first.
+        worlds: number of worlds entered so far.
     """
 
     def __init__(
@@ -52,49 +55,49 @@ class Sums:
         self._has_lost_member = has_lost_member
         self._clock = clock
         self._world: World | None = None
-        self._failed = False
+        self._has_failed = False
         self.meeting: Meeting | None = None
         self.worlds = 0
         self._closed = threading.Event()
-        self._watching: threading.Thread | None = None
+        self._watcher: threading.Thread | None = None
 
     @property
     def has_failed(self) -> bool:
-        """A sum has failed since `enter`, or the last `enter` has."""
-        return self._failed or (self._world is not None and self._world.error is not None)
+        """Whether a sum has failed since `enter`, or the last `enter` has."""
+        return self._has_failed or (self._world is not None and self._world.error is not None)
 
     def enter(self, meeting: Meeting, is_incomplete: Callable[[], bool] = lambda: False) -> None:
-        """Be a member of the world that meets at `meeting`, and of no other any more.
+        """Leave the present world and join the one that meets at `meeting`.
 
-        `is_incomplete` is asked while it forms: whether one of its members is missed.
+        `is_incomplete` is called while the world forms: whether one of its members is missed.
 
         Raises:
-            RuntimeError: a member does not come.
+            RuntimeError: a member does not join.
         """
         self.abandon()
-        self._failed = True
+        self._has_failed = True
         self.meeting = meeting
         self.worlds += 1
         if meeting.members > 1:
             self._world = self._form(meeting, is_incomplete)
-            if self._world.is_watched and self._watching is None:
-                self._watching = threading.Thread(
+            if self._world.is_watched and self._watcher is None:
+                self._watcher = threading.Thread(
                     target=self._watch, name="castor-sums", daemon=True
                 )
-                self._watching.start()
-        self._failed = False
+                self._watcher.start()
+        self._has_failed = False
 
     def gather(self) -> None:
-        """Wait until all members have called this as often as we have; a failure is noted."""
+        """Wait until all members have called this as often as this one; record a failure."""
         if self._world is not None:
             self._world.gather()
             self._give_up_if_failed()
 
     def wait_until(self, is_so: Callable[[Store], bool], what: str) -> bool:
-        """Wait until `is_so` of the store of this world; see `World.wait_until`.
+        """Wait until `is_so` returns True for the world's store; see `World.wait_until`.
 
         Returns:
-            Whether it is so. If not, `has_failed`.
+            Whether it did. If not, `has_failed` is set.
         """
         if self._world is not None:
             self._world.wait_until(is_so, what)
@@ -105,7 +108,8 @@ class Sums:
         """Sum a CPU tensor over the members, in place. Blocks.
 
         Returns:
-            Whether it holds the sum. If not, `has_failed`: the step can't be committed.
+            Whether the tensor holds the sum. If not, `has_failed` is set: the step can't be
+            committed.
         """
         if self._world is not None:
             self._world.sum_numbers(tensor)
@@ -113,28 +117,28 @@ class Sums:
         return not self.has_failed
 
     def gradients(self, tensor: torch.Tensor) -> PendingSum:
-        """Begin to sum `tensor` over the members, in place; `are_whole` says whether it was.
+        """Start the sum of `tensor` over the members, in place; `are_whole` reports its success.
 
-        After a failure nothing is summed, and what `tensor` holds is of no use.
+        After a failure nothing is summed, and the content of `tensor` is undefined.
         """
         return self._world.sum_gradients(tensor) if self._world is not None else PendingSum()
 
     def are_whole(self) -> bool:
-        """Whether all sums since `enter` hold. Returns once the device has done them."""
-        if self._world is not None and not self._failed:
+        """Return whether all sums since `enter` have succeeded, after the device has done them."""
+        if self._world is not None and not self._has_failed:
             self._world.verdict()
             self._give_up_if_failed()
         return not self.has_failed
 
     def abandon(self) -> None:
-        """Be a member of no world: until `enter`, sums fail."""
+        """Leave the present world; until `enter`, sums fail."""
         world, self._world = self._world, None
         if world is not None:
-            self._failed = True
+            self._has_failed = True
             world.abandon()
 
     def close(self) -> None:
-        """Abandon, for good. Returns when no sum waits for a peer any more."""
+        """Abandon the world for good, and wait until no sum waits for a peer any more."""
         self._closed.set()
         self.abandon()
         parking.clear()
@@ -158,12 +162,12 @@ class Sums:
             raise RuntimeError(first_line(error)) from None
 
     def _give_up_if_failed(self) -> None:
-        """Close the connections of a world that has failed: its other members notice at once."""
+        """Close the connections of a failed world, so that its other members notice at once."""
         if self._world is not None and self._world.error is not None:
             self.abandon()
 
     def _watch(self) -> None:
-        while not self._closed.wait(_LOOK_SECONDS):
+        while not self._closed.wait(_POLL_SECONDS):
             world = self._world
             if world is not None:
                 world.look()

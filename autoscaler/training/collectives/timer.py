@@ -1,4 +1,4 @@
-"""Times of what a rank does now and then, by the clock or by its GPU."""
+"""Timer of selected work of a rank, by the clock or by GPU events."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from autoscaler.clock import Clock
 
 
 class Timer:
-    """Times what this rank does now and then: by the clock, or on a GPU by its own streams.
+    """Sum of the times of selected work: by the clock, or on a GPU by events on its streams.
 
-    NCCL's collectives return once they are queued, and hold the stream up until they are done.
+    NCCL's collectives return once they are queued, and block the stream until they are done.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -22,34 +22,34 @@ class Timer:
         self._spans: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
 
     def begin(self, device: torch.device) -> Callable[[], None]:
-        """Begin a span; return what ends it, on any thread and stream."""
+        """Start a span; return a function that ends it, on any thread and stream."""
         if device.type == "cuda":
-            began = _event()
-            began.record(torch.cuda.current_stream(device))
-            return lambda: self._end_on_stream(began, device)
+            start_event = _event()
+            start_event.record(torch.cuda.current_stream(device))
+            return lambda: self._end_on_stream(start_event, device)
         began_seconds = self._clock.monotonic()
         return lambda: self._seconds.append(self._clock.monotonic() - began_seconds)
 
     @contextmanager
     def timed(self, device: torch.device) -> Iterator[None]:
-        """Count the time inside."""
+        """Count the time within the context."""
         end = self.begin(device)
         yield
         end()
 
     def take_seconds(self) -> float:
-        """Return the sum since the last call, once what is under way on a GPU is done."""
+        """Return the total seconds since the last call, after pending GPU work is done."""
         seconds, self._seconds = sum(self._seconds), []
         spans, self._spans = self._spans, []
-        for began, ended in spans:
-            ended.synchronize()
-            seconds += began.elapsed_time(ended) / 1e3
+        for start_event, end_event in spans:
+            end_event.synchronize()
+            seconds += start_event.elapsed_time(end_event) / 1e3
         return seconds
 
-    def _end_on_stream(self, began: torch.cuda.Event, device: torch.device) -> None:
-        ended = _event()
-        ended.record(torch.cuda.current_stream(device))
-        self._spans.append((began, ended))
+    def _end_on_stream(self, start_event: torch.cuda.Event, device: torch.device) -> None:
+        end_event = _event()
+        end_event.record(torch.cuda.current_stream(device))
+        self._spans.append((start_event, end_event))
 
 
 def _event() -> torch.cuda.Event:

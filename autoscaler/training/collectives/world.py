@@ -1,9 +1,9 @@
-"""The instances of one membership, and the sums over them.
+"""Instances of one membership, and the sums over them.
 
-Numbers that decide something travel as CPU tensors over gloo, which raises an error when a peer
-is lost. Gradients travel by a group of their own kind, which may fail without raising: whether
-they are whole is known at the end of the step. After the first failure a world is of no more use;
-its members tell each other through the store at which they met, and meet in another one.
+Numbers that determine decisions are CPU tensors summed by gloo, which raises an error when a peer
+is lost. Gradients are summed by a separate group, which may fail without raising; whether they are
+whole is known at the end of the step. After its first failure a world is unusable. Its members
+notify each other through the world's store, and form another world.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from autoscaler.training.collectives.ports import reach
 
 _log = logging.getLogger(__name__)
 
-_SLICE: Final = timedelta(seconds=0.1)
-# What the members send each other in place of a sum, at most: half a megabyte.
+_WAIT_SLICE: Final = timedelta(seconds=0.1)
+# Most numbers that members exchange in place of a ring sum: half a megabyte.
 _FEW_NUMBERS: Final = 65_536
-_LOOK_SECONDS: Final = 0.02
-# A sum that takes longer than this makes us ask whether a peer is lost.
-_PATIENCE_SECONDS: Final = 0.5
-# torch looks up a name for each connection: two queries of 5 s each that nobody answers fit in.
+_POLL_SECONDS: Final = 0.02
+# Seconds of a sum after which lost peers are looked for.
+_LOSS_CHECK_SECONDS: Final = 0.5
+# torch looks up a name for each connection: the timeout allows two unanswered queries of 5 s.
 _STORE_TIMEOUT: Final = timedelta(seconds=11)
-# A member that evaluates is awaited while it is alive; the log says how long, at such intervals.
+# Interval at which the log reports the wait for a member that evaluates.
 _WAIT_LOG_SECONDS: Final = 600.0
 _ENDLESS: Final = timedelta(days=365)
 
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """Where the members of one world meet: a store, their own part of it, and our place.
+    """Meeting point of one world's members: a store, a prefix in it, and this member's index.
 
-    Worlds that meet there with different `rail`s are apart, but for their end: it is that of all.
+    Worlds of different `rail`s at one meeting point are separate, but end together.
     """
 
     store: str
@@ -59,23 +59,23 @@ class Meeting:
 
 
 class PendingSum:
-    """A sum of gradients over the instances that may still be under way."""
+    """Sum of gradients over the instances that may still be in progress."""
 
     def __init__(self, wait: Callable[[], None] | None = None) -> None:
         self._wait = wait
 
     def wait(self) -> None:
-        """Let what follows on this device see the sum. Never raises.
+        """Make later work on this device use the sum. Never raises.
 
-        Over NCCL the host goes on at once, and the current stream waits. Over gloo the host
+        With NCCL the host continues at once, and the current stream waits. With gloo the host
         waits. May be called on any thread, once.
         """
         if self._wait is not None:
             self._wait()
 
 
-class _UnderWay:
-    """Works that the device does in order, and since when the first of them is the first."""
+class _PendingWorks:
+    """Works that the device executes in order, and the time since the first became first."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -88,7 +88,7 @@ class _UnderWay:
         self._works.append(work)
 
     def waited_seconds(self) -> float:
-        """How long nothing has come to its end, though something is under way."""
+        """Return the seconds without a completed work while works are pending; else 0."""
         while self._works and self._works[0].is_completed():
             self._works.popleft()
             self._since_seconds = self._clock.monotonic()
@@ -96,12 +96,12 @@ class _UnderWay:
 
 
 class World:
-    """The members of one `meeting`, as process groups.
+    """Members of one `meeting`, as process groups.
 
-    `has_lost_member` is asked once a sum lasts long: whether the lighthouse misses a member.
+    `has_lost_member` is called if a sum takes long: whether the lighthouse misses a member.
 
     Raises:
-        RuntimeError: at its forming, if a member does not come.
+        RuntimeError: a member does not join within the `forming` timeout.
     """
 
     def __init__(
@@ -116,60 +116,62 @@ class World:
         self._clock = clock
         self._timeout = timeout
         self._has_lost_member = has_lost_member
-        self._failing = threading.Lock()
-        self._begun: list[Any] = []
+        self._lock = threading.Lock()
+        self._begun_works: list[Any] = []
         self._is_given_up = False
         self._gatherings = 0
         self.error: Exception | None = None
         self._meeting = meeting
         self._store = store_of(meeting)
-        place = meeting.index, meeting.members
-        own = PrefixStore(f"control/{meeting.rail}", self._store)
-        self._control: Any = ProcessGroupGloo(own, *place, forming)
-        own = PrefixStore(f"gradients/{meeting.rail}", self._store)
-        self._gradients: GradientGroup | None = form_gradients(own, *place, self._control)
-        self._under_way = _UnderWay(clock)
-        self._listening: threading.Thread | None = None
-        # A wait holds up all else that goes over its connection to the store.
-        self._store_to_listen_at = store_of(meeting)
-        self._store_to_look_at: Store | None = None
+        index_and_size = meeting.index, meeting.members
+        group_store = PrefixStore(f"control/{meeting.rail}", self._store)
+        self._control: Any = ProcessGroupGloo(group_store, *index_and_size, forming)
+        group_store = PrefixStore(f"gradients/{meeting.rail}", self._store)
+        self._gradients: GradientGroup | None = form_gradients(
+            group_store, *index_and_size, self._control
+        )
+        self._pending = _PendingWorks(clock)
+        self._end_listener: threading.Thread | None = None
+        # A wait blocks its connection to the store, so waiting threads have their own.
+        self._listener_store = store_of(meeting)
+        self._polling_store: Store | None = None
 
     @property
     def is_watched(self) -> bool:
-        """Sums may be under way that no thread waits for: `look` must be called now and then."""
+        """Whether sums may be pending without a waiting thread, so that `look` must be called."""
         return self._gradients is not None and not self._gradients.blocks_host
 
     def gather(self) -> None:
-        """Wait until all members have called this as often as we have; on a failure see `error`.
+        """Wait until all members have called this as often as this one; set `error` on failure.
 
-        A member may take as long as it needs while the lighthouse hears it.
+        A member may take any time while the lighthouse hears it.
         """
         self._gatherings += 1
-        signs = [f"here/{self._gatherings}/{index}" for index in range(self._meeting.members)]
-        own = [signs[self._meeting.index]]
+        keys = [f"here/{self._gatherings}/{index}" for index in range(self._meeting.members)]
+        own_key = [keys[self._meeting.index]]
 
-        def are_here(store: Store) -> bool:
-            if own:
-                store.set(own.pop(), "1")
-            return bool(store.check(signs))
+        def have_arrived(store: Store) -> bool:
+            if own_key:
+                store.set(own_key.pop(), "1")
+            return bool(store.check(keys))
 
-        self.wait_until(are_here, "a member's evaluation")
+        self.wait_until(have_arrived, "a member's evaluation")
 
     def wait_until(self, is_so: Callable[[Store], bool], what: str) -> None:
-        """Wait until `is_so` of the store at which we met; on a failure see `error`.
+        """Wait until `is_so` returns True for the world's store; on a failure set `error`.
 
-        `what` names that in the log. `is_so` is called again and again, on a thread of its own: a
-        host that is frozen answers never. What it raises is a failure. So is a member that the
-        lighthouse misses.
+        `is_so` is called repeatedly on a separate thread, as a store on a frozen host never
+        answers. An error that it raises is a failure, and so is a member that the lighthouse
+        misses. `what` describes the condition in the log.
         """
         if self.error is not None:
             return
         began_seconds = self._clock.monotonic()
         is_done = threading.Event()
-        threading.Thread(target=self._look_until, args=(is_so, is_done), daemon=True).start()
+        threading.Thread(target=self._poll_until, args=(is_so, is_done), daemon=True).start()
         try:
             log_seconds = _WAIT_LOG_SECONDS
-            while not is_done.wait(_LOOK_SECONDS) and self.error is None:
+            while not is_done.wait(_POLL_SECONDS) and self.error is None:
                 waited_seconds = self._clock.monotonic() - began_seconds
                 self._require_answers(waited_seconds, _ENDLESS)
                 if waited_seconds >= log_seconds:
@@ -179,10 +181,10 @@ class World:
             self.fail(error)
 
     def sum_numbers(self, tensor: torch.Tensor) -> None:
-        """Sum a CPU tensor over the members, in place. Blocks; on a failure see `error`.
+        """Sum a CPU tensor over the members, in place. Blocks; on a failure set `error`.
 
-        Few numbers go from each member to each at once; gloo's own sum sends them around a ring
-        several times.
+        Few numbers are sent directly from each member to each. Gloo's own sum sends them around a
+        ring several times.
         """
         if self.error is not None:
             return
@@ -198,7 +200,7 @@ class World:
             self.fail(error)
 
     def sum_gradients(self, tensor: torch.Tensor) -> PendingSum:
-        """Begin to sum `tensor` over the members, in place; on a failure see `verdict`."""
+        """Start the sum of `tensor` over the members, in place; `verdict` reports a failure."""
         group = self._gradients
         if self.error is not None or group is None:
             return PendingSum()
@@ -208,14 +210,14 @@ class World:
             self.fail(error)
             return PendingSum()
         if group.blocks_host:
-            self._keep(work)
+            self._keep_work(work)
         else:
-            with self._failing:
-                self._under_way.add(work)
+            with self._lock:
+                self._pending.add(work)
         return PendingSum(lambda: self._wait_for_gradients(work, group.blocks_host))
 
     def verdict(self) -> Exception | None:
-        """What has failed, once all that was begun is done."""
+        """Return the failure of any sum, after all of them have ended; None without a failure."""
         group = self._gradients
         if self.error is None and group is not None:
             group.finish()
@@ -225,50 +227,52 @@ class World:
         return self.error
 
     def look(self) -> None:
-        """Fail if a sum that is under way has a lost member, or lasts too long."""
+        """Mark the world as failed if a pending sum takes too long or a member is lost."""
         if self.error is not None:
             return
-        with self._failing:
-            waited_seconds = self._under_way.waited_seconds()
+        with self._lock:
+            waited_seconds = self._pending.waited_seconds()
         try:
             self._require_answers(waited_seconds)
         except RuntimeError as error:
             self.fail(error)
 
     def fail(self, error: Exception) -> None:
-        """Give this world up: no sum of it holds any more, and the other members learn of it."""
-        with self._failing:
+        """Mark the world as failed: its sums are invalid, and the other members are notified."""
+        with self._lock:
             if self.error is not None:
                 return
-            # The error itself would hold the frames that hold the group's connections open.
+            # The error itself would reference frames that keep the group's connections open.
             self.error = RuntimeError(first_line(error))
         _log.warning("a peer does not answer: %s", self.error)
         if self._gradients is not None:
-            self._quietly(self._gradients.abort)
-        self._quietly(self._tell_members)
+            self._run_logging_errors(self._gradients.abort)
+        self._run_logging_errors(self._notify_members)
 
     def abandon(self) -> None:
-        """Close its connections, so that a peer that waits for us need not wait for its timeout.
+        """Close the world's connections, so that a waiting peer notices before its timeout.
 
-        Gloo closes them when nobody holds the group any more. A group that still waits for a peer
-        is kept: its end would hold this process up for as long.
+        Gloo closes them when the group is released. A group that still waits for a peer is parked,
+        as its destructor would block this process for as long.
         """
         if self.error is None:
             self.error = RuntimeError("the membership has ended")
-            self._quietly(self._tell_members)
+            self._run_logging_errors(self._notify_members)
             if self._gradients is not None:
-                self._quietly(self._gradients.abort)
+                self._run_logging_errors(self._gradients.abort)
         group, self._gradients, self._control = self._control, None, None
-        works, self._begun = self._begun, []
+        works, self._begun_works = self._begun_works, []
         parking.leave(group, works)
 
     def _wait_for_numbers(self, work: Any) -> None:
-        self._keep(work)
+        self._keep_work(work)
         self._wait_on_host(work)
 
-    def _keep(self, work: Any) -> None:
-        self._begun = [begun for begun in self._begun if not begun.is_completed()]
-        self._begun.append(work)
+    def _keep_work(self, work: Any) -> None:
+        self._begun_works = [
+            pending_work for pending_work in self._begun_works if not pending_work.is_completed()
+        ]
+        self._begun_works.append(work)
 
     def _wait_for_gradients(self, work: Any, blocks_host: bool) -> None:
         if self.error is not None:
@@ -282,7 +286,7 @@ class World:
             self.fail(error)
 
     def _wait_on_host(self, work: Any) -> None:
-        """Wait for `work`; gloo can't be told to stop waiting, so that we wait in slices.
+        """Wait for `work` in short slices, as a wait of gloo can't be interrupted.
 
         Raises:
             RuntimeError: a member does not answer, or is lost.
@@ -290,11 +294,11 @@ class World:
         began_seconds = self._clock.monotonic()
         while True:
             try:
-                work.wait(_SLICE)
+                work.wait(_WAIT_SLICE)
                 return
             except RuntimeError:
                 if work.is_completed():
-                    work.wait(_SLICE)  # raises what is wrong, if it has not just come to its end
+                    work.wait(_WAIT_SLICE)  # raises the work's error, unless it has just ended
                     return
             if self.error is not None:
                 raise RuntimeError("this world was given up")
@@ -304,65 +308,66 @@ class World:
         limit_seconds = (limit or self._timeout).total_seconds()
         if waited_seconds > limit_seconds:
             raise RuntimeError(f"no answer within {limit_seconds:g} s")
-        if waited_seconds <= _PATIENCE_SECONDS:
+        if waited_seconds <= _LOSS_CHECK_SECONDS:
             return
-        if self._listening is None:
-            self._listening = threading.Thread(target=self._listen, daemon=True)
-            self._listening.start()
+        if self._end_listener is None:
+            self._end_listener = threading.Thread(target=self._await_end, daemon=True)
+            self._end_listener.start()
         if self._has_lost_member():
             raise RuntimeError("the lighthouse misses a member")
         if self._is_given_up:
             raise RuntimeError("another member has given this world up, or is gone")
 
-    def _look_until(self, is_so: Callable[[Store], bool], is_done: threading.Event) -> None:
+    def _poll_until(self, is_so: Callable[[Store], bool], is_done: threading.Event) -> None:
         try:
-            if self._store_to_look_at is None:
-                self._store_to_look_at = store_of(self._meeting)
-            while self.error is None and not is_so(self._store_to_look_at):
-                self._clock.sleep(_LOOK_SECONDS)
+            if self._polling_store is None:
+                self._polling_store = store_of(self._meeting)
+            while self.error is None and not is_so(self._polling_store):
+                self._clock.sleep(_POLL_SECONDS)
             is_done.set()
         except Exception as error:
             self.fail(error)
 
-    def _tell_members(self) -> None:
-        """Tell all members that this world has ended, before the store may go with its host.
+    def _notify_members(self) -> None:
+        """Publish the world's end for all members, before the store may end with its host.
 
-        If the host is the one that is lost, torch would log a page about it: they notice as we do.
+        If the store's host is lost, this raises an error first, as torch would log a page. The
+        other members then notice the loss themselves.
         """
         reach(self._meeting.store)
         for index in range(self._meeting.members):
-            self._store.set(_end_of(index), "1")
+            self._store.set(_end_key(index), "1")
 
-    def _listen(self) -> None:
-        """Note that a member has given this world up, or that the store's host is gone.
+    def _await_end(self) -> None:
+        """Record that a member has given this world up, or that the store's host is lost.
 
-        On a thread of its own: a host that is frozen answers never.
+        Runs on a separate thread, as a store on a frozen host never answers.
         """
         with suppress(RuntimeError):
-            self._store_to_listen_at.wait([_end_of(self._meeting.index)], _ENDLESS)
+            self._listener_store.wait([_end_key(self._meeting.index)], _ENDLESS)
         self._is_given_up = True
 
-    def _quietly(self, act: Callable[[], object]) -> None:
+    def _run_logging_errors(self, act: Callable[[], object]) -> None:
         try:
             act()
         except Exception as error:
             _log.debug("giving a world up: %s", first_line(error))
 
 
-class _Parking:
-    """Gloo groups that still wait for a peer, each until its sums have reached their timeouts."""
+class _ParkedGroups:
+    """Gloo groups that still wait for a peer, kept until their sums reach their timeouts."""
 
     def __init__(self) -> None:
         self._groups: list[tuple[Any, list[Any]]] = []
 
     def leave(self, group: Any, works: list[Any]) -> None:
-        """Hold `group` for as long as one of `works` needs it; let go of those that are done."""
+        """Keep `group` while one of `works` needs it; release groups whose works are done."""
         self._groups = [parked for parked in self._groups if _are_pending(parked[1])]
         if _are_pending(works):
             self._groups.append((group, works))
 
     def clear(self) -> None:
-        """Wait until no group is left. One that is held at the interpreter's end aborts it."""
+        """Wait until no group is left; one that exists at interpreter exit aborts the process."""
         groups, self._groups = self._groups, []
         for _, works in groups:
             for work in works:
@@ -370,7 +375,7 @@ class _Parking:
                     work.wait()
 
 
-parking = _Parking()
+parking = _ParkedGroups()
 
 
 def _are_pending(works: list[Any]) -> bool:
@@ -378,7 +383,7 @@ def _are_pending(works: list[Any]) -> bool:
 
 
 def store_of(meeting: Meeting) -> Store:
-    """Return a connection of its own to the store of a world.
+    """Return a new connection to the store of a world.
 
     Raises:
         RuntimeError: the store's host does not answer.
@@ -388,10 +393,10 @@ def store_of(meeting: Meeting) -> Store:
     return PrefixStore(meeting.prefix, client)
 
 
-def _end_of(index: int) -> str:
+def _end_key(index: int) -> str:
     return f"end/{index}"
 
 
 def first_line(error: BaseException) -> str:
-    """Return what an error says, on one line."""
+    """Return the first line of an error's message, or else its type's name."""
     return str(error).partition("\n")[0][:200] or type(error).__name__

@@ -91,11 +91,11 @@ class ElasticSampler:
 
     def take(self, pass_index: int, position: int, count: int) -> NDArray[np.int64]:
         """Return up to `count` dataset indices of a pass from `position`, fewer at its end."""
-        left = self.examples - position
-        count = min(count, left)
-        missing = self._least_share - (left - count)
-        if left - count > 0 and missing > 0:
-            count = count - missing if count - missing >= self._least_share else left
+        remaining = self.examples - position
+        count = min(count, remaining)
+        missing = self._least_share - (remaining - count)
+        if remaining - count > 0 and missing > 0:
+            count = count - missing if count - missing >= self._least_share else remaining
         return self._order.slice(pass_index, position, position + count)
 
     def place_after(self, pass_index: int, position: int, taken: int) -> tuple[int, int]:

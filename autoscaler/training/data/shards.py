@@ -145,8 +145,8 @@ class _Reader(Generic[Shard, Example]):
 
     def close(self) -> None:
         """Close the object that `open` returned, if it can be closed."""
-        for opened in (self._examples, self._opened):
-            close = getattr(opened, "close", None)
+        for resource in (self._examples, self._opened):
+            close = getattr(resource, "close", None)
             if callable(close):
                 close()
 
@@ -177,8 +177,8 @@ class _Reader(Generic[Shard, Example]):
         if self._restarts:
             return ValueError(f"shard {self._shard!r} has no examples")
         return ValueError(
-            f"shard {self._shard!r} ends after {examples} examples, and `lengths` says that it "
-            "has more: correct `lengths`"
+            f"shard {self._shard!r} ends after {examples} examples, and `lengths` declares "
+            "more: correct `lengths`"
         )
 
 

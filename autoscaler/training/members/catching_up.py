@@ -248,7 +248,7 @@ class CatchingUp:
     @contextmanager
     def _ticking(self, index: int) -> Iterator[None]:
         """Publish a tick in the world's store twice a second within the context."""
-        meeting, ended = self._sums.meeting, threading.Event()
+        meeting, has_ended = self._sums.meeting, threading.Event()
         assert meeting is not None
 
         def tick() -> None:
@@ -256,14 +256,14 @@ class CatchingUp:
                 store = store_of(meeting)
                 for number in itertools.count():
                     store.set(_tick_key(index), str(number))
-                    if ended.wait(_TICK_SECONDS):
+                    if has_ended.wait(_TICK_SECONDS):
                         return
 
         threading.Thread(target=tick, name="castor-ticks", daemon=True).start()
         try:
             yield
         finally:
-            ended.set()
+            has_ended.set()
 
 
 class _FetchRun:

@@ -122,13 +122,12 @@ class Crew:
     def exchange(self, own_row: Callable[[], Row], gathers: bool = False) -> Exchange:
         """Open a round: exchange rows with the other replicas and agree on the membership.
 
-        A new membership is formed by a joiner, after a failed step or a leave, and if a row
-        reports that the lighthouse hears others than the members. Blocks until the exchange
-        succeeds.
+        A joiner forms a new membership. The members do so after a failed step or a leave, and if a
+        row reports that the lighthouse hears others. Blocks until the exchange succeeds.
 
         Args:
             own_row: returns this replica's row; called once the replica is a member with the
-            state.
+                state.
             gathers: whether members wait for each other while alive, as after an evaluation.
         """
         if self.is_leader and self._peers is not None:
@@ -225,7 +224,7 @@ class Crew:
         if whole > 0 and with_weight not in (0, self._membership.replicas):
             raise RuntimeError(
                 f"job.step(loss, weight=...): {with_weight:.0f} of {self._membership.replicas} "
-                "replicas have given a weight in one step: let all do, or none"
+                "replicas have given a weight in one step: give a weight on all ranks, or on none"
             )
         total = weight if has_weight else 1.0
         return Verdict(whole > 0, tuple(users), interruptions > 0, total)

@@ -1,8 +1,8 @@
 """Membership of a job's replicas by torchft, which only this module uses.
 
 torchft (PyTorch's fault-tolerance library) maintains a *quorum*. Replica groups join and leave a
-running job, a joiner receives its state from a peer, the process group is rebuilt, and a step in
-which a peer died is not committed. Four things differ from its examples:
+running job, and the process group is rebuilt. A joiner receives its state from a peer. A step in
+which a peer died is not committed. Four things differ from torchft's examples:
 
 * The leader of an instance is its only member. Instances with different numbers of devices can
   then train together, which torchft's rank-to-rank groups can't.

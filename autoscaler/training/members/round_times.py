@@ -21,7 +21,7 @@ class Round:
         started_seconds: clock time of the start.
         waited_seconds: seconds of waiting for other ranks.
         paused_seconds: clock time at which the script began to evaluate; None before. No step
-        follows.
+            follows.
         steps: number of whole steps; the others are not timed as steps of the round's batch.
         cut_steps: number of steps that the end of a pass cut short.
         cut_seconds: seconds of these.

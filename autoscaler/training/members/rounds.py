@@ -66,8 +66,8 @@ class Row:
         steps_per_sample: proposed steps per sample of gradient squares.
         trained_seconds: seconds of the last round's steps, without samples.
         sampled_seconds: seconds of the last round's samples.
-        squares_samples, squares_smalls, squares_small, squares_small_inverse, squares_big,
-            squares_big_inverse: the last round's sums, see `GradientSquares`.
+        squares_samples: number of sampled steps; this and the other `squares_*` are the last
+            round's sums of `GradientSquares`.
         fingerprint: the replica's fingerprint, sent as `FINGERPRINT_WIDTH` numbers.
     """
 

@@ -148,14 +148,14 @@ def batches_of(path: Path, initial_batch: int) -> BatchScript:
     except OSError as error:
         raise ValueError(f"batch_log={str(path)!r} can't be read: {error.strerror}") from error
     except (ValueError, TypeError) as error:
-        raise ValueError(f"batch_log={str(path)!r} is no log of batches: {error}") from error
+        raise ValueError(f"batch_log={str(path)!r} is not a batch log: {error}") from error
     if not is_log:
         raise ValueError(
-            f"batch_log={str(path)!r} is no whole log of batches: its steps must rise from 0"
+            f"batch_log={str(path)!r} is not a complete batch log: its steps must rise from 0"
         )
     if decisions[0].initial_batch != initial_batch:
         raise ValueError(
-            f"batch_log={str(path)!r} is of a run with batch_size={decisions[0].initial_batch}, "
-            f"and this one has {initial_batch}: use the same"
+            f"batch_log={str(path)!r} has batch_size={decisions[0].initial_batch}, and this run "
+            f"has {initial_batch}: use the same batch_size"
         )
     return BatchScript(decisions)

@@ -392,7 +392,7 @@ def _fault_in(path: Path) -> str | None:
         return f"{MANIFEST} can't be read: {error}"
     if manifest.get("format") != _FORMAT:
         raise CheckpointError(
-            f"{path} is of format {manifest.get('format')}, this version reads {_FORMAT}: "
+            f"{path} has format {manifest.get('format')}, and this version reads {_FORMAT}: "
             "use the version of castor that wrote it"
         )
     return None

@@ -102,8 +102,8 @@ def require_equal(own: Fingerprint, other: Fingerprint, own_name: str, other_nam
     differences += [f"the code differs in {file}" for file in files]
     if differences:
         raise MismatchError(
-            f"{own_name} can't train with {other_name}: {'; '.join(differences)}: let all "
-            "replicas run one script with one seed on one dataset, and with the same versions of "
+            f"{own_name} can't train with {other_name}: {'; '.join(differences)}: run all "
+            "replicas with one script, one seed and one dataset, and with the same versions of "
             "its code and packages"
         )
 
@@ -130,8 +130,8 @@ def require_equal_shapes(
         shapes = [_shape_text(tensors.get(name)) for tensors in (own, other)]
         if shapes[0] != shapes[1]:
             raise MismatchError(
-                f"the model's {name} is {shapes[0]} here and {shapes[1]} on {other_name}: let all "
-                "replicas run one script"
+                f"the model's {name} is {shapes[0]} here and {shapes[1]} on {other_name}: run all "
+                "replicas with one script"
             )
 
 

@@ -27,13 +27,13 @@ class OwnState:
         Raises:
             TypeError: a value is not plain, so no checkpoint of it could be read.
         """
-        saved = {
+        state = {
             name: value.state_dict() if _is_stateful(value) else value
             for name, value in self._values.items()
         }
-        for name, value in saved.items():
+        for name, value in state.items():
             _require_plain(value, f"state[{name!r}]")
-        return saved
+        return state
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Set all saved values; values that were not saved stay unchanged."""

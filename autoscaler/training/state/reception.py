@@ -69,7 +69,7 @@ class Reception:
     ) -> None:
         named, self._structure = tree_flatten_with_path(description.tree)
         on_host = iter(description.on_host)
-        known = {keystr(path): leaf for path, leaf in tree_flatten_with_path(own)[0]}
+        own_leaves = {keystr(path): leaf for path, leaf in tree_flatten_with_path(own)[0]}
         self._leaves: list[Any] = []
         self._own_tensors: list[Tensor | None] = []
         self._devices: list[torch.device] = []
@@ -79,7 +79,7 @@ class Reception:
                 self._leaves.append(leaf)
                 continue
             final_device = _CPU if next(on_host) else device
-            present = known.get(keystr(path))
+            present = own_leaves.get(keystr(path))
             matching = present if _is_alike(present, leaf) else None
             if in_place and matching is not None and _can_be_filled(matching, final_device):
                 target = matching

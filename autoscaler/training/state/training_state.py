@@ -207,11 +207,11 @@ class TrainingState:
     @property
     def carried_bytes(self) -> int:
         """Bytes of all tensors of the state, which joiners receive and checkpoints hold."""
-        held = sum(len(optimizer.state) for optimizer in self._optimizers)
-        if self._carried_cache is None or self._carried_cache[0] != held:
+        entries = sum(len(optimizer.state) for optimizer in self._optimizers)
+        if self._carried_cache is None or self._carried_cache[0] != entries:
             tensors = (leaf for leaf in tree_leaves(self.state_dict()) if isinstance(leaf, Tensor))
             sizes = (tensor.numel() * tensor.element_size() for tensor in tensors)
-            self._carried_cache = held, sum(sizes)
+            self._carried_cache = entries, sum(sizes)
         return self._carried_cache[1]
 
     def save(self, checkpoints: Checkpoints, at_once: bool) -> None:

@@ -1,4 +1,4 @@
-"""The optimizers of a script, each with the rule that its learning rate follows the batch by."""
+"""Optimizers of a script, each with its scaling rule for the learning rate."""
 
 from __future__ import annotations
 
@@ -25,32 +25,34 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Mover:
-    """An optimizer that moves its parameters by a learning rate that follows `rule`."""
+    """Optimizer whose learning rate follows the batch size by `rule`."""
 
     optimizer: torch.optim.Optimizer
     rule: LearningRateRule
 
     @property
     def parameters(self) -> list[nn.Parameter]:
-        """The parameters of all groups."""
-        return [each for group in self.optimizer.param_groups for each in group["params"]]
+        """Parameters of all groups."""
+        return [
+            parameter for group in self.optimizer.param_groups for parameter in group["params"]
+        ]
 
     def move(self, inputs: LearningRateInputs) -> None:
-        """Move the parameters by their gradients, in a step of which `inputs` are known."""
+        """Step the optimizer, with learning rates scaled for `inputs`."""
         with scaled_groups(self.optimizer, self.rule, inputs):
             self.optimizer.step()
 
     def learning_rate(self, inputs: LearningRateInputs) -> float:
-        """Return the first group's learning rate in such a step."""
+        """Return the first group's learning rate, scaled for `inputs`."""
         return float(self.optimizer.param_groups[0]["lr"]) * self.rule(inputs)
 
 
 def movers_of(
     optimizers: Iterable[torch.optim.Optimizer], lr_rule: str | None, may_grow: bool
 ) -> list[Mover]:
-    """Return the optimizers with `lr_rule`, or with the rule of its kind each where that is None.
+    """Return the optimizers with `lr_rule`, or with the default rules of their kinds if None.
 
-    Where none is known for a kind and the batch `may_grow`, the log says so.
+    If a kind has no default rule and the batch `may_grow`, this logs a warning.
     """
     movers = []
     for optimizer in optimizers:

@@ -15,9 +15,10 @@ from autoscaler.training.steps.mover import Mover
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A step of some optimizers, which are named by their places in the session's list.
+    """Step of some optimizers.
 
-    `ends_batch`: no other phase of the batch follows.
+    `places` are their indices in the session's list. `ends_batch`: whether the batch has no
+    further phase.
     """
 
     places: tuple[int, ...]
@@ -25,9 +26,9 @@ class Phase:
 
 
 class Phases:
-    """The phases of the present batch.
+    """Phases of the present batch.
 
-    `are_lost`: one of them was not committed, so that the batch is taken again.
+    `are_lost`: whether a phase was not committed, so that the batch is taken again.
     """
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
@@ -36,76 +37,76 @@ class Phases:
         self.are_lost = False
 
     def begin(self) -> None:
-        """Expect the phases of the next batch."""
+        """Start the phases of the next batch."""
         self._stepped.clear()
         self.are_lost = False
 
     @property
     def has_begun(self) -> bool:
-        """Whether the batch has had a phase that was committed."""
+        """Whether the batch has had a phase."""
         return bool(self._stepped)
 
     def chosen(self, optimizer: torch.optim.Optimizer | None, last: bool | None) -> Phase | None:
-        """Return the phase that `job.step` asks for; None where all step by one loss of the batch.
+        """Return the phase that `job.step` requests; None if all optimizers step by one loss.
 
-        By default the batch ends when each of the optimizers has made a step by it.
+        By default the batch ends once each optimizer has made a step by it.
 
         Raises:
             ValueError: the optimizer is not the session's.
         """
-        places = tuple(
-            place
-            for place, known in enumerate(self._optimizers)
-            if optimizer is None or known is optimizer
+        indices = tuple(
+            index
+            for index, session_optimizer in enumerate(self._optimizers)
+            if optimizer is None or session_optimizer is optimizer
         )
-        if not places:
+        if not indices:
             raise ValueError(
                 "job.step(loss, optimizer=...): the optimizer is none of this session's: give "
                 "session a list of all optimizers"
             )
-        is_all = len(places) == len(self._optimizers) and not self._stepped
+        is_all = len(indices) == len(self._optimizers) and not self._stepped
         if is_all and last is not False:
             return None
-        is_whole = len(self._stepped | {*places}) == len(self._optimizers)
-        return Phase(places, is_whole if last is None else last)
+        is_whole = len(self._stepped | {*indices}) == len(self._optimizers)
+        return Phase(indices, is_whole if last is None else last)
 
     def end(self, phase: Phase, committed: bool) -> None:
-        """Note what has become of a phase."""
+        """Record a phase, and whether it was committed."""
         self._stepped |= {*phase.places}
         self.are_lost = not committed
 
 
 class Undo:
-    """What the phases of a batch have moved, as it was before the batch."""
+    """Snapshots of parameters and optimizer states, to undo the phases of a batch."""
 
     def __init__(self) -> None:
-        self._kept: dict[int, _Kept] = {}
+        self._snapshots: dict[int, _Snapshot] = {}
 
     def keep(self, movers: Iterable[Mover]) -> None:
-        """Copy what optimizers move, and their states, unless the batch has moved them before."""
+        """Copy the optimizers' parameters and states, unless this batch has a copy of them."""
         for mover in movers:
-            if id(mover) not in self._kept:
-                self._kept[id(mover)] = _Kept.of(mover)
+            if id(mover) not in self._snapshots:
+                self._snapshots[id(mover)] = _Snapshot.of(mover)
 
     def restore(self) -> None:
-        """Set back what has moved since `forget`."""
-        for kept in self._kept.values():
-            kept.restore()
+        """Restore all copies made since `forget`."""
+        for snapshot in self._snapshots.values():
+            snapshot.restore()
         self.forget()
 
     def forget(self) -> None:
-        """Let go of the copies."""
-        self._kept.clear()
+        """Discard the copies."""
+        self._snapshots.clear()
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _Snapshot:
     mover: Mover
     parameters: list[Tensor]
     state: dict[str, Any]
 
     @classmethod
-    def of(cls, mover: Mover) -> _Kept:
+    def of(cls, mover: Mover) -> _Snapshot:
         parameters = [parameter.detach().clone() for parameter in mover.parameters]
         return cls(mover, parameters, copy.deepcopy(mover.optimizer.state_dict()))
 

@@ -1,8 +1,8 @@
 """Scaled losses, for half-precision gradients that would otherwise vanish.
 
-The session scales each micro-step's loss and unscales the summed gradient, so that clipping, the
-learning-rate rules and the noise scale see the gradient itself. A loss that the script has
-scaled already is refused: nothing would ever unscale its gradient.
+The session scales each micro-step's loss and unscales the summed gradient. Clipping, learning-rate
+rules and the noise scale then use the true gradient. A loss that the script has scaled itself is
+refused, as its gradient would never be unscaled.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from torch.amp.grad_scaler import GradScaler
 from torch.autograd.graph import Node
 
 _MARK = "castor: scaled by a GradScaler"
-_MOST_NODES = 64
+_MAX_NODES = 64
 
 
 class LossScaling:
-    """The script's GradScaler, or no scaling at all."""
+    """Loss scaling by the script's GradScaler, or none."""
 
     def __init__(self, scaler: GradScaler | None) -> None:
         self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
         self._unscaled: list[torch.optim.Optimizer] = []
 
     def scale(self, loss: Tensor) -> Tensor:
-        """Return the loss to start the backward pass from."""
+        """Return the scaled loss, from which the backward pass starts."""
         return loss if self._scaler is None else self._scaler.scale(loss)
 
     def factor(self, device: torch.device) -> Tensor:
-        """Return the factor by which gradients are too large at present, unread, on `device`."""
-        one = torch.ones((), device=device)
-        return one if self._scaler is None else self._scaler.scale(one)
+        """Return the present scale of gradients as a scalar on `device`, without reading it."""
+        unit = torch.ones((), device=device)
+        return unit if self._scaler is None else self._scaler.scale(unit)
 
     def unscale(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
         """Divide the optimizers' gradients by the factor."""
@@ -45,13 +45,13 @@ class LossScaling:
             self._scaler.unscale_(optimizer)
 
     def update(self) -> None:
-        """Adapt the factor: a smaller one after gradients that were not finite."""
+        """Adapt the factor: it is lowered after gradients that were not finite."""
         if self._scaler is not None and self._unscaled:
             self._scaler.update()
         self._unscaled = []
 
     def forget(self) -> None:
-        """Leave the factor as it is: the gradients of this step say nothing about it."""
+        """Keep the factor, ignoring the gradients of this step."""
         if self._scaler is not None:
             for optimizer in self._unscaled:
                 self._scaler._per_optimizer_states.pop(id(optimizer), None)
@@ -59,13 +59,13 @@ class LossScaling:
 
 
 class ScaledLosses:
-    """Losses that the script's own code has scaled since the session was opened."""
+    """Losses that the script itself has scaled since the session was opened."""
 
     def __init__(self) -> None:
         self._has_any = False
 
     def mark(self, tensor: Tensor) -> None:
-        """Remember that `tensor` is scaled, and all that is computed from it."""
+        """Mark `tensor` as scaled, and thereby all tensors computed from it."""
         if tensor.grad_fn is not None:
             self._has_any = True
             _metadata(tensor.grad_fn)[_MARK] = True
@@ -74,7 +74,7 @@ class ScaledLosses:
         """Check that `loss` was not scaled.
 
         Raises:
-            ValueError: it was.
+            ValueError: it was scaled.
         """
         if self._has_any and _is_marked(loss):
             raise ValueError(
@@ -86,7 +86,7 @@ class ScaledLosses:
 
 @contextmanager
 def scaled_losses() -> Iterator[ScaledLosses]:
-    """Mark what any GradScaler scales from here on."""
+    """Mark all losses that a GradScaler scales within the context."""
     losses, scale = ScaledLosses(), GradScaler.scale
 
     def marking_scale(scaler: GradScaler, outputs: Any) -> Any:
@@ -109,12 +109,12 @@ def _has_gradients(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def _is_marked(loss: Tensor) -> bool:
-    """Return whether one of the last operations that made `loss` was a scaling."""
+    """Return whether one of the last operations behind `loss` was a scaling."""
     nodes = [loss.grad_fn]
-    for place in range(_MOST_NODES):
-        if place >= len(nodes):
+    for index in range(_MAX_NODES):
+        if index >= len(nodes):
             return False
-        node = nodes[place]
+        node = nodes[index]
         if node is None:
             continue
         if _MARK in _metadata(node):

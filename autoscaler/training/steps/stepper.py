@@ -1,4 +1,4 @@
-"""One step on one rank: backward passes, the sampled squares, the commit, the move."""
+"""Step on one rank: backward passes, sampled squares, commit, and optimizer steps."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StepSettings:
-    """What the script says about steps; `pass_examples` are those of one pass."""
+    """Settings of the script for steps; `pass_examples` are the examples of one pass."""
 
     initial_batch: int
     pass_examples: int
@@ -47,11 +47,14 @@ class StepSettings:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What has become of a step.
+    """Result of a step.
 
-    `skipped`: it was committed and moved nothing. `gradient_norm` is the norm before clipping,
-    unread, None without clipping; `learning_rate` that of the first optimizer's first parameter
-    group. `shortage`: a rank has run out of memory in it.
+    Attributes:
+        committed: whether the step counts on all ranks.
+        skipped: whether the step was committed and moved no weight.
+        gradient_norm: norm before clipping, not read from the device; None without clipping.
+        learning_rate: learning rate of the first optimizer's first parameter group.
+        shortage: memory that ran out on a rank in the step; None if none did.
     """
 
     committed: bool
@@ -63,7 +66,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class _SplitSample:
-    """The squared gradient of a part of a step, and that part's weight."""
+    """Squared gradient of a part of a step, and that part's weight."""
 
     square: Tensor
     weight: float
@@ -71,7 +74,7 @@ class _SplitSample:
 
 @dataclass(slots=True)
 class _Samples:
-    """Sums as in `GradientSquares` over steps of a round; squares are scalars on the device."""
+    """Sums as in `GradientSquares` over a round's steps; squares are scalars on the device."""
 
     count: int = 0
     smalls: int = 0
@@ -82,9 +85,9 @@ class _Samples:
 
 
 class Stepper:
-    """Makes steps with gradients that are summed over all ranks of the job.
+    """Steps with gradients that are summed over all ranks of the job.
 
-    `ends_round`: a replica has asked for the round to end with the last step.
+    `ends_round`: whether a replica has requested that the round ends with the last step.
     """
 
     def __init__(
@@ -104,24 +107,24 @@ class Stepper:
         self._parameters = [parameter for mover in movers for parameter in mover.parameters]
         moved = {id(parameter) for parameter in self._parameters}
         parameters = reducer.bare_model.parameters()
-        self._not_moved = [each for each in parameters if id(each) not in moved]
+        self._not_moved = [parameter for parameter in parameters if id(parameter) not in moved]
         self._scaling = LossScaling(scaler)
         self._buffers = BufferGuard(reducer.bare_model)
         self._alone = True
         self._split: _SplitSample | None = None
         self._samples = _Samples()
-        self._own_weight = 0.0
+        self._rank_weight = 0.0
         self._norm: Tensor | None = None
-        self._lost_examples = 0
+        self._out_of_memory_examples = 0
         self._undo = Undo()
         self._is_finite = True
         self.ends_round = False
 
     def begin(self, samples: bool, alone: bool) -> None:
-        """Prepare for one step; `alone`: the job has no other rank to compare gradients with."""
+        """Prepare for one step; `alone`: whether the job has a single rank."""
         self._alone = alone
         self._split = None
-        self._lost_examples = 0
+        self._out_of_memory_examples = 0
         self._undo.forget()
         self._is_finite = True
         self.ends_round = False
@@ -131,20 +134,20 @@ class Stepper:
         self._buffers.keep()
 
     def _begin_phase(self) -> None:
-        self._own_weight = 0.0
+        self._rank_weight = 0.0
         self._norm = None
         self._reducer.begin_step()
 
     def backward(self, loss: torch.Tensor, weight: float, is_last: bool) -> None:
-        """The backward pass of one micro-step; `weight` is the factor of its mean loss.
+        """Run the backward pass of one micro-step; `weight` is the factor of its mean loss.
 
-        A loss that is not finite makes its gradient NaN, so that the step is skipped. The caller
-        has set `Reducer.synchronises` to `is_last` before the forward pass.
+        A loss that is not finite makes its gradient NaN, so that the step is skipped. Set
+        `Reducer.synchronises` to `is_last` before the forward pass.
 
         Raises:
             RuntimeError, ValueError: no gradients were summed; see `Reducer.require_synchronised`.
         """
-        self._own_weight += weight
+        self._rank_weight += weight
         bare_parameters = self._reducer.bare_model.parameters()
         with nullcontext() if weight > 0 else no_gradient(bare_parameters):
             scaled = self._scaling.scale(loss * weight)
@@ -158,11 +161,11 @@ class Stepper:
             self._split = _SplitSample(square, weight)
 
     def give_up(self, loss: torch.Tensor, examples: int) -> None:
-        """End the passes of the present step: those of `examples` ran out of memory.
+        """End the passes of the present step, after `examples` examples ran out of memory.
 
-        `end` follows, on this rank as on all others, and no rank commits the step.
+        `end` must follow, on this rank as on all others, and no rank commits the step.
         """
-        self._lost_examples = examples
+        self._out_of_memory_examples = examples
         self._reducer.give_up(loss)
 
     def end(
@@ -172,44 +175,43 @@ class Stepper:
         weight_unit: float | None = None,
         phase: Phase | None = None,
     ) -> Outcome:
-        """Commit the step and move the parameters, or throw its gradients away.
+        """Commit the step and move the parameters, or discard its gradients.
 
-        A committed step whose summed gradient is not finite moves nothing: it is skipped, on all
-        ranks of the job alike, and its examples count as taken. So is one with a loss that is not
-        finite, and one whose weights are all 0. A step in which a rank ran out of memory is not
-        committed.
+        A committed step is skipped if its summed gradient or a loss is not finite, or all its
+        weights are 0. It is skipped on all ranks of the job: it moves nothing, and its examples
+        count as taken. A step in which a rank ran out of memory is not committed.
 
-        A phase of several moves what its own optimizers move, and the last one counts the step. If
-        one is not committed, those before it are undone.
+        A phase moves the parameters of its own optimizers, and the last phase counts the step. If
+        one phase is not committed, those before it are undone.
 
         Args:
-            step_examples: of all ranks.
+            step_examples: examples of all ranks in the step.
             place: pass and position at which the next step begins if this one is committed.
-            weight_unit: None if the weights of all ranks add up to 1. Otherwise they are the
-                script's, counted in this unit.
-            phase: which optimizers step; None for all.
+            weight_unit: unit of the script's weights; None if the weights of all ranks add up to
+                1.
+            phase: the optimizers that step; None for all.
 
         Raises:
             DivergedError: `MOST_SKIPPED_IN_A_ROW` steps in a row were skipped.
-            RuntimeError: only some replicas' weights are the script's.
+            RuntimeError: only some replicas have weights of the script.
         """
         sample = self._reducer.end_sample()
-        own_weight = None if weight_unit is None else self._own_weight
+        own_weight = None if weight_unit is None else self._rank_weight
         used = self._reducer.used()
         with nullcontext() if self._alone else self._reducer.timed_wait():
             verdict = self._crew.commit(used, own_weight)
         committed = verdict.committed
         self.ends_round = self.ends_round or verdict.ends_round
-        movers = self._movers if phase is None else [self._movers[at] for at in phase.places]
+        movers = self._movers if phase is None else [self._movers[index] for index in phase.places]
         ends_step = phase is None or phase.ends_batch
-        is_lost = self._lost_examples > 0
+        is_lost = self._out_of_memory_examples > 0
         if committed and not is_lost:
             self._reducer.take_gradients_of_others(verdict.users)
         is_empty = verdict.weight <= 0
         moved = committed and not is_empty and not is_lost and self._clip(movers, verdict.weight)
         shortage = self._shortage() if committed and not moved else None
         committed = committed and shortage is None
-        inputs = self._rule_inputs(self._ruled_batch(step_examples))
+        inputs = self._rule_inputs(self._batch_for_rules(step_examples))
         learning_rate = movers[0].learning_rate(inputs)
         if moved:
             if sample is not None:
@@ -242,8 +244,8 @@ class Stepper:
             parameter.grad = None
 
     def _shortage(self) -> Shortage | None:
-        """Return what ran out of memory, if the step moves nothing because of that."""
-        shortage = self._crew.shortage(self._lost_examples)
+        """Return the memory shortage by which the step moves nothing; None without one."""
+        shortage = self._crew.shortage(self._out_of_memory_examples)
         if shortage is not None:
             self._norm = None
             self._scaling.forget()
@@ -253,7 +255,7 @@ class Stepper:
         """Check that training has moved the model.
 
         Raises:
-            DivergedError: every step was skipped, so there is nothing to complete.
+            DivergedError: every step was skipped.
         """
         counters = self._state.counters
         if counters.step and counters.step == counters.skipped_steps:
@@ -264,13 +266,13 @@ class Stepper:
 
     @property
     def sampled_steps(self) -> int:
-        """How many steps have been sampled since `take_squares` was called last."""
+        """Number of steps sampled since the last call of `take_squares`."""
         return self._samples.count
 
     def take_squares(self) -> GradientSquares:
         """Return the squares sampled since the last call, summed over this instance's ranks.
 
-        This is where the host reads them; without samples nothing is read or sent.
+        This reads the squares from the device; without samples nothing is read or sent.
         """
         samples, self._samples = self._samples, _Samples()
         if samples.count == 0:
@@ -284,17 +286,17 @@ class Stepper:
         )
 
     def learning_rate(self, step_examples: int | None = None) -> float:
-        """Return the first optimizer's learning rate in a step of so many examples.
+        """Return the learning rate of the first optimizer's first parameter group.
 
-        It is that of its first parameter group; by default, in a step of the present batch.
+        The rate is that of a step of `step_examples` examples; by default, of the present batch.
         """
         batch_total = self._state.counters.batch_total
         if step_examples is not None:
-            batch_total = self._ruled_batch(step_examples)
+            batch_total = self._batch_for_rules(step_examples)
         return self._movers[0].learning_rate(self._rule_inputs(batch_total))
 
     def _rule_inputs(self, batch_total: int) -> LearningRateInputs:
-        """Return what the learning-rate rule may know for a step of `batch_total` examples."""
+        """Return the inputs of learning-rate rules for a step of `batch_total` examples."""
         counters, settings = self._state.counters, self._settings
         return LearningRateInputs(
             scale=batch_total / settings.initial_batch,
@@ -304,29 +306,29 @@ class Stepper:
         )
 
     def _keep_sample(self, sample: SampledSquares, step_examples: int, total: float) -> None:
-        """Count the squares of a step that moves the model; `total` is the sum of all weights.
+        """Add the squares of a step that moves the model; `total` is the sum of all weights.
 
-        By the weights of a script, a part of a step counts as many examples as its weight is
-        worth at the step's mean weight of an example.
+        With weights of the script, a part of a step counts as its share of the total weight in
+        examples.
         """
-        own = self._split
-        if not self._alone and sample.small is not None and self._own_weight > 0:
-            own = _SplitSample(sample.small, self._own_weight)
-        if sample.big is None or (self._alone and own is None):
+        small_sample = self._split
+        if not self._alone and sample.small is not None and self._rank_weight > 0:
+            small_sample = _SplitSample(sample.small, self._rank_weight)
+        if sample.big is None or (self._alone and small_sample is None):
             return
         unscaled = (self._scaling.factor(sample.big.device) * total).square().reciprocal()
         samples = self._samples
         samples.count += 1
         samples.big_square = samples.big_square + sample.big * unscaled
         samples.big_inverse += 1 / step_examples
-        if own is not None:
-            part = own.weight / total
+        if small_sample is not None:
+            part = small_sample.weight / total
             samples.smalls += 1
-            samples.small_square = samples.small_square + own.square * unscaled / part**2
+            samples.small_square = samples.small_square + small_sample.square * unscaled / part**2
             samples.small_inverse += 1 / (part * step_examples)
 
     def _clip(self, movers: Sequence[Mover], total: float) -> bool:
-        """Unscale the gradient, divide it by `total`, and clip it where the script wants that.
+        """Unscale the gradient, divide it by `total`, and clip it if the script sets a maximum.
 
         Returns:
             Whether the gradient is finite.
@@ -337,18 +339,18 @@ class Stepper:
         self._scaling.unscale(mover.optimizer for mover in movers)
         if total != 1:
             divide_gradients(parameters, total)
-        most = self._settings.max_gradient_norm
-        if most is None:
+        max_norm = self._settings.max_gradient_norm
+        if max_norm is None:
             return has_finite_gradients(parameters)
         self._norm = gradient_norm(parameters)
         if not math.isfinite(float(self._norm)):
             return False
-        nn.utils.clip_grads_with_norm_(parameters, most, self._norm)
+        nn.utils.clip_grads_with_norm_(parameters, max_norm, self._norm)
         return True
 
     def _count(self, step_examples: int, place: tuple[int, int], is_finite: bool) -> None:
-        """Count a committed step; `is_finite`: its gradient was."""
-        batch_total, initial = self._ruled_batch(step_examples), self._settings.initial_batch
+        """Count a committed step; `is_finite`: whether its gradient was finite."""
+        batch_total, initial = self._batch_for_rules(step_examples), self._settings.initial_batch
         useful_examples = step_examples * self._gain(batch_total) * initial / batch_total
         self._state.advance(useful_examples, place, initial)
         counters = self._state.counters
@@ -372,15 +374,15 @@ class Stepper:
                 "was taken before, by castor resume JOB --file FILE"
             )
 
-    def _ruled_batch(self, step_examples: int) -> int:
-        """Return the batch that the learning-rate rule and the gain are applied to.
+    def _batch_for_rules(self, step_examples: int) -> int:
+        """Return the batch size for learning-rate rule and gain: at least the initial batch.
 
         The end of a pass cuts a step short; below the initial batch there is no rule.
         """
         return max(step_examples, self._settings.initial_batch)
 
     def _gain(self, batch_total: int) -> float:
-        """AdaScale's gain at a batch, from the noise scale that was agreed on."""
+        """Return AdaScale's gain at a batch size, from the agreed noise scale."""
         counters, initial = self._state.counters, self._settings.initial_batch
         if batch_total <= initial or counters.gradient_square <= 0:
             return 1.0

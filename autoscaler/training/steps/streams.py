@@ -1,8 +1,8 @@
-"""Random numbers of micro-steps: each has a stream of its own, whatever ran before it.
+"""Random numbers of micro-steps: each micro-step has its own stream, independent of earlier ones.
 
 `torch.manual_seed(0)` at the start of a script would give all ranks the same dropout masks, and a
-restart would repeat them from the first. So the generators are seeded anew for each micro-step, by
-the session's seed, the number of the step, the rank and the part of its share.
+restart would repeat them from the first. The generators are therefore seeded for each micro-step,
+by the session's seed, the step's number, the rank and the part of its share.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from autoscaler.training.data.seeding import seed_all, seed_torch
 
 
 class Use(Enum):
-    """What random numbers are drawn for: a batch of examples, or the passes through the model.
+    """Purpose of random numbers: loading a batch, or the passes through the model.
 
-    The making of a batch draws more of them in a new process, so the passes have their own.
+    Loading a batch draws more numbers in a new process, so the passes have their own stream.
     """
 
     BATCH = auto()
@@ -26,7 +26,7 @@ class Use(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Which random numbers a micro-step has: those of a rank, or of a logical rank."""
+    """Stream of random numbers of a micro-step: of a rank or a logical rank, and its part."""
 
     rank: int
     part: int
@@ -39,7 +39,7 @@ def seed_of(seed: int, step: int, stream: Stream, use: Use) -> int:
 
 
 def begin_stream(seed: int, step: int, stream: Stream, use: Use, seeds_all: bool) -> None:
-    """Seed torch's generators, and where `seeds_all` those of Python and NumPy, too."""
+    """Seed torch's generators, and with `seeds_all` those of Python and NumPy, too."""
     number = seed_of(seed, step, stream, use)
     if seeds_all:
         seed_all(number)

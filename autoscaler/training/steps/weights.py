@@ -1,10 +1,10 @@
-"""Weights by which the mean losses of micro-steps go into the gradient of a step.
+"""Weights of the mean losses of micro-steps in the gradient of a step.
 
 By default a micro-step counts by its examples, and the shares of all ranks add up to 1. A script
 may give weights instead, such as numbers of tokens. Their sum over the ranks is known only at the
-end of the step: the losses are multiplied by the weights, and the summed gradient is divided by
-their sum. Until then weights are counted in a unit that is close to that sum, a power of 2, so
-that gradients have their usual size, and half precision does not overflow.
+end of the step. The losses are therefore multiplied by the weights, and the summed gradient is
+divided by their sum. Until then weights have a unit close to that sum, a power of 2. Gradients
+then have their usual size, and half precision does not overflow.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from torch import Tensor, nn
 
 
 class StepWeights:
-    """The weights of one step's micro-steps on this rank, in units of `unit`.
+    """Weights of one step's micro-steps on this rank, in units of `unit`.
+
+    `own` is their sum so far.
 
     Args:
-        step_examples: of all ranks.
-        weight_per_example: what it was in an earlier step.
+        step_examples: examples of all ranks in the step.
+        weight_per_example: mean weight per example in an earlier step.
     """
 
     def __init__(self, step_examples: int, weight_per_example: float) -> None:
@@ -33,15 +35,15 @@ class StepWeights:
 
     @property
     def unit(self) -> float | None:
-        """The weight that counts as 1; None where micro-steps count by their examples."""
+        """Weight that counts as 1; None if micro-steps count by their examples."""
         return self._unit if self._are_given else None
 
     def add(self, share: float, weight: float | Tensor | None) -> float:
-        """Count one micro-step; return the factor of its mean loss.
+        """Add one micro-step and return the factor of its mean loss.
 
         Args:
-            share: the part of its examples in those of the step; 0 if they do not count.
-            weight: what the script gives.
+            share: fraction of the step's examples; 0 if the examples do not count.
+            weight: weight that the script gives; None for none.
 
         Raises:
             TypeError, ValueError: `weight` can't be used, or is given for a part of the step only.
@@ -52,12 +54,12 @@ class StepWeights:
                 "job.step(loss, weight=...): give a weight for all batches of a step, or for none"
             )
         self._are_given = are_given
-        factor = share if weight is None else _usable(weight) / self._unit * (share > 0)
+        factor = share if weight is None else _require_number(weight) / self._unit * (share > 0)
         self.own += factor
         return factor
 
 
-def _usable(weight: object) -> float:
+def _require_number(weight: object) -> float:
     if isinstance(weight, Tensor) and weight.numel() != 1:
         shape = "x".join(str(size) for size in weight.shape)
         raise ValueError(
@@ -76,20 +78,20 @@ def _usable(weight: object) -> float:
 
 
 def unit_gradient(loss: Tensor) -> Tensor:
-    """Return 1, or NaN where `loss` is not finite, to start its backward pass with.
+    """Return the gradient to start the backward pass from: 1, or NaN if `loss` is not finite.
 
-    The gradient of a loss that is not finite may be finite itself, as that of ``loss + nan`` is.
-    Nothing is read from the device.
+    The gradient of a loss that is not finite may be finite, as that of ``loss + nan`` is. Nothing
+    is read from the device.
     """
     return loss.detach() * 0 + 1
 
 
 @contextmanager
 def no_gradient(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
-    """Have each backward pass inside add zeros to the gradients of `parameters`.
+    """Make each backward pass in the context add zeros to the gradients of `parameters`.
 
-    A mean over nothing is not a number, and 0 times its gradient is none either. The backward
-    pass itself is needed: other ranks wait for its sums.
+    A mean over nothing is NaN, and so is 0 times its gradient. The backward pass itself is needed:
+    other ranks wait for its sums.
     """
     hooks = [
         parameter.register_hook(torch.zeros_like)  # type: ignore[no-untyped-call]
