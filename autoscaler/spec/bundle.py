@@ -1,7 +1,7 @@
-"""Bundles: a working directory as one archive that is the same wherever it is packed.
+"""Bundles: reproducible archives of a working directory.
 
 An archive is a gzipped tar of regular files and relative links, sorted by name, without owners
-or times. It is known by the hash of what it holds, so that compression can't change it.
+or times. Its hash covers names, modes and contents, so it does not depend on compression.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FILE_MODE: Final = 0o644
 _EXECUTABLE_MODE: Final = 0o755
 _CHUNK_BYTES: Final = 1 << 16
 _LARGEST_READ_BYTES: Final = 1 << 20
-_DAMAGES: Final = (
+_DAMAGE_ERRORS: Final = (
     tarfile.TarError,
     gzip.BadGzipFile,
     zlib.error,
@@ -42,7 +42,13 @@ _DAMAGES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """What an archive holds: the hash of its names, modes and contents, their size and number."""
+    """Summary of an archive.
+
+    Attributes:
+        sha256: hash of names, modes and contents, hexadecimal.
+        bytes: size of all files, unpacked.
+        files: number of files and links.
+    """
 
     sha256: str
     bytes: int
@@ -58,44 +64,44 @@ def pack(
     """Pack a directory into the archive `destination`.
 
     Args:
-        directory: the working directory. What its ignore files name stays out; a link inside it
-            stays a link.
+        directory: the working directory. Files that its ignore files match are left out. A link
+            inside the directory stays a link.
         destination: the archive to write; outside `directory`, or ignored there.
-        ref: a commit, branch or tag: its version of the directory is packed instead of the files
-            as they are. Submodules are not.
-        maximum_bytes: the most that the files may hold, before compression.
+        ref: commit, branch or tag whose version of the directory is packed, without submodules;
+            None: the files as they are.
+        maximum_bytes: limit on the size of all files, before compression.
 
     Raises:
-        SpecError: too large, a link that leaves the directory, a file that can't be packed, no
-            such commit.
+        SpecError: the files are too large, a link leaves the directory, a file can't be packed,
+            or `ref` does not exist.
     """
     if ref is None:
         return _pack_files(list_tree(directory), destination, maximum_bytes)
     with tempfile.TemporaryDirectory() as checkout:
-        _check_out(directory, ref, Path(checkout))
+        _write_commit(directory, ref, Path(checkout))
         files = list_tree(Path(checkout), ignore_file=CASTOR_IGNORE)
         return _pack_files(files, destination, maximum_bytes)
 
 
 def unpack(archive: Path, directory: Path, sha256: str) -> Bundle:
-    """Unpack `archive` as the new `directory`: wholly, or not at all.
+    """Unpack `archive` to the new `directory`, atomically.
 
     Raises:
-        SpecError: the archive is damaged, is not the one of this hash, or holds what no bundle
-            does: absolute paths, ``..``, links that leave, devices.
+        SpecError: the archive is damaged, has another hash, or has an entry that bundles must not
+            have: an absolute path, ``..``, a link that leaves, or a device.
         Conflict: `directory` exists.
         OSError: the archive can't be opened or the tree can't be written.
     """
     if directory.exists():
-        raise Conflict(f"{directory} exists: remove it, or unpack elsewhere")
+        raise Conflict(f"{directory} exists: remove it, or unpack to another directory")
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".unpack-") as scratch:
         tree = Path(scratch) / "tree"
         tree.mkdir()
-        bundle = _read(archive, tree)
+        bundle = _extract_archive(archive, tree)
         if bundle.sha256 != sha256:
             raise SpecError(
-                f"{archive}: holds the bundle {bundle.sha256:.12}, not {sha256:.12}: "
+                f"{archive}: has the hash {bundle.sha256:.12}, not {sha256:.12}: "
                 "it was changed or damaged; fetch it again"
             )
         tree.rename(directory)
@@ -103,12 +109,12 @@ def unpack(archive: Path, directory: Path, sha256: str) -> Bundle:
 
 
 def inspect(archive: Path, maximum_bytes: int) -> Bundle:
-    """Return what an archive from an untrusted source holds, without writing any of it.
+    """Return the summary of an archive from an untrusted source, without writing files.
 
-    Neither the unpacked size nor the memory that reading takes can exceed `maximum_bytes`.
+    Neither the bytes unpacked nor the memory used can exceed `maximum_bytes`.
 
     Raises:
-        SpecError: the archive is damaged, too large, or holds what no bundle does.
+        SpecError: the archive is damaged, too large, or has an entry that bundles must not have.
         OSError: the archive can't be opened.
     """
     content = _Content()
@@ -117,32 +123,32 @@ def inspect(archive: Path, maximum_bytes: int) -> Bundle:
             bounded = _BoundedReader(unzipped, maximum_bytes)
             with tarfile.open(fileobj=bounded, mode="r:") as entries:  # type: ignore[call-overload]
                 for entry in entries:
-                    _count(entries, entry, content)
-    except _DAMAGES as error:
+                    _add_entry(entries, entry, content)
+    except _DAMAGE_ERRORS as error:
         raise SpecError(f"the bundle is damaged ({error}): pack it again") from error
     return content.bundle()
 
 
 def require_files(bundle: Bundle, directory: Path) -> None:
-    """Raise where files lie in a directory, and an ignore file keeps all of them out of a bundle.
+    """Check that an ignore file does not exclude all files of a directory from its bundle.
 
     Raises:
-        SpecError: so it is.
+        SpecError: the directory has files, and the bundle has none.
     """
     if bundle.files == 0 and any(directory.iterdir()):
         ignore_file = CASTOR_IGNORE if (directory / CASTOR_IGNORE).exists() else GIT_IGNORE
         raise SpecError(
-            f"no file of {directory} would be packed: {ignore_file} ignores all of them. Name in "
-            f"{CASTOR_IGNORE} only what the job does not need",
+            f"no file of {directory} would be packed: {ignore_file} ignores all of them. List in "
+            f"{CASTOR_IGNORE} only files that the job does not need",
             "working_directory",
         )
 
 
 def require_script(command: Sequence[str], directory: Path) -> None:
-    """Raise where the script of a command lies in a directory, and no bundle would have it.
+    """Check that an ignore file does not exclude the script of a command from its bundle.
 
     Raises:
-        SpecError: so it is.
+        SpecError: the script is in the directory, and is ignored.
     """
     script = next((word for word in command if word.endswith((".py", ".sh"))), None)
     if script is None or PurePosixPath(script).is_absolute() or not (directory / script).is_file():
@@ -151,13 +157,13 @@ def require_script(command: Sequence[str], directory: Path) -> None:
     if not name.startswith("..") and name not in {file.name for file in list_tree(directory)}:
         ignore_file = CASTOR_IGNORE if (directory / CASTOR_IGNORE).exists() else GIT_IGNORE
         raise SpecError(
-            f"{script} would not be packed: the patterns of {ignore_file} leave it out. Remove "
-            f"its pattern, or write a {CASTOR_IGNORE}, which then counts alone",
+            f"{script} would not be packed: a pattern of {ignore_file} excludes it. Remove the "
+            f"pattern, or write a {CASTOR_IGNORE}, which is then used alone",
             "command",
         )
 
 
-def _count(archive: tarfile.TarFile, entry: tarfile.TarInfo, content: _Content) -> None:
+def _add_entry(archive: tarfile.TarFile, entry: tarfile.TarInfo, content: _Content) -> None:
     if entry.isdir():
         return
     _safe_name(entry)
@@ -171,7 +177,7 @@ def _count(archive: tarfile.TarFile, entry: tarfile.TarInfo, content: _Content) 
     content.add_file(entry, reader)
 
 
-def _refuse_too_large(files: Sequence[TreeFile], maximum_bytes: int) -> None:
+def _require_size(files: Sequence[TreeFile], maximum_bytes: int) -> None:
     total_bytes = sum(file.bytes for file in files)
     if total_bytes <= maximum_bytes:
         return
@@ -181,9 +187,9 @@ def _refuse_too_large(files: Sequence[TreeFile], maximum_bytes: int) -> None:
         sizes[folder + slash] += file.bytes
     largest = ", ".join(f"{name} ({_readable(size)})" for name, size in sizes.most_common(3))
     raise SpecError(
-        f"the working directory holds {_readable(total_bytes)}, over the limit of "
-        f"{_readable(maximum_bytes)}; largest are {largest}: name in {CASTOR_IGNORE} "
-        "what the job does not need, or raise bundle_limit"
+        f"the working directory has {_readable(total_bytes)}, over the limit of "
+        f"{_readable(maximum_bytes)}; largest are {largest}. List in {CASTOR_IGNORE} "
+        "files that the job does not need, or raise bundle_limit"
     )
 
 
@@ -192,7 +198,7 @@ def _readable(size_bytes: int) -> str:
 
 
 def _pack_files(files: Sequence[TreeFile], destination: Path, maximum_bytes: int) -> Bundle:
-    _refuse_too_large(files, maximum_bytes)
+    _require_size(files, maximum_bytes)
     partial = destination.with_name(f"{destination.name}.part")
     content = _Content()
     try:
@@ -202,14 +208,14 @@ def _pack_files(files: Sequence[TreeFile], destination: Path, maximum_bytes: int
             tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as archive,
         ):
             for file in files:
-                _add(archive, file, content)
+                _pack_file(archive, file, content)
         partial.replace(destination)
     finally:
         partial.unlink(missing_ok=True)
     return content.bundle()
 
 
-def _add(archive: tarfile.TarFile, file: TreeFile, content: _Content) -> None:
+def _pack_file(archive: tarfile.TarFile, file: TreeFile, content: _Content) -> None:
     entry = tarfile.TarInfo(file.name)
     if file.link is not None:
         entry.type, entry.linkname = tarfile.SYMTYPE, file.link
@@ -224,13 +230,13 @@ def _add(archive: tarfile.TarFile, file: TreeFile, content: _Content) -> None:
             archive.addfile(entry, reader)
     except (FileNotFoundError, PermissionError) as error:
         raise SpecError(
-            f"{file.path}: can't be read ({error.strerror}): name it in {CASTOR_IGNORE}"
+            f"{file.path}: can't be read ({error.strerror}): list it in {CASTOR_IGNORE}"
         ) from error
     content.add_file(entry, reader)
 
 
-def _check_out(directory: Path, ref: str, tree: Path) -> None:
-    """Write the files that `directory` has in the commit `ref` below `tree`."""
+def _write_commit(directory: Path, ref: str, tree: Path) -> None:
+    """Write the files of `directory` at the commit `ref` to the directory `tree`."""
     with tempfile.NamedTemporaryFile(suffix=".tar") as file:
         arguments = ["--format=tar", f"--output={file.name}", "--end-of-options", ref]
         command = ["git", "-C", str(directory), "archive", *arguments]
@@ -239,24 +245,24 @@ def _check_out(directory: Path, ref: str, tree: Path) -> None:
         except FileNotFoundError as error:
             raise SpecError("git is not installed: leave ref out to pack the files") from error
         except subprocess.CalledProcessError as error:
-            said = error.stderr.strip().splitlines() or [f"git ended with {error.returncode}"]
-            reason = said[-1].removeprefix("fatal: ")
+            lines = error.stderr.strip().splitlines() or [f"git exited with {error.returncode}"]
+            reason = lines[-1].removeprefix("fatal: ")
             raise SpecError(f'ref "{ref}" of {directory} can\'t be packed: {reason}') from error
         with tarfile.open(file.name) as archive:
             _extract(archive, tree)
 
 
-def _read(archive: Path, tree: Path) -> Bundle:
+def _extract_archive(archive: Path, tree: Path) -> Bundle:
     try:
         with tarfile.open(archive, "r:gz") as entries:
             bundle = _extract(entries, tree)
-    except _DAMAGES as error:
+    except _DAMAGE_ERRORS as error:
         raise SpecError(f"{archive}: is damaged ({error}): fetch it again") from error
     return bundle
 
 
 def _extract(archive: tarfile.TarFile, tree: Path) -> Bundle:
-    """Write the files of `archive` below the empty `tree`, links last so that none is followed."""
+    """Write the files of `archive` to the empty `tree`, links last so that no link is followed."""
     content = _Content()
     links = []
     for entry in archive:
@@ -285,7 +291,7 @@ def _extract(archive: tarfile.TarFile, tree: Path) -> Bundle:
 def _safe_name(entry: tarfile.TarInfo) -> PurePosixPath:
     name = PurePosixPath(entry.name)
     if name.is_absolute() or ".." in name.parts or not name.parts:
-        raise SpecError(f'the name "{entry.name}" leads out of the bundle')
+        raise SpecError(f'the name "{entry.name}" leaves the bundle')
     if not (entry.isreg() or entry.issym()):
         raise SpecError(f'"{entry.name}" is neither a file nor a link')
     return name
@@ -296,7 +302,7 @@ def _mode(entry: tarfile.TarInfo) -> int:
 
 
 class _HashingReader:
-    """Hashes and counts what is read through it."""
+    """Reader that hashes and counts all bytes read."""
 
     def __init__(self, source: IO[bytes]) -> None:
         self._source = source
@@ -304,7 +310,7 @@ class _HashingReader:
         self.bytes = 0
 
     def read(self, size: int = -1) -> bytes:
-        """The next `size` bytes at most."""
+        """Read at most `size` bytes, or all if `size` is -1."""
         chunk = self._source.read(size)
         self.digest.update(chunk)
         self.bytes += len(chunk)
@@ -312,9 +318,9 @@ class _HashingReader:
 
 
 class _BoundedReader:
-    """A stream of which no more than a limit is read, in small parts.
+    """Stream that allows only small reads, up to a total limit.
 
-    A few bytes of an archive can announce a header of any size, which tarfile reads at once.
+    A few bytes of an archive can announce a header of any size, which tarfile reads in one call.
     """
 
     def __init__(self, source: gzip.GzipFile, maximum_bytes: int) -> None:
@@ -322,32 +328,40 @@ class _BoundedReader:
         self._maximum_bytes = maximum_bytes
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next `size` bytes at most."""
+        """Read at most `size` bytes.
+
+        Raises:
+            SpecError: `size` is above 1 MiB, or the limit is exceeded.
+        """
         if not 0 <= size <= _LARGEST_READ_BYTES:
-            raise SpecError("the bundle holds a header that no bundle has: pack it again")
+            raise SpecError("the bundle has an oversized header: pack it again")
         chunk = self._source.read(size)
-        self._check(self._source.tell())
+        self._require_within(self._source.tell())
         return chunk
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go to a position of the stream."""
-        self._check(offset)
+        """Move to a position of the stream.
+
+        Raises:
+            SpecError: the limit is exceeded.
+        """
+        self._require_within(offset)
         return self._source.seek(offset, whence)
 
     def tell(self) -> int:
         """Return the position in the stream."""
         return self._source.tell()
 
-    def _check(self, position: int) -> None:
+    def _require_within(self, position: int) -> None:
         if position > self._maximum_bytes:
             raise SpecError(
-                f"the bundle holds more than {_readable(self._maximum_bytes)} unpacked: leave "
-                f"files out with {CASTOR_IGNORE}"
+                f"the bundle has more than {_readable(self._maximum_bytes)} unpacked: exclude "
+                f"files with {CASTOR_IGNORE}"
             )
 
 
 class _Content:
-    """Adds up what a bundle holds, file by file, in the order of the archive."""
+    """Accumulator of a bundle's hash, size and number of files, in the order of the archive."""
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
@@ -355,16 +369,16 @@ class _Content:
         self._files = 0
 
     def add_file(self, entry: tarfile.TarInfo, reader: _HashingReader) -> None:
-        """Count a file that was read to its end."""
+        """Add a file that `reader` has read to its end."""
         self._add(f"{_mode(entry):o}", entry.name, reader.digest.hexdigest())
         self._bytes += reader.bytes
 
     def add_link(self, name: str, target: str) -> None:
-        """Count a symbolic link."""
+        """Add a symbolic link."""
         self._add("link", name, target)
 
     def bundle(self) -> Bundle:
-        """All that was counted."""
+        """Return the summary of all files and links added."""
         return Bundle(self._digest.hexdigest(), self._bytes, self._files)
 
     def _add(self, kind: str, name: str, content: str) -> None:

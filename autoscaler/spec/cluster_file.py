@@ -1,15 +1,15 @@
-"""Fixed pools, as simulations of published results run on: one shape, or a file of several.
+"""Fixed pools for simulations of published results: a shape such as 16x4, or a file.
 
 ::
 
     nodes:
       - {kind: aws, count: 6, devices: 4}
       - {kind: dgx-ext, count: 2, devices: 8}
-    restart_seconds: {cifar10: 50, bert: 120}   # optional: what a restart of an application takes
-    slowdown: {cifar10: 1.8}                    # optional: times as slow as its profile says
-    profiled: true                              # optional: each ran before, on one device a kind
+    restart_seconds: {cifar10: 50, bert: 120}   # optional: restart time by application
+    slowdown: {cifar10: 1.8}                    # optional: factor on the profile's step times
+    profiled: true                              # optional: jobs were measured on each kind
 
-`kind` is the name of a kind of device in files of measured profiles.
+`kind` is the name of a kind of device in application profiles.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SHAPE: Final = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,2})")
 
 @dataclass(frozen=True, slots=True)
 class ClusterSpec:
-    """A pool of equal nodes."""
+    """Pool of equal nodes."""
 
     nodes: int
     devices_per_node: int
@@ -40,7 +40,7 @@ class ClusterSpec:
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """`count` equal nodes of one kind of device, with `devices` each."""
+    """Group of `count` equal nodes, with `devices` devices of one kind on each."""
 
     kind: str
     count: int
@@ -49,10 +49,13 @@ class NodeGroup:
 
 @dataclass(frozen=True, slots=True)
 class MixedCluster:
-    """A pool of nodes of several kinds, and what is particular to applications on it.
+    """Pool of nodes of several kinds, with settings of applications on it.
 
-    `restart_seconds` and `slowdown` (at least 0 and above 0) are by the application's name.
-    `profiled`: every job was measured on one device of each kind before it was submitted.
+    Attributes:
+        nodes: groups of equal nodes.
+        restart_seconds: restart time by application, at least 0.
+        slowdown: factor on step times by application, above 0.
+        profiled: whether every job was measured on one device of each kind before submission.
     """
 
     nodes: tuple[NodeGroup, ...]
@@ -62,14 +65,14 @@ class MixedCluster:
 
 
 def parse_cluster(text: str) -> ClusterSpec:
-    """A pool from a few words: ``16x4`` is 16 nodes of 4 devices.
+    """Parse the shape of a pool: ``16x4`` means 16 nodes with 4 devices each.
 
     Raises:
-        SpecError: it is no such text.
+        SpecError: the text is not of this form.
     """
     match = _SHAPE.fullmatch(text.strip())
     if match is None:
-        raise SpecError(f'"{text}" is no cluster: write nodes x devices of each, like 16x4')
+        raise SpecError(f'"{text}" is not a cluster: write nodes x devices of each, like 16x4')
     return ClusterSpec(nodes=int(match[1]), devices_per_node=int(match[2]))
 
 
@@ -77,8 +80,8 @@ def load_cluster(path: Path) -> MixedCluster:
     """Read a file of a fixed pool.
 
     Raises:
-        SpecError: the file can't be read or used. Every problem is a line with the file, the line
-            number, the key, what is wrong and what was meant.
+        SpecError: the file can't be read or used. The message has a line for each problem: file,
+            line number, key, problem and remedy.
     """
     form = validated(read_document(path), _ClusterForm)
     return MixedCluster(

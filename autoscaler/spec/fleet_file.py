@@ -1,9 +1,9 @@
-"""Files of a fleet: YAML that says what holds for all of its users and offers.
+"""Fleet files: YAML with shares of users and agreed prices.
 
 ::
 
-    shares: {ada: 2, bob: 1}         # of what is scarce; who is not named has 1
-    discounts:                       # on what the providers say; the first that covers it counts
+    shares: {ada: 2, bob: 1}         # of scarce instances; the default of a user is 1
+    discounts:                       # on providers' prices; the first that matches applies
       - {provider: aws, type: "g5*", factor: 0.8, reason: enterprise agreement}
 """
 
@@ -27,25 +27,25 @@ Share = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 @dataclass(frozen=True, slots=True)
 class FleetFile:
-    """What a file of a fleet says. `shares` are by user."""
+    """Content of a fleet file. `shares` are by user name."""
 
     shares: Mapping[str, float] = field(default_factory=dict)
     discounts: tuple[Discount, ...] = ()
 
 
 class FleetForm(Form):
-    """A whole file of a fleet."""
+    """Form of a whole fleet file."""
 
     shares: dict[Text, Share] = Field(default_factory=dict)
     discounts: tuple[DiscountForm, ...] = ()
 
 
 def load_fleet(path: Path) -> FleetFile:
-    """Read a file of a fleet.
+    """Read a fleet file.
 
     Raises:
-        SpecError: the file can't be read or used. Every problem is a line with the file, the line
-            number, the key, what is wrong and what was meant.
+        SpecError: the file can't be read or used. The message has a line for each problem: file,
+            line number, key, problem and remedy.
     """
     form = validated(read_document(path), FleetForm)
-    return FleetFile(form.shares, tuple(each.discount() for each in form.discounts))
+    return FleetFile(form.shares, tuple(discount.discount() for discount in form.discounts))

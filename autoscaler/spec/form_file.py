@@ -1,4 +1,4 @@
-"""Files that hold one form: how they are read, and how what is wrong with them is told."""
+"""Reading of YAML files that hold one form, and errors with the lines of their problems."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ AnyForm = TypeVar("AnyForm", bound=Form)
 
 
 def read_text(path: Path) -> str:
-    """The text of a file.
+    """Read a text file in UTF-8.
 
     Raises:
-        SpecError: it can't be read, or is no text.
+        SpecError: the file can't be read, or is not UTF-8.
     """
     try:
         return path.read_text(encoding="utf-8")
@@ -30,10 +30,10 @@ def read_text(path: Path) -> str:
 
 
 def read_document(path: Path) -> LocatedYaml:
-    """The YAML document that a file holds.
+    """Read the YAML document of a file.
 
     Raises:
-        SpecError: the file can't be read, or is no YAML.
+        SpecError: the file can't be read, or is not YAML.
     """
     return read_yaml(read_text(path), str(path))
 
@@ -41,16 +41,21 @@ def read_document(path: Path) -> LocatedYaml:
 def validated(
     document: LocatedYaml, form: type[AnyForm], context: Mapping[str, Any] | None = None
 ) -> AnyForm:
-    """The document as a form.
+    """Validate a document as a form.
+
+    Args:
+        document: the YAML document.
+        form: class of the form.
+        context: context of pydantic's validators.
 
     Raises:
-        SpecError: it is no such form. Every problem is a line with the file, the line number, the
-            key, what is wrong and what was meant; `field` is the first key.
+        SpecError: the document does not fit the form. The message has a line for each problem:
+            file, line number, key, problem and remedy; `field` is the first key.
     """
     if not isinstance(document.value, dict):
-        wanted = [name for name, field in form.model_fields.items() if field.is_required()]
+        required = [name for name, field in form.model_fields.items() if field.is_required()]
         raise SpecError(
-            f"{document.origin}: must be a mapping with at least {' and '.join(wanted)}"
+            f"{document.origin}: must be a mapping with at least {' and '.join(required)}"
         )
     try:
         return form.model_validate(document.value, context=dict(context or {}))
@@ -59,12 +64,15 @@ def validated(
 
 
 def located(problems: Sequence[Problem], document: LocatedYaml) -> SpecError:
-    """The problems with the line of each, and without what a short form only implies."""
-    told, lines = [], []
+    """Return an error with a line for each problem: file, line number, key and message.
+
+    Keys that a short form only implies are left out of the path.
+    """
+    shown_problems, lines = [], []
     for problem in problems:
         depth, line = document.locate(problem.path)
         path = problem.path if problem.is_absence else problem.path[:depth]
-        told.append(Problem(path, problem.message))
-        key = f"{told[-1].field}: " if told[-1].field.strip() else ""
+        shown_problems.append(Problem(path, problem.message))
+        key = f"{shown_problems[-1].field}: " if shown_problems[-1].field.strip() else ""
         lines.append(f"{document.origin}:{line}: {key}{problem.message}")
-    return refusal(told, lines)
+    return refusal(shown_problems, lines)

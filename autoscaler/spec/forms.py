@@ -1,4 +1,4 @@
-"""What all parts of a job file have in common, and how their problems are told to a person."""
+"""Base class of forms, shared validators, and messages for validation problems."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from autoscaler.domain.errors import SpecError
 KeyPath = tuple[str | int, ...]
 AnyValue = TypeVar("AnyValue")
 
-_WORDS_FOR: Final = {
+# Messages by pydantic's error type.
+_MESSAGES: Final = {
     "int_parsing": "must be a whole number{instead}",
     "int_from_float": "must be a whole number{instead}",
     "int_type": "must be a whole number{instead}",
@@ -38,8 +39,8 @@ _WORDS_FOR: Final = {
     "less_than_equal": "must be at most {le}{instead}",
     "enum": "must be {expected}{instead}",
     "string_type": "must be one text, not a list or a mapping",
-    "string_too_short": "is empty: fill it in or leave the key out",
-    "too_short": "is empty: fill it in or leave the key out",
+    "string_too_short": "is empty: write a value or leave the key out",
+    "too_short": "is empty: write a value or leave the key out",
     "tuple_type": "must be a list{instead}",
     "dict_type": "must be a mapping of keys to values{instead}",
     "model_type": "must be a mapping of keys to values{instead}",
@@ -50,13 +51,13 @@ _WORDS_FOR: Final = {
 
 
 class Form(BaseModel):
-    """A mapping whose keys are all known. A key without a value counts as absent."""
+    """Mapping in which unknown keys are errors. A key without a value counts as absent."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     @model_validator(mode="before")
     @classmethod
-    def _leave_out_absent(cls, value: object) -> object:
+    def _drop_empty_keys(cls, value: object) -> object:
         if not isinstance(value, Mapping):
             return value
         return {key: part for key, part in value.items() if part is not None}
@@ -64,7 +65,13 @@ class Form(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong. `message` names what is meant; `path` leads to the key at fault."""
+    """Validation problem.
+
+    Attributes:
+        path: keys and list indices that lead to the wrong key.
+        message: problem and remedy.
+        is_absence: whether the key is missing.
+    """
 
     path: KeyPath
     message: str
@@ -72,12 +79,12 @@ class Problem:
 
     @property
     def field(self) -> str:
-        """The path as people write it: ``data.0.target``."""
+        """Path with dots, such as ``data.0.target``."""
         return ".".join(map(str, self.path))
 
 
 def short_for(key: str) -> BeforeValidator:
-    """Lets a plain value stand for a mapping that holds it as `key`."""
+    """Return a validator that converts a plain value to a mapping with the only key `key`."""
 
     def lengthen(value: object) -> object:
         return {key: value} if isinstance(value, str | int | float) else value
@@ -86,7 +93,7 @@ def short_for(key: str) -> BeforeValidator:
 
 
 def obeys(rule: Callable[[AnyValue, str], None]) -> AfterValidator:
-    """Return a validator that refuses what a rule of the domain refuses."""
+    """Return a validator that applies a rule of the domain."""
 
     def check(value: AnyValue) -> AnyValue:
         with as_value_error():
@@ -98,10 +105,10 @@ def obeys(rule: Callable[[AnyValue, str], None]) -> AfterValidator:
 
 @contextmanager
 def as_value_error() -> Iterator[None]:
-    """Raise a refusal by a rule of the domain as pydantic expects it.
+    """Convert a `SpecError` of the block to the `ValueError` that pydantic expects.
 
     Raises:
-        ValueError: the rule's message, without the field.
+        ValueError: the block raised a `SpecError`; the message is without its field.
     """
     try:
         yield
@@ -110,37 +117,47 @@ def as_value_error() -> Iterator[None]:
 
 
 def problem_of(error: SpecError) -> Problem:
-    """Return a refusal by a rule of the domain as a problem of a form."""
+    """Return an error of a domain rule as a problem of a form."""
     return Problem(tuple((error.field or "").split(".")), error.message)
 
 
 def one_or_many() -> BeforeValidator:
-    """Lets one text stand for a list of it."""
+    """Return a validator that converts one text to a list of it."""
     return BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
 
 
 def problems_of(error: ValidationError, form: type[Form]) -> list[Problem]:
-    """All that pydantic found wrong with a value for `form`, in plain words.
+    """Return all problems that pydantic found with a value for `form`, in plain words.
 
-    Not that a list is empty where what it holds is wrong: pydantic counts only what is right.
+    A list whose items are all wrong is not reported as empty, although pydantic reports that.
     """
-    found = error.errors(include_url=False)
+    errors = error.errors(include_url=False)
     return [
         _problem(details, form)
-        for details in found
-        if not (details["type"] == "too_short" and any(_is_within(o, details) for o in found))
+        for details in errors
+        if not (
+            details["type"] == "too_short" and any(_is_within(other, details) for other in errors)
+        )
     ]
 
 
 def _is_within(inner: ErrorDetails, outer: ErrorDetails) -> bool:
-    place = outer["loc"]
-    return len(inner["loc"]) > len(place) and inner["loc"][: len(place)] == place
+    path = outer["loc"]
+    return len(inner["loc"]) > len(path) and inner["loc"][: len(path)] == path
 
 
 def refusal(problems: Sequence[Problem], lines: Sequence[str] | None = None) -> SpecError:
-    """The error that tells all `problems`, one a line; its `field` is the first one's."""
+    """Return an error with a line for each problem.
+
+    Args:
+        problems: the problems, at least one; the error's `field` is that of the first.
+        lines: the lines; None: field and message of each problem.
+    """
     if lines is None:
-        lines = [f"{p.field}: {p.message}" if p.path else p.message for p in problems]
+        lines = [
+            f"{problem.field}: {problem.message}" if problem.path else problem.message
+            for problem in problems
+        ]
     error = SpecError("\n".join(" ".join(line.split()) for line in lines))
     error.field = problems[0].field or None
     return error
@@ -150,24 +167,24 @@ def _problem(details: ErrorDetails, form: type[Form]) -> Problem:
     path = tuple(part for part in details["loc"] if part != "[key]")
     match details["type"]:
         case "extra_forbidden":
-            return Problem(path, _unknown_key(path, form))
+            return Problem(path, _unknown_key_message(path, form))
         case "missing":
-            return Problem(path, "has to be given", is_absence=True)
-    return Problem(path, _wrong_value(details, is_secret=path[:1] == ("secrets",)))
+            return Problem(path, "is required", is_absence=True)
+    return Problem(path, _wrong_value_message(details, is_secret=path[:1] == ("secrets",)))
 
 
-def _wrong_value(details: ErrorDetails, is_secret: bool) -> str:
+def _wrong_value_message(details: ErrorDetails, is_secret: bool) -> str:
     context: Mapping[str, Any] = details.get("ctx", {})
     value = details["input"]
     is_shown = isinstance(value, str | int | float) and not is_secret
     instead = f', not "{value!s:.60}"' if is_shown else ""
     if details["type"] == "string_type" and value is None:
-        return 'has no value: write "" for an empty one'
-    words = _WORDS_FOR.get(details["type"])
-    return details["msg"] if words is None else words.format(**context, instead=instead)
+        return 'has no value: write "" for an empty text'
+    message = _MESSAGES.get(details["type"])
+    return details["msg"] if message is None else message.format(**context, instead=instead)
 
 
-# Keys of launchers and queues, and the key of a form here that means the same.
+# Keys of other launchers and queues, and the key of a form here with the same meaning.
 _SAME_IN_OTHER_TOOLS: Final = {
     **dict.fromkeys(("resources", "gpus", "nodes", "num_nodes", "accelerators"), "instances"),
     **dict.fromkeys(("run", "cmd", "script", "entrypoint", "commands"), "command"),
@@ -179,22 +196,22 @@ _SAME_IN_OTHER_TOOLS: Final = {
     "n_trials": "trials",
     "n_jobs": "at_once",
 }
-# Below it two keys are not alike: "resources" is no slip for "retries" (0.63).
-_LEAST_LIKENESS: Final = 0.65
+# Similarity from which a key is suggested; that of "resources" and "retries" is 0.63.
+_MINIMUM_SIMILARITY: Final = 0.65
 
 
-def _unknown_key(path: KeyPath, form: type[Form]) -> str:
+def _unknown_key_message(path: KeyPath, form: type[Form]) -> str:
     key = str(path[-1])
     known = _form_at(form, path[:-1]).model_fields
-    places = [place for place in _nested_places(form) if place.endswith(f".{key}")]
+    nested = [path for path in _nested_keys(form) if path.endswith(f".{key}")]
     similar = [name for name in known if name.startswith(key) or key.startswith(name)]
     same = [_SAME_IN_OTHER_TOOLS[key]] if _SAME_IN_OTHER_TOOLS.get(key) in known else []
-    close = difflib.get_close_matches(key, known, n=1, cutoff=_LEAST_LIKENESS)
-    meant = places or same or similar[:1] or close
-    if meant:
-        either = " or ".join(f'"{name}"' for name in meant)
-        return f'unknown key "{key}": did you mean {either}?'
-    return f'unknown key "{key}": known are {", ".join(known)}'
+    close = difflib.get_close_matches(key, known, n=1, cutoff=_MINIMUM_SIMILARITY)
+    suggestions = nested or same or similar[:1] or close
+    if suggestions:
+        names = " or ".join(f'"{name}"' for name in suggestions)
+        return f'unknown key "{key}": did you mean {names}?'
+    return f'unknown key "{key}": valid keys are {", ".join(known)}'
 
 
 def _form_at(form: type[Form], path: KeyPath) -> type[Form]:
@@ -204,7 +221,7 @@ def _form_at(form: type[Form], path: KeyPath) -> type[Form]:
     return form
 
 
-def _nested_places(form: type[Form]) -> Iterator[str]:
+def _nested_keys(form: type[Form]) -> Iterator[str]:
     for name, field in form.model_fields.items():
         for nested in _forms_in(field.annotation):
             yield from (f"{name}.{key}" for key in nested.model_fields)

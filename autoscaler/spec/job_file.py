@@ -1,4 +1,4 @@
-"""Job files: YAML that says what to run and what it may cost (docs/job-file.md)."""
+"""Job files: YAML with a command, its files, instances and objective (docs/job-file.md)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ from autoscaler.spec.located_yaml import LocatedYaml, read_yaml
 
 @dataclass(frozen=True, slots=True)
 class JobFile:
-    """A job as its file says it.
+    """Content of a job file.
 
-    `spec.bundle` is None until `working_directory` (or the commit `ref` of it) is packed, which
-    may be at most `maximum_bytes` large.
+    Attributes:
+        spec: the job; its `bundle` is None, because no files are packed yet.
+        working_directory: directory to pack.
+        ref: commit, branch or tag to pack; None: the files as they are.
+        maximum_bytes: limit on the size of the packed files, before compression.
     """
 
     spec: JobSpec
@@ -32,13 +35,13 @@ def load_job(source: Path | str, now_seconds: float) -> JobFile:
     """Read a job file.
 
     Args:
-        source: the path of the file; a `str` is the YAML text itself, as if it stood in a file of
-            the current directory.
-        now_seconds: seconds since the Unix epoch; deadlines that are durations count from it.
+        source: path of the file; a `str` is the YAML text itself, with paths relative to the
+            current directory.
+        now_seconds: seconds since the Unix epoch, from which deadlines such as ``2h`` count.
 
     Raises:
-        SpecError: the file can't be read or used. Every problem is a line with the file, the
-            line number, the key, what is wrong and what was meant; `field` is the first key.
+        SpecError: the file can't be read or used. The message has a line for each problem: file,
+            line number, key, problem and remedy; `field` is the first key.
     """
     if isinstance(source, str):
         return _job_file(read_yaml(source, "job"), Path.cwd(), now_seconds)

@@ -1,7 +1,7 @@
-"""Forms of a job file, which pydantic validates.
+"""Pydantic forms of a job file.
 
-They check the kinds of values. What values a job may have say the rules of the domain
-(`require_valid_job`), which hold for requests too.
+Forms check the types of values. The rules of the domain (`require_valid_job`) check the values
+themselves, of API requests, too.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"})
 
 
 def split_command(value: object) -> object:
-    """Lets a command be one text, which is split as a shell would.
+    """Split a command given as one text into words, like a shell; return other values as is.
 
     Raises:
-        ValueError: it can't be, or only a shell could run it.
+        ValueError: a quotation is not closed, or the command has operators of a shell.
     """
     if not isinstance(value, str):
         return value
@@ -54,29 +54,29 @@ def split_command(value: object) -> object:
     shell_word = next((word for word in words if word in _SHELL_WORDS), None)
     if shell_word is not None:
         raise ValueError(
-            f'no shell runs the command, so "{shell_word}" has no meaning in it: '
-            'prepare in setup, or write it as ["bash", "-c", "..."]'
+            f'the command runs without a shell, so "{shell_word}" does not work: '
+            'prepare in setup, or write ["bash", "-c", "..."]'
         )
     return words
 
 
-def _batch(value: object) -> object:
+def _expand_batch(value: object) -> object:
     if not isinstance(value, str):
         return value
     if value != "fixed":
-        raise ValueError(f'"{value}" is no batch: write fixed, or bounds like {{initial: 64}}')
+        raise ValueError(f'"{value}" is not a batch: write fixed, or bounds like {{initial: 64}}')
     return {"fixed": True}
 
 
-def _reference(value: object) -> object:
+def _require_reference(value: object) -> object:
     if isinstance(value, Mapping):
         return value
     raise ValueError(
-        "a secret is never written down here: name where it is, {variable: NAME} or {file: PATH}"
+        "a job file must not contain a secret: name its source, {variable: NAME} or {file: PATH}"
     )
 
 
-def _outputs(value: object) -> object:
+def _expand_outputs(value: object) -> object:
     return {"paths": value} if isinstance(value, str | list) else value
 
 
@@ -92,7 +92,7 @@ BatchSize = Annotated[int, Field(ge=1, le=MOST_EXAMPLES_OF_BATCH)]
 
 
 class BatchForm(Form):
-    """`batch`: adaptive within bounds, or fixed."""
+    """Form of `batch`: adaptive within bounds, or fixed."""
 
     initial: BatchSize | None = None
     max: BatchSize | None = None
@@ -100,40 +100,43 @@ class BatchForm(Form):
     fixed: bool = False
 
     @model_validator(mode="after")
-    def _agrees_with_itself(self) -> Self:
+    def _is_consistent(self) -> Self:
         if self.fixed and self.max is not None:
             raise ValueError("a fixed batch has no max: leave out max, or fixed")
         return self
 
     def spec(self) -> BatchSpec:
-        """As the domain has it."""
+        """Return the batch as a domain object."""
         return BatchSpec(self.initial, self.max, self.device_max, adaptive=not self.fixed)
 
 
 class ParallelismForm(Form):
-    """`parallelism`: how the devices share a step."""
+    """Form of `parallelism`: the split of a step between devices."""
 
     pipeline: Count = 1
     microbatches: Count = 1
     near_instances: Count | None = None
 
     @model_validator(mode="after")
-    def _agrees_with_itself(self) -> Self:
+    def _is_consistent(self) -> Self:
         if self.pipeline == 1 and self.microbatches > 1:
             raise ValueError(
-                f"microbatches: {self.microbatches} are of a pipeline: say how many stages it has"
+                f"microbatches: {self.microbatches} needs a pipeline: set pipeline to its number "
+                "of stages"
             )
         if self.pipeline > 1 and self.near_instances is not None:
-            raise ValueError("near_instances: not known of a pipeline: leave one of the two out")
+            raise ValueError(
+                "near_instances: not supported with a pipeline: leave one of the two out"
+            )
         return self
 
     def spec(self) -> ParallelismSpec:
-        """As the domain has it."""
+        """Return the parallelism as a domain object."""
         return ParallelismSpec(self.pipeline, self.microbatches, self.near_instances)
 
 
 class InstancesForm(Form):
-    """`instances`: how many, and which."""
+    """Form of `instances`: bounds on their number and offers."""
 
     min: InstanceCount = 1
     max: InstanceCount | None = None
@@ -142,44 +145,48 @@ class InstancesForm(Form):
     max_of: dict[Text, InstanceCount] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _agrees_with_itself(self) -> Self:
+    def _is_consistent(self) -> Self:
         with as_value_error():
             require_valid_bounds(self.spec())
         return self
 
     def spec(self) -> InstanceBounds:
-        """As the domain has it. Without a `max` there are never more than `min`."""
+        """Return the bounds as a domain object; without `max`, the maximum is `min`."""
         maximum = self.min if self.max is None else self.max
         maxima = tuple(self.max_of.items())
         return InstanceBounds(self.min, maximum, self.offers, self.spot, maxima)
 
 
 class SecretForm(Form):
-    """One of `secrets`: where the controller finds it."""
+    """Form of an item of `secrets`: the secret's source at the controller."""
 
     variable: Variable | None = None
     file: Text | None = None
 
     def spec(self) -> SecretReference:
-        """As the domain has it."""
+        """Return the reference as a domain object."""
         return SecretReference(self.variable, self.file)
 
 
 class DataForm(Form):
-    """One of `data`."""
+    """Form of an item of `data`."""
 
     source: Annotated[str, obeys(require_absolute_path)]
     target: Annotated[str, obeys(relative_names)]
     read_only: bool | None = None
 
     def spec(self, has_image: bool) -> DataMount:
-        """As the domain has it: a container can be kept from writing, a link keeps nobody."""
+        """Return the mount as a domain object.
+
+        By default it is read-only in a container, and writable as a link, which can't prevent
+        writes.
+        """
         read_only = has_image if self.read_only is None else self.read_only
         return DataMount(self.source, self.target, read_only)
 
 
 class CheckpointForm(Form):
-    """`checkpoint`."""
+    """Form of `checkpoint`."""
 
     directory: Text | None = None
     interval: Duration | None = None
@@ -187,23 +194,23 @@ class CheckpointForm(Form):
     adopt: Text | None = None
 
     def spec(self) -> CheckpointSpec:
-        """Return the checkpoints as the domain has them."""
+        """Return the checkpoint settings as a domain object."""
         return CheckpointSpec(self.directory, self.interval, self.keep, self.adopt)
 
 
 class OutputsForm(Form):
-    """`outputs`: what is kept of the script's files."""
+    """Form of `outputs`: the script's files to upload."""
 
     paths: Annotated[tuple[OutputPattern, ...], one_or_many()] | None = None
     limit: Annotated[ByteSize, Field(gt=0)] = ByteSize(DEFAULT_OUTPUT_BYTES)
 
     def spec(self) -> OutputSpec:
-        """Return the choice of files as the domain has it."""
+        """Return the choice of files as a domain object."""
         return OutputSpec(self.paths, int(self.limit))
 
 
 class JobForm(Form):
-    """A whole job file. Validated with ``context={"now_seconds": ...}``."""
+    """Form of a whole job file. Validated with ``context={"now_seconds": ...}``."""
 
     name: Name
     program: Name | None = None
@@ -212,24 +219,24 @@ class JobForm(Form):
     ref: Text | None = None
     bundle_limit: Annotated[ByteSize, Field(gt=0)] = ByteSize(DEFAULT_MAXIMUM_BYTES)
     environment: dict[Variable, str] = Field(default_factory=dict)
-    secrets: dict[Variable, Annotated[SecretForm, BeforeValidator(_reference)]] = Field(
+    secrets: dict[Variable, Annotated[SecretForm, BeforeValidator(_require_reference)]] = Field(
         default_factory=dict
     )
     setup: Annotated[tuple[Text, ...], one_or_many()] = ()
     image: Text | None = None
     data: tuple[DataForm, ...] = ()
-    batch: Annotated[BatchForm, BeforeValidator(_batch)] = BatchForm(fixed=True)
+    batch: Annotated[BatchForm, BeforeValidator(_expand_batch)] = BatchForm(fixed=True)
     instances: Annotated[InstancesForm, short_for("max")] = InstancesForm()
     parallelism: ParallelismForm = ParallelismForm()
     objective: ShortObjective = ObjectiveForm()
     checkpoint: Annotated[CheckpointForm, short_for("directory")] = CheckpointForm()
-    outputs: Annotated[OutputsForm, BeforeValidator(_outputs)] = OutputsForm()
+    outputs: Annotated[OutputsForm, BeforeValidator(_expand_outputs)] = OutputsForm()
     total_progress: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     retries: Annotated[int, Field(ge=0, le=MOST_RETRIES)] = 3
     priority: Priority = 1.0
 
     def spec(self) -> JobSpec:
-        """As the domain has it, without a bundle yet."""
+        """Return the job as a domain object, without a bundle."""
         return JobSpec(
             name=self.name,
             command=self.command,

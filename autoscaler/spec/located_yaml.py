@@ -1,8 +1,7 @@
-"""YAML that still knows on which line each key stands, and that guesses no types.
+"""YAML documents with the line of each key, and without guessed types.
 
-Every scalar stays the text that was written, except that `null`, `~` and nothing are None:
-``LR: 0.10`` reaches an environment as ``0.10`` and ``on`` is not a truth value. The forms that
-validate the text say what is a number.
+Every scalar stays text, except that `null`, `~` and an empty value become None. ``LR: 0.10``
+reaches an environment as ``0.10``, and ``on`` is not a boolean. Forms convert text to numbers.
 """
 
 from __future__ import annotations
@@ -22,14 +21,20 @@ _NULL = re.compile("(?:~|null|Null|NULL|)$")
 
 @dataclass(frozen=True, slots=True)
 class LocatedYaml:
-    """One document. `value` is made of dicts, lists, strings and None; `origin` names the file."""
+    """YAML document.
+
+    Attributes:
+        value: content, made of dicts, lists, strings and None.
+        origin: name of the file, for messages.
+        root: root of the parse tree; None for an empty document.
+    """
 
     value: object
     origin: str
     root: yaml.Node | None
 
     def locate(self, path: Sequence[str | int]) -> tuple[int, int]:
-        """How many parts of `path` stand in the text, and the line of the last of them."""
+        """Return the number of leading parts of `path` in the text, and the last one's line."""
         node = self.root
         line = 0 if node is None else node.start_mark.line
         for depth, part in enumerate(path):
@@ -44,7 +49,7 @@ def read_yaml(text: str, origin: str) -> LocatedYaml:
     """Read one YAML document.
 
     Raises:
-        SpecError: it is not YAML, holds more than one document, or a key twice.
+        SpecError: the text is not YAML, has several documents, or repeats a key.
     """
     try:
         loader = _TextLoader(text)
@@ -75,7 +80,7 @@ class _TextLoader(yaml.BaseLoader):
         seen = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                problem = f'the key "{key.value}" stands twice'
+                problem = f'the key "{key.value}" is given twice'
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
             seen.add(str(key.value))
         return super().construct_mapping(node, deep)

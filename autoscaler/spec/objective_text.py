@@ -1,4 +1,4 @@
-"""Objectives as people write them, and as tables show them."""
+"""Parsing of objectives in files and options, and their words in tables."""
 
 from __future__ import annotations
 
@@ -19,62 +19,62 @@ from autoscaler.spec.quantities import (
 )
 
 _NO_BUDGET = "none"
-_NOTHING = re.compile(r"\$?0+(\.0*)?")
-_WORDS = tuple(word for word in Preference if word is not Preference.VALUE_OF_TIME)
+_ZERO_USD = re.compile(r"\$?0+(\.0*)?")
+_PREFERENCES = tuple(word for word in Preference if word is not Preference.VALUE_OF_TIME)
 
 
-def _preference(value: object) -> object:
-    if value not in list(_WORDS):
-        words = ", ".join(_WORDS)
+def _require_preference(value: object) -> object:
+    if value not in list(_PREFERENCES):
+        words = ", ".join(_PREFERENCES)
         raise ValueError(
-            f'"{value}" is no objective: write {words}, '
-            "or one with a value: value_of_time, deadline, budget"
+            f'"{value}" is not an objective: write {words}, '
+            "or a key with a value: value_of_time, deadline, budget"
         )
     return value
 
 
-def _budget(value: object) -> Decimal | None:
+def _parse_budget(value: object) -> Decimal | None:
     return None if str(value).strip().lower() == _NO_BUDGET else parse_money(str(value))
 
 
-def _value_of_time(value: object) -> Decimal:
-    return Decimal(0) if _NOTHING.fullmatch(str(value).strip()) else parse_money(str(value))
+def _parse_value_of_time(value: object) -> Decimal:
+    return Decimal(0) if _ZERO_USD.fullmatch(str(value).strip()) else parse_money(str(value))
 
 
-def _moment(value: object, info: ValidationInfo) -> float:
+def _parse_deadline(value: object, info: ValidationInfo) -> float:
     assert info.context is not None, "deadlines are validated with the present time"
     return parse_moment(str(value), info.context["now_seconds"])
 
 
 class ObjectiveForm(Form):
-    """An objective in its long form. Validated with ``context={"now_seconds": ...}``."""
+    """Form of an objective as a mapping. Validated with ``context={"now_seconds": ...}``."""
 
-    preference: Annotated[Preference, BeforeValidator(_preference)] = Preference.BALANCED
-    value_of_time: Annotated[Decimal, BeforeValidator(_value_of_time)] | None = None
-    deadline: Annotated[float, BeforeValidator(_moment)] | None = None
-    budget: Annotated[Decimal | None, BeforeValidator(_budget)] = None
+    preference: Annotated[Preference, BeforeValidator(_require_preference)] = Preference.BALANCED
+    value_of_time: Annotated[Decimal, BeforeValidator(_parse_value_of_time)] | None = None
+    deadline: Annotated[float, BeforeValidator(_parse_deadline)] | None = None
+    budget: Annotated[Decimal | None, BeforeValidator(_parse_budget)] = None
     confidence: Annotated[float, Field(ge=0.5, lt=1, allow_inf_nan=False)] = 0.9
     after_deadline: AfterDeadline = AfterDeadline.BALANCED
 
     @model_validator(mode="after")
-    def _agrees_with_itself(self) -> Self:
+    def _is_consistent(self) -> Self:
         given = self.model_fields_set
-        if self.budget is None:  # budget: none goes with everything
+        if self.budget is None:  # `budget: none` is allowed with every objective
             given = given - {"budget"}
         if "after_deadline" in given and "deadline" not in given:
-            raise ValueError("after_deadline goes with a deadline: give one or leave it out")
+            raise ValueError("after_deadline needs a deadline: set one, or leave it out")
         if "confidence" in given and not given & {"deadline", "budget"}:
-            raise ValueError("confidence goes with a deadline or a budget: leave it out")
+            raise ValueError("confidence needs a deadline or a budget: set one, or leave it out")
         deciding = [key for key in ("preference", "value_of_time") if key in given]
         if len(deciding) > 1 or (deciding and given & {"deadline", "budget"}):
             raise ValueError(
-                f"{deciding[0]} stands alone: a deadline, a budget or a value of time "
-                "decides how money is weighed against time; leave one of them out"
+                f"{deciding[0]} can't be combined: a deadline, a budget or a value of time "
+                "each set the trade-off of money against time; leave one of them out"
             )
         return self
 
     def objective(self) -> Objective:
-        """The objective that is meant; time that is worth nothing is `cheapest`."""
+        """Return the objective as a domain object; a value of time of 0 becomes `cheapest`."""
         value_of_time = self.value_of_time
         is_uncapped = "budget" in self.model_fields_set and self.budget is None
         if value_of_time == 0:
@@ -98,14 +98,14 @@ class _OneObjective(Form):
 
 
 def parse_objective(value: object, now_seconds: float) -> Objective:
-    """An objective from the value that a job file has for it: a word or a mapping.
+    """Parse an objective of a job file: a word or a mapping.
 
     Args:
-        value: ``"cheapest"``, ``{"deadline": "4h", "budget": 20}`` and the like.
-        now_seconds: seconds since the Unix epoch; durations count from it.
+        value: for example ``"cheapest"`` or ``{"deadline": "4h", "budget": 20}``.
+        now_seconds: seconds since the Unix epoch, from which durations count.
 
     Raises:
-        SpecError: it says nothing that can be used; the error says what can.
+        SpecError: the value is not an objective; the message lists valid ones.
     """
     try:
         form = _OneObjective.model_validate(
@@ -120,10 +120,10 @@ def parse_objective(value: object, now_seconds: float) -> Objective:
 
 
 def parse_objective_text(text: str, now_seconds: float) -> Objective:
-    """An objective from one text: ``cheapest``, ``deadline=2h`` or ``budget=5,deadline=1h``.
+    """Parse an objective text: ``cheapest``, ``deadline=2h`` or ``budget=5,deadline=1h``.
 
     Raises:
-        SpecError: it says nothing that can be used; the error says what can.
+        SpecError: the text is not an objective; the message lists valid ones.
     """
     if "=" not in text:
         return parse_objective(text.strip(), now_seconds)
@@ -131,34 +131,34 @@ def parse_objective_text(text: str, now_seconds: float) -> Objective:
     for part in text.split(","):
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or key in mapping:
-            problem = "stands twice" if equals else "has no value: write it like deadline=2h"
+            problem = "is given twice" if equals else "has no value: write it like deadline=2h"
             raise refusal([Problem(("objective",), f'"{key}" {problem}')])
         mapping[key] = value
     return parse_objective(mapping, now_seconds)
 
 
 def describe_objective(objective: Objective, now_seconds: float) -> str:
-    """Return a few words for a table: ``value of time $40/h``, ``deadline in 3h12m, budget $500``.
+    """Return words such as ``value of time $40/h`` or ``deadline in 3h12m, budget $500``.
 
-    A default budget of the deployment stands behind them: ``balanced, at most $50``.
+    A default budget of the deployment is added at the end: ``balanced, at most $50``.
     """
-    words = _describe_wish(objective, now_seconds)
+    words = _describe_without_default(objective, now_seconds)
     if objective.cap_usd is None:
         return words
     return f"{words}, at most {format_money(objective.cap_usd)}"
 
 
 def default_budget_words(objective: Objective) -> str | None:
-    """Return the default budget that an objective has from its deployment; None if none."""
+    """Return words for the deployment's default budget; None if the objective has none."""
     if objective.cap_usd is None:
         return None
     return (
-        f"budget {format_money(objective.cap_usd)} by default of this deployment; write "
-        "objective: {budget: none} to lift it"
+        f"default budget of this deployment: {format_money(objective.cap_usd)}; write "
+        "objective: {budget: none} to remove it"
     )
 
 
-def _describe_wish(objective: Objective, now_seconds: float) -> str:
+def _describe_without_default(objective: Objective, now_seconds: float) -> str:
     parts = []
     if objective.deadline_seconds is not None:
         parts.append(_describe_deadline(objective, objective.deadline_seconds - now_seconds))

@@ -1,14 +1,14 @@
-"""Files of offers: YAML that says what can be bought, for simulations and self-described pools.
+"""Offers files: YAML with offers, limits and prices, for simulations and pools.
 
 ::
 
     offers:
-      - type: g4dn.12xlarge            # of the catalogue, which fills in the rest
-        profile: aws                   # its device kind's name in files of measured profiles
+      - type: g4dn.12xlarge            # of the catalogue, which has the other values
+        profile: aws                   # name of its device kind in application profiles
         max_instances: 16
       - {type: g5.12xlarge, purchase: spot, zone: use1-az1, reclaims_per_hour: 0.1}
       - {type: p4d.24xlarge, purchase: reserved, max_instances: 2, until: 2026-12-31T00:00Z}
-      - id: office                     # or all by hand
+      - id: office                     # or with all values given
         devices: 8
         device_kind: rtx2080ti
         usd_per_hour: 1.20
@@ -21,25 +21,24 @@
     discounts:
       - {provider: aws, type: "g5*", factor: 0.8, reason: enterprise agreement}
 
-Of an offer: `id` is the type and the purchase unless given; `purchase` is on-demand unless it is
-spot, which needs `reclaims_per_hour` or, for simulations, `trace`, a file of how many there are
-when (`providers.simulated.capacity`), or flex-start, whose orders wait for what a `trace` has, or
-reserved; `zone` is the catalogue's region; `provider`
-is the catalogue's or ``pool``; `boot` is 3m; `minimum_billed` is 60s of a type in the catalogue,
-else nothing; `max_instances` or `max_devices` bounds this offer alone; `profile` holds for every
-offer of the same kind of device.
+Defaults of an offer: `id` is type and purchase. `purchase` is on-demand. `zone` is the
+catalogue's region. `provider` is the catalogue's, or ``pool``. `boot` is 3m. `minimum_billed` is
+60s for a type of the catalogue, else 0. `max_instances` or `max_devices` limits this offer alone.
+`profile` applies to every offer of the same kind of device.
 
-What is reserved (a reservation, a savings plan, a capacity block) is paid for whether it is used
-or not, so it costs nothing more unless `usd_per_hour` says so. It needs `max_instances` or
-`max_devices`, as many as are reserved; `until` is when that ends, if it does: in time for another
-instance to boot, jobs leave it.
+Purchases: spot needs `reclaims_per_hour` or, for simulations, `trace`. A `trace` is a file of
+capacity over time (`providers.simulated.capacity`). Flex-start orders wait for the capacity of
+their `trace`. A reserved offer (reservation, savings plan, capacity block) is already paid for, so
+its price is 0 unless `usd_per_hour` is given. It needs `max_instances` or `max_devices`, the
+number reserved. `until` is the end of the reservation; jobs leave before, in time to boot another
+instance.
 
-Of all others the price is `usd_per_hour` (of spot at exactly a tenth or the whole of on-demand it
-is that of on-demand: no market has such a price); else, less the first of `discounts` that covers
-it, that of the first list in `prices_from` (what one is: `market.price_table`) that sells it in
-its zone; else, where no list has the type, the catalogue's on-demand price in the catalogue's
-region. A limit counts one of `devices`, `instances` and `usd_per_hour`, over all offers or those
-it names by id.
+The price of other offers is `usd_per_hour`. A spot price of exactly a tenth or the whole of the
+on-demand price counts as on-demand, because no market has it. By default it is that of the first
+list in `prices_from` (see `market.price_table`) with the type in this zone. If no list has the
+type, it is the catalogue's on-demand price, in its region only. The first matching discount
+reduces both. A limit counts one of `devices`, `instances` and `usd_per_hour`, over all offers or
+over the offers that it names by id.
 """
 
 from __future__ import annotations
@@ -68,21 +67,20 @@ from autoscaler.spec.forms import Problem
 from autoscaler.spec.located_yaml import LocatedYaml
 from autoscaler.spec.offers_form import LimitForm, OfferForm, OffersForm, PricesForm
 
-# What the economics were tried with; starts that are measured take its place.
+# Default boot time. Measured start times replace it.
 BOOT_SECONDS: Final = 180.0
 POOL: Final = "pool"
 
-_Part = TypeVar("_Part")
-_Made = TypeVar("_Made")
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
 class OffersFile:
-    """What a file of offers says.
+    """Content of an offers file.
 
-    `profile_kinds` (offer id -> its device kind's name in files of measured profiles) has the
-    offers whose kind the file gives one; `prices` (offer id -> price) say where each offer's price
-    is from, and of when. `traces` (offer id -> file) are of the offers that have one.
+    The three mappings are by offer id: device kind in application profiles and file of capacity
+    over time, where the file has one, and price with its source and time.
     """
 
     offers: tuple[Offer, ...]
@@ -93,32 +91,33 @@ class OffersFile:
 
 
 def load_offers(path: Path, now_seconds: float) -> OffersFile:
-    """Read a file of offers.
+    """Read an offers file.
 
     Args:
-        path: the file; the module says what it holds.
-        now_seconds: the moment that prices given by hand are of and durations count from, in
-            seconds since the epoch.
+        path: the file; the module's docstring describes its format.
+        now_seconds: current time, seconds since the Unix epoch; durations count from it.
 
     Raises:
-        SpecError: the file, or a price list it names, can't be read or used. Every problem is a
-            line with the file, the line number, the key, what is wrong and what was meant.
+        SpecError: the file, or a price list that it names, can't be read or used. The message has
+            a line for each problem: file, line number, key, problem and remedy.
     """
     document = read_document(path)
     form = validated(document, OffersForm, {"now_seconds": now_seconds})
-    tables = _each(
+    tables = _convert_all(
         form.prices_from,
         "prices_from",
         document,
-        lambda listed: _table(listed, path.parent),
+        lambda price_list: _price_table(price_list, path.parent),
     )
     discounts = [discount.discount() for discount in form.discounts]
     prices = _PriceSources(tables, discounts, path.name, now_seconds)
-    sales = _each(form.offers, "offers", document, lambda offer: _sale(offer, prices))
-    _refuse_repeated(sales, form.limits, document)
+    sales = _convert_all(
+        form.offers, "offers", document, lambda offer: _priced_offer(offer, prices)
+    )
+    _require_unique_names(sales, form.limits, document)
     profiles = _profiles(sales, document)
     offers = {sale.offer.id: sale.offer for sale in sales}
-    limits = _each(form.limits, "limits", document, lambda limit: _limit(limit, offers))
+    limits = _convert_all(form.limits, "limits", document, lambda limit: _limit(limit, offers))
     limits.extend(sale.limit for sale in sales if sale.limit is not None)
     return OffersFile(
         offers=tuple(offers.values()),
@@ -138,8 +137,8 @@ def load_offers(path: Path, now_seconds: float) -> OffersFile:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sale:
-    """An offer, the price behind it, and what the file says of it alone."""
+class _PricedOffer:
+    """Offer with its price, its own limit (None if unlimited) and its profile's kind."""
 
     offer: Offer
     price: Price
@@ -147,44 +146,48 @@ class _Sale:
     profile: str | None
 
 
-class _Fault(Exception):
-    """What is wrong with one part of the file; `key` None: with all of it."""
+class _ItemError(Exception):
+    """Problem with an item of a list in the file; `key` is the wrong key, None for the item."""
 
     def __init__(self, key: str | None, message: str) -> None:
         super().__init__(message)
         self.key = key
 
 
-def _each(
-    parts: Iterable[_Part],
+def _convert_all(
+    items: Iterable[_Item],
     key: str,
     document: LocatedYaml,
-    make: Callable[[_Part], _Made],
-) -> list[_Made]:
-    """What `make` makes of every part of the list `key`; all faults are told at once."""
-    made, problems = [], []
-    for index, part in enumerate(parts):
+    convert: Callable[[_Item], _Result],
+) -> list[_Result]:
+    """Apply `convert` to every item of the list `key`.
+
+    Raises:
+        SpecError: some items are wrong; the message has a line for each.
+    """
+    results, problems = [], []
+    for index, item in enumerate(items):
         try:
-            made.append(make(part))
-        except _Fault as fault:
-            path = (key, index) if fault.key is None else (key, index, fault.key)
-            problems.append(Problem(path, str(fault)))
+            results.append(convert(item))
+        except _ItemError as error:
+            path = (key, index) if error.key is None else (key, index, error.key)
+            problems.append(Problem(path, str(error)))
     if problems:
         raise located(problems, document)
-    return made
+    return results
 
 
-def _table(form: PricesForm, folder: Path) -> PriceTable:
+def _price_table(form: PricesForm, folder: Path) -> PriceTable:
     path = folder / Path(form.file).expanduser()
     try:
         return parse_price_table(read_text(path), str(path), form.as_of)
     except SpecError as error:
-        raise _Fault("file", str(error)) from error
+        raise _ItemError("file", str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
 class _PriceSources:
-    """Where the offers of one file get their prices."""
+    """Sources of the prices of a file's offers."""
 
     tables: Sequence[PriceTable]
     discounts: Sequence[Discount]
@@ -192,10 +195,10 @@ class _PriceSources:
     now_seconds: float
 
     def price(self, form: OfferForm, shape: _Shape) -> Price:
-        """What one instance costs.
+        """Return the price of one instance.
 
         Raises:
-            _Fault: nobody sells it so, its price is not known, or is none that can be used.
+            _ItemError: the price is unknown, or is refused as implausible.
         """
         if form.usd_per_hour is not None:
             quote = Quote(form.usd_per_hour, self.now_seconds, self.file_name)
@@ -204,14 +207,14 @@ class _PriceSources:
         if form.purchase is Purchase.RESERVED:
             source = f"{self.file_name}: paid already"
             return Price(Decimal(0), self.now_seconds, source, is_paid=True)
-        price = self._listed(form.purchase, shape)
+        price = self._list_price(form.purchase, shape)
         for discount in self.discounts:
             if discount.covers(shape.provider, shape.instance_type, form.purchase):
                 quote = discount.applied_to(price)
                 return _accepted(checked(quote, shape.list_price), "type")
         return price
 
-    def _listed(self, purchase: Purchase, shape: _Shape) -> Price:
+    def _list_price(self, purchase: Purchase, shape: _Shape) -> Price:
         name, zone = shape.instance_type, shape.zone
         answers = [
             table.price(name, zone, purchase, shape.list_price)
@@ -223,29 +226,32 @@ class _PriceSources:
             return _accepted(next(prices, answers[0]), "zone")
         is_unlisted = purchase in (Purchase.SPOT, Purchase.FLEX_START)
         if shape.list_price is None or is_unlisted:
-            raise _Fault(
+            raise _ItemError(
                 None,
-                f"no {purchase} price of {name} is known: give usd_per_hour, "
-                "or a list that has it in prices_from",
+                f"the {purchase} price of {name} is unknown: set usd_per_hour, "
+                "or name a list with this price in prices_from",
             )
         if not is_in_region(zone, shape.region):
-            raise _Fault(
+            raise _ItemError(
                 "zone",
-                f"the catalogue's price of {name} is of {shape.region}: write that, or give "
-                "usd_per_hour or a list in prices_from",
+                f"the catalogue's price of {name} is for {shape.region}: use this zone, or set "
+                "usd_per_hour, or name a list in prices_from",
             )
         return shape.list_price
 
 
 def _accepted(answer: Price | RefusedPrice, key: str) -> Price:
     if isinstance(answer, RefusedPrice):
-        raise _Fault(key, answer.reason)
+        raise _ItemError(key, answer.reason)
     return answer
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What an offer is of, before its price. `list_price` is the catalogue's, of `region`."""
+    """Properties of an offer other than its price.
+
+    `list_price` is the catalogue's price in `region`; None for a type that it does not have.
+    """
 
     instance_type: str
     provider: str
@@ -260,18 +266,18 @@ class _Shape:
 
 def _shape(form: OfferForm) -> _Shape:
     if form.type is None:
-        return _shape_by_hand(form, "without a type")
+        return _given_shape(form, "without a type")
     try:
-        return _shape_in_catalogue(form, instance_type(form.type))
+        return _catalogue_shape(form, instance_type(form.type))
     except UnknownInstanceType as error:
-        return _shape_by_hand(form, f"{error}; if it is your own")
+        return _given_shape(form, f"{error}; for your own type")
 
 
-def _shape_in_catalogue(form: OfferForm, known: InstanceType) -> _Shape:
+def _catalogue_shape(form: OfferForm, known: InstanceType) -> _Shape:
     if form.devices not in (None, known.devices):
-        raise _Fault("devices", f"{known.name} has {known.devices}: leave devices out")
+        raise _ItemError("devices", f"{known.name} has {known.devices}: leave devices out")
     if form.device_kind not in (None, known.device_kind):
-        raise _Fault("device_kind", f"{known.name} has {known.device_kind}: leave it out")
+        raise _ItemError("device_kind", f"{known.name} has {known.device_kind}: leave it out")
     return _Shape(
         instance_type=known.name,
         provider=form.provider or known.provider,
@@ -285,11 +291,11 @@ def _shape_in_catalogue(form: OfferForm, known: InstanceType) -> _Shape:
     )
 
 
-def _shape_by_hand(form: OfferForm, why: str) -> _Shape:
+def _given_shape(form: OfferForm, condition: str) -> _Shape:
     if form.devices is None or form.device_kind is None or form.network is None:
-        wanted = ("devices", "device_kind", "network")
-        missing = ", ".join(key for key in wanted if getattr(form, key) is None)
-        raise _Fault("type" if form.type else "id", f"{why}, give {missing} too")
+        required = ("devices", "device_kind", "network")
+        missing = ", ".join(key for key in required if getattr(form, key) is None)
+        raise _ItemError("type" if form.type else "id", f"{condition}, set {missing}, too")
     return _Shape(
         instance_type=form.type or form.offer_id,
         provider=form.provider or POOL,
@@ -303,7 +309,7 @@ def _shape_by_hand(form: OfferForm, why: str) -> _Shape:
     )
 
 
-def _sale(form: OfferForm, prices: _PriceSources) -> _Sale:
+def _priced_offer(form: OfferForm, prices: _PriceSources) -> _PricedOffer:
     shape = _shape(form)
     price = prices.price(form, shape)
     offer = Offer(
@@ -324,7 +330,7 @@ def _sale(form: OfferForm, prices: _PriceSources) -> _Sale:
         price_source=price.source,
         priced_seconds=price.as_of_seconds,
     )
-    return _Sale(offer, price, _own_limit(form, offer), form.profile)
+    return _PricedOffer(offer, price, _own_limit(form, offer), form.profile)
 
 
 def _own_limit(form: OfferForm, offer: Offer) -> Limit | None:
@@ -336,9 +342,9 @@ def _own_limit(form: OfferForm, offer: Offer) -> Limit | None:
         return None
     limit = Limit(f"{unit} of {offer.id}", unit, maximum, frozenset({offer.id}))
     if limit.use(offer) > maximum:
-        raise _Fault(
+        raise _ItemError(
             f"max_{unit}",
-            f"{maximum} is below the {offer.devices} devices of one instance: none could be held",
+            f"{maximum} is below the {offer.devices} devices of one instance: raise the limit",
         )
     return limit
 
@@ -346,41 +352,47 @@ def _own_limit(form: OfferForm, offer: Offer) -> Limit | None:
 def _limit(form: LimitForm, offers: Mapping[str, Offer]) -> Limit:
     for name in form.offers or ():
         if name not in offers:
-            meant = difflib.get_close_matches(name, offers, n=1)
-            instead = f'did you mean "{meant[0]}"?' if meant else f"known are {', '.join(offers)}"
-            raise _Fault("offers", f'there is no offer "{name}": {instead}')
+            close = difflib.get_close_matches(name, offers, n=1)
+            hint = f'did you mean "{close[0]}"?' if close else f"offers are {', '.join(offers)}"
+            raise _ItemError("offers", f'there is no offer "{name}": {hint}')
     unit, maximum = form.bound
     limit = Limit(form.name, unit, maximum, frozenset(form.offers) if form.offers else None)
     counted = [offers[name] for name in form.offers or offers]
     least = min(limit.use(offer) for offer in counted)
     if least > maximum:
-        raise _Fault(
-            unit, f"{maximum:g} is below the {least:g} of one instance: none could be held"
+        raise _ItemError(
+            unit, f"{maximum:g} is below the {least:g} of one instance: raise the limit"
         )
     return limit
 
 
-def _refuse_repeated(
-    sales: Sequence[_Sale], limits: Sequence[LimitForm], document: LocatedYaml
+def _require_unique_names(
+    sales: Sequence[_PricedOffer], limits: Sequence[LimitForm], document: LocatedYaml
 ) -> None:
     ids = [sale.offer.id for sale in sales]
     names = [limit.name for limit in limits]
     problems = [
-        Problem((part, index, key), f'"{name}" stands twice: give each its own {key}')
-        for part, key, given in (("offers", "id", ids), ("limits", "name", names))
-        for index, name in enumerate(given)
-        if name in given[:index]
+        Problem((part, index, key), f'"{name}" is given twice: use a different {key} for each')
+        for part, key, values in (("offers", "id", ids), ("limits", "name", names))
+        for index, name in enumerate(values)
+        if name in values[:index]
     ]
     if problems:
         raise located(problems, document)
 
 
-def _profiles(sales: Sequence[_Sale], document: LocatedYaml) -> dict[str, str]:
-    """The profile of each kind of device that has one."""
+def _profiles(sales: Sequence[_PricedOffer], document: LocatedYaml) -> dict[str, str]:
+    """Return the profile by kind of device, for kinds that have one.
+
+    Raises:
+        SpecError: two offers of one kind have different profiles.
+    """
     profiles: dict[str, str] = {}
     for index, sale in enumerate(sales):
         kind = sale.offer.device_kind
         if sale.profile and profiles.setdefault(kind, sale.profile) != sale.profile:
-            message = f'"{sale.profile}" is not "{profiles[kind]}", which {kind} has above'
+            message = (
+                f'"{sale.profile}" differs from "{profiles[kind]}", the profile of {kind} above'
+            )
             raise located([Problem(("offers", index, "profile"), message)], document)
     return profiles

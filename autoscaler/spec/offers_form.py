@@ -1,4 +1,4 @@
-"""What a file of offers may hold: the forms that pydantic validates."""
+"""Pydantic forms of an offers file."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ _BYTES_PER_UNIT: Final = {"Gbit": 1e9 / 8, "Mbit": 1e6 / 8, "GB": 1e9, "MB": 1e6
 _BANDWIDTH: Final = re.compile(rf"(\d{{1,9}}(?:\.\d{{1,9}})?)\s*({'|'.join(_BYTES_PER_UNIT)})/s")
 
 
-def _bandwidth(value: object) -> float:
+def _parse_bandwidth(value: object) -> float:
     match = _BANDWIDTH.fullmatch(str(value).strip())
     if match is None or float(match[1]) == 0:
-        raise ValueError(f'"{value}" is no bandwidth: write it like 25Gbit/s or 3GB/s')
+        raise ValueError(f'"{value}" is not a bandwidth: write it like 25Gbit/s or 3GB/s')
     return float(match[1]) * _BYTES_PER_UNIT[match[2]]
 
 
-def _factor(value: object) -> Decimal:
+def _parse_factor(value: object) -> Decimal:
     try:
         return Decimal(str(value))
     except InvalidOperation as error:
-        raise ValueError(f'"{value}" is no factor: write 0.8 for 20 % off') from error
+        raise ValueError(f'"{value}" is not a number: write 0.8 for 20 % off') from error
 
 
-def _date(value: object) -> float:
+def _parse_date(value: object) -> float:
     try:
-        moment = datetime.fromisoformat(str(value))
+        date = datetime.fromisoformat(str(value))
     except ValueError as error:
-        raise ValueError(f'"{value}" is no date: write it like 2026-07-20') from error
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        raise ValueError(f'"{value}" is not a date: write it like 2026-07-20') from error
+    return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
 
 
-def _moment(value: object, info: ValidationInfo) -> float:
+def _parse_future_time(value: object, info: ValidationInfo) -> float:
     return parse_moment(str(value), info.context["now_seconds"] if info.context else 0.0)
 
 
 Money = Annotated[Decimal, BeforeValidator(lambda value: parse_money(str(value)))]
 Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Bandwidth = Annotated[float, BeforeValidator(_bandwidth)]
-Date = Annotated[float, BeforeValidator(_date)]
-Moment = Annotated[float, BeforeValidator(_moment)]
+Bandwidth = Annotated[float, BeforeValidator(_parse_bandwidth)]
+Date = Annotated[float, BeforeValidator(_parse_date)]
+Moment = Annotated[float, BeforeValidator(_parse_future_time)]
 
 
 class OfferForm(Form):
-    """One of `offers`."""
+    """Form of an item of `offers`."""
 
     id: Text | None = None
     type: Text | None = None
@@ -74,38 +74,40 @@ class OfferForm(Form):
     trace: Text | None = None
 
     @model_validator(mode="after")
-    def _agrees_with_itself(self) -> Self:
+    def _is_consistent(self) -> Self:
         if self.type is None and self.id is None:
-            raise ValueError("needs a type of the catalogue, or an id and all else by hand")
+            raise ValueError("needs a type of the catalogue, or an id and all other values")
         if self.max_instances is not None and self.max_devices is not None:
-            raise ValueError("is bounded twice: leave out max_instances or max_devices")
+            raise ValueError("has two limits: leave out max_instances or max_devices")
         if self.purchase is Purchase.RESERVED:
             if self.max_instances is None and self.max_devices is None:
-                raise ValueError("is reserved: write max_instances, as many as are reserved")
+                raise ValueError("is reserved: set max_instances to the number reserved")
         elif self.until is not None:
-            raise ValueError(f"{self.purchase} has no end: leave until out, or it is reserved")
+            raise ValueError(
+                f"{self.purchase} has no end: leave until out, or write purchase: reserved"
+            )
         is_known = self.reclaims_per_hour is not None or self.trace is not None
         if self.purchase is Purchase.SPOT and not is_known:
             raise ValueError(
-                "spot is taken back: write reclaims_per_hour, 0 if it never is, or a trace"
+                "spot can be reclaimed: set reclaims_per_hour, 0 if it never is, or a trace"
             )
         if self.trace is not None and not self.purchase.is_at_times:
-            raise ValueError(f"{self.purchase} is always there: leave trace out")
+            raise ValueError(f"{self.purchase} is always available: leave trace out")
         if self.purchase is not Purchase.SPOT and self.reclaims_per_hour:
             raise ValueError(
-                f"{self.purchase} is not taken back: leave reclaims_per_hour out, or write "
+                f"{self.purchase} is never reclaimed: leave reclaims_per_hour out, or write "
                 "purchase: spot"
             )
         return self
 
     @property
     def offer_id(self) -> str:
-        """The id as given, or else the type and how it is bought."""
+        """Id as given, or type and purchase."""
         return self.id or f"{self.type}-{self.purchase}"
 
 
 class LimitForm(Form):
-    """One of `limits`: a bound on exactly one of three things."""
+    """Form of an item of `limits`: a limit on devices, instances or US dollars per hour."""
 
     name: Text
     devices: Count | None = None
@@ -114,14 +116,14 @@ class LimitForm(Form):
     offers: Annotated[tuple[Text, ...], one_or_many(), Field(min_length=1)] | None = None
 
     @model_validator(mode="after")
-    def _bounds_one_thing(self) -> Self:
+    def _has_one_maximum(self) -> Self:
         if len(self._maxima()) != 1:
             raise ValueError("needs exactly one of devices, instances and usd_per_hour")
         return self
 
     @property
     def bound(self) -> tuple[LimitUnit, float]:
-        """What is counted, and the most there may be of it."""
+        """Unit and maximum of the limit."""
         return self._maxima()[0]
 
     def _maxima(self) -> list[tuple[LimitUnit, float]]:
@@ -130,29 +132,29 @@ class LimitForm(Form):
 
 
 class PricesForm(Form):
-    """One of `prices_from`. `file` is relative to the file that names it."""
+    """Form of an item of `prices_from`. `file` is relative to the offers file."""
 
     file: Text
     as_of: Date | None = None
 
 
 class DiscountForm(Form):
-    """One of `discounts`."""
+    """Form of an item of `discounts`."""
 
     provider: Text
     type: Text = "*"
     purchase: Purchase = Purchase.ON_DEMAND
-    factor: Annotated[Decimal, BeforeValidator(_factor)] | None = None
+    factor: Annotated[Decimal, BeforeValidator(_parse_factor)] | None = None
     usd_per_hour: Money | None = None
     reason: Text
 
     @model_validator(mode="after")
-    def _says_how_much(self) -> Self:
+    def _is_valid(self) -> Self:
         self.discount()
         return self
 
     def discount(self) -> Discount:
-        """As the market has it."""
+        """Return the discount as an object of `market.prices`."""
         return Discount(
             provider=self.provider,
             reason=self.reason,
@@ -164,7 +166,7 @@ class DiscountForm(Form):
 
 
 class OffersForm(Form):
-    """A whole file of offers."""
+    """Form of a whole offers file."""
 
     offers: Annotated[tuple[OfferForm, ...], Field(min_length=1)]
     limits: tuple[LimitForm, ...] = ()

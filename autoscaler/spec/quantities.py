@@ -1,4 +1,4 @@
-"""Durations, money and moments as people write them, and as tables show them."""
+"""Parsing and formatting of durations, money, priorities and times."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _LARGE_MONEY: Final = re.compile(r"\$?\s*0*[1-9]\d{9,}(?:\.\d*)?")
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of a duration such as ``90s``, ``15m``, ``4h``, ``2d`` or ``1h30m``.
+    """Parse a duration such as ``90s``, ``15m``, ``4h``, ``2d`` or ``1h30m`` into seconds.
 
     Raises:
-        ValueError: it is no duration, has no unit, or is not longer than nothing.
+        ValueError: the text is not a duration, has no unit, or is 0.
     """
     match = _DURATION.fullmatch(text.strip())
     if match is None or not any(match.groups()):
@@ -35,15 +35,15 @@ def parse_duration(text: str) -> float:
         if count is not None
     )
     if seconds <= 0:
-        raise ValueError(f'"{text}" is no time at all: write a duration above 0, like 15m')
+        raise ValueError(f'"{text}" is not above 0: write a duration like 15m')
     return seconds
 
 
 def parse_money(text: str) -> Decimal:
-    """Dollars of an amount such as ``500``, ``0.35`` or ``$500``.
+    """Parse an amount of US dollars such as ``500``, ``0.35`` or ``$500``.
 
     Raises:
-        ValueError: it is no amount, or is not above 0.
+        ValueError: the text is not an amount, is too large, or is 0.
     """
     match = _MONEY.fullmatch(text.strip())
     if _LARGE_MONEY.fullmatch(text.strip()):
@@ -54,10 +54,10 @@ def parse_money(text: str) -> Decimal:
 
 
 def parse_priority(text: str) -> float:
-    """A priority: one of the words of `PRIORITIES`, or a number from 0.01 to 100.
+    """Parse a priority: a word of `PRIORITIES`, or a number from 0.01 to 100.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: the text is neither.
     """
     word = text.strip()
     if word in PRIORITIES:
@@ -65,65 +65,67 @@ def parse_priority(text: str) -> float:
     if re.fullmatch(_NUMBER, word) and LEAST_PRIORITY <= float(word) <= MOST_PRIORITY:
         return float(word)
     raise ValueError(
-        f'"{text}" is no priority: write {", ".join(PRIORITIES)} or a number from '
+        f'"{text}" is not a priority: write {", ".join(PRIORITIES)} or a number from '
         f"{LEAST_PRIORITY:g} to {MOST_PRIORITY:g}"
     )
 
 
 def format_priority(priority: float) -> str:
-    """The word for a priority, or else its number."""
+    """Return the word for a priority, or its number if it has no word."""
     words = {value: word for word, value in PRIORITIES.items()}
     return words.get(priority, f"{priority:g}")
 
 
 def parse_moment(text: str, now_seconds: float) -> float:
-    """Seconds since the Unix epoch of a moment to come.
+    """Parse a future time into seconds since the Unix epoch.
 
     Args:
-        text: a duration from now, such as ``4h``, or a date and time of ISO 8601 with its time
-            zone, such as ``2026-12-01T08:00Z``.
-        now_seconds: seconds since the Unix epoch.
+        text: duration from now, such as ``4h``, or date and time in ISO 8601 with a time zone,
+            such as ``2026-12-01T08:00Z``.
+        now_seconds: current time, seconds since the Unix epoch.
 
     Raises:
-        ValueError: it is neither, lacks a time zone, or has passed.
+        ValueError: the text is neither, has no time zone, or is in the past.
     """
     try:
-        moment = datetime.fromisoformat(text.strip())
+        time = datetime.fromisoformat(text.strip())
     except ValueError:
-        return now_seconds + _duration_or_moment(text)
-    if moment.tzinfo is None:
+        return now_seconds + _parse_duration_of_moment(text)
+    if time.tzinfo is None:
         raise ValueError(
             f'"{text}" has no time zone: write a time of day and Z or an offset, '
             "like 2026-12-01T08:00Z or 2026-12-01T08:00+01:00"
         )
-    seconds = moment.timestamp()
+    seconds = time.timestamp()
     if seconds <= now_seconds:
-        passed = format_duration(now_seconds - seconds)
-        raise ValueError(f'"{text}" was {passed} ago: write a time to come')
+        age = format_duration(now_seconds - seconds)
+        raise ValueError(f'"{text}" was {age} ago: write a future time')
     return seconds
 
 
 def format_duration(seconds: float) -> str:
-    """A duration in its two largest units: ``3h12m``, ``45s``."""
+    """Return a duration in its two largest units, such as ``3h12m`` or ``45s``."""
     rest = round(seconds)
     parts = []
     for unit, unit_seconds in _UNITS_SECONDS.items():
         count, rest = divmod(rest, round(unit_seconds))
         parts.append((count, unit))
-    first = next((i for i, (count, _) in enumerate(parts) if count), len(parts) - 1)
+    first = next((index for index, (count, _) in enumerate(parts) if count), len(parts) - 1)
     shown = parts[first : first + 2]
-    return "".join(f"{count}{unit}" for i, (count, unit) in enumerate(shown) if count or i == 0)
+    return "".join(
+        f"{count}{unit}" for index, (count, unit) in enumerate(shown) if count or index == 0
+    )
 
 
 def format_money(usd: Decimal | float) -> str:
-    """An amount of dollars: ``$40``, ``$0.35``, ``$1,250.50``; more digits only below a cent."""
+    """Return US dollars as text: ``$40``, ``$0.35``, ``$1,250.50``; all digits below a cent."""
     amount = Decimal(str(usd))
     if 0 < amount < Decimal("0.01"):
         return f"${amount.normalize():f}"
     return f"${amount:,.2f}".removesuffix(".00")
 
 
-def _duration_or_moment(text: str) -> float:
+def _parse_duration_of_moment(text: str) -> float:
     try:
         return parse_duration(text)
     except ValueError as error:

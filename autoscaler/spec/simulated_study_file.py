@@ -1,26 +1,26 @@
-"""Files of studies to simulate: YAML that says what is searched and how, on which cloud.
+"""Files of studies to simulate: YAML with learning curves, search, scaling and market.
 
 ::
 
     name: digits
-    curves: curves.csv            # trial,epoch,value,seconds and hyper-parameters, a row a report
-    direction: maximize           # minimize without it
+    curves: curves.csv            # trial,epoch,value,seconds and hyper-parameters; row: a report
+    direction: maximize           # default: minimize
     search:
       synchronous: {configurations: 27, eta: 3, rungs: [2, 6, 18, 54]}
       # or asynchronous: {trials: 60, min_resource: 2, eta: 3, at_once: 8}
     scaling:
-      speedup: {1: 1, 2: 1.9, 4: 3.5, 8: 6}       # devices: times as fast as one
-      # or as an application was measured: {profiles: DIR, application: bert, batch: batch_size}
-    offers: offers.yaml           # --offers or --cluster in its place
-    objective: {deadline: 2h}     # of the whole study; a budget, a value of time
+      speedup: {1: 1, 2: 1.9, 4: 3.5, 8: 6}       # devices: speed relative to one device
+      # or from a profile: {profiles: DIR, application: bert, batch: batch_size}
+    offers: offers.yaml           # overridden by --offers or --cluster
+    objective: {deadline: 2h}     # of the whole study; also a budget or a value of time
     instances: {max: 8}           # of a trial
-    start: 30s                    # from an instance that is ready to a trial's first step
-    pause: 60s                    # from one size to another
+    start: 30s                    # from a ready instance to a trial's first step
+    pause: 60s                    # of a trial that is resized
     handover: 10s                 # from another trial's instance to the first step
 
-Files are beside this one. `batch` is the hyper-parameter that is a trial's batch, in examples of
-the application, or, with `initial_batch: 16`, in units of which 16 stand for the least batch that
-it was measured at. Where it was measured on several kinds of device, `kind` is that of the curves.
+Paths are relative to this file. `batch` is the hyper-parameter with a trial's batch, in examples
+of the application. With `initial_batch: 16`, it is in units of which 16 stand for the smallest
+batch of the profile. If a profile has several kinds of device, `kind` is that of the curves.
 """
 
 from __future__ import annotations
@@ -45,7 +45,15 @@ Reduction = Annotated[int, Field(ge=2)]
 
 @dataclass(frozen=True, slots=True)
 class SearchSpec:
-    """How a study searches. With `rungs` its trials wait for each other there, else at none."""
+    """Search of a study: synchronous halving with `rungs`, asynchronous halving without.
+
+    Attributes:
+        trials: number of trials.
+        eta: reduction factor; the best 1 of `eta` trials goes on at a rung.
+        rungs: epochs of the rungs, rising; empty for an asynchronous search.
+        min_resource: epochs of the first rung of an asynchronous search.
+        at_once: maximum number of parallel trials; None: unlimited.
+    """
 
     trials: int
     eta: int
@@ -56,7 +64,17 @@ class SearchSpec:
 
 @dataclass(frozen=True, slots=True)
 class ScalingSpec:
-    """How trials scale: as a table says, (devices, times as fast), or as an application does."""
+    """Scaling of trials with devices: a table, or the profile of an application.
+
+    Attributes:
+        speedup: pairs of devices and speed relative to one device; empty with `profiles`.
+        profiles: directory of application profiles; None with `speedup`.
+        application: name of the profile.
+        kind: kind of device of the curves; None: the only one of the profile.
+        batch: hyper-parameter with the batch of a trial; None: the profile's smallest batch.
+        initial_batch: value of `batch` for the profile's smallest batch; None: `batch` is in
+            examples.
+    """
 
     speedup: tuple[tuple[int, float], ...] = ()
     profiles: Path | None = None
@@ -68,7 +86,7 @@ class ScalingSpec:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedStudySpec:
-    """All that the file says; what it leaves out is None. `path` is the file."""
+    """Content of a file of a study to simulate; None for keys that the file leaves out."""
 
     path: Path
     name: str
@@ -86,7 +104,7 @@ class SimulatedStudySpec:
 
 
 def load_simulated_study(path: Path) -> SimulatedStudySpec:
-    """Read a file of a study to simulate; its deadline counts from the start of the simulation.
+    """Read a file of a study to simulate. Deadlines count from the start of the simulation.
 
     Raises:
         SpecError: as `load_job`.
@@ -94,18 +112,18 @@ def load_simulated_study(path: Path) -> SimulatedStudySpec:
     document = read_document(path)
     form = validated(document, _StudyForm, {"now_seconds": 0.0})
     _require_durations(document, form)
-    beside = path.resolve().parent
+    folder = path.resolve().parent
     return SimulatedStudySpec(
         path=path,
         name=form.name,
-        curves=beside / form.curves,
+        curves=folder / form.curves,
         maximize=form.direction == "maximize",
         search=form.search.spec(),
-        scaling=form.scaling.spec(beside),
+        scaling=form.scaling.spec(folder),
         objective=form.objective.objective(),
         job_objective=form.job_objective.objective(),
         instances=form.instances.spec(),
-        offers=None if form.offers is None else beside / form.offers,
+        offers=None if form.offers is None else folder / form.offers,
         start_seconds=form.start,
         pause_seconds=form.pause,
         handover_seconds=form.handover,
@@ -113,7 +131,11 @@ def load_simulated_study(path: Path) -> SimulatedStudySpec:
 
 
 def _require_durations(document: LocatedYaml, form: _StudyForm) -> None:
-    """A deadline that does not move with the present time is a date."""
+    """Check that no deadline is a date, by parsing the file at two times.
+
+    Raises:
+        SpecError: a deadline is a date.
+    """
     later = validated(document, _StudyForm, {"now_seconds": 1.0})
     pairs = {
         "objective": (form.objective, later.objective),
@@ -131,9 +153,9 @@ class _SynchronousForm(Form):
     rungs: Annotated[tuple[Positive, ...], Field(min_length=1)]
 
     @model_validator(mode="after")
-    def _rises(self) -> Self:
+    def _is_rising(self) -> Self:
         if list(self.rungs) != sorted(set(self.rungs)):
-            raise ValueError("rungs: write the epochs of each, rising, as [2, 6, 18]")
+            raise ValueError("rungs: write the epochs of each in rising order, as [2, 6, 18]")
         return self
 
 
@@ -151,14 +173,14 @@ class _SearchForm(Form):
     @model_validator(mode="after")
     def _is_one(self) -> Self:
         if (self.synchronous is None) == (self.asynchronous is None):
-            raise ValueError("say one of synchronous and asynchronous")
+            raise ValueError("write one of synchronous and asynchronous")
         return self
 
     def spec(self) -> SearchSpec:
-        """As the simulation takes it."""
+        """Return the search as an object of the simulation."""
         if self.synchronous is not None:
-            found = self.synchronous
-            return SearchSpec(found.configurations, found.eta, found.rungs)
+            synchronous = self.synchronous
+            return SearchSpec(synchronous.configurations, synchronous.eta, synchronous.rungs)
         assert self.asynchronous is not None
         rule = self.asynchronous
         return SearchSpec(rule.trials, rule.eta, (), rule.min_resource, rule.at_once)
@@ -175,20 +197,20 @@ class _ScalingForm(Form):
     @model_validator(mode="after")
     def _is_one(self) -> Self:
         if (self.speedup is None) == (self.profiles is None):
-            raise ValueError("say one of speedup and profiles: how trials scale with devices")
+            raise ValueError("write one of speedup and profiles: the scaling with devices")
         if (self.profiles is None) != (self.application is None):
-            raise ValueError("profiles and application go together: whose step times they take")
+            raise ValueError("profiles and application need each other: set both or none")
         if self.speedup is not None and (self.kind or self.batch or self.initial_batch):
-            raise ValueError("kind, batch and initial_batch go with profiles")
+            raise ValueError("kind, batch and initial_batch need profiles")
         if self.initial_batch is not None and self.batch is None:
-            raise ValueError("initial_batch goes with batch")
+            raise ValueError("initial_batch needs batch")
         return self
 
-    def spec(self, beside: Path) -> ScalingSpec:
-        """As the simulation takes it."""
+    def spec(self, folder: Path) -> ScalingSpec:
+        """Return the scaling as an object of the simulation; paths are relative to `folder`."""
         return ScalingSpec(
             speedup=tuple(sorted((self.speedup or {}).items())),
-            profiles=None if self.profiles is None else beside / self.profiles,
+            profiles=None if self.profiles is None else folder / self.profiles,
             application=self.application or "",
             kind=self.kind,
             batch=self.batch,

@@ -1,4 +1,4 @@
-"""Study files: YAML that says what is searched, and with which jobs (docs/study-file.md)."""
+"""Study files: YAML with search space, methods and the job of a trial (docs/study-file.md)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from autoscaler.spec.study_form import StudyForm
 
 
 def load_study(path: Path, now_seconds: float) -> tuple[StudySpec, Path]:
-    """Read a study file: the study, and its working directory.
+    """Read a study file, and return the study and its working directory.
 
     Args:
         path: the file.
-        now_seconds: seconds since the Unix epoch; deadlines that are durations count from it.
+        now_seconds: seconds since the Unix epoch, from which deadlines such as ``2h`` count.
 
     Raises:
         SpecError: as `load_job`.

@@ -1,4 +1,4 @@
-"""The keys of a study file, and what is said when one of them can't be used."""
+"""Pydantic forms of a study file."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ Bound = Annotated[float, Field(allow_inf_nan=False)]
 Bounds = Annotated[tuple[Bound, ...], Field(min_length=2, max_length=2)]
 
 
-def _scalar(value: object) -> object:
-    """Return what a text of a file stands for where any plain value may stand.
+def _parse_scalar(value: object) -> object:
+    """Convert a text of a file to a boolean, number, None or text, by the rules of YAML.
 
     A text that YAML would read as a date, a list or a mapping stays a text.
     """
     if not isinstance(value, str):
         return value
     try:
-        read = yaml.safe_load(value)
-    except (yaml.YAMLError, ValueError):  # a date, or a number, that there is not
+        scalar = yaml.safe_load(value)
+    except (yaml.YAMLError, ValueError):  # not YAML, or an impossible date or number
         return value
-    return read if isinstance(read, bool | int | float | None) else value
+    return scalar if isinstance(scalar, bool | int | float | None) else value
 
 
-def _option(value: object) -> object:
-    """Return an option of a sampler or a pruner: plain values, lists and mappings."""
+def _parse_option(value: object) -> object:
+    """Convert all texts in an option of a sampler or a pruner; lists and mappings are kept."""
     if isinstance(value, dict):
-        return {key: _option(part) for key, part in value.items()}
+        return {key: _parse_option(part) for key, part in value.items()}
     if isinstance(value, list):
-        return [_option(part) for part in value]
-    return _scalar(value)
+        return [_parse_option(part) for part in value]
+    return _parse_scalar(value)
 
 
-Scalar = Annotated[bool | int | float | str | None, BeforeValidator(_scalar)]
-Option = Annotated[Any, BeforeValidator(_option)]
+Scalar = Annotated[bool | int | float | str | None, BeforeValidator(_parse_scalar)]
+Option = Annotated[Any, BeforeValidator(_parse_option)]
 
 
 class ParameterForm(Form):
-    """A parameter of `space`: one of `float: [low, high]`, `int: [low, high]`, `choice: [...]`."""
+    """Form of a parameter of `space`: `float: [low, high]`, `int: [low, high]` or `choice`."""
 
     float: Bounds | None = None
     int: Bounds | None = None
@@ -66,35 +66,35 @@ class ParameterForm(Form):
     def _is_one_kind(self) -> Self:
         kinds = [name for name in ("float", "int", "choice") if getattr(self, name) is not None]
         if len(kinds) != 1:
-            raise ValueError("say one of float: [low, high], int: [low, high] or choice: [...]")
+            raise ValueError("write one of float: [low, high], int: [low, high] or choice: [...]")
         if self.choice is not None and (self.step is not None or self.log):
-            raise ValueError("step and log go with float or int")
+            raise ValueError("step and log need float or int")
         if self.log and self.step is not None:
             raise ValueError("step and log: leave one of the two out")
         bounds = self.float or self.int
         if bounds is not None:
-            self._check(*bounds)
+            self._require_valid_bounds(*bounds)
         return self
 
-    def _check(self, low: Any, high: Any) -> None:
+    def _require_valid_bounds(self, low: Any, high: Any) -> None:
         if low > high:
-            raise ValueError(f"{low:g} is above {high:g}: write the lower one first")
+            raise ValueError(f"{low:g} is above {high:g}: write the lower bound first")
         if self.log and low <= 0:
             raise ValueError(f"log: {low:g} must be more than 0")
-        whole = (low, high, self.step or 1)
-        if self.int is not None and any(part != round(part) for part in whole):
-            raise ValueError("int: write whole numbers, and a whole step")
+        numbers = (low, high, self.step or 1)
+        if self.int is not None and any(part != round(part) for part in numbers):
+            raise ValueError("int: write whole numbers as bounds and step")
 
     @property
     def samples(self) -> tuple[Any, ...]:
-        """Values of each type that the parameter can have."""
+        """All choices, or the lower bound; these cover the types of the parameter's values."""
         if self.choice is not None:
             return self.choice
         low, _ = self.float or self.int or (0.0, 0.0)
         return (low,) if self.int is None else (round(low),)
 
     def parameter(self) -> Parameter:
-        """As the domain has it."""
+        """Return the parameter as a domain object."""
         if self.choice is not None:
             return ChoiceParameter(self.choice)
         low, high = self.float or self.int or (0.0, 0.0)
@@ -102,17 +102,17 @@ class ParameterForm(Form):
 
 
 class MethodForm(Form):
-    """A sampler or a pruner: its name alone, or a mapping of it to its options."""
+    """Form of a sampler or a pruner: its name, or a mapping from its name to its options."""
 
     name: Text
     options: dict[Text, Option] = Field(default_factory=dict)
 
     def method(self) -> Method:
-        """As the domain has it."""
+        """Return the method as a domain object."""
         return Method(self.name, self.options)
 
 
-def _method(value: object) -> object:
+def _expand_method(value: object) -> object:
     if isinstance(value, str):
         return {"name": value}
     if isinstance(value, dict) and len(value) == 1 and "name" not in value:
@@ -120,24 +120,22 @@ def _method(value: object) -> object:
         return {"name": name, "options": options if options is not None else {}}
     if isinstance(value, dict) and set(value) <= {"name", "options"}:
         return value
-    raise ValueError(
-        "write one name, or one with its options, such as {median: {interval_steps: 2}}"
-    )
+    raise ValueError("write one name, or a name with options, as {median: {interval_steps: 2}}")
 
 
 class TrialJobForm(JobForm):
-    """`job`: the keys of a job file, but for what the study says itself."""
+    """Form of `job`: the keys of a job file, except for those that the study file has itself."""
 
     name: Literal["trial"] = "trial"
     command: Literal["worker"] = "worker"  # type: ignore[assignment]
     working_directory: Literal["."] = "."
 
 
-def _function(value: str) -> str:
+def _require_function(value: str) -> str:
     module, colon, name = value.partition(":")
     parts = [*module.split("."), *name.split(".")]
     if not colon or not all(part.isidentifier() for part in parts):
-        raise ValueError(f'"{value}" is no function: write module:name, such as train:objective')
+        raise ValueError(f'"{value}" is not a function: write module:name, as train:objective')
     return value
 
 
@@ -149,36 +147,36 @@ _BUILT_IN_ERRORS: Final = sorted(
 )
 
 
-def _error_name(value: str) -> str:
-    """Return the name of an error class; `all` stands for any error.
+def _parse_error_name(value: str) -> str:
+    """Return the name of an exception class; `all` becomes ``builtins.Exception``.
 
     Raises:
-        ValueError: the text is no name of a class.
+        ValueError: the text is not a class name, or is an unknown name without a module.
     """
     if value == "all":
         return _ANY_ERROR
     if not all(part.isidentifier() for part in value.split(".")):
         raise ValueError(
-            f'"{value}" names no error: write all, or classes such as RuntimeError or '
+            f'"{value}" is not an error: write all, or classes such as RuntimeError or '
             "torch.OutOfMemoryError"
         )
     if "." not in value and value not in _BUILT_IN_ERRORS:
         close = difflib.get_close_matches(value, _BUILT_IN_ERRORS, n=1)
         hint = f' (did you mean "{close[0]}"?)' if close else ""
         raise ValueError(
-            f'"{value}" is no built-in error{hint}: write any other class with its module, '
-            "such as torch.OutOfMemoryError"
+            f'"{value}" is not a built-in error{hint}: write other classes with their module, '
+            "as torch.OutOfMemoryError"
         )
     return value
 
 
-ErrorName = Annotated[Text, AfterValidator(_error_name)]
-SearchMethod = Annotated[MethodForm, BeforeValidator(_method)]
+ErrorName = Annotated[Text, AfterValidator(_parse_error_name)]
+SearchMethod = Annotated[MethodForm, BeforeValidator(_expand_method)]
 Direction = Literal["minimize", "maximize"]
 
 
 class StudyForm(Form):
-    """A whole study file. Validated with ``context={"now_seconds": ...}``."""
+    """Form of a whole study file. Validated with ``context={"now_seconds": ...}``."""
 
     name: Text
     storage: Text | None = None
@@ -186,7 +184,7 @@ class StudyForm(Form):
     sampler: SearchMethod | None = None
     pruner: SearchMethod | None = None
     command: Annotated[tuple[Text, ...], BeforeValidator(split_command)] | None = None
-    function: Annotated[Text, AfterValidator(_function)] | None = None
+    function: Annotated[Text, AfterValidator(_require_function)] | None = None
     working_directory: Text = "."
     space: dict[Text, ParameterForm] = Field(default_factory=dict)
     objective: ShortObjective = ObjectiveForm()
@@ -203,12 +201,12 @@ class StudyForm(Form):
     @model_validator(mode="after")
     def _has_one_objective(self, info: ValidationInfo) -> Self:
         if (self.command is None) == (self.function is None):
-            raise ValueError("say one of command and function: what a trial runs")
+            raise ValueError("write one of command and function: the code of a trial")
         if self.function is not None and self.space:
-            raise ValueError("space goes with command: a function suggests its own parameters")
+            raise ValueError("space needs a command: a function suggests its own parameters")
         named = {name for part in self.command or () for name in fields_of(part)}
         if self.command is not None and not self.space:
-            raise ValueError("space is missing: name the parameters of the command")
+            raise ValueError("space is missing: write the parameters of the command")
         for name in sorted(named - self.space.keys()):
             raise ValueError(f"command: {{{name}}} is not in space")
         for name in sorted(self.space.keys() - named if self.command is not None else ()):
@@ -216,13 +214,13 @@ class StudyForm(Form):
         for part in self.command or ():
             check_format(part, {name: form.samples for name, form in self.space.items()})
         if self.command is not None and any(name != _ANY_ERROR for name in self.catch):
-            raise ValueError("catch: the error of a command has no class here: write catch: all")
+            raise ValueError("catch: errors of a command have no class: write catch: all")
         if (self.job.instances.max or 1) > 1 or self.job.instances.min > 1:
             raise ValueError("job.instances: a trial runs on one instance")
         return self
 
     def study(self) -> StudySpec:
-        """As the domain has it."""
+        """Return the study as a domain object."""
         return StudySpec(
             name=self.name,
             job=self.job.spec(),
@@ -246,10 +244,10 @@ class StudyForm(Form):
 
 
 def fields_of(part: str) -> list[str]:
-    """The names in braces in a part of a command.
+    """Return the names in braces in a word of a command.
 
     Raises:
-        ValueError: its braces do not match, or hold no name.
+        ValueError: braces do not match, or are empty.
     """
     try:
         names = [name for _, name, _, _ in string.Formatter().parse(part) if name is not None]
@@ -257,16 +255,16 @@ def fields_of(part: str) -> list[str]:
         names = [""]
     if not all(names):
         raise ValueError(
-            f'command: the braces of "{part}" name nothing: write {{name}}, or {{{{ for a brace'
+            f'command: braces without a name in "{part}": write {{name}}, or {{{{ for a brace'
         )
     return names
 
 
 def check_format(part: str, samples: Mapping[str, Sequence[Any]]) -> None:
-    """See that values can be written into a part of a command.
+    """Check that parameter values can be formatted into a word of a command.
 
     Raises:
-        ValueError: one can't, as with ``{rate:d}`` where a rate is no whole number.
+        ValueError: a value does not fit its format, such as ``{rate:d}`` for 0.5.
     """
     first = {name: values[0] for name, values in samples.items()}
     for name in {name for name in fields_of(part) if name in samples}:

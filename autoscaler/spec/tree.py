@@ -1,4 +1,4 @@
-"""Which files of a directory belong to a job: all but the ignored, as git would have it."""
+"""Files of a job's working directory, without files ignored by the rules of git."""
 
 from __future__ import annotations
 
@@ -13,12 +13,20 @@ from autoscaler.domain.errors import SpecError
 
 CASTOR_IGNORE = ".castorignore"
 GIT_IGNORE = ".gitignore"
-_NEVER_PACKED = frozenset({".git", ".venv", "__pycache__"})
+_ALWAYS_IGNORED = frozenset({".git", ".venv", "__pycache__"})
 
 
 @dataclass(frozen=True, slots=True)
 class TreeFile:
-    """A regular file, or a symbolic link whose `link` is where it points. `name` uses ``/``."""
+    """Regular file, or symbolic link.
+
+    Attributes:
+        name: relative path, with ``/``.
+        path: absolute or relative path on this machine.
+        bytes: size; 0 for a link.
+        is_executable: whether the owner may execute it.
+        link: target of a symbolic link; None for a file.
+    """
 
     name: str
     path: Path
@@ -28,16 +36,16 @@ class TreeFile:
 
 
 def list_tree(directory: Path, ignore_file: str | None = None) -> list[TreeFile]:
-    """The files and links below `directory` that are not ignored, sorted by name.
+    """Return the files and links below `directory` that are not ignored, sorted by name.
 
     Args:
-        directory: where to look. Empty directories do not count, as in git.
-        ignore_file: name of the files, in any directory, whose patterns apply below it;
-            by default ``.castorignore`` if `directory` has one, else ``.gitignore``.
+        directory: the directory. Empty directories do not count, as in git.
+        ignore_file: name of ignore files; each applies to its own directory and below. None:
+            ``.castorignore`` if `directory` has one, else ``.gitignore``.
 
     Raises:
-        SpecError: something is neither file, directory nor link, can't be read, or is a link
-            that leaves `directory`.
+        SpecError: an entry is neither file, directory nor link, can't be read, or is a link that
+            leaves `directory`.
     """
     if ignore_file is None:
         ignore_file = CASTOR_IGNORE if (directory / CASTOR_IGNORE).exists() else GIT_IGNORE
@@ -47,26 +55,29 @@ def list_tree(directory: Path, ignore_file: str | None = None) -> list[TreeFile]
         names = ", ".join(f"{file.name} -> {file.link}" for file in leaving[:3])
         raise SpecError(
             f"{directory}: links that leave the directory can't be packed: {names}; "
-            f"make them relative to a file inside it, or name them in {CASTOR_IGNORE}"
+            f"make them relative to a file inside it, or list them in {CASTOR_IGNORE}"
         )
     return sorted(files, key=lambda file: file.name)
 
 
 def leaves(link: Path, directory: Path) -> bool:
-    """Whether the symbolic link would point out of `directory`, here or in a copy elsewhere."""
+    """Return whether a symbolic link points out of `directory`, here or in a copy of it."""
     target = Path(os.path.realpath(link))
     return link.readlink().is_absolute() or not target.is_relative_to(os.path.realpath(directory))
 
 
 @dataclass(frozen=True, slots=True)
 class _Patterns:
-    """The ignore files from the top down to one directory; the deepest word on a name counts."""
+    """Ignore patterns from the top directory to one below; the deepest match decides.
+
+    `stack` has the path prefix and patterns of each ignore file, the deepest first.
+    """
 
     ignore_file: str
     stack: tuple[tuple[str, GitIgnoreSpec], ...] = ()
 
     def within(self, directory: Path, prefix: str) -> _Patterns:
-        """These patterns and those that `directory` adds."""
+        """Return these patterns and the patterns of the ignore file in `directory`."""
         path = directory / self.ignore_file
         if not path.is_file():
             return self
@@ -74,7 +85,7 @@ class _Patterns:
         return _Patterns(self.ignore_file, ((prefix, _compiled(lines, path)), *self.stack))
 
     def ignore(self, name: str) -> bool:
-        """Whether `name` is ignored; directories end in ``/``."""
+        """Return whether a relative path is ignored; directories end in ``/``."""
         for prefix, spec in self.stack:
             included = spec.check_file(name.removeprefix(prefix)).include
             if included is not None:
@@ -87,7 +98,7 @@ def _compiled(lines: Sequence[str], path: Path) -> GitIgnoreSpec:
         return GitIgnoreSpec.from_lines(lines)
     except ValueError as error:
         raise SpecError(
-            f"{path}: {str(error).splitlines()[0]}: mend or remove the pattern"
+            f"{path}: {str(error).splitlines()[0]}: correct or remove the pattern"
         ) from error
 
 
@@ -97,12 +108,12 @@ def _walk(directory: Path, prefix: str, above: _Patterns) -> Iterator[TreeFile]:
         entries = list(os.scandir(directory))
     except OSError as error:
         raise SpecError(
-            f"{directory}: can't be read ({error.strerror}): name it in {CASTOR_IGNORE}"
+            f"{directory}: can't be read ({error.strerror}): list it in {CASTOR_IGNORE}"
         ) from error
     for entry in entries:
         name = prefix + entry.name
         is_directory = entry.is_dir(follow_symlinks=False)
-        if entry.name in _NEVER_PACKED or patterns.ignore(f"{name}/" if is_directory else name):
+        if entry.name in _ALWAYS_IGNORED or patterns.ignore(f"{name}/" if is_directory else name):
             continue
         if is_directory:
             yield from _walk(Path(entry.path), f"{name}/", patterns)
@@ -116,7 +127,7 @@ def _tree_file(entry: os.DirEntry[str], name: str) -> TreeFile:
         return TreeFile(name, path, 0, is_executable=False, link=os.readlink(path))
     if not entry.is_file(follow_symlinks=False):
         raise SpecError(
-            f"{path}: is neither a file, a directory nor a link: name it in {CASTOR_IGNORE}"
+            f"{path}: is neither a file, a directory nor a link: list it in {CASTOR_IGNORE}"
         )
     status = entry.stat(follow_symlinks=False)
     return TreeFile(name, path, status.st_size, is_executable=bool(status.st_mode & 0o100))

@@ -93,7 +93,9 @@ def test_what_can_not_be_planned_is_named(
 @pytest.mark.parametrize("key", ["offers: [nobody]", "max_of: {nobody: 1}"])
 def test_an_offer_that_nobody_sells_is_named(files: Path, key: str) -> None:
     (files / "job.yaml").write_text(JOB.replace("instances: 4", f"instances: {{max: 4, {key}}}"))
-    with pytest.raises(SpecError, match=r'instances\..*: no provider sells "nobody": there are slow'):
+    with pytest.raises(
+        SpecError, match=r'instances\..*: no provider sells "nobody": there are slow'
+    ):
         plan("--offers", "offers.yaml", "--profiles", "profiles")
 
 

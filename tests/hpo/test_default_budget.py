@@ -18,8 +18,8 @@ from tests.hpo.site import TEMPLATE, study_of
 from tests.service.conftest import TOKEN, served
 
 WORDS = (
-    "study sweep: budget $200 by default of this deployment; write objective: {budget: none} to "
-    'lift it (in hpo.optimize: budget_usd="none")'
+    "study sweep: default budget of this deployment: $200; write objective: {budget: none} to "
+    'remove it (in hpo.optimize: budget_usd="none")'
 )
 
 

@@ -47,7 +47,7 @@ def test_no_more_than_nodes_is_needed(tmp_path: Path) -> None:
             "nodes:\n- {kind: a, count: 0, devices: 4}",
             r"yaml:2: nodes.0.count: must be at least 1",
         ),
-        ("nodes:\n- {kind: a, count: 1}", r"yaml:2: nodes.0.devices: has to be given"),
+        ("nodes:\n- {kind: a, count: 1}", r"yaml:2: nodes.0.devices: is required"),
         ("nodes:\n- {kind: a, cuont: 1}", 'unknown key "cuont": did you mean "count"'),
         ("slowdown: {a: 0}", "cluster.yaml:1: slowdown.a: must be more than 0"),
         ("restart_seconds: {a: -1}", "restart_seconds.a: must be at least 0"),

@@ -57,7 +57,7 @@ def folder(tmp_path: Path) -> Folder:
 
 def test_the_example_of_the_module(folder: Folder) -> None:
     assert module.__doc__ is not None
-    example = module.__doc__.split("::\n")[1].split("\n\nOf an offer")[0]
+    example = module.__doc__.split("::\n")[1].split("\n\nDefaults of an offer")[0]
     found = folder.load("\n".join(line.removeprefix("    ") for line in example.splitlines()))
     assert [offer.id for offer in found.offers] == [
         "g4dn.12xlarge-on-demand",
@@ -114,9 +114,9 @@ def test_what_is_reserved_costs_nothing_more_and_ends(folder: Folder) -> None:
 @pytest.mark.parametrize(
     ("offer", "problem"),
     [
-        ("purchase: reserved", "write max_instances, as many as are reserved"),
-        ("purchase: reserved, max_instances: 1, until: 1969-01-01T00:00Z", "write a time to come"),
-        ("purchase: reserved, max_instances: 1, reclaims_per_hour: 1", "is not taken back"),
+        ("purchase: reserved", "set max_instances to the number reserved"),
+        ("purchase: reserved, max_instances: 1, until: 1969-01-01T00:00Z", "write a future time"),
+        ("purchase: reserved, max_instances: 1, reclaims_per_hour: 1", "is never reclaimed"),
         ("until: 2h", "on-demand has no end"),
     ],
 )
@@ -228,14 +228,20 @@ SPOT = "type: g5.12xlarge, purchase: spot, reclaims_per_hour: 0"
         (
             "offers:\n- type: g5.12xlage",
             'offers.yaml:2: offers.0.type: "g5.12xlage" is not in the catalogue: did you mean '
-            '"g5.12xlarge"?; if it is your own, give devices, device_kind, network too',
+            '"g5.12xlarge"?; for your own type, set devices, device_kind, network, too',
         ),
-        ("offers:\n- {id: a, devices: 2}", "offers.0.id: .*give device_kind, network too"),
+        ("offers:\n- {id: a, devices: 2}", "offers.0.id: .*set device_kind, network, too"),
         (OFFICE.replace("$1.20", "0"), 'offers.yaml:5: offers.0.usd_per_hour: "0" is not'),
         (OFFICE.replace("$1.20", "-1"), 'offers.yaml:5: offers.0.usd_per_hour: "-1" is not'),
-        (OFFICE.replace("    usd_per_hour: $1.20\n", ""), "offers.yaml:2: offers.0: no on-demand"),
-        (OFFICE.replace("25Gbit/s", "fast"), 'offers.yaml:6: offers.0.network: "fast" is no band'),
-        (OFFICE.replace("25Gbit/s", "0GB/s"), "offers.0.network: .* is no bandwidth"),
+        (
+            OFFICE.replace("    usd_per_hour: $1.20\n", ""),
+            "offers.yaml:2: offers.0: the on-demand",
+        ),
+        (
+            OFFICE.replace("25Gbit/s", "fast"),
+            'offers.yaml:6: offers.0.network: "fast" is not a band',
+        ),
+        (OFFICE.replace("25Gbit/s", "0GB/s"), "offers.0.network: .* is not a bandwidth"),
         (OFFICE.replace("8", "0"), "offers.0.devices: must be at least 1"),
         (
             "offers: [{type: g5.12xlarge, usd_per_hour: 200}]",
@@ -245,15 +251,15 @@ SPOT = "type: g5.12xlarge, purchase: spot, reclaims_per_hour: 0"
         ("offers: [{type: g5.12xlarge, device_kind: t4}]", "offers.0.device_kind: .* has a10g"),
         (
             "offers: [{type: g5.12xlarge, zone: eu-west-1}]",
-            "offers.0.zone: the catalogue's price of g5.12xlarge is of us-east-1",
+            "offers.0.zone: the catalogue's price of g5.12xlarge is for us-east-1",
         ),
         (
             "offers: [{type: g5.12xlarge, purchase: rent}]",
             "purchase: must be 'on-demand', 'spot', 'flex-start' or 'reserved'",
         ),
-        ("offers: [{type: g5.12xlarge, purchase: spot}]", "offers.0: spot is taken back"),
-        ("offers: [{type: g5.12xlarge, reclaims_per_hour: 1}]", "on-demand is not taken back"),
-        (f"offers: [{{{SPOT}}}]", "offers.0: no spot price of g5.12xlarge is known: give"),
+        ("offers: [{type: g5.12xlarge, purchase: spot}]", "offers.0: spot can be reclaimed"),
+        ("offers: [{type: g5.12xlarge, reclaims_per_hour: 1}]", "on-demand is never reclaimed"),
+        (f"offers: [{{{SPOT}}}]", "offers.0: the spot price of g5.12xlarge is unknown: set"),
         (
             f"prices_from: spot.csv\noffers:\n- {{zone: use1-az9, {SPOT}}}",
             "offers.yaml:3: offers.0.zone: no spot price in use1-az9: name one of use1-az1",
@@ -270,17 +276,17 @@ SPOT = "type: g5.12xlarge, purchase: spot, reclaims_per_hour: 0"
         ("prices_from: broken.csv\n" + OFFICE, "prices_from.*: broken.csv:1: is not a price list"),
         (
             "prices_from:\n- {file: spot.csv, as_of: May}\n" + OFFICE,
-            'offers.yaml:2: prices_from.0.as_of: "May" is no date',
+            'offers.yaml:2: prices_from.0.as_of: "May" is not a date',
         ),
         (OFFICE + "    max_devices: 7\n", "offers.yaml:7: offers.0.max_devices: 7 is below the 8"),
-        (OFFICE + "    max_devices: 8\n    max_instances: 1\n", "offers.0: is bounded twice"),
+        (OFFICE + "    max_devices: 8\n    max_instances: 1\n", "offers.0: has two limits"),
         (
             "offers:\n- {type: g5.12xlarge, profile: a}\n- {type: g5.xlarge, profile: b}",
-            'offers.yaml:3: offers.1.profile: "b" is not "a", which a10g has above',
+            'offers.yaml:3: offers.1.profile: "b" differs from "a", the profile of a10g above',
         ),
         (
             "offers:\n- {type: g5.xlarge}\n- {type: g5.xlarge, zone: us-east-1b}",
-            'offers.yaml:3: offers.1: "g5.xlarge-on-demand" stands twice: give each its own id',
+            'offers.yaml:3: offers.1: "g5.xlarge-on-demand" is given twice: use a different id',
         ),
         (OFFICE + "limits: [{name: a}]", "offers.yaml:7: limits.0: needs exactly one of"),
         (OFFICE + "limits: [{name: a, devices: 8, instances: 1}]", "limits.0: needs exactly one"),
@@ -295,7 +301,7 @@ SPOT = "type: g5.12xlarge, purchase: spot, reclaims_per_hour: 0"
         ),
         (
             OFFICE + "limits:\n- {name: a, devices: 8}\n- {name: a, devices: 9}",
-            'offers.yaml:9: limits.1.name: "a" stands twice',
+            'offers.yaml:9: limits.1.name: "a" is given twice',
         ),
         (
             OFFICE + "discounts: [{provider: aws, reason: x}]",
@@ -303,7 +309,7 @@ SPOT = "type: g5.12xlarge, purchase: spot, reclaims_per_hour: 0"
         ),
         (
             OFFICE + "discounts: [{provider: aws, reason: x, factor: 20%}]",
-            'discounts.0.factor: "20%" is no factor: write 0.8 for 20 % off',
+            'discounts.0.factor: "20%" is not a number: write 0.8 for 20 % off',
         ),
         (
             "discounts: [{provider: aws, reason: x, usd_per_hour: 0.01}]\n"

@@ -45,12 +45,12 @@ def test_a_whole_file(tmp_path: Path) -> None:
     ("before", "after", "message"),
     [
         ("eta: 3", "eta: 1", "study.yaml:5: search.synchronous.eta: must be at least 2"),
-        ("rungs: [1, 3, 9]", "rungs: [3, 1]", "rungs: write the epochs of each, rising"),
+        ("rungs: [1, 3, 9]", "rungs: [3, 1]", "rungs: write the epochs of each in rising order"),
         ("synchronous", "synchronized", 'unknown key "synchronized": did you mean'),
-        ("  speedup: {1: 1, 2: 1.8}", "  application: bert", "say one of speedup and profiles"),
+        ("  speedup: {1: 1, 2: 1.8}", "  application: bert", "write one of speedup and profiles"),
         ("{1: 1, 2: 1.8}", "{1: 1, 2: no}", "scaling.speedup.2: must be a number"),
         ("deadline: 2h", "deadline: 2031-01-01T00:00Z", "a simulation has no dates"),
-        ("name: s", "", "name: has to be given"),
+        ("name: s", "", "name: is required"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_key(

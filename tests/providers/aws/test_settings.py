@@ -79,7 +79,7 @@ def test_a_whole_document_is_read(tmp_path: Path) -> None:
         ("pools.gpu.extras_usd_per_hour", -0.1, "pools.gpu.extras_usd_per_hour: "),
         ("pools.gpu.extras_usd_per_hour", "a lot", '"a lot" is not an amount: write it like 0.03'),
         ("pools.gpu.max_usd_per_hour", "free", "pools.gpu.max_usd_per_hour"),
-        ("max_usd_per_hour", None, "max_usd_per_hour: has to be given"),
+        ("max_usd_per_hour", None, "max_usd_per_hour: is required"),
         ("max_instance", 3, 'unknown key "max_instance"'),
         ("tags", {"castor:job": "x"}, '"castor:job" begins with a reserved prefix'),
         ("tags", {f"k{number}": "v" for number in range(41)}, "41 tags are too many"),

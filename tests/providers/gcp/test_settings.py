@@ -77,7 +77,7 @@ def test_a_whole_document_is_read() -> None:
         ("pools.gpu.accelerator", {"type": "t4", "count": 1}, "write it like nvidia-tesla-t4"),
         ("pools.gpu.max_instances", 0, "pools.gpu.max_instances: must be at least 1"),
         ("pools.gpu.max_usd_per_hour", "free", "pools.gpu.max_usd_per_hour"),
-        ("max_usd_per_hour", None, "max_usd_per_hour: has to be given"),
+        ("max_usd_per_hour", None, "max_usd_per_hour: is required"),
         ("max_instance", 3, 'unknown key "max_instance"'),
         ("labels", {"castor-job": "x"}, '"castor-job" begins with a reserved prefix'),
         ("labels", {"Team": "x"}, "lower-case letters"),
