@@ -76,6 +76,8 @@ class Driver:
         pruner = study.pruner
         self._race = pruner if isinstance(pruner, SynchronousHalvingPruner) else None
         self._left_open = 0  # calls that wait for other trials
+        # Calls that came with the reply to the last answers: each question takes one request.
+        self._arrived: tuple[WaitingCall, ...] = ()
         # By their jobs: the last words of workers whose short trial has ended. The answer is the
         # next trial, or that there is none.
         self._free: dict[str, WaitingCall] = {}
@@ -141,7 +143,8 @@ class Driver:
                 return fatal
             if self._statings.is_due():
                 self._patiently(lambda: self._state(effort))
-            ended = [*self._answer_calls(), *(self._see_ends(effort) if looks else ())]
+            answered = self._answer_calls(may_wait=not looks)
+            ended = [*answered, *(self._see_ends(effort) if looks else ())]
             for each in ended:
                 if self._ends_study(each, effort):
                     fatal = fatal or each
@@ -222,26 +225,38 @@ class Driver:
             self._lease.holding(lambda: self._line.state(statement))
             self._statements.were_heard(*news)
 
-    def _answer_calls(self) -> list[EndedTrial]:
-        """Answer what waits; returns the trials that ended by it."""
+    def _answer_calls(self, may_wait: bool) -> list[EndedTrial]:
+        """Answer the calls that wait; return the trials that ended by it.
+
+        Where it `may_wait`, and nothing else is to be done, wait for the next calls.
+        """
         waiting: tuple[WaitingCall, ...] = ()
 
         def answer() -> None:
             nonlocal waiting
             self._free = {}
             holder, known = self._lease.holder, self._left_open
-            waiting = self._lease.holding(
+            waiting, self._arrived = self._arrived, ()
+            waiting = waiting or self._lease.holding(
                 lambda: self._line.calls(holder, _WAIT_SECONDS, beyond=known)
             )
             given = [each for each in map(self._answered, waiting) if each is not None]
-            if given:
-                answers = StudyAnswers(holder, tuple(given), self._ends(waiting))
-                self._lease.holding(lambda: self._line.answer(answers))
             if waiting:
                 self._left_open = len(waiting) - len(given) - len(self._free)
+            if given:
+                is_idle = may_wait and not self._ended(waiting)
+                self._give(StudyAnswers(holder, tuple(given), self._ends(waiting)), is_idle)
 
         self._patiently(answer)
         return [self._close(job) for job in self._ended(waiting)]
+
+    def _give(self, answers: StudyAnswers, is_idle: bool) -> None:
+        """Give answers; where the driver `is_idle` and no look is due, wait for the next calls."""
+        waits = is_idle and self._race is None and not self._looks.is_over
+        wait_seconds = _WAIT_SECONDS if waits else 0.0
+        self._arrived = self._lease.holding(
+            lambda: self._line.answer(answers, wait_seconds, self._left_open)
+        )
 
     def _ends(self, waiting: Iterable[WaitingCall]) -> tuple[TrialEnd, ...]:
         """The ends of the trials that have asked, and ended by it."""
@@ -312,7 +327,7 @@ class Driver:
             del self._free[job]
         if answers:
             given = StudyAnswers(self._lease.holder, tuple(answers), tuple(ends))
-            self._patiently(lambda: self._lease.holding(lambda: self._line.answer(given)))
+            self._patiently(lambda: self._give(given, is_idle=not ends))
 
     def _see_ends(self, effort: Effort) -> list[EndedTrial]:
         """Let the trials fail whose jobs have ended without a word; returns them."""

@@ -15,11 +15,15 @@ class Interval:
 
     def is_due(self) -> bool:
         """Return whether the interval is over; if so, the next one begins."""
-        now_seconds = self._clock.monotonic()
-        if now_seconds - self._last_seconds < self._seconds:
+        if not self.is_over:
             return False
-        self._last_seconds = now_seconds
+        self._last_seconds = self._clock.monotonic()
         return True
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is due, without beginning the next interval."""
+        return self._clock.monotonic() - self._last_seconds >= self._seconds
 
     def end(self) -> None:
         """Let it be due at once."""

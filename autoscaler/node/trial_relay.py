@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,6 +22,8 @@ from autoscaler.wire.study_messages import TrialCalls
 _log = logging.getLogger(__name__)
 
 _WAIT_SECONDS = 20.0
+# So long the request that hands a question in waits for its answer, which saves a request.
+_QUICK_SECONDS = 1.0
 # So long a report waits for the question that follows it, to go with it.
 _TOGETHER_SECONDS = 0.003
 
@@ -87,12 +89,16 @@ class _Line:
     def begin(self) -> int:
         return self.client.begin_trial(self.started_seconds, self.job)
 
-    def tell(self, incarnation: int, calls: tuple[TrialCall, ...]) -> None:
+    def tell(
+        self, incarnation: int, calls: tuple[TrialCall, ...], after: int
+    ) -> tuple[TrialAnswer, ...]:
+        """Tell calls; return the answers beyond number `after` if they are there soon."""
         for call in calls:
             if call.file is not None:
                 self.send(call.file)
-        told = tuple(replace(call, file=None) for call in calls)
-        self.client.tell_trial(TrialCalls(incarnation, told, self.job))
+        told = TrialCalls(incarnation, tuple(replace(call, file=None) for call in calls), self.job)
+        wait_seconds = _QUICK_SECONDS if calls[-1].is_question else 0.0
+        return self.client.tell_trial(told, after, wait_seconds)
 
     def send(self, file: TrialFile) -> None:
         """Have the controller keep a file. One that can't be read is missed by the driver.
@@ -112,7 +118,7 @@ class _Line:
 
 
 class _Start:
-    """Relays for one start: one thread tells, another waits for answers."""
+    """Relays for one start: one thread tells, another waits for answers that take long."""
 
     def __init__(
         self,
@@ -129,6 +135,7 @@ class _Start:
         self._incarnation: int | None = None
         self._told = 0
         self._answers: dict[int, TrialAnswer] = {}
+        self._answered = 0  # number of the last answer
         self._is_over = False
         self._is_superseded = False
         for run in (self._tell, self._listen):
@@ -157,10 +164,6 @@ class _Start:
             self._calls.close()
             self._changed.notify_all()
 
-    @property
-    def _answered(self) -> int:
-        return max(self._answers, default=0)
-
     def _untold(self) -> tuple[TrialCall, ...]:
         with self._changed:
             return tuple(self._calls.after(self._told))
@@ -175,10 +178,12 @@ class _Start:
                 calls = self._untold()
             if self._incarnation is None:
                 self._incarnation = self._line.begin()
-            self._line.tell(self._incarnation, calls)
+            heard = self._line.tell(self._incarnation, calls, self._answered)
             with self._changed:
                 self._told = calls[-1].number
+                self._note(heard)
                 self._changed.notify_all()
+            self._pass_on(heard)
 
         self._repeat(lambda: self._calls.last_number > self._told, tell)
 
@@ -188,12 +193,20 @@ class _Start:
         def listen() -> None:
             assert self._incarnation is not None
             heard = self._line.answers(self._incarnation, self._answered)
-            for answer in heard:
-                with self._changed:
-                    self._answers[answer.number] = answer
-                self._say(answer)
+            with self._changed:
+                self._note(heard)
+            self._pass_on(heard)
 
         self._repeat(lambda: self._told > self._answered, listen)
+
+    def _note(self, heard: Sequence[TrialAnswer]) -> None:
+        """Keep answers, for a worker that asks again. The caller holds the lock."""
+        self._answers.update({answer.number: answer for answer in heard})
+        self._answered = max(self._answers, default=0)
+
+    def _pass_on(self, heard: Sequence[TrialAnswer]) -> None:
+        for answer in heard:
+            self._say(answer)
 
     def _repeat(self, is_due: Callable[[], bool], act: Callable[[], None]) -> None:
         """Act whenever it is due, until this start is over."""

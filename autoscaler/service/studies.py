@@ -127,8 +127,12 @@ class Studies:
 
         return await self._bells.first(f"calls of {study}", look, wait_seconds)
 
-    async def answer(self, study: str, given: StudyAnswers) -> None:
-        """Hand answers on.
+    async def answer(
+        self, study: str, given: StudyAnswers, wait_seconds: float = 0.0, beyond: int = 0
+    ) -> tuple[WaitingCall, ...]:
+        """Hand answers on; return the calls that wait then, as `calls` does.
+
+        Without `wait_seconds` return none.
 
         Raises:
             Conflict: it is not the driver who answers.
@@ -149,6 +153,9 @@ class Studies:
             self._wake()
         for job in {each.job for each in given.answers}:
             self._bells.ring(f"answers to {job}")
+        if not wait_seconds:
+            return ()
+        return await self.calls(study, given.holder, wait_seconds, beyond)
 
     def view(self, study: str) -> StudyView:
         """The study as people see it; what can't be read of it is its trouble.
@@ -223,8 +230,12 @@ class Studies:
         self._study(held)
         return self._store.trials.begin(held.job, held.id, started_seconds)
 
-    async def tell(self, held: HeldInstance, told: TrialCalls) -> None:
-        """Keep what a trial tells and asks.
+    async def tell(
+        self, held: HeldInstance, told: TrialCalls, after: int = 0, wait_seconds: float = 0.0
+    ) -> tuple[TrialAnswer, ...]:
+        """Keep what a trial tells and asks; return the answers beyond number `after`.
+
+        Without `wait_seconds` return none.
 
         Raises:
             Conflict: a later incarnation holds the trial, or its instance is another job's.
@@ -234,6 +245,9 @@ class Studies:
         keep = self._store.trials.tell
         study = await run_in_threadpool(keep, held.job, told.incarnation, told.calls)
         self._bells.ring(f"calls of {study}")
+        if not wait_seconds:
+            return ()
+        return await self.answers(held, told.job, told.incarnation, after, wait_seconds)
 
     async def answers(
         self,
@@ -348,9 +362,14 @@ def drivers_router(studies: Studies, person: Callable[..., Any]) -> APIRouter:
         return answer(tuple[WaitingCall, ...], found)
 
     @router.post("/answers")
-    async def give(study: str, given: StudyAnswers = Depends(Body(StudyAnswers))) -> Response:
-        await studies.answer(study, given)
-        return Response(status_code=204)
+    async def give(
+        study: str,
+        given: StudyAnswers = Depends(Body(StudyAnswers)),
+        wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
+        beyond: int = Query(default=0, ge=0, le=MOST_NUMBER),
+    ) -> Response:
+        found = await studies.answer(study, given, wait_seconds, beyond)
+        return answer(tuple[WaitingCall, ...], found)
 
     return router
 
@@ -369,10 +388,13 @@ def trials_router(studies: Studies, node: Callable[..., HeldInstance]) -> APIRou
 
     @router.post("/calls")
     async def tell(
-        told: TrialCalls = Depends(Body(TrialCalls)), held: HeldInstance = Depends(node)
+        told: TrialCalls = Depends(Body(TrialCalls)),
+        after: int = Query(default=0, ge=0, le=MOST_NUMBER),
+        wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
+        held: HeldInstance = Depends(node),
     ) -> Response:
-        await studies.tell(held, told)
-        return Response(status_code=204)
+        found = await studies.tell(held, told, after, wait_seconds)
+        return answer(tuple[TrialAnswer, ...], found)
 
     @router.put("/files/{sha256}")
     async def put_file(

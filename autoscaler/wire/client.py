@@ -237,15 +237,27 @@ class StudyClient:
         body = encode(tuple[str, ...], trials)
         return decode(int, self._http.call("POST", f"{self._path}/checkpoints/removal", body))
 
-    def answer(self, answers: StudyAnswers) -> None:
-        """Answer calls. `Conflict`: another driver has the study."""
+    def answer(
+        self, answers: StudyAnswers, wait_seconds: float = 0.0, beyond: int = 0
+    ) -> tuple[WaitingCall, ...]:
+        """Answer calls; return the calls that wait then, as `calls` does.
+
+        Without `wait_seconds` return none.
+
+        Raises:
+            Conflict: another driver has the study.
+        """
         *parts, last = in_parts(GivenAnswer, answers.answers)
         for part in parts:
-            self._answer(replace(answers, answers=part, ended=()))
-        self._answer(replace(answers, answers=last))
+            self._answer(replace(answers, answers=part, ended=()), 0.0, 0)
+        return self._answer(replace(answers, answers=last), wait_seconds, beyond)
 
-    def _answer(self, answers: StudyAnswers) -> None:
-        self._http.call("POST", f"{self._path}/answers", encode(StudyAnswers, answers))
+    def _answer(
+        self, answers: StudyAnswers, wait_seconds: float, beyond: int
+    ) -> tuple[WaitingCall, ...]:
+        path = f"{self._path}/answers?wait_seconds={wait_seconds}&beyond={beyond}"
+        body = encode(StudyAnswers, answers)
+        return decode(tuple[WaitingCall, ...], self._http.call("POST", path, body))
 
     def view(self) -> StudyView:
         """The study as the controller knows it. `NotFound`: it does not."""
@@ -320,11 +332,25 @@ class NodeClient:
         path = f"/v1/node/trial?started_seconds={started_seconds!r}{_of(job)}"
         return decode(int, self._http.call("POST", path))
 
-    def tell_trial(self, calls: TrialCalls) -> None:
-        """Hand in calls of the trial. `Conflict`: a later incarnation holds it."""
-        for part in in_parts(TrialCall, calls.calls):
-            body = encode(TrialCalls, replace(calls, calls=part))
-            self._http.call("POST", "/v1/node/trial/calls", body)
+    def tell_trial(
+        self, calls: TrialCalls, after: int = 0, wait_seconds: float = 0.0
+    ) -> tuple[TrialAnswer, ...]:
+        """Hand in calls of the trial; return the answers to calls beyond number `after`.
+
+        Without `wait_seconds`, or where there are no answers for so long, return none.
+
+        Raises:
+            Conflict: a later incarnation holds the trial.
+        """
+        *parts, last = in_parts(TrialCall, calls.calls)
+        for part in parts:
+            self._tell(replace(calls, calls=part), after, 0.0)
+        return self._tell(replace(calls, calls=last), after, wait_seconds)
+
+    def _tell(self, calls: TrialCalls, after: int, wait_seconds: float) -> tuple[TrialAnswer, ...]:
+        path = f"/v1/node/trial/calls?after={after}&wait_seconds={wait_seconds}"
+        body = encode(TrialCalls, calls)
+        return decode(tuple[TrialAnswer, ...], self._http.call("POST", path, body))
 
     def put_trial_file(self, sha256: str, file: BinaryIO) -> None:
         """Hand in a file for the driver of the trial's study. `SpecError`: it is too large, or

@@ -12,6 +12,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autoscaler.clock import SystemClock
 from autoscaler.domain.objective import Objective as Goal
+from autoscaler.domain.trial import WaitingCall
 from autoscaler.wire.client import StudyClient
 from autoscaler.wire.study_messages import StudyAnswers
 from hpo.driver import Driver
@@ -116,13 +117,17 @@ class LosesAnswer(StudyClient):
         self._is_heard = is_heard
         self.lives = 2
 
-    def answer(self, given: StudyAnswers) -> None:
+    def answer(
+        self, given: StudyAnswers, wait_seconds: float = 0.0, beyond: int = 0
+    ) -> tuple[WaitingCall, ...]:
         if '"number": ' in given.answers[-1].answer.text and "never_prunes" in str(given):
             self.lives -= 1
+        waiting: tuple[WaitingCall, ...] = ()
         if self.lives or self._is_heard:
-            super().answer(given)
+            waiting = super().answer(given, wait_seconds if self.lives else 0.0, beyond)
         if not self.lives:
             raise Killed
+        return waiting
 
 
 @pytest.mark.parametrize("is_heard", [True, False])

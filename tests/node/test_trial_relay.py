@@ -37,30 +37,39 @@ class Controller:
         self.is_away = False
         self.is_superseded = False
         self.tries = 0
+        self.is_slow = False
+        self.asked_later = 0
         self._changed = threading.Condition()
 
     def begin_trial(self, started_seconds: float, job: str | None = None) -> int:
         self._be_there()
         return 1
 
-    def tell_trial(self, told: TrialCalls) -> None:
+    def tell_trial(
+        self, told: TrialCalls, after: int = 0, wait_seconds: float = 0.0
+    ) -> tuple[TrialAnswer, ...]:
         self._be_there()
         with self._changed:
             known = {call.number for call in self.told}
             self.told += [call for call in told.calls if call.number not in known]
             self._changed.notify_all()
+            return () if self.is_slow or not wait_seconds else self._answers(after)
 
     def trial_answers(
         self, incarnation: int, after: int, wait_seconds: float, job: str | None = None
     ) -> tuple[TrialAnswer, ...]:
         self._be_there()
+        self.asked_later += 1
         with self._changed:
             self._changed.wait_for(lambda: any(call.number > after for call in self.told), 0.2)
-            return tuple(
-                TrialAnswer(call.number, f"re: {call.text}")
-                for call in self.told
-                if call.number > after
-            )
+            return self._answers(after)
+
+    def _answers(self, after: int) -> tuple[TrialAnswer, ...]:
+        return tuple(
+            TrialAnswer(call.number, f"re: {call.text}")
+            for call in self.told
+            if call.number > after
+        )
 
     def put_trial_file(self, sha256: str, file: BinaryIO) -> None:
         self._be_there()
@@ -105,6 +114,20 @@ def test_calls_go_on_and_answers_come_back(tmp_path: Path, assignment: Assignmen
     before = len(heard)
     relay.take(calls(2)[0])  # its worker has connected again
     assert heard[before:] == [TrialAnswer(2, "re: call 2")]
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_answers_are_asked_for_only_where_they_take_long(
+    tmp_path: Path, assignment: Assignment, is_slow: bool
+) -> None:
+    controller = Controller()
+    controller.is_slow = is_slow
+    relay, heard = relay_of(controller, tmp_path / "calls")
+    relay.serve(assignment, START)
+    for number in (1, 2, 3):
+        relay.take(replace(calls(number)[0], is_question=True))
+        wait_until(lambda: heard.numbers()[-1:] == [number], "the answer")  # noqa: B023
+    assert (controller.asked_later > 0) is is_slow
 
 
 class NotingClock(SystemClock):

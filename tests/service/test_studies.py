@@ -68,6 +68,24 @@ def test_a_call_finds_its_driver_and_the_answer_its_trial(api: Api) -> None:
     assert node.trial_answers(incarnation, 1, 0.05) == ()
 
 
+def test_a_request_brings_the_next_call_and_another_one_its_answer(api: Api) -> None:
+    """Check that a question takes one request of each side."""
+    ours, (held, node) = driver(api), joined(api, TRIAL)
+    incarnation = node.begin_trial(5.0)
+    first, second = TrialCall(1, "what?"), TrialCall(2, "and then?")
+    node.tell_trial(TrialCalls(incarnation, (first,)))
+    answers = [TrialAnswer(1, "that"), TrialAnswer(2, "this")]
+    given = [GivenAnswer(held.job, incarnation, answer) for answer in answers]
+    heard: list[tuple[TrialAnswer, ...]] = []
+    calls = TrialCalls(incarnation, (second,))
+    told = soon(lambda: heard.append(node.tell_trial(calls, after=1, wait_seconds=20.0)))
+    waiting = ours.answer(StudyAnswers("ada", (given[0],)), 20.0)
+    assert waiting == (WaitingCall(held.job, incarnation, second),)
+    assert ours.answer(StudyAnswers("ada", (given[1],)), 0.05) == ()
+    told.join()
+    assert heard == [(answers[1],)]
+
+
 @pytest.mark.parametrize(
     ("ending", "cause", "phase", "kind"),
     [
