@@ -73,15 +73,15 @@ class Ending:
         owned_by_region: defaultdict[str, list[Owned]] = defaultdict(list)
         unknown = []
         for instance_id in dict.fromkeys(instance_ids):
-            known = self._register.find(instance_id)
-            if known is None:
+            registered = self._register.find(instance_id)
+            if registered is None:
                 unknown.append(instance_id)
-            elif not known.has_ended:
-                owned_by_region[known.scope].append(known)
+            elif not registered.has_ended:
+                owned_by_region[registered.scope].append(registered)
         for region in self._calls if unknown else ():
-            for known in self._find(region, unknown):
-                if not known.has_ended:
-                    owned_by_region[region].append(known)
+            for registered in self._find(region, unknown):
+                if not registered.has_ended:
+                    owned_by_region[region].append(registered)
         return owned_by_region
 
     def _process_queue(self, region: str) -> None:

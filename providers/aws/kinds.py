@@ -54,12 +54,12 @@ def kinds_of(calls: RegionCalls, names: Iterable[str]) -> Mapping[str, Kind]:
     Raises:
         ProviderError: EC2 did not list the types.
     """
-    wanted = sorted(set(names))
-    zones = _zones_by_type(calls, wanted)
-    unlisted = [name for name in wanted if name not in catalogue()]
+    sorted_names = sorted(set(names))
+    zones = _zones_by_type(calls, sorted_names)
+    unlisted = [name for name in sorted_names if name not in catalogue()]
     described = {kind.name: kind for kind in _described_kinds(calls, unlisted)} if unlisted else {}
     kinds = {}
-    for name in wanted:
+    for name in sorted_names:
         kind = described.get(name) or _catalogue_kind(name)
         if kind is None:
             _log.warning("%s: the devices of %s are unknown", calls.region, name)

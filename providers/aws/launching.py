@@ -126,7 +126,7 @@ class Launching:
                 tags={},
                 launched_seconds=now_seconds,
             )
-        description = replace(  # its tags may come to be seen later than it does
+        description = replace(  # EC2 may show an instance's tags later than the instance
             instance,
             token=request.token,
             offer=request.offer,

@@ -160,10 +160,10 @@ class Notices:
             return True
         age_seconds = self._clock.now() - event.at_seconds
         is_old = age_seconds > self._patience.visible_seconds
-        known = [self._register.find(instance_id) for instance_id in event.instances]
+        registered = [self._register.find(instance_id) for instance_id in event.instances]
         return all(
             (instance_id is None and is_old) or (instance_id is not None and instance_id.has_ended)
-            for instance_id in known
+            for instance_id in registered
         )
 
     def _earliest_notices(self) -> list[Interruption]:
@@ -186,12 +186,12 @@ class Notices:
         return list(notices.values())
 
     def _is_running(self, instance_id: str) -> bool:
-        known = self._register.find(instance_id)
-        return known is not None and known.instance.state not in _ENDING
+        registered = self._register.find(instance_id)
+        return registered is not None and registered.instance.state not in _ENDING
 
     def _has_ended(self, instance_id: str) -> bool:
-        known = self._register.find(instance_id)
-        return known is None or known.has_ended
+        registered = self._register.find(instance_id)
+        return registered is None or registered.has_ended
 
 
 def read_event(told: Mapping[str, Any], notice_seconds: float) -> Event:

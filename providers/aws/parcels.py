@@ -28,6 +28,6 @@ class BucketParcels:
             ProviderError: the user data was not written; nothing may be launched.
         """
         region = sale.pool.region
-        place = urlsplit(self._settings.regions[region].user_data)
-        key = f"{place.path.strip('/')}/{token}"
-        self._calls[region].put(place.netloc, key, user_data)
+        location = urlsplit(self._settings.regions[region].user_data)
+        key = f"{location.path.strip('/')}/{token}"
+        self._calls[region].put(location.netloc, key, user_data)

@@ -109,13 +109,13 @@ def _list_usd_per_hour(calls: RegionCalls, name: str) -> Decimal | None:
 
     The result is None if the list has no such price.
     """
-    wanted = {**_PRODUCT_FILTERS, "instanceType": name, "regionCode": calls.region}
+    fields = {**_PRODUCT_FILTERS, "instanceType": name, "regionCode": calls.region}
     reply = calls.products(
         ServiceCode="AmazonEC2",
         FormatVersion="aws_v1",
         Filters=[
             {"Type": "TERM_MATCH", "Field": field, "Value": value}
-            for field, value in wanted.items()
+            for field, value in fields.items()
         ],
     )
     with readable(f"{calls.region}: GetProducts"):
@@ -150,12 +150,12 @@ def spot_quotes(
         ProviderError: EC2 did not return the prices.
     """
     now = datetime.fromtimestamp(now_seconds, UTC)
-    wanted = sorted(set(names))
+    sorted_names = sorted(set(names))
     latest: dict[tuple[str, str], tuple[float, Decimal]] = {}
-    for start in range(0, len(wanted), _MAX_FILTER_TYPES):
+    for start in range(0, len(sorted_names), _MAX_FILTER_TYPES):
         for page in calls.pages(
             "DescribeSpotPriceHistory",
-            InstanceTypes=wanted[start : start + _MAX_FILTER_TYPES],
+            InstanceTypes=sorted_names[start : start + _MAX_FILTER_TYPES],
             ProductDescriptions=["Linux/UNIX"],
             Filters=[{"Name": "availability-zone", "Values": list(zones)}],
             StartTime=now,

@@ -107,8 +107,8 @@ class Caps:
     def refused(self, token: str) -> None:
         """Release the reservation of a refused launch, unless an earlier try may have launched."""
         with self._lock:
-            held = self._reservations.get(token)
-            if held is not None and held.may_be_there:
+            reservation = self._reservations.get(token)
+            if reservation is not None and reservation.may_be_there:
                 self._keep_reservation(token)
             else:
                 self._reservations.pop(token, None)
@@ -129,22 +129,24 @@ class Caps:
         return [limit for limit in limits if limit.offers]
 
     def _keep_reservation(self, token: str) -> None:
-        held = self._reservations.get(token)
-        if held is not None:
+        reservation = self._reservations.get(token)
+        if reservation is not None:
             until_seconds = self._clock.now() + self._visible_seconds
             self._reservations[token] = replace(
-                held, until_seconds=until_seconds, may_be_there=True
+                reservation, until_seconds=until_seconds, may_be_there=True
             )
 
     def _commitments(self, without_token: str) -> list[_Commitment]:
         self._reservations = {
-            token: held
-            for token, held in self._reservations.items()
-            if held.until_seconds > self._register.asked_seconds(held.scope)
+            token: reservation
+            for token, reservation in self._reservations.items()
+            if reservation.until_seconds > self._register.asked_seconds(reservation.scope)
         }
         running = [owned.instance for owned in self._register.all() if not owned.has_ended]
         listed = {instance.token for instance in running} | {without_token}
-        waiting = [held for token, held in self._reservations.items() if token not in listed]
+        waiting = [
+            reservation for token, reservation in self._reservations.items() if token not in listed
+        ]
         return waiting + [self._commitment_of(instance) for instance in running]
 
     def _commitment_of(self, instance: CloudInstance) -> _Commitment:

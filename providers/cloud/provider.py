@@ -66,8 +66,8 @@ class CloudProvider(Provider, Generic[Pool]):
         rate = Rate(settings.launches_per_minute, settings.launches_per_minute / 60.0)
         budget.limit(whole, _LAUNCHES, rate)
         self._register = Register(visible_seconds)
-        known = KnownPrices() if prices is None else prices
-        self._caps = Caps(name, settings, self._register, visible_seconds, clock, known)
+        known_prices = KnownPrices() if prices is None else prices
+        self._caps = Caps(name, settings, self._register, visible_seconds, clock, known_prices)
         self._sales: Mapping[str, Sale[Pool]] = {}
         self._stale_scopes: Mapping[str, str] = {}
         self._was_ever_listed = False
@@ -107,9 +107,9 @@ class CloudProvider(Provider, Generic[Pool]):
             reason = self._left_out.get(request.offer, "no pool of the settings contains it")
             raise NotFound(f"offer {request.offer}: {reason}")
         self._ensure_listed()
-        known = self._register.of_token(request.token)
-        if known is not None:
-            return known.instance
+        registered = self._register.of_token(request.token)
+        if registered is not None:
+            return registered.instance
         self._caps.reserve(request.token, sale)
         try:
             self._budget.take(self._whole, _LAUNCHES)
@@ -196,11 +196,11 @@ class CloudProvider(Provider, Generic[Pool]):
         self._note_silent_scopes(errors)
         self._was_ever_listed = True
 
-    def _note_silent_scopes(self, silent: Mapping[str, ProviderError]) -> None:
-        for scope, error in silent.items():
+    def _note_silent_scopes(self, errors: Mapping[str, ProviderError]) -> None:
+        for scope, error in errors.items():
             if scope not in self._stale_scopes:
                 _log.warning("%s is not listed: %s", scope, error)
-        self._stale_scopes = {scope: str(error) for scope, error in silent.items()}
+        self._stale_scopes = {scope: str(error) for scope, error in errors.items()}
 
     def _was_listed(self, scope: str) -> bool:
         return self._register.asked_seconds(scope) > -math.inf

@@ -71,10 +71,15 @@ class Register:
         An unlisted instance stays for two hours after its end, or until the list's lag has passed.
         """
         with self._lock:
-            listed_now = {seen.id: Owned(self._dated(seen, now_seconds), scope) for seen in listed}
-            for known in [owned for owned in self._owned.values() if owned.scope == scope]:
-                if known.instance.id not in listed_now and not self._is_kept(known, asked_seconds):
-                    self._forget(known.instance.id)
+            listed_now = {
+                instance.id: Owned(self._dated(instance, now_seconds), scope)
+                for instance in listed
+            }
+            for registered in [owned for owned in self._owned.values() if owned.scope == scope]:
+                if registered.instance.id not in listed_now and not self._is_kept(
+                    registered, asked_seconds
+                ):
+                    self._forget(registered.instance.id)
             self._owned |= listed_now
             self._seen_seconds |= dict.fromkeys(listed_now, asked_seconds)
             self._asked_seconds[scope] = asked_seconds
@@ -124,9 +129,9 @@ class Register:
     def _dated(self, instance: CloudInstance, now_seconds: float) -> CloudInstance:
         """Return the instance with the first known times of its launch and its end."""
         self._first_seconds.setdefault(instance.id, now_seconds)
-        known, launched_seconds = self._owned.get(instance.id), instance.launched_seconds
-        if known is not None and known.instance.launched_seconds is not None:
-            launched_seconds = known.instance.launched_seconds
+        registered, launched_seconds = self._owned.get(instance.id), instance.launched_seconds
+        if registered is not None and registered.instance.launched_seconds is not None:
+            launched_seconds = registered.instance.launched_seconds
         elif launched_seconds is None and instance.state in _HAS_CAPACITY:
             launched_seconds = now_seconds
         if instance.refusal is not None:  # a refused request never launched
@@ -142,11 +147,11 @@ class Register:
             ended_seconds = max(ended_seconds, launched_seconds)
         return replace(dated, ended_seconds=ended_seconds)
 
-    def _is_kept(self, known: Owned, asked_seconds: float) -> bool:
+    def _is_kept(self, registered: Owned, asked_seconds: float) -> bool:
         """Return whether an instance counts although a list leaves it out."""
-        if known.instance.ended_seconds is not None:
-            return asked_seconds - known.instance.ended_seconds < _KEPT_SECONDS
-        seen_seconds = self._seen_seconds[known.instance.id]
+        if registered.instance.ended_seconds is not None:
+            return asked_seconds - registered.instance.ended_seconds < _KEPT_SECONDS
+        seen_seconds = self._seen_seconds[registered.instance.id]
         return asked_seconds - seen_seconds < self._visible_seconds
 
     def _forget(self, instance_id: str) -> None:

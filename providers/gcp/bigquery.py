@@ -63,8 +63,8 @@ class BigQuery:
         reply = self._send("POST", self._url, json=_request(query))
         with readable(str(self._call)):
             job = reply["jobReference"]
-            url, place = f"{self._url}/{job['jobId']}", {"location": job.get("location", "")}
-        reply = self._wait_until_complete(reply, url, place)
+            url, location = f"{self._url}/{job['jobId']}", {"location": job.get("location", "")}
+        reply = self._wait_until_complete(reply, url, location)
         with readable(str(self._call)):
             billed_bytes = _billed_bytes(reply)
         rows: list[Row] = []
@@ -74,14 +74,14 @@ class BigQuery:
                 token = reply.get("pageToken")
             if not token:
                 return Found(rows, billed_bytes)
-            reply = self._send("GET", url, params=place | {"pageToken": str(token)})
+            reply = self._send("GET", url, params=location | {"pageToken": str(token)})
         raise Unavailable(f"{self._call}: the result has more than {_MAX_PAGES} pages")
 
     def _wait_until_complete(
-        self, reply: Mapping[str, Any], url: str, place: Mapping[str, str]
+        self, reply: Mapping[str, Any], url: str, location: Mapping[str, str]
     ) -> Mapping[str, Any]:
         """Return the first reply with rows, once the query has ended."""
-        parameters = {**place, "timeoutMs": str(int(_WAIT_SECONDS * 1000))}
+        parameters = {**location, "timeoutMs": str(int(_WAIT_SECONDS * 1000))}
         until_seconds = self._clock.monotonic() + _MAX_QUERY_SECONDS
         while not self._is_complete(reply):
             if self._clock.monotonic() >= until_seconds:

@@ -219,7 +219,7 @@ class ProjectCalls:
             )
             pager = self._make(listing, call, page_request, once=once)
             page = next(iter(pager.pages))
-            if not page.kind:  # an answer always says what it is
+            if not page.kind:  # every valid reply states its kind
                 raise Unavailable(f"{call}: the reply can't be read: it is empty")
             yield page
             before, token = token, page.next_page_token

@@ -87,9 +87,9 @@ class Ending:
 
     def _find(self, instance: str) -> CloudInstance | None:
         """Return a registered or listed instance; None if it has ended or is of no region here."""
-        known = self._register.find(instance)
-        if known is not None:
-            return None if known.has_ended else known.instance
+        registered = self._register.find(instance)
+        if registered is not None:
+            return None if registered.has_ended else registered.instance
         zone, name = place_of(instance)
         if region_of(zone) not in self._regions:
             return None

@@ -45,10 +45,12 @@ def past_of(calls: ProjectCalls, instance: str) -> Past:
         ProviderError: the operations can't be listed.
     """
     zone, name = place_of(instance)
-    wanted = f'targetLink eq ".*/instances/{name}"'
+    operation_filter = f'targetLink eq ".*/instances/{name}"'
     with readable(f"{zone}: zoneOperations.list"):
         operations = [
-            operation for page in calls.operations(zone, wanted) for operation in page.items
+            operation
+            for page in calls.operations(zone, operation_filter)
+            for operation in page.items
         ]
         reclaim_times = [
             _start_seconds(operation)

@@ -63,7 +63,7 @@ def kinds_of(settings: GcpSettings, calls: ProjectCalls) -> Mapping[str, Kind]:
     Raises:
         ProviderError: Compute Engine did not list the types.
     """
-    wanted = {
+    pools_by_type = {
         pool.instance_type(machine): (machine, pool)
         for pool in settings.pools.values()
         for machine in pool.machine_types
@@ -72,10 +72,10 @@ def kinds_of(settings: GcpSettings, calls: ProjectCalls) -> Mapping[str, Kind]:
     for zone in sorted(
         {zone for pool in settings.pools.values() for zone in settings.zones_of(pool)}
     ):
-        machines = _machines(calls, zone, {machine for machine, _ in wanted.values()})
-        has_accelerator_pools = any(pool.accelerator for _, pool in wanted.values())
+        machines = _machines(calls, zone, {machine for machine, _ in pools_by_type.values()})
+        has_accelerator_pools = any(pool.accelerator for _, pool in pools_by_type.values())
         zone_accelerators = _accelerators(calls, zone) if has_accelerator_pools else frozenset()
-        for name, (machine, pool) in wanted.items():
+        for name, (machine, pool) in pools_by_type.items():
             description = machines.get(machine)
             if description is None or (
                 pool.accelerator and pool.accelerator.type not in zone_accelerators

@@ -21,7 +21,7 @@ from providers.gcp.settings import GcpSettings, region_of
 
 _log = logging.getLogger(__name__)
 
-_NO_WARNING_CODES: Final = frozenset({"", "NO_RESULTS_ON_PAGE"})
+_HARMLESS_WARNINGS: Final = frozenset({"", "NO_RESULTS_ON_PAGE"})
 
 Answer = list[Seen] | ProviderError
 
@@ -52,17 +52,17 @@ class Listing:
         return dict(zip(zones, asked_at_once(self._list_zone, zones), strict=True))
 
     def _list_all(self, zones: Iterable[str]) -> dict[str, Answer]:
-        seen: defaultdict[str, list[Seen]] = defaultdict(list, {zone: [] for zone in zones})
+        by_zone: defaultdict[str, list[Seen]] = defaultdict(list, {zone: [] for zone in zones})
         errors: dict[str, Answer] = {}
         for zone, scope_list in self._scopes():
-            is_ours = zone in seen or region_of(zone) in self._regions
-            if scope_list.warning.code in _NO_WARNING_CODES:
+            is_ours = zone in by_zone or region_of(zone) in self._regions
+            if scope_list.warning.code in _HARMLESS_WARNINGS:
                 if is_ours or scope_list.instances:
-                    seen[zone] += self._own_instances(scope_list.instances, zone)
+                    by_zone[zone] += self._own_instances(scope_list.instances, zone)
             elif is_ours:
                 reason = f"{scope_list.warning.code}: {scope_list.warning.message}"
                 errors[zone] = Unavailable(f"{zone}: instances.aggregatedList: {reason}")
-        return {**seen, **errors}
+        return {**by_zone, **errors}
 
     def _scopes(self) -> Iterator[tuple[str, Any]]:
         """Yield each zone and its part of the list, page by page."""
@@ -71,13 +71,13 @@ class Listing:
                 yield scope.removeprefix("zones/"), scope_list
 
     def _list_zone(self, zone: str) -> Answer:
-        seen: list[Seen] = []
+        instances: list[Seen] = []
         try:
             for page in self._calls.instances_in(zone, self._filter):
-                seen += self._own_instances(page.items, zone)
+                instances += self._own_instances(page.items, zone)
         except ProviderError as error:
             return error
-        return seen
+        return instances
 
     def _own_instances(self, descriptions: Iterable[Any], zone: str) -> list[Seen]:
         with readable(f"{zone}: a list of instances"):

@@ -81,7 +81,7 @@ class Notices:
         self.deaf: dict[str, str] = {}
 
     def interruptions(self) -> list[Interruption]:
-        """Return reclaim notices of this deployment's running instances.
+        """Return reclaim notices of this deployment's instances that have not ended.
 
         While a subscription can't be read, the known notices are returned and `deaf` has the
         error.
@@ -97,9 +97,7 @@ class Notices:
             self._look_up_stopping()
             self._drop_old_notices()
             self._records.keep_notices(self._notices.values())
-            return [
-                notice for notice in self._notices.values() if self._is_running(notice.instance)
-            ]
+            return [notice for notice in self._notices.values() if self._is_alive(notice.instance)]
 
     def _set_error(self, region: str, error: str) -> None:
         if region not in self.deaf:
@@ -175,9 +173,9 @@ class Notices:
             if self._register.find(instance) is None and is_old:
                 del self._notices[instance]
 
-    def _is_running(self, instance: str) -> bool:
-        known = self._register.find(instance)
-        return known is not None and not known.has_ended
+    def _is_alive(self, instance: str) -> bool:
+        registered = self._register.find(instance)
+        return registered is not None and not registered.has_ended
 
 
 def read_event(told: Mapping[str, Any]) -> Event:

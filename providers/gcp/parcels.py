@@ -27,5 +27,5 @@ class BucketParcels:
             ProviderError: the user data was not written; nothing may be launched.
         """
         region = sale.pool.region
-        place = urlsplit(self._settings.regions[region].user_data)
-        self._calls.put(region, place.netloc, f"{place.path.strip('/')}/{name}", user_data)
+        location = urlsplit(self._settings.regions[region].user_data)
+        self._calls.put(region, location.netloc, f"{location.path.strip('/')}/{name}", user_data)

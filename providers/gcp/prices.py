@@ -78,12 +78,12 @@ def part_prices(calls: ProjectCalls, regions: Iterable[str]) -> PartPrices:
     Raises:
         ProviderError: Cloud Billing did not return the prices.
     """
-    wanted = frozenset(regions)
+    wanted_regions = frozenset(regions)
     prices: dict[Part, Decimal] = {}
     for page in calls.skus():
         with readable("skus.list"):
             for sku in page.get("skus", ()):
-                for part, usd in _parts(sku, wanted):
+                for part, usd in _parts(sku, wanted_regions):
                     prices[part] = max(prices.get(part, usd), usd)
     return prices
 
@@ -176,10 +176,10 @@ def _split_description(description: str, usage: str) -> tuple[str, Purchase | No
 
     Commitments, for example, are no purchase here.
     """
-    for words, purchase in _PURCHASES_BY_WORDS.items():
-        if words in description:
-            description_left = description.replace(f" attached to {words} VMs", "").replace(
-                f"{words} ", ""
+    for phrase, purchase in _PURCHASES_BY_WORDS.items():
+        if phrase in description:
+            description_left = description.replace(f" attached to {phrase} VMs", "").replace(
+                f"{phrase} ", ""
             )
             return description_left, purchase
     return description, _PURCHASES_BY_USAGE.get(usage)

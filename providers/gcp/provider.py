@@ -105,9 +105,11 @@ class GcpProvider(CloudProvider[PoolForm]):
 
     def condition(self) -> Condition:
         """Return offers left out, and errors of lists, subscriptions, prices and deletions."""
-        deaf = self._notices.deaf
+        subscription_errors = self._notices.deaf
         errors = self._silences
-        errors += [f"{name}: no reclaim notices: {error}" for name, error in deaf.items()]
+        errors += [
+            f"{name}: no reclaim notices: {error}" for name, error in subscription_errors.items()
+        ]
         for name in sorted(self._offering.closed):
             errors.append(f"{name}: the quota has no room for one: request an increase")
         if self._offering.unpriced is not None:

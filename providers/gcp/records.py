@@ -76,11 +76,13 @@ class Records:
     def _replace(self, kind: str, texts: Mapping[str, str]) -> None:
         """Write the changed entries."""
         with self._lock:
-            known = self._recorded[kind]
+            recorded = self._recorded[kind]
             changed = [
-                (entry_id, text) for entry_id, text in texts.items() if known.get(entry_id) != text
+                (entry_id, text)
+                for entry_id, text in texts.items()
+                if recorded.get(entry_id) != text
             ]
-            gone = [entry_id for entry_id in known if entry_id not in texts]
+            gone = [entry_id for entry_id in recorded if entry_id not in texts]
             if not changed and not gone:
                 return
             try:

@@ -1,6 +1,6 @@
 """Process tree of one instance on Linux: /proc, CPU affinity and sub-reaper.
 
-The module imports only the standard library, as the machine imports it.
+The machine imports this module, so it needs only the standard library.
 """
 
 from __future__ import annotations

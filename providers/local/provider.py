@@ -219,8 +219,8 @@ class LocalProvider(Provider):
             (offered for offered in self._settings.catalogue if offered.id == request.offer), None
         )
         if offer is None:
-            known = ", ".join(offered.id for offered in self._settings.catalogue)
-            raise NotFound(f"offer {request.offer}: not sold here; there are {known}")
+            known_ids = ", ".join(offered.id for offered in self._settings.catalogue)
+            raise NotFound(f"offer {request.offer}: not sold here; there are {known_ids}")
         all_instances = self._host.instances()
         return InstanceRecord(
             id=self._id(request.token),

@@ -19,7 +19,7 @@ _LOOPBACK_BYTES_PER_SECOND = 2e9
 
 _AGENT = (sys.executable, "-P", "-m", "autoscaler.cli.app", "node", "--user-data")
 
-# Variables for programs, packages and the network; none holds a secret of the controller.
+# Variables for programs, packages and the network. The controller's secrets are not passed on.
 _INHERITED = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR"),
     *("LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"),

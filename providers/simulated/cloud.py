@@ -170,8 +170,8 @@ class SimulatedCloud:
     ) -> SimulatedInstance:
         offer = self._offers.get(request.offer)
         if offer is None:
-            known = ", ".join(self._offers)
-            raise NotFound(f"offer {request.offer}: not sold here; there are {known}")
+            known_ids = ", ".join(self._offers)
+            raise NotFound(f"offer {request.offer}: not sold here; there are {known_ids}")
         self._check_limits(offer)
         has_queue = offer.purchase is Purchase.FLEX_START
         is_queued = has_queue and self._free(offer.id, now_seconds) <= 0
