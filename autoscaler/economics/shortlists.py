@@ -247,7 +247,7 @@ class Screening:
     def _places_to_evaluate(
         self, rate: FloatArray, price: FloatArray, is_open: BoolArray
     ) -> IntArray:
-        """Return the places to evaluate with all draws, at most `_PLACES` per kind, (J, C)."""
+        """Return the places to evaluate with all draws, at most 24 per kind, (J, C)."""
         cohort = self._cohort
         jobs = np.arange(len(rate))
         votes = np.zeros(
