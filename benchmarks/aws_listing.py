@@ -1,11 +1,11 @@
-"""What it costs the controller's host to list a large deployment on EC2, page by page.
+"""Time to list a large deployment on EC2 page by page, on the controller's host.
 
 python benchmarks/aws_listing.py [--instances 1000 10000 100000]
 
-A server of this file answers DescribeInstances with pages of 1,000 instances as EC2 writes them
-(a real reply of moto's for one instance, repeated under other ids), so that what is measured is
-the client: HTTP, reading the XML, and the provider's register. The budget of calls is left out,
-which would spread 100 pages over 10 s. The second list is of instances that are known already.
+A local server answers DescribeInstances with pages of 1,000 instances in EC2's format (a real
+reply of moto for one instance, repeated with other ids). So only the client is measured: HTTP, the
+parsing of XML, and the provider's register. The budget of calls, which would spread 100 pages over
+10 s, is disabled. The second list contains known instances only.
 """
 
 from __future__ import annotations
@@ -76,30 +76,31 @@ SETTINGS = {
 
 
 class Unbounded(CallBudget):
-    """Calls whenever they are wanted."""
+    """Call budget without a limit."""
 
     def take(self, *arguments: Any, **options: Any) -> None:
-        """There is always a token."""
+        """Return at once."""
 
 
 class Pages:
-    """EC2 with so many instances; nothing else can be asked of it."""
+    """WSGI server of DescribeInstances for a number of instances; no other action is supported."""
 
     def __init__(self, count: int) -> None:
         self._bodies = [self._body(page, count) for page in range(0, count, _PAGE)]
         self.bytes = sum(len(body) for body in self._bodies)
 
     def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
-        """One page, as WSGI has it."""
+        """Return the page that the request's token names, as WSGI requires."""
         length = int(environ.get("CONTENT_LENGTH") or 0)
-        asked = parse_qs(environ["wsgi.input"].read(length).decode())
-        assert asked["Action"] == ["DescribeInstances"], asked
-        body = self._bodies[int(asked.get("NextToken", ["0"])[0])]
+        query = parse_qs(environ["wsgi.input"].read(length).decode())
+        assert query["Action"] == ["DescribeInstances"], query
+        body = self._bodies[int(query.get("NextToken", ["0"])[0])]
         start("200 OK", [("Content-Type", "text/xml"), ("Content-Length", str(len(body)))])
         return [body]
 
     @staticmethod
     def _body(first: int, count: int) -> bytes:
+        """Return the XML page of the instances from `first` on."""
         last = min(first + _PAGE, count)
         items = "".join(
             "<item><reservationId>r-0</reservationId><ownerId>0</ownerId><instancesSet>"
@@ -116,12 +117,14 @@ class Pages:
 
 
 class _Quiet(WSGIRequestHandler):
+    """Request handler without a log."""
+
     def log_message(self, format: str, *arguments: Any) -> None:
-        """It is the client that is measured."""
+        """Discard the message."""
 
 
 def measure(count: int, clock: Clock) -> dict[str, float]:
-    """Seconds and processor seconds of a first list and of a second."""
+    """Return wall-clock and processor seconds of a first and a second list."""
     pages = Pages(count)
     server = make_server("127.0.0.1", 0, pages, handler_class=_Quiet)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -130,19 +133,19 @@ def measure(count: int, clock: Clock) -> dict[str, float]:
     provider = AwsProvider(parse_settings(json.dumps(document), "bench"), "bench", clock, session)
     for calls in provider._calls.values():
         calls._budget = Unbounded(clock, {}, Rate(1, 1))
-    found: dict[str, float] = {"instances": count, "megabytes": round(pages.bytes / 1e6, 1)}
+    figures: dict[str, float] = {"instances": count, "megabytes": round(pages.bytes / 1e6, 1)}
     for name in ("first", "again"):
         began, began_cpu = time.perf_counter(), time.thread_time()
         assert len(provider.instances()) == count
-        found[f"{name}_seconds"] = round(time.perf_counter() - began, 2)
-        found[f"{name}_processor_seconds"] = round(time.thread_time() - began_cpu, 2)
+        figures[f"{name}_seconds"] = round(time.perf_counter() - began, 2)
+        figures[f"{name}_processor_seconds"] = round(time.thread_time() - began_cpu, 2)
     server.shutdown()
     server.server_close()
-    return found
+    return figures
 
 
 def main() -> None:
-    """Print a line a size."""
+    """Print a line of JSON for each number of instances."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--instances", type=int, nargs="+", default=[1000, 10_000, 100_000])
     for count in parser.parse_args().instances:

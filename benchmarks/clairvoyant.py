@@ -1,9 +1,9 @@
-"""The least that a job can cost on an elastic cloud: a plan that knows everything beforehand.
+"""Lower bound on the cost of a job on an elastic cloud: a plan with full knowledge.
 
-It knows every step time of the profile and the gradient statistics of the whole run, has no
-uncertainty, orders instances exactly so early that they are there when they are wanted, and pays
-what everybody pays: whole instances, their boots, and a pause at each change. Dynamic programming
-over pieces of the run, each within an epoch; what one piece is held at is one allocation.
+The plan knows every step time of the profile and the gradient statistics of the whole run. It
+orders instances early enough that they are ready when needed. It pays what every plan pays: whole
+instances, their boots, and a pause at each change. Dynamic programming runs over pieces of the
+run, each within an epoch and on one allocation.
 
     CASTOR_DATA=... python benchmarks/clairvoyant.py [--application imagenet]
 """
@@ -32,18 +32,18 @@ FloatArray = NDArray[np.float64]
 
 VALUES_OF_TIME = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 APPLICATIONS = ("bert", "cifar10", "deepspeech2", "yolov3", "imagenet")
-# A run is cut into so many pieces at least, an epoch into whole ones.
+# Least number of pieces of a run; an epoch has a whole number of pieces.
 _LEAST_PIECES = 40
-# Of an offer that nothing limits, and from the order of an instance until it trains.
-_MOST = 64
+# Most instances of an offer without a limit, and seconds from an order to training.
+_MOST_INSTANCES = 64
 _BOOT_SECONDS = 180.0
-# Batches tried between the least and the largest.
+# Number of batches tried between the least and the largest.
 _BATCHES = 60
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What can be bought, its kind as profiled, and how many there are at most."""
+    """Offer with its kind of device as profiled, and the most instances of it."""
 
     offer: Offer
     kind: str
@@ -51,18 +51,18 @@ class Machine:
 
     @property
     def usd_per_hour(self) -> float:
-        """Of one instance."""
+        """Price of one instance, $ per hour."""
         return float(self.offer.usd_per_hour)
 
     @property
     def boot_usd(self) -> float:
-        """What the boot of one instance costs."""
+        """Cost of the boot of one instance."""
         return self.offer.usd_per_second * self.offer.boot_seconds
 
 
 @dataclass(frozen=True)
 class Ground:
-    """The cloud and what changes cost beside boots."""
+    """Cloud of machines, with the pause at a change of allocation in seconds."""
 
     machines: Sequence[Machine]
     pause_seconds: float = 1.0
@@ -70,7 +70,7 @@ class Ground:
 
 @dataclass(frozen=True)
 class Choice:
-    """One allocation: `instances` of a machine, `used` devices of each."""
+    """Allocation of `instances` of a machine with `used` devices of each."""
 
     machine: Machine
     instances: int
@@ -78,13 +78,19 @@ class Choice:
 
     @property
     def usd_per_second(self) -> float:
-        """Of all instances."""
+        """Price of all instances, $ per second."""
         return self.instances * self.machine.usd_per_hour / 3600.0
 
 
 @dataclass(frozen=True)
 class Limit:
-    """The least cost: dollars and value of time x duration, and how it is reached."""
+    """Least cost and the plan that attains it.
+
+    Attributes:
+        cost_usd: dollars plus value of time x duration.
+        seconds: duration.
+        plan: allocations in order.
+    """
 
     cost_usd: float
     seconds: float
@@ -92,37 +98,40 @@ class Limit:
 
 
 def machine(type_name: str, kind: str, most: int) -> Machine:
-    """A type of the catalogue, on-demand at its price there."""
-    known = instance_type(type_name)
+    """Return a type of the catalogue on demand, at its catalogue price."""
+    listed = instance_type(type_name)
     offer = Offer(
-        id=known.name,
-        provider=known.provider,
-        instance_type=known.name,
-        zone=known.region,
+        id=listed.name,
+        provider=listed.provider,
+        instance_type=listed.name,
+        zone=listed.region,
         purchase=Purchase.ON_DEMAND,
-        devices=known.devices,
-        device_kind=known.device_kind,
-        usd_per_hour=known.price.usd_per_hour,
+        devices=listed.devices,
+        device_kind=listed.device_kind,
+        usd_per_hour=listed.price.usd_per_hour,
         boot_seconds=_BOOT_SECONDS,
-        network_bytes_per_second=known.network_bytes_per_second,
+        network_bytes_per_second=listed.network_bytes_per_second,
         minimum_billed_seconds=MINIMUM_BILLED_SECONDS,
     )
     return Machine(offer, kind, most)
 
 
 def ground_of(offers: OffersFile, profile: Profile) -> Ground:
-    """The cloud of a file of offers, of each as much as its own limits allow and was profiled."""
+    """Return the cloud of a file of offers, each as far as its own limits and the profile go."""
     machines = []
     for offer in offers.offers:
         kind = offers.profile_kinds.get(offer.id, offer.device_kind)
-        own = [limit for limit in offers.limits if limit.offers == frozenset([offer.id])]
-        most = min((int(limit.maximum / limit.use(offer)) for limit in own), default=_MOST)
+        own_limits = [limit for limit in offers.limits if limit.offers == frozenset([offer.id])]
+        most = min(
+            (int(limit.maximum / limit.use(offer)) for limit in own_limits),
+            default=_MOST_INSTANCES,
+        )
         machines.append(Machine(offer, kind, _most_profiled(profile, kind, offer.devices, most)))
-    return Ground(tuple(each for each in machines if each.most))
+    return Ground(tuple(machine for machine in machines if machine.most))
 
 
 def _most_profiled(profile: Profile, kind: str, devices: int, most: int) -> int:
-    """How many whole nodes at most, from one on."""
+    """Return the largest number of whole nodes up to which every number is profiled."""
     counts = takewhile(
         lambda count: _is_profiled(profile, kind, (devices,) * count), range(1, most + 1)
     )
@@ -142,73 +151,79 @@ CLOUD = Ground((machine("g4dn.12xlarge", "aws", 16), machine("p4d.24xlarge", "dg
 
 
 def limit(profile: Profile, ground: Ground, value_of_time: float) -> Limit:
-    """The least of dollars + value of time ($/h) x duration, over all plans."""
+    """Return the least of dollars + value of time ($/h) x duration over all plans."""
     value = value_of_time / 3600.0
     choices = tuple(choices_of(profile, ground))
     price = np.array([choice.usd_per_second for choice in choices])
     seconds = piece_seconds(profile, choices)
     switch = switches_usd(choices, ground, price + value)
-    ahead = np.zeros(len(choices))
+    cost_ahead = np.zeros(len(choices))
     best: list[NDArray[np.int64]] = []
     for piece in range(len(seconds) - 1, -1, -1):
-        by_next = switch + ahead[None, :]
-        best.append(by_next.argmin(axis=1))
-        ahead = seconds[piece] * (price + value) + by_next.min(axis=1)
-    starts = np.array([choice.machine.offer.boot_seconds for choice in choices])
-    start = (starts + ground.pause_seconds) * (price + value) + ahead
-    return _followed(choices, seconds, best[::-1], ground, (int(start.argmin()), start.min()))
+        cost_by_next = switch + cost_ahead[None, :]
+        best.append(cost_by_next.argmin(axis=1))
+        cost_ahead = seconds[piece] * (price + value) + cost_by_next.min(axis=1)
+    boot_seconds = np.array([choice.machine.offer.boot_seconds for choice in choices])
+    start_cost = (boot_seconds + ground.pause_seconds) * (price + value) + cost_ahead
+    return _traced_plan(
+        choices, seconds, best[::-1], ground, (int(start_cost.argmin()), start_cost.min())
+    )
 
 
-def _followed(
+def _traced_plan(
     choices: Sequence[Choice],
     seconds: FloatArray,
     best: Sequence[NDArray[np.int64]],
     ground: Ground,
     start: tuple[int, float],
 ) -> Limit:
-    at, cost = start
-    total = choices[at].machine.offer.boot_seconds + ground.pause_seconds
+    """Return the plan along the best choices from the start."""
+    index, cost = start
+    total = choices[index].machine.offer.boot_seconds + ground.pause_seconds
     plan: list[str] = []
     for piece, following in enumerate(best):
-        choice = choices[at]
-        words = f"{choice.instances} x {choice.used} of {choice.machine.offer.id}"
-        if not plan or plan[-1] != words:
-            plan.append(words)
-        total += seconds[piece, at]
-        changed = int(following[at])
-        total += ground.pause_seconds * (changed != at)
-        at = changed
+        choice = choices[index]
+        description = f"{choice.instances} x {choice.used} of {choice.machine.offer.id}"
+        if not plan or plan[-1] != description:
+            plan.append(description)
+        total += seconds[piece, index]
+        next_index = int(following[index])
+        total += ground.pause_seconds * (next_index != index)
+        index = next_index
     return Limit(float(cost), float(total), tuple(plan))
 
 
 def choices_of(profile: Profile, ground: Ground) -> list[Choice]:
-    """Every allocation that was profiled: whole instances, and a part of a single one."""
-    found = []
+    """Return every profiled allocation: whole instances, and a part of a single one."""
+    choices = []
     for machine in ground.machines:
         parts = [Choice(machine, 1, used) for used in range(1, machine.offer.devices)]
         devices = machine.offer.devices
         whole = [Choice(machine, count, devices) for count in range(1, machine.most + 1)]
         for choice in (*parts, *whole):
             if _is_profiled(profile, machine.kind, (choice.used,) * choice.instances):
-                found.append(choice)
-    return found
+                choices.append(choice)
+    return choices
 
 
 def piece_seconds(profile: Profile, choices: Sequence[Choice]) -> FloatArray:
-    """Seconds of each piece at each allocation, at the batch that is best there: (P, A)."""
+    """Return the seconds of each piece on each allocation at its best batch, (P, A)."""
     ends = profile.epoch_end_examples
     starts = np.concatenate([[0.0], ends[:-1]])
-    cuts = max(1, -(-_LEAST_PIECES // len(ends)))
+    pieces_per_epoch = max(1, -(-_LEAST_PIECES // len(ends)))
     noises: dict[int, FloatArray] = {}
-    table = np.stack([_epoch_goodput(profile, choice, noises) for choice in choices], axis=1)
-    whole = (ends - starts)[:, None] / table
-    return np.repeat(whole / cuts, cuts, axis=0)
+    goodput = np.stack([_epoch_goodput(profile, choice, noises) for choice in choices], axis=1)
+    epoch_seconds = (ends - starts)[:, None] / goodput
+    return np.repeat(epoch_seconds / pieces_per_epoch, pieces_per_epoch, axis=0)
 
 
 def _epoch_goodput(profile: Profile, choice: Choice, noises: dict[int, FloatArray]) -> FloatArray:
-    """Return useful examples a second in each epoch, (E,).
+    """Return the useful examples per second of each epoch, (E,).
 
-    `noises` are the noise scales by batch that are known already; others are added.
+    Args:
+        profile: profile of the application.
+        choice: the allocation.
+        noises: noise scales by batch found so far; new ones are added.
     """
     placement = (choice.used,) * choice.instances
     devices = choice.used * choice.instances
@@ -216,9 +231,9 @@ def _epoch_goodput(profile: Profile, choice: Choice, noises: dict[int, FloatArra
     largest = int(profile.device_batches(kind, placement)[1])
     least = max(profile.initial_batch, devices)
     grid = np.geomspace(least, max(profile.maximum_batch, least), _BATCHES).astype(int)
-    # Those that fill every device alike, too.
-    even = [grid // unit * unit for unit in (devices, devices * largest)]
-    grid = np.unique(np.concatenate([grid, *even]))
+    # Also batches that fill every device equally.
+    even_batches = [grid // unit * unit for unit in (devices, devices * largest)]
+    grid = np.unique(np.concatenate([grid, *even_batches]))
     grid = grid[grid >= least]
     ends = profile.epoch_end_examples
     starts = np.concatenate([[0.0], ends[:-1]])
@@ -236,33 +251,33 @@ def _epoch_goodput(profile: Profile, choice: Choice, noises: dict[int, FloatArra
 
 
 def switches_usd(choices: Sequence[Choice], ground: Ground, price: FloatArray) -> FloatArray:
-    """$ of going from each allocation to each, (A, A): boots of what is new, and the pause."""
+    """Return the cost of each change of allocation in $, (A, A): boots and the pause."""
     cost = np.zeros((len(choices), len(choices)))
-    for i, old in enumerate(choices):
-        for j, new in enumerate(choices):
-            if i == j:
+    for row, old in enumerate(choices):
+        for column, new in enumerate(choices):
+            if row == column:
                 continue
             kept = old.instances if old.machine is new.machine else 0
             extra = max(new.instances - kept, 0)
-            cost[i, j] = extra * new.machine.boot_usd + ground.pause_seconds * price[j]
+            cost[row, column] = extra * new.machine.boot_usd + ground.pause_seconds * price[column]
     return cost
 
 
 def main() -> int:
-    """Print the limit of every application and value of time, as Markdown."""
+    """Print the least cost of each application and value of time, as Markdown."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--application", choices=APPLICATIONS, action="append")
-    wanted = parser.parse_args().application or APPLICATIONS
+    applications = parser.parse_args().application or APPLICATIONS
     data = data_folder("hetero and pollux")
     profiles = read_profiles(data / "hetero", data / "pollux" / "app-profiles")
     print("| application | $/h of waiting | least cost, $ | hours | plan |")
     print("|---|---|---|---|---|")
-    for name in wanted:
+    for name in applications:
         for value in VALUES_OF_TIME:
-            found = limit(profiles[name], CLOUD, value)
-            plan = ", then ".join(found.plan)
-            hours = found.seconds / 3600
-            print(f"| {name} | {value:g} | {found.cost_usd:.2f} | {hours:.2f} | {plan} |")
+            least = limit(profiles[name], CLOUD, value)
+            plan = ", then ".join(least.plan)
+            hours = least.seconds / 3600
+            print(f"| {name} | {value:g} | {least.cost_usd:.2f} | {hours:.2f} | {plan} |")
     return 0
 
 

@@ -1,17 +1,17 @@
-"""Compare elastic runs of small tasks with fixed runs, after equally many useful examples.
+"""Loss of elastic runs of small tasks beside that of fixed runs, at equal useful examples.
 
     python benchmarks/convergence.py [DIRECTORY] [--tasks digits chargpt resnet groupnorm]
         [--seeds 10] [--at-once 1] [--json]
 
-A run is alone at the batch of its script, or elastic: real processes of the training library, of
-which 1 to 3 train, with a new size every few seconds by joins, planned leaves and kills. Elastic
-runs keep the batch (`elastic`) or let it grow up to 4 times (`adaptive`), with the learning rate
-by the rule of the optimizer. The loss is that on examples that were not trained on.
+A run is alone at the batch of its script, or elastic: 1 to 3 real processes of the training
+library, whose number changes every few seconds by joins, planned leaves and kills. Elastic runs
+keep the batch (`elastic`) or let it grow up to 4 times (`adaptive`), with the optimizer's rule for
+the learning rate. The loss is that of examples not trained on.
 
 For each task the script prints mean losses over the seeds, the mean difference from the run alone,
-and its standard error, that of a difference of two means. A row is within where the difference is
-at most two standard errors. Results are kept in DIRECTORY, build/convergence by default: the same
-command goes on where it was ended. Exits with status 1 where a row is not within.
+and its standard error, that of a difference of two means. A row is within if the difference is at
+most two standard errors. Results are stored in DIRECTORY, build/convergence by default: the same
+command resumes after an interruption. The exit status is 1 if a row is not within.
 """
 
 from __future__ import annotations
@@ -51,40 +51,47 @@ BATCH, LARGEST_BATCH = 32, 128
 MOST_REPLICAS = 3
 STEP_SECONDS = 0.03
 LIMIT_SECONDS = 600.0
-# A model of step times under which larger batches pay.
+# Model of step times under which larger batches are more efficient.
 THROUGHPUT = ThroughputParameters(0.02, 1e-5, 0.02, 1e-4, 0.01, 1e-4, 1.5)
 
 Result = dict[str, Any]
 
 
 class Resized:
-    """A job whose size changes every few seconds, by chance."""
+    """Job whose number of replicas changes at random every few seconds."""
 
-    def __init__(self, fleet: Fleet, environment: dict[str, Any], chance: random.Random) -> None:
+    def __init__(
+        self, fleet: Fleet, environment: dict[str, Any], generator: random.Random
+    ) -> None:
         self._fleet = fleet
         self._environment = environment
-        self._chance = chance
+        self._random = generator
         self._alive: list[ReplicaProcess] = []
         self.changes = 0
 
     def run(self) -> None:
-        """Train to the end, and change the size meanwhile.
+        """Train to the end while the number of replicas changes.
 
         Raises:
-            RuntimeError: a replica fails, or training takes too long.
+            RuntimeError: a replica fails, or training takes longer than `LIMIT_SECONDS`.
         """
         began = time.monotonic()
         self._join()
-        change_at = time.monotonic() + self._chance.uniform(2.0, 4.0)
+        change_at = time.monotonic() + self._random.uniform(2.0, 4.0)
         while not self._is_over():
             if time.monotonic() - began > LIMIT_SECONDS:
-                raise RuntimeError(f"a run takes more than {LIMIT_SECONDS:g} s")
+                raise RuntimeError(f"a run takes longer than {LIMIT_SECONDS:g} s")
             if time.monotonic() > change_at:
                 self._change()
-                change_at = time.monotonic() + self._chance.uniform(2.0, 4.0)
+                change_at = time.monotonic() + self._random.uniform(2.0, 4.0)
             time.sleep(0.05)
 
     def _is_over(self) -> bool:
+        """Return whether the job has ended; drop replicas that left as planned.
+
+        Raises:
+            RuntimeError: a replica fails.
+        """
         for replica in list(self._alive):
             status = replica.process.poll()
             if status is None:
@@ -97,18 +104,19 @@ class Resized:
         return False
 
     def _join(self) -> None:
+        """Start another replica."""
         replica = self._fleet.start(SCRIPT, **self._environment)
         replica.direct(TrainingDirective(throughput=THROUGHPUT))
         self._alive.append(replica)
 
     def _change(self) -> None:
-        """Take one step towards another size; one that trains always stays."""
-        trains = [replica for replica in self._alive if replica.step > 0]
-        if len(self._alive) < MOST_REPLICAS and (len(trains) < 2 or self._chance.random() < 0.5):
+        """Add or remove one replica at random; at least one training replica stays."""
+        training = [replica for replica in self._alive if replica.step > 0]
+        if len(self._alive) < MOST_REPLICAS and (len(training) < 2 or self._random.random() < 0.5):
             self._join()
-        elif len(trains) > 1:
-            leaver = self._chance.choice(trains)
-            if self._chance.random() < 0.5:
+        elif len(training) > 1:
+            leaver = self._random.choice(training)
+            if self._random.random() < 0.5:
                 self._alive.remove(leaver)
                 leaver.kill()
             else:
@@ -119,9 +127,9 @@ class Resized:
 
 
 def run(task: str, kind: str, seed: int, data: Path, step_seconds: float) -> Result:
-    """Return what one run has reached."""
-    with tempfile.TemporaryDirectory() as place:
-        result = Path(place) / "result.json"
+    """Return the result of one run, with its number of changes."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "result.json"
         environment = {"TASK": task, "SEED": str(seed), "DATA": str(data), "RESULT": str(result)}
         changes = 0
         if kind == "alone":
@@ -135,7 +143,7 @@ def run(task: str, kind: str, seed: int, data: Path, step_seconds: float) -> Res
                 device_maximum=LARGEST_BATCH,
                 adaptive=is_adaptive,
             )
-            fleet = Fleet(Path(place), batch=spec, checkpoint_interval_seconds=5.0)
+            fleet = Fleet(Path(folder), batch=spec, checkpoint_interval_seconds=5.0)
             environment["STEP_SECONDS"] = str(step_seconds)
             job = Resized(fleet, environment, random.Random(f"{task} {kind} {seed}"))
             try:
@@ -150,7 +158,7 @@ def run(task: str, kind: str, seed: int, data: Path, step_seconds: float) -> Res
 
 
 def data_of(task: str, directory: Path) -> Path:
-    """Return the file of a task's data, which is written once."""
+    """Return the file of a task's data, written on the first call."""
     if task != "chargpt":
         return write_digits(directory)
     text = directory / "text"
@@ -160,10 +168,10 @@ def data_of(task: str, directory: Path) -> Path:
     return text
 
 
-def compared(alone: list[float], other: list[float]) -> Result:
+def compared(alone: list[float], elastic: list[float]) -> Result:
     """Return the mean difference of losses, its standard error, and whether it is within two."""
-    difference = statistics.mean(other) - statistics.mean(alone)
-    variances = (statistics.variance(losses) / len(losses) for losses in (alone, other))
+    difference = statistics.mean(elastic) - statistics.mean(alone)
+    variances = (statistics.variance(losses) / len(losses) for losses in (alone, elastic))
     error = math.sqrt(sum(variances))
     return {
         "difference": difference,
@@ -178,27 +186,31 @@ def rows_of(results: dict[str, Result], tasks: list[str], seeds: int) -> list[Re
     for task in tasks:
         losses = {}
         for kind in KINDS:
-            of_kind = [results[f"{task} {kind} {seed}"] for seed in range(seeds)]
-            losses[kind] = [each["loss"] for each in of_kind]
+            kind_results = [results[f"{task} {kind} {seed}"] for seed in range(seeds)]
+            losses[kind] = [result["loss"] for result in kind_results]
             row = {
                 "task": task,
                 "kind": kind,
                 "seeds": seeds,
                 "loss": statistics.mean(losses[kind]),
-                "changes": statistics.mean(each["changes"] for each in of_kind),
-                # A replica that joined after the last step has counted none.
-                "steps": statistics.mean(each["steps"] for each in of_kind if each["steps"]),
-                "largest_batch": max(each["largest_batch"] for each in of_kind),
+                "changes": statistics.mean(result["changes"] for result in kind_results),
+                # A replica that joined after the last step reports 0 steps.
+                "steps": statistics.mean(
+                    result["steps"] for result in kind_results if result["steps"]
+                ),
+                "largest_batch": max(result["largest_batch"] for result in kind_results),
             }
             rows.append(row | (compared(losses["alone"], losses[kind]) if kind != "alone" else {}))
     return rows
 
 
 def measure(arguments: argparse.Namespace) -> list[Result]:
-    """Do the runs that have not been done, and return the rows of all."""
-    kept = arguments.directory / "results.json"
-    results: dict[str, Result] = json.loads(kept.read_text()) if kept.exists() else {}
-    wanted = [
+    """Run what is not stored yet, and return the rows of all runs."""
+    results_file = arguments.directory / "results.json"
+    results: dict[str, Result] = (
+        json.loads(results_file.read_text()) if results_file.exists() else {}
+    )
+    missing = [
         (task, kind, seed)
         for seed in range(arguments.seeds)
         for task in arguments.tasks
@@ -207,18 +219,19 @@ def measure(arguments: argparse.Namespace) -> list[Result]:
     ]
     data = {task: data_of(task, arguments.directory) for task in arguments.tasks}
     fleets.SCRIPTS = SCRIPTS
-    fleets.nursery(*fleets.imported(None), path=None)  # before threads may want it
+    fleets.nursery(*fleets.imported(None), path=None)  # before any thread uses it
 
     def done(task: str, kind: str, seed: int) -> tuple[str, Result]:
+        """Return the name and the result of one run."""
         return f"{task} {kind} {seed}", run(task, kind, seed, data[task], arguments.step_seconds)
 
     with ThreadPoolExecutor(arguments.at_once) as threads:
-        futures = [threads.submit(done, *each) for each in wanted]
-        shown = Console(stderr=True)
-        for future in track(as_completed(futures), "runs", total=len(futures), console=shown):
+        futures = [threads.submit(done, *run_key) for run_key in missing]
+        console = Console(stderr=True)
+        for future in track(as_completed(futures), "runs", total=len(futures), console=console):
             name, result = future.result()
             results[name] = result
-            kept.write_text(json.dumps(results, indent=1))
+            results_file.write_text(json.dumps(results, indent=1))
     return rows_of(results, arguments.tasks, arguments.seeds)
 
 
@@ -231,11 +244,11 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--step-seconds", type=float, default=STEP_SECONDS)
-    parser.add_argument("--at-once", type=int, default=1, help="runs")
+    parser.add_argument("--at-once", type=int, default=1, help="number of runs in parallel")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     if arguments.seeds < 2:
-        parser.error("--seeds: at least 2")
+        parser.error("--seeds: must be at least 2")
     arguments.directory.mkdir(parents=True, exist_ok=True)
     rows = measure(arguments)
     if arguments.json:
@@ -249,7 +262,7 @@ def main() -> None:
 
 
 def shown(row: Result) -> str:
-    """Return a row as a line of a table."""
+    """Return a row as a line of the table."""
     cells = [row["task"], row["kind"], f"{row['loss']:.4f}", f"{row['steps']:.0f}"]
     cells.append(f"{row['changes']:.1f}")
     if "within" in row:

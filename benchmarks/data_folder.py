@@ -1,4 +1,4 @@
-"""Where the published data lies that benchmarks read and the project does not hold."""
+"""Folder of the published data that benchmarks read and the repository does not contain."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from pathlib import Path
 
 
 def data_folder(holds: str) -> Path:
-    """The folder that CASTOR_DATA names, which `holds` these; where it is not set, the end."""
+    """Return the folder that CASTOR_DATA names.
+
+    Args:
+        holds: names of the sub-folders needed, for the message.
+
+    Raises:
+        SystemExit: CASTOR_DATA is not set.
+    """
     folder = os.environ.get("CASTOR_DATA")
     if folder is None:
         sys.exit(f"CASTOR_DATA is not set: it must name the folder that holds {holds}")

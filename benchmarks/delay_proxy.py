@@ -1,4 +1,4 @@
-"""A TCP proxy on the loopback that passes on what it reads a while later, in each direction."""
+"""TCP proxy on the loopback with a delay in each direction."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _PIECE_BYTES = 1 << 16
 
 
 class DelayProxy:
-    """Connections to `port` go to `target_port` of the same host.
+    """Proxy from `port` to `target_port` of the same host.
 
-    `delay_seconds` may be changed at any time: it counts for what is read from then on.
+    `delay_seconds` may change at any time and applies to data read from then on.
     """
 
     def __init__(self, target_port: int, host: str = "127.0.0.1") -> None:
@@ -32,7 +32,7 @@ class DelayProxy:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Stop, with whatever is under way."""
+        """Stop, and cancel open connections."""
         asyncio.run_coroutine_threadsafe(self._cancel_all(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -45,18 +45,20 @@ class DelayProxy:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Forward a connection in both directions until both sides close."""
         try:
             target_reader, target_writer = await asyncio.open_connection(*self._target)
         except OSError:
             writer.close()
             return
-        # The streams would log that this was cancelled at the end.
+        # The streams would log the cancellation at the end.
         with suppress(asyncio.CancelledError):
             await asyncio.gather(
                 self._forward(reader, target_writer), self._forward(target_reader, writer)
             )
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Read pieces, each with its due time; an empty piece ends the stream."""
         pieces: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
         sending = asyncio.create_task(self._send(pieces, writer))
         piece = b"?"
@@ -71,7 +73,7 @@ class DelayProxy:
     async def _send(
         self, pieces: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter
     ) -> None:
-        """Write each piece when it is due; the empty one is the end."""
+        """Write each piece when it is due; the empty piece closes the connection."""
         while True:
             due_seconds, piece = await pieces.get()
             await asyncio.sleep(due_seconds - self._loop.time())

@@ -1,15 +1,15 @@
-"""One job on an elastic cloud against a plan that knows everything: dollars and priced time.
+"""One job on an elastic cloud against a plan with full knowledge: dollars and priced time.
 
-The real controller on a virtual clock, with the policy `marginal`: a job of which nothing is
-known, and then another of the same program, with what the first has taught. Step times are
-measured with a log standard deviation of 0.03, noise scales with 0.10. The limit is that of
-`clairvoyant.py`, on the same cloud. Prints Markdown.
+The real controller on a virtual clock, with the policy `marginal`, runs a job without history, and
+then another of the same program, with what the first has taught. Step times are measured with a
+log standard deviation of 0.03, noise scales with 0.10. The limit is that of `clairvoyant.py` on
+the same cloud. Prints Markdown.
 
     CASTOR_DATA=... python benchmarks/elastic_cloud.py [--application imagenet] [--seeds 5]
     python benchmarks/elastic_cloud.py --cases FOLDER
 
-A folder of cases has one for each: the sub-folder of an application with its profiles in the
-published format, and an `offers.yaml` beside it (docs/simulator.md). `made_up.py` makes one.
+A folder of cases has one sub-folder for each application, with its profiles in the published
+format, and an `offers.yaml` beside it (docs/simulator.md). `made_up.py` creates such a folder.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ from providers.simulated.settings import SimulatedSettings
 
 _STEP_ERROR = 0.03
 _NOISE_ERROR = 0.10
-# One look at another kind of device lasts this much longer than its boot.
-_LOOK_SECONDS = 30.0
+# Seconds that a trial of another kind of device lasts beyond its boot.
+_PROBE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class Subject:
-    """An application, and the cloud that it may use."""
+    """Application, and the cloud that it may use."""
 
     profile: Profile
     cloud: Ground
@@ -82,7 +82,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Paid:
-    """Dollars + value of time x duration of the first run and of the next one."""
+    """Dollars + value of time x duration of the first run and of the next run."""
 
     first_usd: float
     again_usd: float
@@ -90,7 +90,7 @@ class Paid:
 
 @dataclass(frozen=True)
 class Row:
-    """All seeds of one subject at one value of time, in shares of the limit's cost."""
+    """All seeds of one subject at one value of time, as fractions of the least cost."""
 
     name: str
     cloud: Ground
@@ -101,30 +101,31 @@ class Row:
 
     @property
     def is_long(self) -> bool:
-        """Whether the limit's plan takes an hour or more."""
+        """Whether the least-cost plan takes an hour or more."""
         return self.least.seconds >= 3600.0
 
     @property
     def first_allowed(self) -> float:
-        """What is aimed at: one look at each offer that the limit's plan does not begin with."""
-        begins = self.least.plan[0].rsplit(" ", 1)[-1]
-        others = [each for each in self.cloud.machines if each.offer.id != begins]
-        looks = sum(map(_look_usd, others)) / self.least.cost_usd
-        return 1.10 + looks if self.is_long else 1.5
+        """Target of first runs: one trial of each offer but the first of the least-cost plan."""
+        first_offer = self.least.plan[0].rsplit(" ", 1)[-1]
+        others = [machine for machine in self.cloud.machines if machine.offer.id != first_offer]
+        probes = sum(map(_probe_usd, others)) / self.least.cost_usd
+        return 1.10 + probes if self.is_long else 1.5
 
     @property
     def again_allowed(self) -> float:
-        """What is aimed at, above five looks at the dearest and below."""
-        dearest = max(map(_look_usd, self.cloud.machines))
-        return 1.10 if self.least.cost_usd >= 5 * dearest else 1.35
+        """Target of later runs; lower if the least cost is at least five of the dearest trials."""
+        dearest_probe = max(map(_probe_usd, self.cloud.machines))
+        return 1.10 if self.least.cost_usd >= 5 * dearest_probe else 1.35
 
 
-def _look_usd(machine: Machine) -> float:
-    return machine.boot_usd + machine.offer.usd_per_second * _LOOK_SECONDS
+def _probe_usd(machine: Machine) -> float:
+    """Return the cost of a trial of one instance."""
+    return machine.boot_usd + machine.offer.usd_per_second * _PROBE_SECONDS
 
 
 def run_case(subjects: Mapping[str, Subject], policy: str, case: Case) -> Paid:
-    """Two runs of one program, one after the other."""
+    """Return the costs of two consecutive runs of one program."""
     subject = subjects[case.subject]
     setup = Setup(subject.cloud, policy, case.value_of_time, 1000 * case.seed)
     first = run_job(subject.profile, setup)
@@ -149,30 +150,32 @@ class Setup:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a job came to, and what its program has taught."""
+    """Dollars and seconds of a job, and what its program has taught."""
 
     usd: float
     seconds: float
     memory: ProgramMemory | None
 
     def cost_usd(self, value_of_time: float) -> float:
-        """Dollars, and its time at that value ($/h)."""
+        """Return the dollars plus the time at that value ($/h)."""
         return self.usd + value_of_time * self.seconds / 3600.0
 
 
 def run_job(profile: Profile, setup: Setup, memory: ProgramMemory | None = None) -> Outcome:
-    """One job under the real controller, which remembers what `memory` says of its program."""
+    """Run one job under the real controller, which knows the `memory` of its program."""
     clock, store = VirtualClock(), memory_store()
     if memory is not None:
         store.programs.remember(memory)
     machines = setup.cloud.machines
-    equipment = {each.offer.id: Equipment(each.offer, each.kind) for each in machines}
+    equipment = {machine.offer.id: Equipment(machine.offer, machine.kind) for machine in machines}
     limits = tuple(
-        SharedLimit(each.offer.id, LimitUnit.INSTANCES, each.most, frozenset([each.offer.id]))
-        for each in machines
+        SharedLimit(
+            machine.offer.id, LimitUnit.INSTANCES, machine.most, frozenset([machine.offer.id])
+        )
+        for machine in machines
     )
     settings = SimulatedSettings(
-        offers=tuple(each.offer for each in equipment.values()), limits=limits, seed=setup.seed
+        offers=tuple(item.offer for item in equipment.values()), limits=limits, seed=setup.seed
     )
     cloud = SimulatedProvider(SimulatedCloud(settings, clock), store.settings.controller_id())
     planner = create_policy(setup.policy)
@@ -181,7 +184,7 @@ def run_job(profile: Profile, setup: Setup, memory: ProgramMemory | None = None)
         profiles={profile.name: profile},
         equipment=equipment,
         objective=partial(_objective, setup.value_of_time),
-        instances=InstanceBounds(maximum=max(each.most for each in machines)),
+        instances=InstanceBounds(maximum=max(machine.most for machine in machines)),
         training=TrainingSettings(
             pause_seconds=setup.cloud.pause_seconds,
             step_error=_STEP_ERROR,
@@ -194,9 +197,9 @@ def run_job(profile: Profile, setup: Setup, memory: ProgramMemory | None = None)
         remembers=True,
     )
     run = Simulation(scenario, store, cloud, TimedPolicy(planner, SystemClock()), clock).run()
-    (ran,) = run.jobs
+    (finished_job,) = run.jobs
     usd = Ledger(store.ledger.entries()).total(run.ended_seconds)
-    return Outcome(float(usd), ran.finished_seconds, store.programs.recall(profile.name))
+    return Outcome(float(usd), finished_job.finished_seconds, store.programs.recall(profile.name))
 
 
 def _objective(value_of_time: float, now_seconds: float) -> Objective:
@@ -205,77 +208,89 @@ def _objective(value_of_time: float, now_seconds: float) -> Objective:
 
 
 def published_subjects() -> dict[str, Subject]:
-    """The applications that were published, on T4 and A100 nodes."""
+    """Return the published applications, on T4 and A100 nodes."""
     data = data_folder("hetero and pollux")
     profiles = read_profiles(data / "hetero", data / "pollux" / "app-profiles")
     return {name: Subject(profiles[name], CLOUD) for name in APPLICATIONS}
 
 
 def subjects_in(folder: Path) -> dict[str, Subject]:
-    """Those of a folder of cases: each its own, with its `offers.yaml` beside its profiles."""
-    found = {}
-    for place in sorted(folder.iterdir()):
-        offers = load_offers(place / "offers.yaml", 0.0)
-        for name, profile in read_profiles(place).items():
-            found[name] = Subject(profile, ground_of(offers, profile))
-    return found
+    """Return the subjects of a folder of cases, each with its own cloud."""
+    subjects = {}
+    for case_folder in sorted(folder.iterdir()):
+        offers = load_offers(case_folder / "offers.yaml", 0.0)
+        for name, profile in read_profiles(case_folder).items():
+            subjects[name] = Subject(profile, ground_of(offers, profile))
+    return subjects
 
 
 def print_rows(rows: Sequence[Row]) -> None:
-    """A line for each, and how many are as near to the limit as they are meant to be."""
+    """Print a line for each row, and how many rows are within their targets."""
     print(
         "| application | $/h | limit, $ | h | first run | worst | allowed | again | worst "
         "| allowed |\n|---|---|---|---|---|---|---|---|---|---|"
     )
-    kept: dict[str, list[bool]] = {"first, 1 h or more": [], "first, shorter": [], "again": []}
+    is_within_by_group: dict[str, list[bool]] = {
+        "first, 1 h or more": [],
+        "first, shorter": [],
+        "again": [],
+    }
     for row in rows:
         first, again = fmean(row.first), fmean(row.again)
         length = "first, 1 h or more" if row.is_long else "first, shorter"
-        kept[length].append(first <= row.first_allowed)
-        kept["again"].append(again <= row.again_allowed)
+        is_within_by_group[length].append(first <= row.first_allowed)
+        is_within_by_group["again"].append(again <= row.again_allowed)
         print(
             f"| {row.name} | {row.value_of_time:g} | {row.least.cost_usd:.2f} "
-            f"| {row.least.seconds / 3600:.2f} | {_mark(first, row.first_allowed)} "
+            f"| {row.least.seconds / 3600:.2f} | {_marked(first, row.first_allowed)} "
             f"| {max(row.first):.2f} | {row.first_allowed:.2f} "
-            f"| {_mark(again, row.again_allowed)} "
+            f"| {_marked(again, row.again_allowed)} "
             f"| {max(row.again):.2f} | {row.again_allowed:.2f} |"
         )
     print()
-    for name, each in kept.items():
-        print(f"- {name}: {sum(each)} of {len(each)} within what is allowed")
+    for name, is_within in is_within_by_group.items():
+        print(f"- {name}: {sum(is_within)} of {len(is_within)} within what is allowed")
     means = fmean(fmean(row.first) for row in rows), fmean(fmean(row.again) for row in rows)
     print(f"- mean {means[0]:.3f} x the limit at first, {means[1]:.3f} x again")
 
 
-def _mark(value: float, allowed: float) -> str:
+def _marked(value: float, allowed: float) -> str:
+    """Return the value as text, bold if it exceeds what is allowed."""
     return f"{value:.2f}" if value <= allowed else f"**{value:.2f}**"
 
 
 def main() -> int:
-    """Run all cases, in as many processes as asked for."""
+    """Run all cases in parallel processes and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cases", type=Path, help="in place of what was published")
+    parser.add_argument(
+        "--cases", type=Path, help="folder of cases, in place of the published ones"
+    )
     parser.add_argument("--application", action="append")
     parser.add_argument("--value-of-time", type=float, action="append")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--policy", default="marginal")
     parser.add_argument("--workers", type=int, default=2)
-    asked = parser.parse_args()
-    subjects = published_subjects() if asked.cases is None else subjects_in(asked.cases)
-    wanted = asked.application or list(subjects)
-    values = asked.value_of_time or VALUES_OF_TIME
-    cases = [Case(a, v, seed) for a in wanted for v in values for seed in range(asked.seeds)]
-    with ProcessPoolExecutor(asked.workers) as workers:
-        run = partial(run_case, subjects, asked.policy)
+    arguments = parser.parse_args()
+    subjects = published_subjects() if arguments.cases is None else subjects_in(arguments.cases)
+    applications = arguments.application or list(subjects)
+    values = arguments.value_of_time or VALUES_OF_TIME
+    cases = [
+        Case(application, value, seed)
+        for application in applications
+        for value in values
+        for seed in range(arguments.seeds)
+    ]
+    with ProcessPoolExecutor(arguments.workers) as workers:
+        run = partial(run_case, subjects, arguments.policy)
         paid = dict(zip(cases, workers.map(run, cases), strict=True))
     rows = []
-    for name in wanted:
+    for name in applications:
         for value in values:
             subject = subjects[name]
             least = limit(subject.profile, subject.cloud, value)
-            own = [paid[Case(name, value, seed)] for seed in range(asked.seeds)]
-            first = [each.first_usd / least.cost_usd for each in own]
-            again = [each.again_usd / least.cost_usd for each in own]
+            costs = [paid[Case(name, value, seed)] for seed in range(arguments.seeds)]
+            first = [cost.first_usd / least.cost_usd for cost in costs]
+            again = [cost.again_usd / least.cost_usd for cost in costs]
             rows.append(Row(name, subject.cloud, value, least, first, again))
     print_rows(rows)
     return 0

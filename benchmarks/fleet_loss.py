@@ -1,11 +1,11 @@
-"""What it costs to plan jobs as a fleet: beside a plan that looks at every size of each.
+"""Loss of fleet planning relative to a plan that prices every size of each job.
 
 python benchmarks/fleet_loss.py [--jobs 120] [--instances 64]
 
-The jobs and offers are those of `planning.py`. `none`: no limit; what jobs wish, by its expected
-cost to the end beside that of the best. Else what all get within limits, by what it is worth
-beyond nothing beside the program over every size. `devices` and `dollars` bear about a quarter and
-a third of what is wished, `kinds` half as many instances of each kind as there are jobs.
+Jobs and offers are those of `planning.py`. Without limits (`none`), the expected cost to the end
+of each job's wish is compared with that of the best size. With limits, the total worth beyond
+nothing is compared with that of the program over every size. `devices` and `dollars` allow about a
+quarter and a third of the wishes, `kinds` half as many instances of each kind as there are jobs.
 """
 
 from __future__ import annotations
@@ -30,41 +30,46 @@ _Targets = Mapping[str, Allocation | None]
 _SEED = 3
 
 
-def as_fleet(moment: Snapshot) -> dict[str, Allocation | None]:
-    """What each job gets when any number of jobs is a fleet."""
+def as_fleet(snapshot: Snapshot) -> dict[str, Allocation | None]:
+    """Return the target of each job when any number of jobs is planned as a fleet."""
     usual, supplies.FLEET_JOBS = supplies.FLEET_JOBS, 0
     try:
-        return {each.job: each.target for each in MarginalPolicy().plan(moment).decisions}
+        return {
+            decision.job: decision.target for decision in MarginalPolicy().plan(snapshot).decisions
+        }
     finally:
         supplies.FLEET_JOBS = usual
 
 
-def wishes(moment: Snapshot) -> list[Wish]:
-    """Those of each job by itself, among all sizes."""
-    terms = supplies.supply_of(replace(moment, jobs=())).terms
-    supply = supplies.Supply(terms, moment.now_seconds, moment.replan_seconds)
-    room = supply.maximum - supply.uses(job.held for job in moment.jobs)
-    return [wish(job, supply, room) for job in moment.jobs]
+def wishes(snapshot: Snapshot) -> list[Wish]:
+    """Return each job's own choice among all sizes."""
+    terms = supplies.supply_of(replace(snapshot, jobs=())).terms
+    supply = supplies.Supply(terms, snapshot.now_seconds, snapshot.replan_seconds)
+    room = supply.maximum - supply.uses(job.held for job in snapshot.jobs)
+    return [wish(job, supply, room) for job in snapshot.jobs]
 
 
-def more_by_itself(moment: Snapshot) -> tuple[float, float]:
-    """By how much what jobs wish as a fleet costs more: of all together, and the mean of each."""
-    found, best, mine = as_fleet(moment), [], []
-    for own in wishes(moment):
-        index = own.at.candidates.index(found[own.job.id])
-        best.append(own.expected_usd[own.target])
-        mine.append(own.expected_usd[index])
-    return float(sum(mine) / sum(best)) - 1.0, float(np.mean(np.divide(mine, best))) - 1.0
+def more_by_itself(snapshot: Snapshot) -> tuple[float, float]:
+    """Return the relative extra cost of fleet wishes: of their sum, and the mean over jobs."""
+    fleet_targets, best_usd, fleet_usd = as_fleet(snapshot), [], []
+    for choice in wishes(snapshot):
+        index = choice.at.candidates.index(fleet_targets[choice.job.id])
+        best_usd.append(choice.expected_usd[choice.target])
+        fleet_usd.append(choice.expected_usd[index])
+    return float(sum(fleet_usd) / sum(best_usd)) - 1.0, float(
+        np.mean(np.divide(fleet_usd, best_usd))
+    ) - 1.0
 
 
-def less_within(moment: Snapshot) -> float:
-    """By how much what jobs get within limits as a fleet is worth less."""
-    supply = supplies.supply_of(replace(moment, jobs=()))
-    best = share_out(wishes(moment), supply, Effort())
-    return 1.0 - _worth(as_fleet(moment), best) / _worth(best.targets, best)
+def less_within(snapshot: Snapshot) -> float:
+    """Return the relative loss of worth of a fleet plan within limits."""
+    supply = supplies.supply_of(replace(snapshot, jobs=()))
+    best = share_out(wishes(snapshot), supply, Effort())
+    return 1.0 - _worth(as_fleet(snapshot), best) / _worth(best.targets, best)
 
 
 def _worth(targets: _Targets, best: Sharing) -> float:
+    """Return the total worth of the targets beyond nothing."""
     return sum(
         share.value(share.wish.at.candidates.index(targets[job])) - share.worth.nothing
         for job, share in best.shares.items()
@@ -72,33 +77,42 @@ def _worth(targets: _Targets, best: Sharing) -> float:
 
 
 def main() -> None:
-    """Print a table."""
+    """Print the table of losses."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--jobs", type=int, default=120)
-    parser.add_argument("--instances", type=int, default=64, help="the most of each offer")
+    parser.add_argument("--instances", type=int, default=64, help="most instances of each offer")
     arguments = parser.parse_args()
-    some = planning.jobs(arguments.jobs, _SEED, arguments.instances)
-    free = Snapshot(planning.NOW, planning.offers(), (), some)
-    alone = {own.job.id: own.at.candidates.allocation(own.target or 0) for own in wishes(free)}
+    jobs = planning.jobs(arguments.jobs, _SEED, arguments.instances)
+    unlimited = Snapshot(planning.NOW, planning.offers(), (), jobs)
+    alone = {
+        choice.job.id: choice.at.candidates.allocation(choice.target or 0)
+        for choice in wishes(unlimited)
+    }
     by_id = {offer.id: offer for offer in planning.offers()}
-    devices = sum(by_id[each.offer].devices * each.instances for each in alone.values())
-    usd = sum(float(by_id[each.offer].usd_per_hour) * each.instances for each in alone.values())
+    devices = sum(
+        by_id[allocation.offer].devices * allocation.instances for allocation in alone.values()
+    )
+    usd = sum(
+        float(by_id[allocation.offer].usd_per_hour) * allocation.instances
+        for allocation in alone.values()
+    )
     limits = {
         "devices": (Limit("devices", LimitUnit.DEVICES, devices // 4),),
         "devices and dollars": (
             Limit("devices", LimitUnit.DEVICES, devices // 3),
             Limit("dollars", LimitUnit.USD_PER_HOUR, usd / 4),
         ),
-        "kinds": tuple(_of_kind(kind, len(some) / 2) for kind, _ in planning.KINDS),
+        "kinds": tuple(_limit_of_kind(kind, len(jobs) / 2) for kind, _ in planning.KINDS),
     }
-    together, each = more_by_itself(free)
+    loss_of_sum, mean_loss = more_by_itself(unlimited)
     print("| limits | lost |\n|---|---|")
-    print(f"| none | {100 * together:.2f} % of the sum, {100 * each:.2f} % of each |")
-    for name, found in limits.items():
-        print(f"| {name} | {100 * less_within(replace(free, limits=found)):.2f} % |")
+    print(f"| none | {100 * loss_of_sum:.2f} % of the sum, {100 * mean_loss:.2f} % of each |")
+    for name, named_limits in limits.items():
+        print(f"| {name} | {100 * less_within(replace(unlimited, limits=named_limits)):.2f} % |")
 
 
-def _of_kind(kind: str, most: float) -> Limit:
+def _limit_of_kind(kind: str, most: float) -> Limit:
+    """Return a limit on the instances of one kind of device."""
     ids = frozenset(offer.id for offer in planning.offers() if offer.device_kind == kind)
     return Limit(kind, LimitUnit.INSTANCES, most, ids)
 

@@ -1,4 +1,4 @@
-"""How long the goodput model takes: to fit, to table, to choose a batch.
+"""Time of the goodput model: to fit, to tabulate goodput, to choose a batch.
 
 python benchmarks/goodput_fit.py [--json]
 """
@@ -29,10 +29,10 @@ REPEATS = 30
 
 
 def observations(count: int) -> list[StepObservation]:
-    """Step times of random configurations of up to 16 instances of 4 devices, 5 % noise."""
+    """Return step times of random sizes up to 16 instances of 4 devices, with 5 % noise."""
     generator = np.random.default_rng(0)
     truth = predictor_of(TRUTH)
-    seen = []
+    observed = []
     for _ in range(count):
         instances = int(generator.integers(1, 17))
         devices = instances * int(generator.integers(1, 5))
@@ -40,14 +40,14 @@ def observations(count: int) -> list[StepObservation]:
         step = float(truth.step_seconds(instances, devices, batch, 0))
         sync = step - float(truth.compute_seconds(instances, devices, batch))
         factor = float(np.exp(0.05 * generator.normal()))
-        seen.append(
+        observed.append(
             StepObservation("t4", instances, devices, batch, 0, step * factor, sync * factor, 100)
         )
-    return seen
+    return observed
 
 
 def median_milliseconds(call: Callable[[], object]) -> float:
-    """The median of REPEATS calls."""
+    """Return the median time of REPEATS calls, in ms."""
     seconds = []
     for _ in range(REPEATS):
         begin = time.perf_counter()
@@ -57,7 +57,7 @@ def median_milliseconds(call: Callable[[], object]) -> float:
 
 
 def measure() -> dict[str, float]:
-    """What was measured -> median milliseconds."""
+    """Return the median time in ms by name of the operation."""
     prior = prior_for("t4", 102_000_000, 6.25e9)
     figures: dict[str, float] = {}
     for count in (10, 50, 200):

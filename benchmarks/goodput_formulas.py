@@ -1,9 +1,9 @@
-"""How well each throughput model is learnt, and what the seven parameters make of the same jobs.
+"""Accuracy of each throughput model, and of the seven parameters on the same jobs.
 
 python benchmarks/goodput_formulas.py
 
-Made-up jobs, drawn from what is believed of a model before anything is measured, err as the fit
-assumes; some sizes of each are measured. Errors are of goodput at the others.
+Synthetic jobs are drawn from the prior of a model, with the errors that the fit assumes. Some
+sizes of each job are measured; errors are of goodput at the other sizes.
 """
 
 from __future__ import annotations
@@ -44,59 +44,68 @@ MODELS = {
 
 
 def prior_of(formula: Formula) -> ThroughputPrior:
-    """Of 100 MB over 16 Gbit/s, at about 0.01 s an example."""
+    """Return the prior of a formula for 100 MB over 16 Gbit/s, at about 0.01 s an example."""
     return prior_for("t4", 100_000_000, 2e9, seconds_per_example=0.01, formula=formula)
 
 
 def observed(
     truth: Predictor, sizes: Sequence[tuple[int, int]], generator: np.random.Generator
 ) -> list[StepObservation]:
-    """A thousand steps of every size at every batch, with errors of each and of each step time."""
-    of_batch = BATCH_LOG_DEVIATION * generator.normal(size=len(BATCHES))
-    seen = []
+    """Return 1,000 steps of every size and batch, with errors of sizes, batches and step times."""
+    batch_errors = BATCH_LOG_DEVIATION * generator.normal(size=len(BATCHES))
+    observations = []
     for size in sizes:
-        of_size = SIZE_LOG_DEVIATION * generator.normal()
-        for batch, shared in zip(BATCHES, of_batch, strict=True):
-            of_step, of_compute = ROW_LOG_DEVIATION * generator.normal(size=2)
-            step = float(truth.step_seconds(*size, batch, 0)) * np.exp(of_size + of_step)
-            compute = float(truth.compute_seconds(*size, batch)) * np.exp(shared + of_compute)
+        size_error = SIZE_LOG_DEVIATION * generator.normal()
+        for batch, batch_error in zip(BATCHES, batch_errors, strict=True):
+            step_error, compute_error = ROW_LOG_DEVIATION * generator.normal(size=2)
+            step = float(truth.step_seconds(*size, batch, 0)) * np.exp(size_error + step_error)
+            compute = float(truth.compute_seconds(*size, batch)) * np.exp(
+                batch_error + compute_error
+            )
             waits = float(truth.sync_seconds(*size)) > 0
             sync = min(max(step - compute, 0.0), 0.999 * step) if waits else 0.0
-            seen.append(StepObservation("t4", *size, batch, 0, step, sync, 1000))
-    return seen
+            observations.append(StepObservation("t4", *size, batch, 0, step, sync, 1000))
+    return observations
 
 
 def log_errors(model: ThroughputModel, truth: FloatArray, sizes: FloatArray) -> FloatArray:
-    """Of the point's goodput, without the errors of sizes, which nobody can know."""
-    (found,) = goodput_table(predictor_of((model.point,)), NOISE_EXAMPLES, BOUNDS, *sizes.T)
-    errors: FloatArray = np.abs(np.log(found / truth))
+    """Return the absolute log errors of goodput by the point estimate.
+
+    The true goodput excludes the errors of sizes, which no model can know.
+    """
+    (goodput,) = goodput_table(predictor_of((model.point,)), NOISE_EXAMPLES, BOUNDS, *sizes.T)
+    errors: FloatArray = np.abs(np.log(goodput / truth))
     return errors
 
 
 def row(name: str, measured: int) -> str:
-    """One line of the table."""
+    """Return one line of the table."""
     spec, sizes = MODELS[name]
     prior, plain = prior_of(formula_for(spec)), prior_of(DATA_PARALLEL)
-    own, seven, held = [], [], []
+    own_errors, seven_errors, is_held = [], [], []
     for seed in range(JOBS):
         generator = np.random.default_rng(seed)
         drawn = prior.mean + prior.spread @ generator.standard_normal(len(prior.mean))
         truth = Predictor(prior.formula, to_theta(drawn)[None])
         order = generator.permutation(len(sizes))
-        rest = np.array([sizes[i] for i in order[measured:]])
-        first = Predictor(truth.formula, truth.theta[0])
-        seen = observed(first, [sizes[i] for i in order[:measured]], generator)
-        model = fit(seen, prior)
-        (goodput,) = goodput_table(truth, NOISE_EXAMPLES, BOUNDS, *rest.T)
-        own += log_errors(model, goodput, rest).tolist()
-        seven += log_errors(fit(seen, plain), goodput, rest).tolist()
-        really = goodput * np.exp(-SIZE_LOG_DEVIATION * generator.normal(size=len(rest)))
-        draws = goodput_draws(model, NOISE_EXAMPLES, BOUNDS, *rest.T)
+        unmeasured = np.array([sizes[i] for i in order[measured:]])
+        truth_point = Predictor(truth.formula, truth.theta[0])
+        observations = observed(truth_point, [sizes[i] for i in order[:measured]], generator)
+        model = fit(observations, prior)
+        (goodput,) = goodput_table(truth, NOISE_EXAMPLES, BOUNDS, *unmeasured.T)
+        own_errors += log_errors(model, goodput, unmeasured).tolist()
+        seven_errors += log_errors(fit(observations, plain), goodput, unmeasured).tolist()
+        actual_goodput = goodput * np.exp(
+            -SIZE_LOG_DEVIATION * generator.normal(size=len(unmeasured))
+        )
+        draws = goodput_draws(model, NOISE_EXAMPLES, BOUNDS, *unmeasured.T)
         low, high = np.quantile(draws, [0.05, 0.95], axis=0, method="weibull")
-        held += ((low <= really) & (really <= high)).tolist()
-    cells = [100 * np.quantile(errors, q) for errors in (own, seven) for q in (0.5, 0.9)]
-    of_own, of_seven = (f"{a:.0f}, {b:.0f}" for a, b in (cells[:2], cells[2:]))
-    return f"| {name} | {measured} | {of_own} | {of_seven} | {100 * np.mean(held):.0f} |"
+        is_held += ((low <= actual_goodput) & (actual_goodput <= high)).tolist()
+    cells = [
+        100 * np.quantile(errors, q) for errors in (own_errors, seven_errors) for q in (0.5, 0.9)
+    ]
+    of_own, of_seven = (f"{median:.0f}, {decile:.0f}" for median, decile in (cells[:2], cells[2:]))
+    return f"| {name} | {measured} | {of_own} | {of_seven} | {100 * np.mean(is_held):.0f} |"
 
 
 def main() -> None:

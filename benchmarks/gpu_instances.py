@@ -1,12 +1,13 @@
-"""Instances on the GPUs of one machine: one joins another, is killed, and a third joins.
+"""Join and kill of instances on the GPUs of one machine, with checks of the weights.
 
     python benchmarks/gpu_instances.py [--device auto|cuda|cpu] [--across nccl|gloo]
         [--ranks 1] [--engine quorum|roster]
 
-Each instance has `--ranks` ranks, one a GPU: over NCCL the script needs twice as many GPUs. Over
-gloo both instances use the same ones, so one GPU is enough. Ranks must hold equal weights after
-each step, no tensor may lie on another rank's GPU, the kill may cost one step, and no other
-process may end. Prints a record in JSON; exits with status 1 where a check fails.
+A second instance joins the first, is killed, and a third one joins. Each instance has `--ranks`
+ranks, one a GPU: over NCCL the script needs twice as many GPUs. Over gloo both instances share
+GPUs, so one GPU is enough. Ranks must hold equal weights after each step, no tensor may be on
+another rank's GPU, the kill may cost one step, and no other process may end. Prints a record in
+JSON; the exit status is 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -36,29 +37,30 @@ SCRIPT = "instance.py"
 
 
 def lines_of(replica: ReplicaProcess) -> list[list[dict[str, Any]]]:
-    """Return what each rank of an instance has written down."""
+    """Return the lines of the trace of each rank of an instance."""
     paths = sorted(replica.trace.parent.glob(f"{replica.trace.name}*"))
     texts = [path.read_text().splitlines() for path in paths]
     return [[json.loads(line) for line in lines if line.endswith("}")] for lines in texts]
 
 
 def steps_with(replica: ReplicaProcess, replicas: int) -> int:
-    """Return how many steps an instance has committed as one of `replicas`."""
+    """Return the number of steps that an instance committed as one of `replicas`."""
     ranks = lines_of(replica)
     lines = ranks[0] if ranks else []
     return sum(line["committed"] and line["replicas"] == replicas for line in lines)
 
 
 def gpus_of(place: int, ranks: int, across: str) -> str:
-    """Return the GPUs of the instance at `place`, as CUDA_VISIBLE_DEVICES has them."""
+    """Return the GPUs of the instance at `place`, in the format of CUDA_VISIBLE_DEVICES."""
     first = 0 if across == "gloo" else place * ranks
     return ",".join(str(first + rank) for rank in range(ranks))
 
 
 def story(fleet: Fleet, device: str, across: str, ranks: int) -> dict[str, Any]:
-    """Let a second instance join, kill it, let a third one join; return what was found."""
+    """Let a second instance join, kill it, let a third one join; return the checks."""
 
     def start(place: int) -> ReplicaProcess:
+        """Start the instance at `place`."""
         environment = {"DEVICE": device, "ACROSS": across}
         if device == "cuda":
             environment["CUDA_VISIBLE_DEVICES"] = gpus_of(place, ranks, across)
@@ -80,24 +82,25 @@ def story(fleet: Fleet, device: str, across: str, ranks: int) -> dict[str, Any]:
 
 
 def pauses(lines: list[dict[str, Any]], before: int, after: int) -> list[float]:
-    """Return how long an instance stood still at each change from `before` to `after` instances.
+    """Return the pause at each change from `before` to `after` instances, in seconds.
 
-    From its last committed step with `before` to its first with `after`, in seconds, less a usual
-    step with `after`.
+    A pause is the time from the last committed step with `before` to the first with `after`, less
+    a usual step with `after`.
 
     Args:
-        lines: of one rank, in the order of its steps.
-        before, after: numbers of instances.
+        lines: trace of one rank, in the order of its steps.
+        before: number of instances before the change.
+        after: number of instances after the change.
     """
     committed = [line for line in lines if line["committed"]]
     gaps = [
         (earlier["replicas"], later["replicas"], later["at"] - earlier["at"])
         for earlier, later in itertools.pairwise(committed)
     ]
-    usual = [seconds for first, second, seconds in gaps if first == second == after]
-    if not usual:
+    usual_seconds = [seconds for first, second, seconds in gaps if first == second == after]
+    if not usual_seconds:
         return []
-    step_seconds = statistics.median(usual)
+    step_seconds = statistics.median(usual_seconds)
     changes = [seconds for first, second, seconds in gaps if (first, second) == (before, after)]
     return [seconds - step_seconds for seconds in changes]
 
@@ -105,26 +108,28 @@ def pauses(lines: list[dict[str, Any]], before: int, after: int) -> list[float]:
 def found_in(
     traces: list[list[dict[str, Any]]], survived: list[bool], kills: int = 1
 ) -> dict[str, Any]:
-    """Return the checks, from the traces of all ranks; the first is of the one that stays."""
-    weights: dict[int, set[str]] = defaultdict(set)
+    """Return the checks of the traces of all ranks; the first trace is the survivor's."""
+    hashes_by_step: dict[int, set[str]] = defaultdict(set)
     for lines in traces:
         for line in lines:
             if line["committed"]:
-                weights[line["step"]].add(line["weights"])
-    lost = sum(not line["committed"] for line in traces[0])
+                hashes_by_step[line["step"]].add(line["weights"])
+    lost_steps = sum(not line["committed"] for line in traces[0])
     times = [line["at"] for line in traces[0]]
     return {
         "checks": {
-            "ranks hold equal weights": all(len(of_step) == 1 for of_step in weights.values()),
+            "ranks hold equal weights": all(
+                len(hashes) == 1 for hashes in hashes_by_step.values()
+            ),
             "tensors lie on their own rank's device": not any(
                 line["devices"] for lines in traces for line in lines
             ),
-            "a kill costs one step at most": lost <= kills,
+            "a kill costs one step at most": lost_steps <= kills,
             "no other process ends": all(survived),
         },
         "ranks": len(traces),
-        "steps": len(weights),
-        "lost_steps": lost,
+        "steps": len(hashes_by_step),
+        "lost_steps": lost_steps,
         "longest_pause_seconds": max(
             (later - earlier for earlier, later in itertools.pairwise(times)), default=0
         ),
@@ -132,10 +137,10 @@ def found_in(
 
 
 def in_fleet(engine: str, story: Callable[[Fleet], dict[str, Any]]) -> dict[str, Any]:
-    """Return what a story finds with instances of its own under `engine`, which end with it."""
+    """Return the result of a story with a fleet of its own, which ends with the story."""
     fleets.SCRIPTS = Path(__file__).parent / "scripts"
-    with tempfile.TemporaryDirectory() as place:
-        directory = Path(place)
+    with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder)
         is_roster = engine == Engine.ROSTER
         fleet = Fleet(directory, Roster(directory / "lighthouses") if is_roster else None)
         try:
@@ -145,7 +150,7 @@ def in_fleet(engine: str, story: Callable[[Fleet], dict[str, Any]]) -> dict[str,
 
 
 def print_and_exit(facts: dict[str, Any], found: dict[str, Any]) -> NoReturn:
-    """Print the facts of a run and what was found as JSON; exit with 1 if a check failed."""
+    """Print facts and result of a run as JSON; exit with status 1 if a check failed."""
     record = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         **facts,
@@ -158,11 +163,11 @@ def print_and_exit(facts: dict[str, Any], found: dict[str, Any]) -> NoReturn:
 
 
 def main() -> None:
-    """Run and print the record."""
+    """Run, and print the record."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
     parser.add_argument("--across", choices=("nccl", "gloo"), default="nccl")
-    parser.add_argument("--ranks", type=int, default=1, help="of each instance")
+    parser.add_argument("--ranks", type=int, default=1, help="ranks of each instance")
     parser.add_argument("--engine", choices=[engine.value for engine in Engine], default="quorum")
     arguments = parser.parse_args()
     device, across, ranks = arguments.device, arguments.across, arguments.ranks
@@ -172,14 +177,14 @@ def main() -> None:
     needed = ranks if across == "gloo" else 2 * ranks
     if device == "cuda" and gpus < needed:
         parser.error(f"this needs {needed} GPUs and PyTorch sees {gpus}: use --across gloo")
-    found = in_fleet(arguments.engine, lambda fleet: story(fleet, device, across, ranks))
+    result = in_fleet(arguments.engine, lambda fleet: story(fleet, device, across, ranks))
     is_gpu = device == "cuda"
     facts = {
         "device": torch.cuda.get_device_name() if is_gpu else "cpu",
         "across": across if is_gpu else "gloo",
         "engine": arguments.engine,
     }
-    print_and_exit(facts, found)
+    print_and_exit(facts, result)
 
 
 if __name__ == "__main__":

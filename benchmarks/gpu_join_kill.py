@@ -3,16 +3,16 @@
     python benchmarks/gpu_join_kill.py [--device cuda|cpu] [--model 124M] [--rounds 3]
         [--engine quorum|roster]
 
-Two replicas share one GPU. NCCL refuses two processes on one GPU, so gradients cross by gloo, by
-way of the host's memory (`across="gloo"`). One replica trains a GPT in bfloat16. In each round a
-second one joins it live, takes its weights and optimizer state, trains with it and is killed with
-SIGKILL. The survivor goes on.
+Two replicas share one GPU. NCCL refuses two processes on one GPU, so gradients are reduced by gloo
+through the host's memory (`across="gloo"`). One replica trains a GPT in bfloat16. In each round a
+second one joins live, receives weights and optimizer state, trains and is killed with SIGKILL. The
+survivor continues.
 
 A pause is the time from the survivor's last committed step before the change to the first after
-it, less a usual step after it. Checked: weights are equal at each step, by a hash of all bits; a
-kill costs one step at most; the survivor's process does not end. Prints a record in JSON; exits
-with status 1 where a check fails. Times of steps with both replicas are those of gloo on one
-host, and say nothing about NCCL.
+it, less a usual step after it. Checks: weights are equal at each step, by a hash of all bits; a
+kill costs one step at most; the survivor's process does not end. Prints a record in JSON; the exit
+status is 1 if a check fails. Times of steps with both replicas are those of gloo on one host, not
+of NCCL.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from autoscaler.domain.training import Engine
 from tests.training.fleet import Fleet, ReplicaProcess, wait_until
 
 MODELS = ("tiny", "124M")
-# A replica of 124 million parameters starts in about a minute at the worst.
+# Timeout of a wait; a replica of 124 million parameters starts in about a minute at most.
 PATIENCE_SECONDS = 180.0
 
 
 def start(fleet: Fleet, arguments: argparse.Namespace) -> ReplicaProcess:
-    """Start a replica on the one device."""
+    """Start a replica on the shared device."""
     return fleet.start(
         SCRIPT,
         DEVICE=arguments.device,
@@ -62,19 +62,23 @@ def start(fleet: Fleet, arguments: argparse.Namespace) -> ReplicaProcess:
 
 
 def await_steps(replica: ReplicaProcess, replicas: int, count: int) -> None:
-    """Return when a replica has made `count` more steps as one of `replicas`."""
+    """Wait until a replica has committed more than `count` further steps as one of `replicas`.
+
+    Raises:
+        SystemExit: the replica's process has ended.
+    """
     before = steps_with(replica, replicas)
 
-    def is_there() -> bool:
+    def has_steps() -> bool:
         if replica.process.poll() is not None:
             raise SystemExit(f"a replica has ended:\n{replica.log.read_text()[-4000:]}")
         return steps_with(replica, replicas) > before + count
 
-    wait_until(is_there, PATIENCE_SECONDS, f"{count} steps of {replicas} replicas")
+    wait_until(has_steps, PATIENCE_SECONDS, f"{count} steps of {replicas} replicas")
 
 
 def story(fleet: Fleet, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Let a replica join and kill it, `rounds` times; return what was found."""
+    """Let a replica join and kill it, `rounds` times; return checks and times."""
     joins = list[float]()
     survivor = start(fleet, arguments)
     await_steps(survivor, 1, arguments.steps)
@@ -111,15 +115,15 @@ def usual_step(lines: list[dict[str, Any]], replicas: int) -> float:
 
 
 def parsed() -> argparse.Namespace:
-    """Return the arguments, with the device that was chosen."""
+    """Return the command-line arguments."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--model", choices=MODELS, default="124M")
     parser.add_argument("--batch", type=int, default=8, help="sequences in a step of all replicas")
-    parser.add_argument("--steps", type=int, default=10, help="before each change, at least")
-    parser.add_argument("--rounds", type=int, default=3, help="of a join and a kill")
+    parser.add_argument("--steps", type=int, default=10, help="least steps before each change")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of a join and a kill")
     parser.add_argument("--engine", choices=[engine.value for engine in Engine], default="quorum")
     arguments = parser.parse_args()
     if min(arguments.steps, arguments.rounds) < 1 or arguments.batch < 2:
@@ -130,9 +134,9 @@ def parsed() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Run and print the record."""
+    """Run, and print the record."""
     arguments = parsed()
-    found = in_fleet(arguments.engine, lambda fleet: story(fleet, arguments))
+    result = in_fleet(arguments.engine, lambda fleet: story(fleet, arguments))
     is_gpu = arguments.device == "cuda"
     facts = {
         "command": shlex.join(["python", "benchmarks/gpu_join_kill.py", *sys.argv[1:]]),
@@ -142,7 +146,7 @@ def main() -> None:
         "model": arguments.model,
         "batch": arguments.batch,
     }
-    print_and_exit(facts, found)
+    print_and_exit(facts, result)
 
 
 if __name__ == "__main__":

@@ -1,25 +1,25 @@
-"""What each part of a session adds to a step of bare DistributedDataParallel, and a checkpoint.
+"""Time that each part of a session adds to a step of bare DistributedDataParallel.
 
     python benchmarks/gpu_overhead.py [--models 124M 1B] [--steps 20] [--rounds 2] [--tiny]
 
 One process, a process group of one rank (NCCL on a GPU, gloo on a CPU), a GPT in bfloat16 under
-`torch.autocast`, AdamW, random tokens. The batch is chosen so that a bare step takes about
-`--target-ms`. The parts are put on bare DDP one after the other:
+`torch.autocast`, AdamW, random tokens. The batch is such that a bare step takes about
+`--target-ms`. The parts are added to bare DDP one after the other:
 
-  bare      DDP as it comes, backward pass, optimizer
+  bare      DDP with defaults, backward pass, optimizer
   views     gradients as views of DDP's buckets
-  unused    DDP looks for parameters that a step has not used
+  unused    DDP searches for parameters that a step has not used
   hook      the session's hook sums the buckets
   commit    a whole session, without the check for gradients that are not finite
-  check     with that check: what a session does by default
-  clip      with max_grad_norm, whose norm takes the place of that check
+  check     with that check: the default of a session
+  clip      with max_grad_norm, whose norm replaces that check
   sample    as check, with gradient squares for the noise scale; see `samples`
 
 Rounds go through the parts forwards and backwards in turn, so that a steady drift cancels out.
 Peak memory is that of PyTorch's allocator. In the first steps of a job every second step is
 sampled, later as few as take 0.3 % of the time: read `sample_ms`, not the step time of `sample`.
-At last a session saves one checkpoint. Prints a record in JSON. Both models take about 8 minutes
-on an H100 (an estimate): call it once for each where a command may take less.
+Last, a session saves one checkpoint. Prints a record in JSON. Both models take about 8 minutes on
+an H100 (an estimate): run one at a time where the time of a command is limited.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ SEQUENCES = 4096
 WARM_UP_STEPS = 5
 LARGEST_SHARE_OF_MEMORY = 0.8
 GIB = 2**30
-# Keyword arguments of `session` of each part that is a whole session.
+# Keyword arguments of `session` for each part that is a whole session.
 SESSIONS: dict[str, dict[str, Any]] = {
     "commit": {},
     "check": {},
@@ -74,7 +74,7 @@ PARTS = ("bare", "views", "unused", "hook", *SESSIONS)
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is trained: `batch` counts sequences in a step."""
+    """Device, model, sequences in a step (`batch`) and number of timed steps."""
 
     device: torch.device
     model: str
@@ -84,7 +84,7 @@ class Setting:
 
 @dataclass(slots=True)
 class Figures:
-    """What was measured of one part, one number a round."""
+    """Measurements of one part, one number per round."""
 
     step_seconds: list[float] = field(default_factory=list)
     peak_bytes: list[int] = field(default_factory=list)
@@ -92,18 +92,18 @@ class Figures:
 
 
 def optimizer_of(model: nn.Module, device: torch.device) -> torch.optim.Optimizer:
-    """Return AdamW over the model."""
+    """Return AdamW over the model's parameters."""
     return torch.optim.AdamW(model.parameters(), lr=1e-4, fused=device.type == "cuda")
 
 
 def wait_for(device: torch.device) -> None:
-    """Return when the device has done all that was asked of it."""
+    """Wait until the device has finished all its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def forget_memory(device: torch.device) -> None:
-    """Free what nobody holds, and begin to look for the peak anew."""
+    """Free unused memory, and reset the peak of allocated memory."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
@@ -111,12 +111,12 @@ def forget_memory(device: torch.device) -> None:
 
 
 def peak_bytes(device: torch.device) -> int:
-    """Return the most memory that tensors took at once; 0 on a CPU, where nobody counts it."""
+    """Return the peak of allocated memory; 0 on a CPU, where it is not counted."""
     return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
 
 
 def timed(step: Callable[[], None], steps: int, device: torch.device) -> float:
-    """Return the mean seconds of `steps` steps after those of warming up."""
+    """Return the mean seconds of `steps` steps after the warm-up steps."""
     for _ in range(WARM_UP_STEPS):
         step()
     wait_for(device)
@@ -136,12 +136,12 @@ def batches(data: RandomTokens, size: int) -> Iterator[Tensor]:
 
 
 def bare_step(setting: Setting, model: nn.Module) -> Callable[[], None]:
-    """Return a step of the loop that everybody writes."""
+    """Return a step of a plain training loop."""
     optimizer = optimizer_of(model, setting.device)
-    given = batches(RandomTokens(SHAPES[setting.model], SEQUENCES), setting.batch)
+    data = batches(RandomTokens(SHAPES[setting.model], SEQUENCES), setting.batch)
 
     def step() -> None:
-        mean_loss(model, next(given), setting.device).backward()  # type: ignore[no-untyped-call]
+        mean_loss(model, next(data), setting.device).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer.zero_grad()
 
@@ -150,7 +150,7 @@ def bare_step(setting: Setting, model: nn.Module) -> Callable[[], None]:
 
 @contextmanager
 def wrapped(setting: Setting, part: str) -> Iterator[nn.Module]:
-    """Yield the model under DDP with one part more than the part before has."""
+    """Yield the model under DDP with the options of a part."""
     model = gpt_on(setting.device, setting.model)
     if part == "hook":
         optimizer = optimizer_of(model, setting.device)
@@ -166,7 +166,7 @@ def wrapped(setting: Setting, part: str) -> Iterator[nn.Module]:
 
 
 def measure_loop(setting: Setting, part: str) -> tuple[float, int, float]:
-    """Return step seconds, peak bytes and samples a step of a loop without a session."""
+    """Return step seconds, peak bytes and samples per step of a loop without a session."""
     forget_memory(setting.device)
     with wrapped(setting, part) as model:
         seconds = timed(bare_step(setting, model), setting.steps, setting.device)
@@ -175,29 +175,31 @@ def measure_loop(setting: Setting, part: str) -> tuple[float, int, float]:
 
 @contextmanager
 def opened(setting: Setting, **arguments: Any) -> Iterator[tuple[TrainingSession, Any]]:
-    """Yield a session on the model, and a function that makes one step of it."""
+    """Yield a session on the model, and a function that runs one step of it."""
     model = gpt_on(setting.device, setting.model)
     data = RandomTokens(SHAPES[setting.model], SEQUENCES)
     optimizer = optimizer_of(model, setting.device)
     with session(
         model, optimizer, data, batch_size=setting.batch, collate_fn=as_it_is, **arguments
     ) as job:
-        given = job.batches(epochs=10**9)
+        session_batches = job.batches(epochs=10**9)
 
         def step() -> None:
             is_last = False
-            while not is_last:  # a sampled step is given out in two batches
-                is_last = job.step(mean_loss(job.model, next(given), setting.device)).is_last
+            while not is_last:  # a sampled step has two batches
+                is_last = job.step(
+                    mean_loss(job.model, next(session_batches), setting.device)
+                ).is_last
 
         yield job, step
-        given.close()  # type: ignore[attr-defined]
+        session_batches.close()  # type: ignore[attr-defined]
 
 
 def sample_from_now_on(job: TrainingSession) -> None:
-    """Have a session take squares as a job does whose batch may grow.
+    """Make a session sample squares as a job with an adaptive batch does.
 
-    A session without a job file has a fixed batch, and takes none. No batch is chosen here: that
-    takes a controller's fit.
+    A session without a job file has a fixed batch and takes no samples. The batch stays the same:
+    its choice needs a controller's fit.
     """
     replica = job._parts.replica
     bounds = replace(replica._settings.bounds, maximum=2 * job.batch_size, adaptive=True)
@@ -205,12 +207,12 @@ def sample_from_now_on(job: TrainingSession) -> None:
 
 
 def all_finite(parameters: Iterable[nn.Parameter]) -> bool:
-    """Take every gradient for finite."""
+    """Return True for any gradients."""
     return True
 
 
 def measure_session(setting: Setting, part: str) -> tuple[float, int, float]:
-    """Return step seconds, peak bytes and samples a step of a session."""
+    """Return step seconds, peak bytes and samples per step of a session."""
     forget_memory(setting.device)
     check = all_finite if part == "commit" else stepper.has_finite_gradients
     with (
@@ -225,7 +227,7 @@ def measure_session(setting: Setting, part: str) -> tuple[float, int, float]:
 
 
 class Sampled:
-    """How many steps of a session after those of warming up took squares."""
+    """Counter of sampled steps of a session after the warm-up."""
 
     def __init__(self, job: TrainingSession) -> None:
         self._job = job
@@ -233,7 +235,7 @@ class Sampled:
         self.count = 0
 
     def counting(self, step: Callable[[], None]) -> Callable[[], None]:
-        """Return `step` as it is, but that samples are counted."""
+        """Return `step` with a count of its samples."""
         replica, batch = self._job._parts.replica, self._job.batch_size
 
         def counted() -> None:
@@ -247,7 +249,7 @@ class Sampled:
 
 
 def measure_checkpoint(setting: Setting) -> dict[str, float]:
-    """Return what one checkpoint of a session costs: the pause, the writing, its size."""
+    """Return the pause, the time until publication and the size of one checkpoint."""
     forget_memory(setting.device)
     with (
         tempfile.TemporaryDirectory() as directory,
@@ -258,57 +260,59 @@ def measure_checkpoint(setting: Setting) -> dict[str, float]:
         wait_for(setting.device)
         began = time.perf_counter()
         job._schedule.save(at_once=False)
-        paused = time.perf_counter() - began
+        pause_seconds = time.perf_counter() - began
         job._parts.wait_for_checkpoint()
-        whole = time.perf_counter() - began
+        total_seconds = time.perf_counter() - began
         checkpoints = job._parts.checkpoints
         assert checkpoints is not None
         if checkpoints.status.error is not None:
-            raise SystemExit(f"the checkpoint is not written: {checkpoints.status.error}")
+            raise SystemExit(f"the checkpoint failed: {checkpoints.status.error}")
         return {
-            "pause_seconds": paused,
-            "until_published_seconds": whole,
+            "pause_seconds": pause_seconds,
+            "until_published_seconds": total_seconds,
             "gib": (checkpoints.status.bytes or 0) / GIB,
             "peak_gib": peak_bytes(setting.device) / GIB,
         }
 
 
 def batch_for(device: torch.device, model: str, target_seconds: float) -> int:
-    """Return how many sequences make a bare step take about `target_seconds`, if they fit.
+    """Return the sequences of a bare step of about `target_seconds`, as far as they fit.
 
-    From steps of 4 sequences, then from those of the batch that they point to: a short step is
-    mostly the launch of kernels.
+    The first estimate is from steps of 4 sequences, the second from steps of the first estimate,
+    because a short step is mostly the launch of kernels.
     """
     parameters = sum(tensor.numel() for tensor in gpt_on(device, model).parameters())
     fixed = 5 * 4 * parameters  # weights, gradients, DDP's buckets, two moments of AdamW
     batch = 4
     for _ in range(2):
         seconds, peak, _ = measure_loop(Setting(device, model, batch, steps=3), "bare")
-        wanted = batch * target_seconds / seconds
+        target_batch = batch * target_seconds / seconds
         if device.type == "cuda":
             total = torch.cuda.get_device_properties(device).total_memory
             free = LARGEST_SHARE_OF_MEMORY * total - fixed
-            wanted = min(wanted, batch * free / max(peak - fixed, 1))
-        # A sampled step is split in two: let it be even.
-        batch = min(max(2 * round(wanted / 2), 2), SEQUENCES // 2)
+            target_batch = min(target_batch, batch * free / max(peak - fixed, 1))
+        # A sampled step is split in two, so the batch is even.
+        batch = min(max(2 * round(target_batch / 2), 2), SEQUENCES // 2)
     return batch
 
 
 def summary(figures: dict[str, Figures]) -> dict[str, dict[str, Any]]:
-    """Return the record of all parts, each beside bare DDP and beside the part before it."""
+    """Return the record of all parts, each relative to bare DDP."""
     bare = statistics.fmean(figures["bare"].step_seconds)
     check = statistics.fmean(figures["check"].step_seconds)
     record: dict[str, dict[str, Any]] = {}
-    for part, found in figures.items():
-        seconds = statistics.fmean(found.step_seconds)
+    for part, part_figures in figures.items():
+        seconds = statistics.fmean(part_figures.step_seconds)
         record[part] = {
             "step_ms": 1e3 * seconds,
-            "step_ms_by_round": [1e3 * of_round for of_round in found.step_seconds],
+            "step_ms_by_round": [
+                1e3 * round_seconds for round_seconds in part_figures.step_seconds
+            ],
             "over_bare_ms": 1e3 * (seconds - bare),
             "ratio_to_bare": seconds / bare,
-            "peak_gib": max(found.peak_bytes) / GIB,
+            "peak_gib": max(part_figures.peak_bytes) / GIB,
         }
-        samples = statistics.fmean(found.samples)
+        samples = statistics.fmean(part_figures.samples)
         if part == "sample":
             record[part]["samples_a_step"] = samples
             record[part]["sample_ms"] = 1e3 * (seconds - check) / samples if samples else None
@@ -316,12 +320,12 @@ def summary(figures: dict[str, Figures]) -> dict[str, dict[str, Any]]:
 
 
 def measure_parts(setting: Setting, rounds: int) -> dict[str, Figures]:
-    """Return the figures of all parts, from rounds forwards and backwards in turn."""
+    """Return the measurements of all parts, with rounds forwards and backwards in turn."""
     figures = {part: Figures() for part in PARTS}
     for number in range(rounds):
         for part in PARTS if number % 2 == 0 else reversed(PARTS):
-            act = measure_session if part in SESSIONS else measure_loop
-            seconds, peak, samples = act(setting, part)
+            measure_part = measure_session if part in SESSIONS else measure_loop
+            seconds, peak, samples = measure_part(setting, part)
             figures[part].step_seconds.append(seconds)
             figures[part].peak_bytes.append(peak)
             figures[part].samples.append(samples)
@@ -331,22 +335,26 @@ def measure_parts(setting: Setting, rounds: int) -> dict[str, Figures]:
 
 
 def measure_or_shrink(setting: Setting, rounds: int) -> tuple[Setting, dict[str, Figures]]:
-    """Return the figures at the setting's batch, or at half of it where memory is too small."""
+    """Return the measurements at the setting's batch, halved while memory is too small."""
     while True:
         try:
             return setting, measure_parts(setting, rounds)
         except torch.cuda.OutOfMemoryError:
             if setting.batch < 4:
                 raise
-            print(f"batch {setting.batch} does not fit: half of it", file=sys.stderr, flush=True)
+            print(
+                f"batch {setting.batch} does not fit: trying half of it",
+                file=sys.stderr,
+                flush=True,
+            )
         setting = replace(setting, batch=setting.batch // 4 * 2)
 
 
 def measure(device: torch.device, model: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the figures of one model."""
+    """Return the record of one model."""
     batch = arguments.batch or batch_for(device, model, arguments.target_ms / 1e3)
-    wanted = Setting(device, model, batch, arguments.steps)
-    setting, figures = measure_or_shrink(wanted, arguments.rounds)
+    requested = Setting(device, model, batch, arguments.steps)
+    setting, figures = measure_or_shrink(requested, arguments.rounds)
     return {
         "parameters": sum(tensor.numel() for tensor in gpt_on(device, model).parameters()),
         "batch": setting.batch,
@@ -359,7 +367,7 @@ def measure(device: torch.device, model: str, arguments: argparse.Namespace) -> 
 
 
 def parsed() -> argparse.Namespace:
-    """Return the arguments; those that were left out depend on `--tiny`."""
+    """Return the command-line arguments; some defaults depend on `--tiny`."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -367,7 +375,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--models", nargs="+", choices=("124M", "1B"), default=["124M", "1B"])
     parser.add_argument("--target-ms", type=float, default=300.0, help="length of a bare step")
     parser.add_argument("--batch", type=int, help="sequences in a step, in place of --target-ms")
-    parser.add_argument("--steps", type=int, default=20, help="timed ones, of each part and round")
+    parser.add_argument("--steps", type=int, default=20, help="timed steps of each part and round")
     parser.add_argument("--rounds", type=int, default=2, help="even numbers cancel a steady drift")
     arguments = parser.parse_args()
     if min(arguments.steps, arguments.rounds) < 1:
@@ -383,7 +391,7 @@ def parsed() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Measure and print the record."""
+    """Measure, and print the record."""
     arguments = parsed()
     is_gpu = not arguments.tiny
     device = torch.device("cuda", 0) if is_gpu else torch.device("cpu")

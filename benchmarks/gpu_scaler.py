@@ -1,11 +1,11 @@
-"""A GradScaler and a step with an infinite gradient, under a session on one GPU.
+"""GradScaler and a step with an infinite gradient, under a session on one GPU.
 
     python benchmarks/gpu_scaler.py [--device auto|cuda|cpu] [--epochs 8]
 
-One process makes a process group (NCCL on a GPU, gloo on a CPU) and trains a small network in
-16-bit floats under `torch.autocast`, with a GradScaler that the session has. One step gets an
+One process forms a process group (NCCL on a GPU, gloo on a CPU) and trains a small network in
+16-bit floats under `torch.autocast`, with a GradScaler given to the session. One step gets an
 infinite gradient. That step must be skipped and the scale halved, weights must stay finite, and
-training must go on. Prints a record in JSON; exits with status 1 where a check fails.
+training must continue. Prints a record in JSON; the exit status is 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SCALE = 2.0**10
 
 
 class Watched(nn.Module):
-    """A small network whose first weight gets an infinite gradient while `is_spoilt`."""
+    """Small network whose first weight gets an infinite gradient while `is_spoilt` is true."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,16 +45,17 @@ class Watched(nn.Module):
         self.is_spoilt = False
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return one number an example."""
+        """Return one number per example."""
         outputs: Tensor = self.layers(inputs)
         return outputs
 
     def _spoil(self, gradient: Tensor) -> Tensor:
+        """Return the gradient, or an infinite one while `is_spoilt` is true."""
         return torch.full_like(gradient, torch.inf) if self.is_spoilt else gradient
 
 
 def data(device: torch.device) -> TensorDataset:
-    """Return a linear problem, with its examples on the device."""
+    """Return a linear regression problem, with its examples on the device."""
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(EXAMPLES, WIDTH, generator=generator)
     targets = inputs @ torch.randn(WIDTH, 1, generator=generator) / WIDTH**0.5
@@ -62,22 +63,22 @@ def data(device: torch.device) -> TensorDataset:
 
 
 def state_of(model: nn.Module) -> dict[str, Tensor]:
-    """Return a copy of the weights and of what BatchNorm has counted."""
+    """Return a copy of the weights and of BatchNorm's statistics."""
     return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
-def is_equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
-    """Return whether two states of a model are the same."""
-    return all(torch.equal(value, other[name]) for name, value in one.items())
+def is_equal(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
+    """Return whether two states of a model are equal."""
+    return all(torch.equal(value, second[name]) for name, value in first.items())
 
 
 def is_finite(state: dict[str, Tensor]) -> bool:
-    """Return whether a state of a model holds neither NaN nor infinity."""
+    """Return whether a state of a model has neither NaN nor infinity."""
     return all(bool(torch.isfinite(value).all()) for value in state.values())
 
 
 def train(device: torch.device, epochs: int) -> dict[str, Any]:
-    """Train, spoil one step, and return what was checked and what was measured."""
+    """Train with one infinite gradient; return checks and measurements."""
     torch.manual_seed(0)
     model = Watched().to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
@@ -141,7 +142,7 @@ def chosen(name: str) -> torch.device:
     """Return the device of that name; auto is a GPU where there is one.
 
     Raises:
-        SystemExit: a GPU is asked for, and PyTorch sees none.
+        SystemExit: a GPU is requested, and PyTorch sees none.
     """
     has_gpu = torch.cuda.is_available()
     if name == "cuda" and not has_gpu:
@@ -150,7 +151,7 @@ def chosen(name: str) -> torch.device:
 
 
 def main() -> None:
-    """Run and print the record."""
+    """Run, and print the record."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
     parser.add_argument(
@@ -159,9 +160,9 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.epochs < 2:
         parser.error("--epochs: at least 2, as a step of the second epoch gets the bad gradient")
-    found = record(chosen(arguments.device), arguments.epochs)
-    print(json.dumps(found, indent=2))
-    raise SystemExit(0 if found["result"] == "passed" else 1)
+    result = record(chosen(arguments.device), arguments.epochs)
+    print(json.dumps(result, indent=2))
+    raise SystemExit(0 if result["result"] == "passed" else 1)
 
 
 if __name__ == "__main__":

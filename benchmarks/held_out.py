@@ -1,11 +1,11 @@
-"""First runs under conditions that the goodput model does not foresee, against a clairvoyant plan.
+"""Costs of first runs under conditions that the goodput model does not foresee.
 
-Of each 20 runs 12 meet a cliff (steps 1.5, 3 or 10 times as long from 2, 3, 4 or 8 nodes of a kind
+Of each 20 runs 12 have a cliff (steps 1.5, 3 or 10 times as long from 2, 3, 4 or 8 nodes of a kind
 on), 3 a drift (one size becomes 3 times slower after 20 or 60 minutes), 2 a kind of device that is
-5 times slower or faster than expected, and 3 noise scales that are reported 4 times too large or
-too small. Applications are the published ones, where CASTOR_DATA names their folder, and those of
-`made_up.py`. Each run is that of a program without history, at $1, $10 or $100 per hour of
-waiting. Figures are costs in shares of the clairvoyant's cost, which knows the perturbation too.
+5 times slower or faster than expected, and 3 noise scales reported 4 times too large or too small.
+Applications are the published ones, where CASTOR_DATA names their folder, and those of
+`made_up.py`. Each run is of a program without history, at $1, $10 or $100 per hour of waiting.
+Costs are relative to those of a clairvoyant plan, which knows the perturbation too.
 
     CASTOR_DATA=... python benchmarks/held_out.py [--seed 1] [--cases 200] [--json]
     CASTOR_DATA=... python benchmarks/held_out.py --case imagenet:100:dgx-ext:2:3
@@ -38,7 +38,7 @@ _WORST = 10
 
 @dataclass(frozen=True)
 class Result:
-    """Cost of one run and of the clairvoyant's, dollars and priced waiting."""
+    """Costs of one run and of the clairvoyant plan: dollars and priced waiting."""
 
     case: Case
     cost_usd: float
@@ -46,7 +46,7 @@ class Result:
 
     @property
     def ratio(self) -> float:
-        """Cost in shares of the clairvoyant's."""
+        """Cost relative to the clairvoyant plan's."""
         return self.cost_usd / self.least_usd
 
     def as_json(self) -> dict[str, object]:
@@ -64,7 +64,7 @@ class Result:
 
 
 def run_case(subjects: Mapping[str, Subject], policy: str, case: Case) -> Result:
-    """Simulate one case, and find what the clairvoyant would have paid."""
+    """Simulate one case, and compute the clairvoyant cost."""
     subject, perturbation = subjects[case.subject], case.perturbation
     setup = Setup(
         subject.cloud,
@@ -82,7 +82,7 @@ def run_case(subjects: Mapping[str, Subject], policy: str, case: Case) -> Result
 
 
 def subjects_of(seed: int) -> dict[str, Subject]:
-    """Return the made-up applications of a seed and, where they can be had, the published ones."""
+    """Return the synthetic applications of a seed and, if available, the published ones."""
     with tempfile.TemporaryDirectory() as folder:
         for name, nature in NATURES.items():
             write_case(Path(folder), name, nature, seed)
@@ -97,7 +97,7 @@ def subjects_of(seed: int) -> dict[str, Subject]:
 
 
 def most_nodes(subject: Subject) -> dict[str, int]:
-    """Return the most nodes that a subject may hold, by kind of device as profiled."""
+    """Return the most nodes of a subject by kind of device as profiled."""
     most: dict[str, int] = defaultdict(int)
     for machine in subject.cloud.machines:
         most[machine.kind] = max(most[machine.kind], machine.most)
@@ -105,7 +105,7 @@ def most_nodes(subject: Subject) -> dict[str, int]:
 
 
 def figures(results: Iterable[Result]) -> dict[str, float]:
-    """Return number, mean, 90th and 99th percentile and maximum of the costs in shares."""
+    """Return number, mean, 90th and 99th percentile and maximum of the relative costs."""
     ratios = [result.ratio for result in results]
     p90, p99 = np.percentile(ratios, [90, 99])
     return {
@@ -120,7 +120,7 @@ def figures(results: Iterable[Result]) -> dict[str, float]:
 def grouped(
     results: Iterable[Result], key: Callable[[Result], object]
 ) -> dict[str, dict[str, float]]:
-    """Return the figures of the groups of results that a key makes."""
+    """Return the statistics of groups of results, by the key's text."""
     groups: dict[str, list[Result]] = defaultdict(list)
     for result in results:
         groups[str(key(result))].append(result)
@@ -128,7 +128,7 @@ def grouped(
 
 
 def summary(seed: int, results: Sequence[Result]) -> dict[str, object]:
-    """Return all figures of a run of this benchmark, as JSON values."""
+    """Return all statistics and results of a run of this benchmark, as JSON values."""
     worst = sorted(results, key=lambda result: -result.ratio)[:_WORST]
     return {
         "seed": seed,
@@ -141,7 +141,7 @@ def summary(seed: int, results: Sequence[Result]) -> dict[str, object]:
 
 
 def print_summary(results: Sequence[Result]) -> None:
-    """Print all figures as Markdown."""
+    """Print all statistics as Markdown."""
     print("| | runs | mean | p90 | p99 | max |\n|---|---|---|---|---|---|")
     rows = {
         "all": figures(results),
@@ -162,11 +162,13 @@ def print_summary(results: Sequence[Result]) -> None:
 
 
 def main() -> int:
-    """Draw the cases of a seed, run them and print what they cost."""
+    """Draw the cases of a seed, run them and print their costs."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seed", type=int, default=1, help="of applications, cases and errors")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed of applications, cases and errors"
+    )
     parser.add_argument("--cases", type=int, default=200, help="number of first runs")
     parser.add_argument(
         "--case",
@@ -175,26 +177,29 @@ def main() -> int:
         help="a cliff or, with MINUTES, a drift, in place of drawn cases",
     )
     parser.add_argument("--policy", default="marginal")
-    parser.add_argument("--workers", type=int, default=1, help="processes")
-    parser.add_argument("--json", action="store_true", help="all results as JSON")
-    asked = parser.parse_args()
-    if asked.cases < 1:
-        parser.error(f"--cases {asked.cases}: at least 1 is needed")
-    subjects = subjects_of(asked.seed)
+    parser.add_argument("--workers", type=int, default=1, help="number of processes")
+    parser.add_argument("--json", action="store_true", help="print all results as JSON")
+    arguments = parser.parse_args()
+    if arguments.cases < 1:
+        parser.error(f"--cases {arguments.cases}: must be at least 1")
+    subjects = subjects_of(arguments.seed)
     nodes = {name: most_nodes(subject) for name, subject in subjects.items()}
     try:
-        named = [named_case(text, i, asked.seed) for i, text in enumerate(asked.case or ())]
+        named = [
+            named_case(text, number, arguments.seed)
+            for number, text in enumerate(arguments.case or ())
+        ]
     except ValueError as error:
         parser.error(f"--case {error}")
     if unknown := {case.subject for case in named} - subjects.keys():
         parser.error(f"--case: no subject {', '.join(unknown)}; there are {', '.join(subjects)}")
-    cases = named or draw_cases(nodes, asked.cases, asked.seed)
-    with ProcessPoolExecutor(asked.workers) as workers:
-        runs = workers.map(partial(run_case, subjects, asked.policy), cases)
+    cases = named or draw_cases(nodes, arguments.cases, arguments.seed)
+    with ProcessPoolExecutor(arguments.workers) as workers:
+        runs = workers.map(partial(run_case, subjects, arguments.policy), cases)
         bar = track(runs, "first runs", len(cases), console=Console(stderr=True))
         results = list(bar)
-    if asked.json:
-        print(json.dumps(summary(asked.seed, results), indent=1))
+    if arguments.json:
+        print(json.dumps(summary(arguments.seed, results), indent=1))
     else:
         print_summary(results)
     return 0

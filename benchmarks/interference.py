@@ -1,9 +1,9 @@
 """Distributed jobs that slow each other down, with and without Pollux's avoidance of it.
 
-Every run is as in published_schedulers.py; a distributed job that shares a machine with another
-loses a share of its speed. CASTOR_DATA must name the folder that holds pollux and golden. The
-golden file has the means of eight workloads, of which five are there; those of each workload are
-from the result files of the same artifact (petuum/adaptdl, branch osdi21-artifact,
+Runs are as in published_schedulers.py, but a distributed job that shares a machine with another
+loses a fraction of its speed. CASTOR_DATA must name the folder that holds pollux and golden. The
+golden file has the means of eight workloads, of which five are available. The results of single
+workloads are from the result files of the same artifact (petuum/adaptdl, branch osdi21-artifact,
 simulator/results-inter). Prints Markdown.
 
     CASTOR_DATA=... python benchmarks/interference.py [--workloads 6]
@@ -22,13 +22,13 @@ from data_folder import data_folder
 from autoscaler.cli.simulate_options import SimulateOptions
 from autoscaler.cli.simulation import run_simulation
 
-# Average completion times without avoidance, in seconds, by share of speed lost and workload.
+# Average completion times without avoidance, in seconds, by fraction of speed lost and workload.
 PUBLISHED = {
     0.0: {1: 2102, 2: 3354, 3: 2187, 4: 2729, 6: 2442},
     0.25: {1: 2566, 2: 3683, 3: 2378, 4: 3153, 6: 2808},
     0.5: {1: 3467, 2: 4323, 3: 2596, 4: 4032, 6: 3457},
 }
-# With it, at any of them.
+# Average completion times with avoidance, in seconds, at any loss of speed.
 PUBLISHED_AVOIDING = {1: 2089, 2: 3323, 3: 2188, 4: 2721, 6: 2446}
 GOLDEN_KEYS = {0.0: "noavoid_0", 0.25: "noavoid_25pct", 0.5: "noavoid_50pct"}
 
@@ -49,7 +49,7 @@ CASES = (
 
 
 def average_seconds(data: Path, workload: int, case: Case) -> float:
-    """Run one workload."""
+    """Return the average completion time of one workload, in seconds."""
     options = SimulateOptions(
         workload=data / "pollux" / "workloads" / f"workload-{workload}.csv",
         profiles=[data / "pollux" / "app-profiles"],
@@ -64,10 +64,12 @@ def average_seconds(data: Path, workload: int, case: Case) -> float:
 
 
 def main() -> None:
-    """Run, and print a table."""
+    """Run all cases, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    every = sorted(PUBLISHED_AVOIDING)
-    parser.add_argument("--workloads", nargs="*", type=int, choices=every, default=every)
+    all_workloads = sorted(PUBLISHED_AVOIDING)
+    parser.add_argument(
+        "--workloads", nargs="*", type=int, choices=all_workloads, default=all_workloads
+    )
     workloads = parser.parse_args().workloads
     data = data_folder("pollux and golden")
     golden = json.loads((data / "golden" / "pollux-osdi21-sim.json").read_text())
@@ -76,8 +78,8 @@ def main() -> None:
     print("|---|---|---|---|---|---|")
     for case in CASES:
         avoids = case.policy == "pollux"
-        known = PUBLISHED_AVOIDING if avoids else PUBLISHED[case.interference]
-        published = fmean(known[workload] for workload in workloads)
+        published_by_workload = PUBLISHED_AVOIDING if avoids else PUBLISHED[case.interference]
+        published = fmean(published_by_workload[workload] for workload in workloads)
         here = fmean(average_seconds(data, workload, case) for workload in workloads)
         mean_of_eight = hours["avoid" if avoids else GOLDEN_KEYS[case.interference]]
         print(

@@ -1,10 +1,10 @@
-"""Write made-up applications on made-up clouds: cases for `elastic_cloud.py` and `held_out.py`.
+"""Synthetic applications on synthetic clouds: cases for `elastic_cloud.py` and `held_out.py`.
 
-Each case is a folder: an application's step times and gradient statistics in the published format,
-and an `offers.yaml` of real types of instances at the prices of the catalogue. What a device does
-is no formula of the product's: seconds of a micro-step bend with its examples, a sync is a ring's
-(within an instance, or over the network), each kind of device has a speed of its own for each
-application, sizes and rows are off by a few percent. `NATURES` says what cases are like.
+Each case is a folder with an application's step times and gradient statistics in the published
+format, and an `offers.yaml` of real instance types at catalogue prices. The truth is not a formula
+of the product. Seconds of a micro-step are a power of its examples. A synchronisation is a ring's,
+within an instance or over the network. Each kind of device has its own speed for each application.
+Sizes and rows deviate by a few percent. `NATURES` lists the cases.
 
     python benchmarks/made_up.py FOLDER [--seed 1]
     python benchmarks/elastic_cloud.py --cases FOLDER
@@ -31,7 +31,7 @@ _MOST_DEVICES = 32
 _NODES = (1, 2, 3, 4, 6, 8, 12, 16)
 _EPOCHS = 60
 _DEVICE_BATCHES = 8
-# Log deviations: of one row, of all rows of a size, of a kind's speed for an application.
+# Log deviations of a row, of all rows of a size, and of a kind's speed for an application.
 _ROW_ERROR, _SIZE_ERROR, _KIND_ERROR = 0.03, 0.04, 0.35
 _WITHIN_BYTES_PER_SECOND = {"a100-40": 2e11, "v100": 6e10, "h100": 3e11}
 _PLAIN_WITHIN_BYTES_PER_SECOND = 6e9
@@ -40,19 +40,19 @@ _LATENCY_SECONDS = 2e-3
 
 @dataclass(frozen=True)
 class Nature:
-    """What an application is like, and what it may use.
+    """Properties of an application, and the instances that it may use.
 
     Attributes:
-        hours: of the whole run at its initial batch on one instance of the first type.
-        batch: initial, and by what the largest is more.
-        device_batch: the largest on 16 GB, in initial batches.
-        step_seconds: of the initial batch on a T4.
-        overhead: of a micro-step, in examples.
-        sync: what moving the gradients over 10 Gbit/s takes, in `step_seconds`.
-        noise: the noise scale in initial batches at shares of the run, between which it goes on
-            evenly in its logarithm.
-        offers: types of instances.
-        bytes_bound: how much of a micro-step is moving memory.
+        hours: duration at the initial batch on one instance of the first type.
+        batch: initial batch, and the factor to the largest.
+        device_batch: largest batch on 16 GB, in initial batches.
+        step_seconds: seconds of the initial batch on a T4.
+        overhead: fixed cost of a micro-step, in examples.
+        sync: transfer time of the gradients over 10 Gbit/s, in `step_seconds`.
+        noise: points (fraction of the run, noise scale in initial batches), interpolated by
+            logarithm.
+        offers: instance types.
+        bytes_bound: fraction of a micro-step that is bound by memory bandwidth.
     """
 
     hours: float
@@ -116,7 +116,7 @@ NATURES = {
 
 @dataclass(frozen=True)
 class _Truth:
-    """What one application does on one kind of device."""
+    """True speed of one application on one kind of device."""
 
     nature: Nature
     kind: DeviceKind
@@ -129,54 +129,65 @@ class _Truth:
 
     @property
     def largest(self) -> int:
-        """Examples that fit on a device."""
+        """Most examples that fit on a device."""
         fits = self.nature.device_batch * self.nature.batch[0] * self.kind.memory_bytes / 16e9
         return max(int(fits), 2)
 
     def rows(self, nodes: int, devices: int, network: float) -> Iterator[tuple[int, float, float]]:
-        """Device batch, step and sync seconds of a size."""
-        of_size = self.random.lognormal(0.0, _SIZE_ERROR)
-        sync = self._sync_seconds(nodes, devices, network) * of_size
+        """Yield device batch, step and synchronisation seconds of a size."""
+        size_error = self.random.lognormal(0.0, _SIZE_ERROR)
+        sync = self._sync_seconds(nodes, devices, network) * size_error
         for batch in np.unique(np.geomspace(1, self.largest, _DEVICE_BATCHES).astype(int)):
-            bent = self.seconds_per_example * batch * (batch / self.largest) ** self.bend
-            compute = (self.overhead_seconds + bent) * self.random.lognormal(0.0, _ROW_ERROR)
-            both = (compute**self.overlap + sync**self.overlap) ** (1.0 / self.overlap)
-            yield int(batch), both, max(both - compute, 0.0)
+            example_seconds = (
+                self.seconds_per_example * batch * (batch / self.largest) ** self.bend
+            )
+            compute = (self.overhead_seconds + example_seconds) * self.random.lognormal(
+                0.0, _ROW_ERROR
+            )
+            step_seconds = (compute**self.overlap + sync**self.overlap) ** (1.0 / self.overlap)
+            yield int(batch), step_seconds, max(step_seconds - compute, 0.0)
 
     def _sync_seconds(self, nodes: int, devices: int, network: float) -> float:
+        """Return the seconds of a ring all-reduce within an instance and over the network."""
         if devices == 1:
             return 0.0
         within = _WITHIN_BYTES_PER_SECOND.get(self.kind.name, _PLAIN_WITHIN_BYTES_PER_SECOND)
-        shares = devices // nodes
-        seconds = 2 * self.bytes_moved * (shares - 1) / shares / within
+        devices_per_node = devices // nodes
+        seconds = 2 * self.bytes_moved * (devices_per_node - 1) / devices_per_node / within
         if nodes > 1:
             seconds += 2 * self.bytes_moved * (nodes - 1) / nodes / (0.7 * network)
         return seconds + _LATENCY_SECONDS * float(np.log2(devices))
 
 
 def write_case(folder: Path, name: str, nature: Nature, seed: int) -> None:
-    """One case, in a folder of its name."""
+    """Write one case to a folder of its name."""
     random = np.random.default_rng([seed, *name.encode()])
     types = [instance_type(offer) for offer in nature.offers]
-    truths = {each.device_kind: _truth(nature, each.device_kind, random) for each in types}
-    place = folder / name / name
-    place.mkdir(parents=True, exist_ok=True)
+    truths = {listed.device_kind: _truth(nature, listed.device_kind, random) for listed in types}
+    profile_folder = folder / name / name
+    profile_folder.mkdir(parents=True, exist_ok=True)
     for kind, truth in truths.items():
-        _write_steps(place, truth, [each for each in types if each.device_kind == kind])
-    _write_noise(place, nature, truths[types[0].device_kind], types[0], random)
-    lines = [f"  - {{type: {each.name}, max_instances: {_most(each)}}}" for each in types]
+        _write_steps(
+            profile_folder, truth, [listed for listed in types if listed.device_kind == kind]
+        )
+    _write_noise(profile_folder, nature, truths[types[0].device_kind], types[0], random)
+    lines = [
+        f"  - {{type: {listed.name}, max_instances: {_most_instances(listed)}}}"
+        for listed in types
+    ]
     (folder / name / "offers.yaml").write_text("offers:\n" + "\n".join(lines) + "\n")
 
 
-def _most(offered: InstanceType) -> int:
+def _most_instances(offered: InstanceType) -> int:
+    """Return the most instances of a type."""
     return min(_MOST_DEVICES // offered.devices, max(_NODES))
 
 
 def _truth(nature: Nature, kind: str, random: np.random.Generator) -> _Truth:
-    """Its speed is between that of arithmetic and that of memory, beside a T4's."""
-    known, base = device_kind(kind), device_kind("t4")
-    flops = known.flops_per_second / base.flops_per_second
-    memory = known.memory_bandwidth_bytes_per_second / base.memory_bandwidth_bytes_per_second
+    """Return the true speed on a kind: between its arithmetic and memory speed, over a T4's."""
+    device, t4 = device_kind(kind), device_kind("t4")
+    flops = device.flops_per_second / t4.flops_per_second
+    memory = device.memory_bandwidth_bytes_per_second / t4.memory_bandwidth_bytes_per_second
     speed = memory**nature.bytes_bound * flops ** (1.0 - nature.bytes_bound)
     speed *= random.lognormal(0.0, _KIND_ERROR)
     seconds = nature.step_seconds / nature.batch[0] / speed
@@ -184,7 +195,7 @@ def _truth(nature: Nature, kind: str, random: np.random.Generator) -> _Truth:
     overhead = nature.overhead * nature.step_seconds / nature.batch[0] / slower_host * speed**0.5
     return _Truth(
         nature=nature,
-        kind=known,
+        kind=device,
         seconds_per_example=seconds,
         overhead_seconds=overhead,
         bend=random.uniform(-0.1, 0.1),
@@ -195,10 +206,11 @@ def _truth(nature: Nature, kind: str, random: np.random.Generator) -> _Truth:
 
 
 def _write_steps(place: Path, truth: _Truth, types: Sequence[InstanceType]) -> None:
+    """Write the step times of all sizes of a kind of device."""
     columns = ("local_bsz", "step_time", "sync_time")
     placements, sizes = [], []
     for devices, network in {
-        each.devices: each.network_bytes_per_second for each in types
+        listed.devices: listed.network_bytes_per_second for listed in types
     }.items():
         for used in range(1, devices + 1):
             for times in truth.rows(1, used, network):
@@ -208,50 +220,53 @@ def _write_steps(place: Path, truth: _Truth, types: Sequence[InstanceType]) -> N
                 for times in truth.rows(nodes, nodes * devices, network):
                     sizes.append((nodes, nodes * devices, *times))
     unique = {(row[0], row[1]): row for row in placements}
-    several = {row[:3]: row for row in sizes}
+    unique_sizes = {row[:3]: row for row in sizes}
     kind = truth.kind.name
     _write(place / f"placements-{kind}.csv", ("placement", *columns), unique.values())
     _write(
         place / f"scalability-{kind}.csv",
         ("num_nodes", "num_replicas", *columns),
-        several.values(),
+        unique_sizes.values(),
     )
 
 
 def _write_noise(
     place: Path, nature: Nature, truth: _Truth, first: InstanceType, random: np.random.Generator
 ) -> None:
-    """So many useful examples as one instance does at the initial batch in the hours."""
+    """Write the gradient statistics, for a run of `hours` on one instance at the initial batch."""
     initial, times = nature.batch
-    share = -(-initial // first.devices)
-    steps = -(-share // truth.largest)
-    seconds = truth.overhead_seconds * steps + truth.seconds_per_example * share
+    examples_per_device = -(-initial // first.devices)
+    steps = -(-examples_per_device // truth.largest)
+    seconds = truth.overhead_seconds * steps + truth.seconds_per_example * examples_per_device
     total = nature.hours * 3600.0 / seconds
     ends = np.arange(1, _EPOCHS + 1) / _EPOCHS
-    at, levels = zip(*nature.noise, strict=True)
-    middle = ends - 0.5 / _EPOCHS
-    noise = np.exp(np.interp(middle, at, np.log(levels)))
+    points, levels = zip(*nature.noise, strict=True)
+    middles = ends - 0.5 / _EPOCHS
+    noise = np.exp(np.interp(middles, points, np.log(levels)))
     noise = noise * random.lognormal(0.0, 0.05, len(noise))
     for doubling in range(int(np.log2(times)) + 1):
         batch = initial * 2**doubling
         variances = noise * random.lognormal(0.0, 0.03)
-        rows = [(p * total, 1.0, v) for p, v in zip(ends, variances, strict=True)]
+        rows = [
+            (end * total, 1.0, variance) for end, variance in zip(ends, variances, strict=True)
+        ]
         _write(place / f"validation-{batch}.csv", ("progress", "grad_sqr", "grad_var"), rows)
 
 
 def _write(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write a CSV file with a header."""
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([columns, *rows])
 
 
 def main() -> int:
-    """Write every case."""
+    """Write all cases."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seed", type=int, default=1)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     for name, nature in NATURES.items():
-        write_case(asked.folder, name, nature, asked.seed)
+        write_case(arguments.folder, name, nature, arguments.seed)
     return 0
 
 

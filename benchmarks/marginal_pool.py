@@ -1,10 +1,9 @@
-"""`marginal` on a pool paid for, beside what Pollux (OSDI'21) published there.
+"""Completion times of `marginal` on a fixed pool, beside those published by Pollux (OSDI'21).
 
-16 machines of 4 T4, 160 jobs in 8 hours. With restarts of 30 s and a plan every 60 s, as
-published, with what jobs teach the later ones of their application, and without; and with restarts
-of 1 s, more than a resize takes here (docs/measurements.md), with a plan every 60 s and, as the
-product really plans, when something happens. Prints Markdown; `--pollux` runs that too, for its
-percentiles.
+16 machines of 4 T4, 160 jobs in 8 hours. Restarts take 30 s with a plan every 60 s, as published,
+with and without what earlier jobs teach about their application. Restarts of 1 s, longer than a
+resize takes here (docs/measurements.md), are run with a plan every 60 s and with plans on events,
+as in the product. Prints Markdown; `--pollux` runs Pollux too, for its percentiles.
 
     CASTOR_DATA=... python benchmarks/marginal_pool.py [--workloads 6] [--pollux]
 """
@@ -26,13 +25,13 @@ from autoscaler.cli.simulate_options import SimulateOptions
 from autoscaler.cli.simulation import run_simulation
 
 PUBLISHED_RESTART_SECONDS = 30.0
-# Average completion times of Pollux with those restarts, in seconds: its artifact's result files.
+# Average completion times of Pollux with these restarts, in seconds, from its artifact's results.
 PUBLISHED = {1: 2089.0, 2: 3323.0, 3: 2188.0, 4: 2721.0, 6: 2446.0}
 
 
 @dataclass(frozen=True, order=True)
 class Setup:
-    """Who plans, what a restart takes, whether programs are remembered, when plans are made."""
+    """Policy, seconds of a restart, whether programs are remembered, and when plans are made."""
 
     policy: str
     restart_seconds: float
@@ -47,7 +46,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Measured:
-    """Completion times in seconds, and what was used."""
+    """Completion times in seconds, and device-hours."""
 
     average_seconds: float
     ninety_ninth_seconds: float
@@ -72,38 +71,39 @@ def measure(data: Path, case: tuple[Setup, int]) -> Measured:
     return Measured(totals.avg_jct_s, totals.p99_jct_s, totals.gpu_hours)
 
 
-def print_table(found: Mapping[tuple[Setup, int], Measured]) -> None:
-    """A line for each setup: averages, how far from published, and the rest."""
-    workloads = sorted({workload for _, workload in found})
+def print_table(measured: Mapping[tuple[Setup, int], Measured]) -> None:
+    """Print a line for each setup: averages, their difference from published, and the rest."""
+    workloads = sorted({workload for _, workload in measured})
     head = " | ".join(f"w{workload}" for workload in workloads)
     print(f"| average completion time, s | {head} | mean | 99th percentiles, s | device hours |")
     print("|---" * (len(workloads) + 4) + "|")
     published = [PUBLISHED[workload] for workload in workloads]
-    cells = " | ".join(f"{each:,.0f}" for each in published)
+    cells = " | ".join(f"{seconds:,.0f}" for seconds in published)
     print(f"| published Pollux, restarts of 30 s | {cells} | | | |")
-    for setup in sorted({setup for setup, _ in found}):
-        own = [found[setup, workload] for workload in workloads]
+    for setup in sorted({setup for setup, _ in measured}):
+        setup_rows = [measured[setup, workload] for workload in workloads]
         shares = [
-            each.average_seconds / theirs - 1 for each, theirs in zip(own, published, strict=True)
+            row.average_seconds / seconds - 1
+            for row, seconds in zip(setup_rows, published, strict=True)
         ]
         cells = " | ".join(
-            f"{each.average_seconds:,.0f} ({share:+.1%})"
-            for each, share in zip(own, shares, strict=True)
+            f"{row.average_seconds:,.0f} ({share:+.1%})"
+            for row, share in zip(setup_rows, shares, strict=True)
         )
-        last = ", ".join(f"{each.ninety_ninth_seconds:,.0f}" for each in own)
-        hours = ", ".join(f"{each.device_hours:,.0f}" for each in own)
-        print(f"| {setup} | {cells} | {fmean(shares):+.1%} | {last} | {hours} |")
+        percentiles = ", ".join(f"{row.ninety_ninth_seconds:,.0f}" for row in setup_rows)
+        hours = ", ".join(f"{row.device_hours:,.0f}" for row in setup_rows)
+        print(f"| {setup} | {cells} | {fmean(shares):+.1%} | {percentiles} | {hours} |")
 
 
 def main() -> int:
-    """Run all workloads."""
+    """Run all workloads and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--workloads", type=int, nargs="*", choices=PUBLISHED, default=[*PUBLISHED]
     )
     parser.add_argument("--pollux", action="store_true")
     parser.add_argument("--workers", type=int, default=2)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     data = data_folder("pollux")
     published = PUBLISHED_RESTART_SECONDS
     setups = [
@@ -112,10 +112,10 @@ def main() -> int:
         Setup("marginal", 1.0, remembers=True),
         Setup("marginal", 1.0, remembers=True, replans_on_news=True),
     ]
-    if asked.pollux:
+    if arguments.pollux:
         setups.append(Setup("pollux", published, remembers=False))
-    cases = [(setup, workload) for setup in setups for workload in asked.workloads]
-    with ProcessPoolExecutor(asked.workers) as workers:
+    cases = [(setup, workload) for setup in setups for workload in arguments.workloads]
+    with ProcessPoolExecutor(arguments.workers) as workers:
         run = partial(measure, data)
         print_table(dict(zip(cases, workers.map(run, cases), strict=True)))
     return 0

@@ -1,20 +1,20 @@
-"""What joins, planned leaves, kills and a lost lighthouse cost a running job.
+"""Pauses of a running job at joins, planned leaves, kills and the loss of the lighthouse.
 
     python benchmarks/membership.py [--rounds 3] [--state-gb 0] [--engine quorum|roster] [--json]
     python benchmarks/membership.py --round-trip-ms 50 [--pairs 12] [--engine ...] [--json]
 
-One replica trains on, with steps of 20 ms, while others join it and leave it or are killed: real
-processes of the training library on the loopback, each on its own core, and a real lighthouse
-with the times that `castor serve` gives it. A pause is the longest time between two steps of the
-replica that stays, less a usual one.
+One replica trains throughout, with steps of 20 ms, while others join it and leave or are killed.
+Replicas are real processes of the training library on the loopback, each on its own core, with a
+real lighthouse that has the timeouts of `castor serve`. A pause is the longest time between two
+steps of the remaining replica, less a usual one.
 
-With `--state-gb` so many gigabytes are added to the state, and joins and planned leaves alone are
-measured: the target is that a join lasts 1 s longer than the transfer of the state, at most.
+With `--state-gb` so many gigabytes are added to the state, and only joins and planned leaves are
+measured: the target is that a join takes at most 1 s longer than the transfer of the state.
 
-With `--round-trip-ms` two replicas train on and reach the lighthouse through a proxy, which delays
-each direction by half of that in every second block of 2.5 s, in the order ABBA. Printed is the
-median step of blocks without the delay, of blocks with it, and the mean difference of pairs of
-blocks with its standard error: the target is a difference below 1 ms.
+With `--round-trip-ms` two replicas train and reach the lighthouse through a proxy, which delays
+each direction by half of that in every second block of 2.5 s, in the order ABBA. The output is the
+median step of blocks without and with the delay, and the mean difference of pairs of blocks with
+its standard error: the target is a difference below 1 ms.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ STEP_SECONDS = 0.02
 SETTLED_SECONDS = 1.5
 AWAY_SECONDS = 2.0
 BLOCK_SECONDS = 2.5
-# What is under way at the change of a delay has ended by then.
+# Seconds after a change of the delay by which messages under way have arrived.
 CHANGED_SECONDS = 0.25
 SEED = 0
 
@@ -56,24 +56,24 @@ Line = dict[str, Any]
 
 @dataclass
 class Figure:
-    """What was measured several times over."""
+    """Repeated measurements of one quantity."""
 
     unit: str
     values: list[float] = field(default_factory=list)
 
     @property
     def shown(self) -> str:
-        """Median and worst, as cells of a table."""
+        """Median and worst value, as cells of a table."""
         digits = {"s": 2, "ms": 1, "steps": 0}[self.unit]
-        both = (statistics.median(self.values), max(self.values))
-        return " | ".join(f"{value:.{digits}f} {self.unit}" for value in both)
+        median_and_worst = (statistics.median(self.values), max(self.values))
+        return " | ".join(f"{value:.{digits}f} {self.unit}" for value in median_and_worst)
 
 
 Figures = dict[str, Figure]
 
 
 class Watched:
-    """A replica, and what it has written down so far."""
+    """Replica, and the lines of its trace so far."""
 
     def __init__(self, replica: ReplicaProcess) -> None:
         self.replica = replica
@@ -81,35 +81,38 @@ class Watched:
         self._lines: list[Line] = []
 
     def lines(self, kind: str) -> list[Line]:
-        """All of one kind."""
+        """Return the lines of one kind so far."""
         if self.replica.trace.exists():
             with self.replica.trace.open("rb") as trace:
                 trace.seek(self._read_bytes)
-                whole = [line for line in trace if line.endswith(b"\n")]
-            self._read_bytes += sum(map(len, whole))
-            self._lines += map(json.loads, whole)
+                complete = [line for line in trace if line.endswith(b"\n")]
+            self._read_bytes += sum(map(len, complete))
+            self._lines += map(json.loads, complete)
         return [line for line in self._lines if line["kind"] == kind]
 
     def steps(self, since: float = 0.0) -> list[Line]:
-        """The committed steps after a moment."""
-        every = self.lines("step")
-        return [line for line in every if line["committed"] and line["at"] > since]
+        """Return the committed steps after a moment."""
+        steps = self.lines("step")
+        return [line for line in steps if line["committed"] and line["at"] > since]
 
     @property
     def replicas(self) -> int:
-        """With how many it trains now, itself included."""
+        """Number of replicas that train now, itself included."""
         rounds = self.lines("round")
         return int(rounds[-1]["replicas"]) if rounds else 0
 
     def pause(self, since: float, until: float = math.inf) -> float:
-        """The longest time between two steps, in seconds, less the usual one."""
+        """Return the longest time between two steps in seconds, less the median one."""
         times: list[float] = [line["at"] for line in self.steps()]
         gaps = list(itertools.pairwise(times))
-        usual = statistics.median(b - a for a, b in gaps)
-        return max(b - a for a, b in gaps if b > since and a < until) - usual
+        usual = statistics.median(end - start for start, end in gaps)
+        return max(end - start for start, end in gaps if end > since and start < until) - usual
 
     def exchanges(self, replicas: int) -> dict[int, float]:
-        """The seconds that rounds began with, by their first step, where nobody came or went."""
+        """Return the seconds of the exchange at each round's start, by first step.
+
+        Only rounds without a change of members count.
+        """
         return {
             later["step"]: later["seconds"]
             for before, later in itertools.pairwise(self.lines("round"))
@@ -118,10 +121,10 @@ class Watched:
 
 
 class Job:
-    """One job in the course of the measurement; `stays` is the replica that is watched."""
+    """Measured job; `stays` is the replica that trains throughout."""
 
     def __init__(
-        self, directory: Path, chance: random.Random, engine: Engine, state_gigabytes: float
+        self, directory: Path, generator: random.Random, engine: Engine, state_gigabytes: float
     ) -> None:
         fleets.SCRIPTS = Path(__file__).parent / "scripts"
         lighthouse = Lighthouse(directory / "lighthouses", engine=engine)
@@ -130,7 +133,7 @@ class Job:
         self._frozen_bytes = int(state_gigabytes * 1e9)
         self._cores = sorted(os.sched_getaffinity(0))
         self._watched: list[Watched] = []
-        self._chance = chance
+        self._generator = generator
 
     def start(self) -> None:
         """Start the replica that stays."""
@@ -139,24 +142,26 @@ class Job:
         self._settle()
 
     def join(self) -> Watched:
-        """Have another replica join."""
+        """Start another replica and measure its join."""
         began = time.time()
         joiner = self._start(1)
         wait_until(joiner.steps, 120, "a joiner's first step")
         wait_until(lambda: self.stays.replicas == 2, 30, "two replicas")
         self._settle()
         (ready,) = joiner.lines("ready")
-        first = joiner.steps()[0]["at"]
+        first_step_at = joiner.steps()[0]["at"]
         (transfer,) = joiner.lines("transfer")
         pause = self.stays.pause(began)
         self._note("join: the running replica stands still", pause)
         self._note("join: of that, the transfer of the state", transfer["seconds"])
         self._note("join: of that, all else", pause - transfer["seconds"])
-        self._note("join: from imports done to the joiner's first step", first - ready["at"])
+        self._note(
+            "join: from imports done to the joiner's first step", first_step_at - ready["at"]
+        )
         return joiner
 
     def drain(self, leaver: Watched) -> None:
-        """Have a replica leave as planned."""
+        """Make a replica leave as planned, and measure the pause."""
         began = time.time()
         leaver.replica.direct(TrainingDirective(drain=True))
         leaver.replica.process.wait(30)
@@ -167,7 +172,7 @@ class Job:
         self._note("drain: until the leaver's process has ended", left - began)
 
     def kill(self, victim: Watched) -> None:
-        """Kill a replica with SIGKILL."""
+        """Kill a replica with SIGKILL, and measure the lost steps and the pause."""
         killed = time.time()
         victim.replica.kill()
         wait_until(lambda: len(self.stays.steps(killed)) > 50, 60, "steps after the kill")
@@ -178,7 +183,7 @@ class Job:
         self._note("kill -9 of a peer: no step for", self.stays.pause(killed))
 
     def lose_lighthouse(self) -> None:
-        """Kill the lighthouse with SIGKILL; another takes its place some time later."""
+        """Kill the lighthouse with SIGKILL, restart it later, and measure the pauses."""
         killed = time.time()
         self._fleet.lighthouse.kill()
         time.sleep(AWAY_SECONDS)
@@ -193,21 +198,21 @@ class Job:
         )
 
     def reach_lighthouse_by(self, proxy: DelayProxy) -> None:
-        """Have replicas that start from now on reach the lighthouse through the proxy."""
+        """Let replicas that start from now on reach the lighthouse through the proxy."""
         scheme = urlsplit(self._fleet.lighthouse.address).scheme
         address = f"{scheme}://127.0.0.1:{proxy.port}"
         self._fleet.setup = replace(self._fleet.setup, lighthouse=address)
 
     @property
     def lighthouse_port(self) -> int:
-        """The port of the lighthouse itself."""
+        """Port of the lighthouse itself."""
         return urlsplit(self._fleet.lighthouse.address).port or 0
 
     def block_ms(self) -> float:
         """Return the median step of the next block, in ms.
 
         Raises:
-            RuntimeError: the other replica is not a member any more.
+            RuntimeError: the other replica is no longer a member.
         """
         time.sleep(CHANGED_SECONDS)
         began = time.time()
@@ -215,15 +220,19 @@ class Job:
         times = [line["at"] for line in self.stays.steps(began)]
         if self.stays.replicas != 2:
             raise RuntimeError("a replica has left in the course of the measurement")
-        return 1e3 * statistics.median(b - a for a, b in itertools.pairwise(times))
+        return 1e3 * statistics.median(
+            later - earlier for earlier, later in itertools.pairwise(times)
+        )
 
     def rounds(self) -> None:
-        """Take down what rounds began with, where nobody came or went."""
+        """Record the exchanges of rounds without a change of members."""
         for replicas in (1, 2):
-            of_each = [each.exchanges(replicas) for each in self._watched]
+            exchanges = [replica.exchanges(replicas) for replica in self._watched]
             seconds: dict[int, float] = {}
-            for step, took in itertools.chain.from_iterable(each.items() for each in of_each):
-                # Who comes last waits for nobody.
+            for step, took in itertools.chain.from_iterable(
+                by_step.items() for by_step in exchanges
+            ):
+                # The last replica of a round does not wait, so the least time is the exchange's.
                 seconds[step] = min(took, seconds.get(step, took))
             for took in seconds.values():
                 self._note(f"a round's exchange, replicas: {replicas}", 1e3 * took, "ms")
@@ -233,6 +242,7 @@ class Job:
         self._fleet.stop()
 
     def _start(self, place: int) -> Watched:
+        """Start a replica on a core of its own."""
         core = self._cores[place % len(self._cores)]
         replica = self._fleet.start(
             "members.py",
@@ -244,15 +254,16 @@ class Job:
         return self._watched[-1]
 
     def _settle(self) -> None:
-        """Let steps be usual again; what comes next comes at no particular moment of a step."""
-        time.sleep(SETTLED_SECONDS + self._chance.uniform(0.0, 0.3))
+        """Wait until steps are usual again, plus a random part of a step."""
+        time.sleep(SETTLED_SECONDS + self._generator.uniform(0.0, 0.3))
 
-    def _note(self, what: str, value: float, unit: str = "s") -> None:
-        self.figures.setdefault(what, Figure(unit)).values.append(value)
+    def _note(self, name: str, value: float, unit: str = "s") -> None:
+        """Add a measurement to a figure."""
+        self.figures.setdefault(name, Figure(unit)).values.append(value)
 
 
 def measure(rounds: int, engine: Engine, state_gigabytes: float) -> Figures:
-    """All figures of so many rounds of joins, drains and kills; without kills for large states."""
+    """Return all figures of so many rounds; without kills if state is added."""
     with tempfile.TemporaryDirectory() as directory:
         job = Job(Path(directory), random.Random(SEED), engine, state_gigabytes)
         try:
@@ -271,7 +282,7 @@ def measure(rounds: int, engine: Engine, state_gigabytes: float) -> Figures:
 
 
 def delayed(pairs: int, engine: Engine, round_trip_ms: float) -> dict[str, float]:
-    """Return median steps in ms with the lighthouse near and far, and their mean difference."""
+    """Return median steps in ms without and with the delay, and their mean difference."""
     blocks: list[tuple[float, float]] = []
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -282,11 +293,11 @@ def delayed(pairs: int, engine: Engine, round_trip_ms: float) -> dict[str, float
         job.start()
         job.join()
         for number in range(pairs):
-            of_pair: dict[bool, float] = {}
+            pair: dict[bool, float] = {}
             for is_far in (False, True) if number % 2 == 0 else (True, False):
                 proxy.delay_seconds = round_trip_ms / 2e3 if is_far else 0.0
-                of_pair[is_far] = job.block_ms()
-            blocks.append((of_pair[False], of_pair[True]))
+                pair[is_far] = job.block_ms()
+            blocks.append((pair[False], pair[True]))
     differences = [far - near for near, far in blocks]
     return {
         "near_ms": statistics.median(near for near, _ in blocks),
@@ -306,20 +317,30 @@ def print_delayed(row: dict[str, float], round_trip_ms: float) -> None:
 
 
 def main() -> None:
-    """Measure and print a table."""
+    """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--state-gb", type=float, default=0.0, help="added to a state of 12 MB")
+    parser.add_argument(
+        "--state-gb", type=float, default=0.0, help="gigabytes added to a state of 12 MB"
+    )
     parser.add_argument("--engine", type=Engine, choices=list(Engine), default=Engine.QUORUM)
-    parser.add_argument("--round-trip-ms", type=float, help="added on the way to the lighthouse")
-    parser.add_argument("--pairs", type=int, default=12, help="of blocks with --round-trip-ms")
+    parser.add_argument(
+        "--round-trip-ms", type=float, help="delay added between replicas and lighthouse"
+    )
+    parser.add_argument(
+        "--pairs", type=int, default=12, help="pairs of blocks with --round-trip-ms"
+    )
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     if arguments.pairs < 2 or arguments.pairs % 2:
-        parser.error(f"--pairs={arguments.pairs}: an even number from 2, for the order ABBA")
+        parser.error(
+            f"--pairs={arguments.pairs}: must be an even number of at least 2, for the order ABBA"
+        )
     if arguments.round_trip_ms is not None:
         if not 0 <= arguments.round_trip_ms < math.inf:
-            parser.error(f"--round-trip-ms={arguments.round_trip_ms:g}: at least 0, and finite")
+            parser.error(
+                f"--round-trip-ms={arguments.round_trip_ms:g}: must be finite and at least 0"
+            )
         row = delayed(arguments.pairs, arguments.engine, arguments.round_trip_ms)
         if arguments.json:
             print(json.dumps(row, indent=2))
@@ -328,12 +349,12 @@ def main() -> None:
         return
     figures = measure(arguments.rounds, arguments.engine, arguments.state_gb)
     if arguments.json:
-        print(json.dumps({what: asdict(figure) for what, figure in figures.items()}, indent=2))
+        print(json.dumps({name: asdict(figure) for name, figure in figures.items()}, indent=2))
         return
     print("| what | median | worst | times |")
     print("|---|---|---|---|")
-    for what, figure in figures.items():
-        print(f"| {what} | {figure.shown} | {len(figure.values)} |")
+    for name, figure in figures.items():
+        print(f"| {name} | {figure.shown} | {len(figure.values)} |")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Draw cases that a goodput model gets wrong: cliffs, drift, odd devices, misreported noise."""
+"""Random cases that a goodput model mispredicts: cliffs, drift, odd devices, misreported noise."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _NOISE_FACTORS = (4.0, 1 / 4.0)
 
 @dataclass(frozen=True)
 class Perturbation:
-    """One way in which a run differs from its application's profile.
+    """Difference of a run from its application's profile.
 
-    `noise_factor`: reported noise scales are this many times the true ones.
+    `noise_factor` is the ratio of reported to true noise scales.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Perturbation:
 
 @dataclass(frozen=True)
 class Case:
-    """One run of a subject at one value of time ($/h), perturbed; `seed` is that of its errors."""
+    """Perturbed run of a subject at one value of time ($/h); `seed` is that of its errors."""
 
     number: int
     subject: str
@@ -63,12 +63,12 @@ class Case:
 
 
 def draw_cases(most_nodes: Mapping[str, Mapping[str, int]], count: int, seed: int) -> list[Case]:
-    """Draw `count` cases; the same seed and subjects give the same cases.
+    """Return `count` random cases; equal seeds and subjects give equal cases.
 
     Args:
-        most_nodes: by subject and kind of device, the most nodes on offer.
-        count: the number of cases.
-        seed: of the draws.
+        most_nodes: most nodes on offer, by subject and kind of device.
+        count: number of cases.
+        seed: seed of the draws.
     """
     random = np.random.default_rng(seed)
     subjects = [str(name) for name in random.permutation(sorted(most_nodes))]
@@ -84,10 +84,11 @@ def draw_cases(most_nodes: Mapping[str, Mapping[str, int]], count: int, seed: in
 def named_case(text: str, number: int, seed: int) -> Case:
     """Return the case of ``SUBJECT:USD_PER_HOUR:KIND:NODES:FACTOR[:MINUTES]``.
 
-    It is a cliff from NODES nodes on or, with MINUTES, a drift of NODES nodes after that long.
+    The case is a cliff from NODES nodes on or, with MINUTES, a drift of NODES nodes after that
+    time.
 
     Raises:
-        ValueError: the text is none of these.
+        ValueError: the text does not have this form.
     """
     parts = text.split(":")
     if len(parts) not in (5, 6):
@@ -103,26 +104,28 @@ def named_case(text: str, number: int, seed: int) -> Case:
 
 
 def _draw(name: str, most_nodes: Mapping[str, int], random: np.random.Generator) -> Perturbation:
+    """Return a random perturbation of a kind."""
     if name == NOISE:
-        return Perturbation(name, noise_factor=_one_of(_NOISE_FACTORS, random))
+        return Perturbation(name, noise_factor=_choice(_NOISE_FACTORS, random))
     kinds = sorted(most_nodes)
     kind = kinds[int(random.integers(len(kinds)))]
     if name == KIND:
-        return Perturbation(name, (Slowdown(kind, _one_of(_KIND_FACTORS, random)),))
+        return Perturbation(name, (Slowdown(kind, _choice(_KIND_FACTORS, random)),))
     if name == DRIFT:
-        nodes = _one_of([1, *_within(most_nodes[kind])], random)
-        moment = _one_of(_DRIFT_SECONDS, random)
+        nodes = _choice([1, *_offered_cliff_nodes(most_nodes[kind])], random)
+        moment = _choice(_DRIFT_SECONDS, random)
         return Perturbation(name, (Slowdown(kind, _DRIFT_FACTOR, nodes, nodes, moment),))
-    nodes = _one_of(_within(most_nodes[kind]), random)
-    return Perturbation(name, (Slowdown(kind, _one_of(_CLIFF_FACTORS, random), nodes),))
+    nodes = _choice(_offered_cliff_nodes(most_nodes[kind]), random)
+    return Perturbation(name, (Slowdown(kind, _choice(_CLIFF_FACTORS, random), nodes),))
 
 
-def _within(most_nodes: int) -> list[int]:
-    """Return the numbers of nodes of a cliff that are on offer; the least one where none is."""
+def _offered_cliff_nodes(most_nodes: int) -> list[int]:
+    """Return the numbers of nodes of a cliff on offer; the least one if none is."""
     return [nodes for nodes in _CLIFF_NODES if nodes <= most_nodes] or [_CLIFF_NODES[0]]
 
 
-def _one_of(values: Sequence[_Number], random: np.random.Generator) -> _Number:
+def _choice(values: Sequence[_Number], random: np.random.Generator) -> _Number:
+    """Return a random value."""
     return values[int(random.integers(len(values)))]
 
 

@@ -1,34 +1,34 @@
-"""Compare goodput predicted before changes of size with goodput measured after them.
+"""Goodput predicted before changes of size, compared with goodput measured after them.
 
     python benchmarks/prediction.py [DIRECTORY] [--seeds 20] [--first-seed 0]
         [--resizes 10] [--at-once 1] [--json]
 
 Each seed is a job: a small real task (digits, chargpt and resnet in turn) that 1 to 4 replicas
 train, real processes of the training library on this machine. A step is the task's own work, the
-sums over gloo, and a sleep that stands for a device: a fixed part for each micro-batch and a part
-for each example, drawn for each seed. The batch adapts from 32 to 256. Every few seconds the job
-gets another size by chance: replicas join, leave as planned, or are killed.
+sums over gloo, and a sleep in place of a device: a fixed part for each micro-batch and a part for
+each example, drawn for each seed. The batch adapts from 32 to 256. Every few seconds the job gets
+another size at random: replicas join, leave as planned, or are killed.
 
-Predicted is goodput at the best batch of the new size, `goodput_draws` of the model that a
+The prediction is goodput at the best batch of the new size, by `goodput_draws` of the model that a
 controller had fitted before the change, at the noise scale reported before it: the median, and the
-central 90 % as forecasts have them. Measured is the throughput in the reports, from 6 s after the
+central 90 % as in forecasts. The measurement is the throughput in the reports, from 6 s after the
 first report of the new size on and for 4 s of steps, times the efficiency of each batch at the
-noise scale reported last. Throughput at the batch that was run longest, and the noise scale are
-judged alone, too.
+noise scale reported last. Throughput at the most used batch, and the noise scale are compared
+separately, too.
 
-The noise scale that is reported is an average over many steps, so part of its error is the same
-before and after. Other rows have in its place the noise scale of all examples: from the gradients
-of the whole data set at every fifth step of those 4 s. `by the script's clock` has throughput by
-the clock of the script, with all that happens between steps. The last rows are by task, and by the
-load of the machine when the size was measured: up to its median, and above it.
+The reported noise scale is an average over many steps, so part of its error is equal before and
+after. Other rows use the noise scale of all examples instead, from the gradients of the whole data
+set at every fifth step of those 4 s. `by the script's clock` has throughput by the clock of the
+script, including the time between steps. The last rows are by task, and by the load of the machine
+at the measurement: up to its median, and above it.
 
 Errors are predicted over measured, less 1. A size is seen if the model was fitted to step times of
-it. Intervals of coverage take resizes as independent. The target is that of all resizes: a
-median error of goodput of at most 10 %, and bands that hold 85 to 95 %. Exits with status 1 where
-it is missed.
+it. Confidence intervals of coverage assume independent resizes. The target is for all resizes: a
+median error of goodput of at most 10 %, and bands that hold 85 to 95 %. The exit status is 1 if it
+is missed.
 
-A job of ten resizes takes three minutes, and more on cores with other work. Whole jobs are kept in
-DIRECTORY, build/prediction by default: the same command goes on where it was ended.
+A job of ten resizes takes three minutes, and more on cores with other work. Complete jobs are
+stored in DIRECTORY, build/prediction by default: the same command resumes after an interruption.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A prediction with its central 90 %, and what was measured."""
+    """Prediction with its central 90 %, and the measurement."""
 
     predicted: float
     low: float
@@ -85,12 +85,12 @@ class Judged:
 
     @property
     def is_held(self) -> bool:
-        """Whether what was measured is in the central 90 %."""
+        """Whether the measurement is in the central 90 %."""
         return self.low <= self.measured <= self.high
 
 
 def goodput(resize: Resize) -> Judged:
-    """Return the goodput of the new size, in useful examples a second."""
+    """Return the goodput of the new size, in useful examples per second."""
     return goodput_at(resize, resize.reported_noise.examples)
 
 
@@ -100,18 +100,19 @@ def goodput_of_all(resize: Resize) -> Judged:
 
 
 def goodput_at(resize: Resize, noise_examples: float) -> Judged:
-    """Return the goodput of the new size, as measured at a noise scale by the reports."""
-    observations = [each.observation for each in resize.stretches]
-    seconds = sum(each.steps * each.step_seconds for each in observations)
+    """Return the goodput of the new size, measured by the reports at a noise scale."""
+    observations = [stretch.observation for stretch in resize.stretches]
+    seconds = sum(observation.steps * observation.step_seconds for observation in observations)
     useful = sum(
-        each.observation.steps * useful_examples(each.batch, resize.bounds.initial, noise_examples)
-        for each in resize.stretches
+        stretch.observation.steps
+        * useful_examples(stretch.batch, resize.bounds.initial, noise_examples)
+        for stretch in resize.stretches
     )
     return predicted(resize, useful / seconds)
 
 
 def goodput_by_clock(resize: Resize) -> Judged:
-    """Return the goodput of the new size, as measured by the clock of the script."""
+    """Return the goodput of the new size, measured by the clock of the script."""
     initial, noise_examples = resize.bounds.initial, resize.reported_noise.examples
     steps = resize.steps
     useful = sum(useful_examples(step.examples, initial, noise_examples) for step in steps[1:])
@@ -119,7 +120,7 @@ def goodput_by_clock(resize: Resize) -> Judged:
 
 
 def predicted(resize: Resize, measured: float) -> Judged:
-    """Return the goodput predicted of the new size, with the central 90 % that forecasts have."""
+    """Return the predicted goodput of the new size, with the central 90 % of forecasts."""
     model, bounds, size = resize.model, resize.bounds, [resize.after]
     examples = noise_draws(resize.noise, bounds.initial, len(model.draws))
     draws = goodput_draws(model, examples, bounds, size, size)[:, 0]
@@ -128,15 +129,17 @@ def predicted(resize: Resize, measured: float) -> Judged:
 
 
 def useful_examples(batch: int, initial: int, noise_examples: float) -> float:
-    """Return what a step of a batch is worth."""
+    """Return the useful examples of a step of a batch."""
     return batch * float(efficiency(noise_examples, initial, max(batch, initial)))
 
 
 def throughput(resize: Resize) -> Judged:
-    """Return the throughput of the new size at the batch that was run longest."""
+    """Return the throughput of the new size at the most used batch, in examples per second."""
     stretches = longest(resize.stretches)
-    batch, steps = stretches[0].batch, sum(each.observation.steps for each in stretches)
-    seconds = sum(each.observation.steps * each.observation.step_seconds for each in stretches)
+    batch, steps = stretches[0].batch, sum(stretch.observation.steps for stretch in stretches)
+    seconds = sum(
+        stretch.observation.steps * stretch.observation.step_seconds for stretch in stretches
+    )
     step = predicted_step(resize.model, stretches[0].observation)
     return Judged(
         predicted=batch / step.seconds,
@@ -147,13 +150,13 @@ def throughput(resize: Resize) -> Judged:
 
 
 def longest(stretches: tuple[Stretch, ...]) -> list[Stretch]:
-    """Return the stretches of the configuration that was run longest."""
+    """Return the stretches of the configuration with the most time."""
     spent_seconds: dict[tuple[object, ...], float] = defaultdict(float)
-    for each in stretches:
-        observation = each.observation
+    for stretch in stretches:
+        observation = stretch.observation
         spent_seconds[observation.configuration] += observation.steps * observation.step_seconds
     most = max(spent_seconds, key=spent_seconds.__getitem__)
-    return [each for each in stretches if each.observation.configuration == most]
+    return [stretch for stretch in stretches if stretch.observation.configuration == most]
 
 
 def noise_scale(resize: Resize) -> Judged:
@@ -162,12 +165,12 @@ def noise_scale(resize: Resize) -> Judged:
 
 
 def noise_of_all(resize: Resize) -> Judged:
-    """Return the noise scale beside that of all examples."""
+    """Return the noise scale, measured from all examples."""
     return noise_beside(resize, resize.noise_examples)
 
 
 def noise_beside(resize: Resize, measured: float) -> Judged:
-    """Return the noise scale that was known before the change, beside what was measured."""
+    """Return the noise scale known before the change, with a measurement."""
     drawn = range_of(noise_draws(resize.noise, resize.bounds.initial, len(resize.model.draws)))
     return Judged(resize.noise.examples, drawn.low, drawn.high, measured)
 
@@ -183,12 +186,12 @@ QUANTITIES: dict[str, Callable[[Resize], Judged]] = {
 
 
 def row_of(judged: list[Judged]) -> Row:
-    """Return the errors of predictions, and how many of their bands held."""
+    """Return statistics of the errors of predictions, and how many of their bands held."""
     if not judged:
         return {"resizes": 0}
-    errors = [each.error for each in judged]
+    errors = [judgement.error for judgement in judged]
     sizes = [abs(error) for error in errors]
-    held = sum(each.is_held for each in judged)
+    held = sum(judgement.is_held for judgement in judged)
     interval = binomtest(held, len(judged)).proportion_ci(method="exact")
     return {
         "resizes": len(judged),
@@ -197,7 +200,7 @@ def row_of(judged: list[Judged]) -> Row:
         "ninth_decile": float(np.quantile(sizes, 0.9)),
         "held": held / len(judged),
         "held_interval": [float(interval.low), float(interval.high)],
-        "band": statistics.median(each.high / each.low for each in judged),
+        "band": statistics.median(judgement.high / judgement.low for judgement in judged),
     }
 
 
@@ -205,73 +208,76 @@ def rows_of(resizes: list[Resize]) -> list[Row]:
     """Return rows: each quantity by whether a size was seen, then two by task and by load."""
     by_size = {
         "all": resizes,
-        "seen": [each for each in resizes if each.is_seen],
-        "not seen": [each for each in resizes if not each.is_seen],
+        "seen": [resize for resize in resizes if resize.is_seen],
+        "not seen": [resize for resize in resizes if not resize.is_seen],
     }
-    middle = statistics.median(each.load for each in resizes)
+    middle = statistics.median(resize.load for resize in resizes)
     by_cause = {
-        **{task: [each for each in resizes if each.task == task] for task in TASKS},
-        f"load up to {middle:.1f}": [each for each in resizes if each.load <= middle],
-        f"load above {middle:.1f}": [each for each in resizes if each.load > middle],
+        **{task: [resize for resize in resizes if resize.task == task] for task in TASKS},
+        f"load up to {middle:.1f}": [resize for resize in resizes if resize.load <= middle],
+        f"load above {middle:.1f}": [resize for resize in resizes if resize.load > middle],
     }
-    places = [(name, *group) for name in QUANTITIES for group in by_size.items()]
-    places += [(name, *group) for name in list(QUANTITIES)[:2] for group in by_cause.items()]
+    groups = [(name, *group) for name in QUANTITIES for group in by_size.items()]
+    groups += [(name, *group) for name in list(QUANTITIES)[:2] for group in by_cause.items()]
     return [
-        {"of": name, "which": which, **row_of([QUANTITIES[name](each) for each in chosen])}
-        for name, which, chosen in places
+        {"of": name, "which": group, **row_of([QUANTITIES[name](resize) for resize in chosen])}
+        for name, group, chosen in groups
     ]
 
 
 def is_reached(row: Row) -> bool:
-    """Return whether a row keeps to the target."""
+    """Return whether a row meets the target."""
     return row["median_absolute"] <= MOST_ERROR and COVERAGE[0] <= row["held"] <= COVERAGE[1]
 
 
 def facts_of(resizes: list[Resize]) -> Row:
-    """Return what else a reader wants to know of the resizes."""
+    """Return further statistics of the resizes."""
     batches = [longest(resize.stretches)[0].batch for resize in resizes]
-    worth = [
+    efficiencies = [
         useful_examples(batch, resize.bounds.initial, resize.reported_noise.examples) / batch
         for batch, resize in zip(batches, resizes, strict=True)
     ]
     return {
         "resizes": len(resizes),
-        "jobs": len({(each.task, each.seed) for each in resizes}),
-        "how": dict(Counter(each.how for each in resizes)),
-        "to_replicas": {str(n): c for n, c in sorted(Counter(e.after for e in resizes).items())},
+        "jobs": len({(resize.task, resize.seed) for resize in resizes}),
+        "how": dict(Counter(resize.how for resize in resizes)),
+        "to_replicas": {
+            str(replicas): count
+            for replicas, count in sorted(Counter(resize.after for resize in resizes).items())
+        },
         "batch_quartiles": np.quantile(batches, [0.25, 0.5, 0.75]).tolist(),
-        "efficiency_quartiles": np.quantile(worth, [0.25, 0.5, 0.75]).tolist(),
+        "efficiency_quartiles": np.quantile(efficiencies, [0.25, 0.5, 0.75]).tolist(),
         "noise_before_deviation": statistics.median(
-            each.noise.log_standard_deviation for each in resizes
+            resize.noise.log_standard_deviation for resize in resizes
         ),
-        "load": statistics.median(each.load for each in resizes),
+        "load": statistics.median(resize.load for resize in resizes),
     }
 
 
-def run(seed: int, resizes: int, kept: Path, is_over: threading.Event) -> None:
-    """Run the job of a seed, and keep its changes of size once all are made."""
+def run(seed: int, resizes: int, result_file: Path, is_over: threading.Event) -> None:
+    """Run the job of a seed, and store its changes of size after all of them."""
     task = TASKS[seed % len(TASKS)]
-    data = data_of(task, kept.parent)
-    with tempfile.TemporaryDirectory() as place:
-        found = ResizedJob(Path(place), task, seed, data, is_over).run(resizes)
-    unfinished = kept.with_suffix(".unfinished")
-    unfinished.write_bytes(encode(tuple[Resize, ...], tuple(found)))
-    unfinished.replace(kept)
+    data = data_of(task, result_file.parent)
+    with tempfile.TemporaryDirectory() as folder:
+        resizes_made = ResizedJob(Path(folder), task, seed, data, is_over).run(resizes)
+    unfinished = result_file.with_suffix(".unfinished")
+    unfinished.write_bytes(encode(tuple[Resize, ...], tuple(resizes_made)))
+    unfinished.replace(result_file)
 
 
 def measure(arguments: argparse.Namespace) -> list[Resize]:
-    """Run the jobs that have not been run, and return the changes of size of all."""
+    """Run the jobs without stored results, and return the changes of size of all jobs."""
     directory, count = arguments.directory, arguments.resizes
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
     files = {seed: directory / f"{seed}-of-{count}.json" for seed in seeds}
-    wanted = [(seed, file) for seed, file in files.items() if not file.exists()]
+    missing = [(seed, file) for seed, file in files.items() if not file.exists()]
     for task in TASKS:
         data_of(task, directory)
     fleets.SCRIPTS = SCRIPTS
-    fleets.nursery(*fleets.imported(None), path=None)  # before threads may want it
+    fleets.nursery(*fleets.imported(None), path=None)  # before any thread uses it
     is_over = threading.Event()
     with ThreadPoolExecutor(arguments.at_once) as threads:
-        futures = [threads.submit(run, seed, count, file, is_over) for seed, file in wanted]
+        futures = [threads.submit(run, seed, count, file, is_over) for seed, file in missing]
         console = Console(stderr=True)
         try:
             for future in track(as_completed(futures), "jobs", len(futures), console=console):
@@ -280,16 +286,16 @@ def measure(arguments: argparse.Namespace) -> list[Resize]:
             is_over.set()
             threads.shutdown(cancel_futures=True)
             raise
-    return [each for file in files.values() for each in resizes_in(file)]
+    return [resize for file in files.values() for resize in resizes_in(file)]
 
 
 def resizes_in(file: Path) -> tuple[Resize, ...]:
-    """Return the changes of size that are kept of one job."""
+    """Return the stored changes of size of one job."""
     return decode(tuple[Resize, ...], file.read_bytes())
 
 
 def shown(row: Row) -> str:
-    """Return a row as a line of a table."""
+    """Return a row as a line of the table."""
     cells = [row["of"], row["which"], str(row["resizes"])]
     if row["resizes"]:
         low, high = row["held_interval"]
@@ -315,24 +321,24 @@ def print_table(facts: Row, rows: list[Row]) -> None:
 
 
 def parsed() -> argparse.Namespace:
-    """Return the arguments."""
+    """Return the command-line arguments."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("directory", nargs="?", type=Path, default=Path("build/prediction"))
-    parser.add_argument("--seeds", type=int, default=20, help="jobs")
+    parser.add_argument("--seeds", type=int, default=20, help="number of jobs")
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--resizes", type=int, default=10, help="of each job")
-    parser.add_argument("--at-once", type=int, default=1, help="jobs")
+    parser.add_argument("--resizes", type=int, default=10, help="resizes of each job")
+    parser.add_argument("--at-once", type=int, default=1, help="number of jobs in parallel")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     if min(arguments.seeds, arguments.resizes, arguments.at_once) < 1:
-        parser.error("--seeds, --resizes and --at-once: at least 1")
+        parser.error("--seeds, --resizes and --at-once: must be at least 1")
     return arguments
 
 
 def main() -> None:
-    """Run what has not been run, and print the table of all."""
+    """Run the missing jobs, and print the table of all jobs."""
     arguments = parsed()
     arguments.directory.mkdir(parents=True, exist_ok=True)
     resizes = measure(arguments)

@@ -1,11 +1,10 @@
 """Published schedulers on published workloads: our averages beside the published ones.
 
-Every run is the real controller on a virtual clock. On the pool `equal`, 16 machines of 4 T4
-devices, restarts take 30 s and plans are made every 60 s, with the quirks of the simulator of
-Pollux (OSDI'21); on the pool `mixed`, 64 devices of three kinds (sia-pool.yaml), it is as in the
-simulator of Sia (SOSP'23), which was run again for what is called published here. Their profiles,
-workloads and results are read: CASTOR_DATA must name the folder that holds pollux, hetero and
-golden. Prints Markdown.
+Every run uses the real controller on a virtual clock. The pool `equal` has 16 machines of 4 T4
+devices, restarts of 30 s and a plan every 60 s, with the quirks of the simulator of Pollux
+(OSDI'21). The pool `mixed` has 64 devices of three kinds (sia-pool.yaml), as in the simulator of
+Sia (SOSP'23); a rerun of that simulator gives the results called published. CASTOR_DATA must name
+the folder that holds pollux, hetero and golden. Prints Markdown.
 
     CASTOR_DATA=... python benchmarks/published_schedulers.py [--loads 1.0] [--policies tiresias]
     CASTOR_DATA=... python benchmarks/published_schedulers.py --pools mixed
@@ -35,7 +34,7 @@ FOLDERS = {"0.5": "workloads-0.5", "1.0": "workloads", "1.5": "workloads-1.5"}
 
 @dataclass(frozen=True)
 class Measured:
-    """One workload under one policy."""
+    """Result of one workload under one policy."""
 
     average_seconds: float
     ninety_ninth_seconds: float
@@ -47,7 +46,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class MixedRun:
-    """One policy on the mixed pool. Pollux knows nothing of a job beforehand, the others do."""
+    """Settings of one policy on the mixed pool.
+
+    `is_profiled` says whether the policy knows profiles of new jobs; Pollux does not.
+    """
 
     policy: str
     interval_seconds: float = 60.0
@@ -55,8 +57,8 @@ class MixedRun:
     replans_on_news: bool = False
 
 
-# By the name of the published run; `marginal` has none, and is beside them. It plans on news too,
-# as the product does, and so does Sia once for comparison.
+# Runs by the name of the published one; `marginal` has none. `marginal` also plans on events, as
+# the product does, and so does Sia for comparison.
 MIXED = {
     "sia": MixedRun("sia"),
     "pollux_unaware": MixedRun("pollux-unaware", is_profiled=False),
@@ -68,7 +70,7 @@ MIXED = {
 
 
 def measure(data: Path, case: tuple[Path, str]) -> Measured:
-    """Run one workload."""
+    """Return the result of one workload."""
     workload, policy = case
     options = SimulateOptions(
         workload=workload,
@@ -83,7 +85,7 @@ def measure(data: Path, case: tuple[Path, str]) -> Measured:
 
 
 def measure_mixed(data: Path, run: MixedRun) -> Measured:
-    """Run workload 6 on the pool of three kinds."""
+    """Return the result of workload 6 on the pool of three kinds."""
     with TemporaryDirectory() as folder:
         pool = Path(folder) / MIXED_POOL.name
         text = MIXED_POOL.read_text()
@@ -101,7 +103,7 @@ def measure_mixed(data: Path, run: MixedRun) -> Measured:
 
 
 def measured(options: SimulateOptions) -> Measured:
-    """Run what the options say."""
+    """Return the result of a simulation with these options."""
     totals = run_simulation(options).totals
     return Measured(
         totals.avg_jct_s,
@@ -114,36 +116,36 @@ def measured(options: SimulateOptions) -> Measured:
 
 
 def print_mixed(golden: Mapping[str, Mapping[str, float]], rows: Mapping[str, Measured]) -> None:
-    """Workload 6 on three kinds of device."""
+    """Print the results of workload 6 on three kinds of device."""
     print(
         "| three kinds, workload-6 | published, s | here, s | | 99th percentile, s | makespan, s "
         "| device hours (published) | restarts |"
     )
     print("|---|---|---|---|---|---|---|---|")
     for name, row in rows.items():
-        published, off, hours = "", "", ""
+        published, difference, hours = "", "", ""
         if name in golden:
             published = f"{golden[name]['avg_jct_s']:,.0f}"
-            off = f"{row.average_seconds / golden[name]['avg_jct_s'] - 1:+.1%}"
+            difference = f"{row.average_seconds / golden[name]['avg_jct_s'] - 1:+.1%}"
             hours = f" ({golden[name]['gpu_hours']:,.0f})"
         print(
-            f"| {name} | {published} | {row.average_seconds:,.0f} | {off} "
+            f"| {name} | {published} | {row.average_seconds:,.0f} | {difference} "
             f"| {row.ninety_ninth_seconds:,.0f} | {row.makespan_seconds:,.0f} "
             f"| {row.device_hours:,.0f}{hours} | {row.restarts} |"
         )
 
 
 def print_workload(golden: Mapping[str, float], rows: Mapping[str, Measured]) -> None:
-    """Workload 6, for which there is a published figure of its own."""
+    """Print the results of workload 6, which has a published figure of its own."""
     print(
         "| workload-6 | published, s | here, s | | 99th percentile, s | device hours | restarts |"
     )
     print("|---|---|---|---|---|---|---|")
     for name, row in rows.items():
         published = golden[name]
-        off = row.average_seconds / published - 1
+        difference = row.average_seconds / published - 1
         print(
-            f"| {name} | {published:,.0f} | {row.average_seconds:,.0f} | {off:+.1%} "
+            f"| {name} | {published:,.0f} | {row.average_seconds:,.0f} | {difference:+.1%} "
             f"| {row.ninety_ninth_seconds:,.0f} | {row.device_hours:,.0f} | {row.restarts} |"
         )
 
@@ -151,26 +153,26 @@ def print_workload(golden: Mapping[str, float], rows: Mapping[str, Measured]) ->
 def print_load(
     load: str, golden: Mapping[str, float], rows: Mapping[str, Sequence[Measured]]
 ) -> None:
-    """The mean over the workloads of a load; published is the mean of eight."""
+    """Print the mean over the workloads of a load; the published mean is of eight."""
     for name, measured in rows.items():
         mean_hours = fmean(row.average_seconds for row in measured) / 3600
-        off = mean_hours / golden[name] - 1
+        difference = mean_hours / golden[name] - 1
         print(
-            f"| {load} | {name} | {golden[name]:.2f} | {mean_hours:.2f} | {off:+.0%} "
+            f"| {load} | {name} | {golden[name]:.2f} | {mean_hours:.2f} | {difference:+.0%} "
             f"| {len(measured)} |"
         )
 
 
 def run_mixed(data: Path) -> None:
-    """The pool of three kinds."""
+    """Run the pool of three kinds and print its table."""
     golden = json.loads((data / "golden" / "sia-philly6-rerun.json").read_text())
     with ProcessPoolExecutor() as pool:
-        found = pool.map(partial(measure_mixed, data), MIXED.values())
-        print_mixed(golden["policies"], dict(zip(MIXED, found, strict=True)))
+        results = pool.map(partial(measure_mixed, data), MIXED.values())
+        print_mixed(golden["policies"], dict(zip(MIXED, results, strict=True)))
 
 
 def run_equal(data: Path, loads: Sequence[str], policies: Sequence[str]) -> None:
-    """The pool of one kind."""
+    """Run the pool of one kind and print its tables."""
     golden = json.loads((data / "golden" / "pollux-osdi21-sim.json").read_text())
     cases = [
         (workload, POLICIES[name])
@@ -179,18 +181,18 @@ def run_equal(data: Path, loads: Sequence[str], policies: Sequence[str]) -> None
         for name in policies
     ]
     with ProcessPoolExecutor() as pool:
-        found = dict(zip(cases, pool.map(partial(measure, data), cases), strict=True))
+        results = dict(zip(cases, pool.map(partial(measure, data), cases), strict=True))
     sixth = data / "pollux" / "workloads" / "workload-6.csv"
     if "1.0" in loads:
-        own = {name: found[sixth, POLICIES[name]] for name in policies}
-        print_workload(golden["workload6_avg_jct_s"], own)
+        sixth_results = {name: results[sixth, POLICIES[name]] for name in policies}
+        print_workload(golden["workload6_avg_jct_s"], sixth_results)
         print()
     print("| load | policy | published, h (mean of 8) | here, h | | workloads here |")
     print("|---|---|---|---|---|---|")
     for load in loads:
         rows = {
             name: [
-                found[case]
+                results[case]
                 for case in cases
                 if case[0].parent.name == FOLDERS[load] and case[1] == POLICIES[name]
             ]

@@ -1,8 +1,8 @@
-"""A small training job whose size changes by chance, with what is known before each change.
+"""Small training job whose size changes at random, and what is known before each change.
 
-Real replicas of the training library train one of the tasks of `scripts/converging.py`. What they
-report goes the way that it goes in the controller: step times into the store, models fitted to
-them and kept while they predict well, and the fit back to the replicas, which choose their batch
+Real replicas of the training library train one of the tasks of `scripts/converging.py`. Their
+reports are handled as in the controller: step times go into the store, models are fitted to them
+and kept while they predict well, and the fit goes back to the replicas, which choose their batch
 by it.
 """
 
@@ -38,15 +38,15 @@ SCRIPTS = Path(__file__).parent / "scripts"
 TASKS = ("digits", "chargpt", "resnet")
 BATCH = BatchSpec(initial=32, maximum=256, device_maximum=64, adaptive=True)
 MOST_REPLICAS = 4
-# Seconds that the script sleeps for a micro-batch, and for each of its examples; drawn evenly by
-# logarithm.
+# Ranges of the seconds that the script sleeps for a micro-batch and for each of its examples;
+# drawn evenly in the logarithm.
 FIXED_SECONDS = 0.04, 0.12
 EXAMPLE_SECONDS = 0.002, 0.006
 OFFERS = default_catalogue()
 KIND = OFFERS[0].device_kind
-# From the first report of the new size to what counts as measured.
+# Seconds from the first report of the new size to the start of the measurement.
 SETTLING_SECONDS = 6.0
-# Seconds of steps that are measured at each size, and seconds in which that has to come about.
+# Seconds of steps measured at each size, and the timeout of each wait in seconds.
 MEASURED_SECONDS = 4.0
 LIMIT_SECONDS = 90.0
 LOOK_SECONDS = 0.05
@@ -54,7 +54,7 @@ LOOK_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Step times of one round, and the total batch that they were measured at."""
+    """Step times of one round, and their total batch in examples."""
 
     observation: StepObservation
     batch: int
@@ -62,7 +62,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class StepLine:
-    """One committed step by the clock of the script: when it ended."""
+    """Committed step: its end by the clock of the script, and its examples."""
 
     at: float
     examples: int
@@ -70,13 +70,24 @@ class StepLine:
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """One change of size: what was known before it, and what was measured after it.
+    """Change of size, with the state of knowledge before it and the measurements after it.
 
-    `model`, `noise` and `bounds` are those known when the change began, from replicas `before` to
-    replicas `after`. `stretches` and `steps` were measured after it, and so was the noise scale:
-    `reported_noise` in the last report, `noise_examples` from all examples by the `states` that
-    were kept, once the job has ended. `how` is join, leave or kill, or both of these. `load` is
-    that of the machine, over a minute.
+    Attributes:
+        task: task of the job.
+        seed: seed of the job.
+        number: number of the change in its job, from 0.
+        how: join, leave or kill, or several of these.
+        before: number of replicas before the change.
+        after: number of replicas after the change.
+        model: model of step times when the change began.
+        noise: noise scale when the change began.
+        bounds: bounds of the batch when the change began.
+        stretches: step times measured after the change.
+        steps: committed steps measured after the change.
+        reported_noise: noise scale of the last report.
+        states: folder of the stored states of the model.
+        load: load of the machine over a minute.
+        noise_examples: noise scale of all examples at these states; NaN until the job has ended.
     """
 
     task: str
@@ -97,39 +108,39 @@ class Resize:
 
     @property
     def is_seen(self) -> bool:
-        """Whether the model was fitted to step times of the new size, too."""
+        """Whether the model was also fitted to step times of the new size."""
         return (self.after, self.after) in self.model.measured
 
 
 class Watch:
-    """What a replica itself writes down from now on until the `end`."""
+    """Steps and states that a replica writes from now on until `end`."""
 
     def __init__(self, replica: ReplicaProcess) -> None:
         self._replica = replica
         self._began = time.time()
-        self._wanted = Path(f"{replica.trace}.states")
-        self._wanted.mkdir()
-        self.states = self._wanted
+        self._requested_states = Path(f"{replica.trace}.states")
+        self._requested_states.mkdir()
+        self.states = self._requested_states
 
     @property
     def has_states(self) -> bool:
-        """Whether a state was kept."""
+        """Whether a state was written."""
         return any(self.states.glob("*.pt"))
 
     @property
     def steps(self) -> tuple[StepLine, ...]:
-        """The committed steps since the beginning."""
+        """Committed steps since the beginning."""
         lines = self._replica.steps()
         steps = [StepLine(line["at"], line["examples"]) for line in lines if line["committed"]]
         return tuple(step for step in steps if step.at > self._began)
 
     def end(self) -> None:
-        """Keep no more states."""
-        self.states = self._wanted.rename(f"{self._wanted}.{self._began}")
+        """Request no more states."""
+        self.states = self._requested_states.rename(f"{self._requested_states}.{self._began}")
 
 
 class Knowledge:
-    """What a controller knows of the job: its last report, and the model of its step times."""
+    """Controller's knowledge of the job: its last report, and the model of its step times."""
 
     def __init__(self) -> None:
         self._store = memory_store()
@@ -140,7 +151,7 @@ class Knowledge:
         self.model: ThroughputModel | None = None
 
     def hear(self, report: TrainingReport) -> None:
-        """Take in a report; fit anew where the model does not predict what was measured."""
+        """Store a report; fit a new model if the present one does not predict it."""
         now_seconds = time.monotonic()
         self.report = report
         record = replace(self._record, report=report)
@@ -152,66 +163,67 @@ class Knowledge:
 
     @property
     def directive(self) -> TrainingDirective:
-        """What replicas are told."""
+        """Directive for the replicas."""
         if self.model is None or not self.model.measured:
             return TrainingDirective()
         return TrainingDirective(throughput=self.model.point)
 
     @property
     def is_enough(self) -> bool:
-        """Whether goodput can be predicted: a size and the noise scale were measured."""
+        """Whether goodput can be predicted: a size and the noise scale have been measured."""
         has_noise = self.report is not None and self.report.noise is not None
         return has_noise and self.directive.throughput is not None
 
 
 class ResizedJob:
-    """One job of 1 to MOST_REPLICAS replicas. It is given up once `is_over` is set."""
+    """Job of 1 to MOST_REPLICAS replicas, abandoned once `is_over` is set."""
 
     def __init__(
         self, directory: Path, task: str, seed: int, data: Path, is_over: threading.Event
     ) -> None:
         self._is_over = is_over
-        self._chance = random.Random(f"prediction {task} {seed}")
+        self._generator = random.Random(f"prediction {task} {seed}")
         self._task, self._seed = task, seed
         self._environment: dict[str, Any] = {
             "TASK": task,
             "SEED": str(seed),
             "DATA": str(data),
             "RESULT": str(directory / "result.json"),
-            "STEP_SECONDS": str(self._drawn(FIXED_SECONDS)),
-            "EXAMPLE_SECONDS": str(self._drawn(EXAMPLE_SECONDS)),
+            "STEP_SECONDS": str(self._random_seconds(FIXED_SECONDS)),
+            "EXAMPLE_SECONDS": str(self._random_seconds(EXAMPLE_SECONDS)),
             "EPOCHS": str(10**6),
             "WRITES_STEPS": "yes",
         }
         self._fleet = Fleet(directory, batch=BATCH)
-        self._known = Knowledge()
-        self._heard: dict[str, int] = {}
+        self._knowledge = Knowledge()
+        self._report_counts: dict[str, int] = {}
         self._alive: list[ReplicaProcess] = []
         self._reports: list[TrainingReport] = []
 
     def run(self, resizes: int) -> list[Resize]:
-        """Change the size so many times, and end all processes.
+        """Return so many changes of size; all processes have ended then.
 
         Raises:
             RuntimeError: a replica fails, a size is not reached or measured in time, or the job is
-                given up.
+                abandoned.
         """
         try:
             self._join()
-            self._until(lambda: self._known.is_enough, "a model and a noise scale")
+            self._wait_until(lambda: self._knowledge.is_enough, "a model and a noise scale")
             self._measure(1)
-            found = [self._resize(number) for number in range(resizes)]
+            resized = [self._resize(number) for number in range(resizes)]
         finally:
             self._fleet.stop()
-        return self._with_noise(found)
+        return self._with_noise(resized)
 
     def _resize(self, number: int) -> Resize:
-        before, known = len(self._alive), self._known
-        others = [size for size in range(1, MOST_REPLICAS + 1) if size != before]
-        after = self._chance.choice(others)
-        report, model = known.report, known.model
+        """Change the size to a random other one, and return the measured change."""
+        before, knowledge = len(self._alive), self._knowledge
+        other_sizes = [size for size in range(1, MOST_REPLICAS + 1) if size != before]
+        after = self._generator.choice(other_sizes)
+        report, model = knowledge.report, knowledge.model
         assert report is not None and report.noise is not None and model is not None
-        ways = {
+        methods = {
             self._join() if after > before else self._leave() for _ in range(abs(after - before))
         }
         watch = self._measure(after)
@@ -221,7 +233,7 @@ class ResizedJob:
             task=self._task,
             seed=self._seed,
             number=number,
-            how=" and ".join(sorted(ways)),
+            how=" and ".join(sorted(methods)),
             before=before,
             after=after,
             model=model,
@@ -235,20 +247,24 @@ class ResizedJob:
         )
 
     def _measure(self, size: int) -> Watch:
-        """Measure a size, once it is reached and has settled; `_reports` are then those of it."""
+        """Measure a size once it is reached and has settled; `_reports` then has its reports."""
         self._reports.clear()
-        self._until(lambda: any(each.replicas == size for each in self._reports), "the size")
+        self._wait_until(
+            lambda: any(report.replicas == size for report in self._reports), "the size"
+        )
         settled_seconds = time.monotonic() + SETTLING_SECONDS
-        self._until(lambda: time.monotonic() > settled_seconds, "settling")
+        self._wait_until(lambda: time.monotonic() > settled_seconds, "settling")
         self._reports.clear()
         watch = Watch(self._alive[0])
 
         def is_measured() -> bool:
-            observations = [each.observation for each in stretches_of(self._reports, size)]
-            seconds = sum(each.steps * each.step_seconds for each in observations)
+            observations = [stretch.observation for stretch in stretches_of(self._reports, size)]
+            seconds = sum(
+                observation.steps * observation.step_seconds for observation in observations
+            )
             return seconds >= MEASURED_SECONDS and watch.has_states
 
-        self._until(is_measured, f"step times of {size} replicas")
+        self._wait_until(is_measured, f"step times of {size} replicas")
         watch.end()
         return watch
 
@@ -263,65 +279,77 @@ class ResizedJob:
         )
         examples = json.loads(done.stdout)
         return [
-            replace(resize, noise_examples=own)
-            for resize, own in zip(resizes, examples, strict=True)
+            replace(resize, noise_examples=noise_examples)
+            for resize, noise_examples in zip(resizes, examples, strict=True)
         ]
 
     def _join(self) -> str:
+        """Start a replica; return the name of the method."""
         replica = self._fleet.start(SCRIPT, **self._environment)
-        replica.direct(self._known.directive)
+        replica.direct(self._knowledge.directive)
         self._alive.append(replica)
         return "join"
 
     def _leave(self) -> str:
-        leaver = self._alive.pop(self._chance.randrange(len(self._alive)))
-        if self._chance.random() < 0.5:
+        """Kill a random replica or let it leave as planned; return the name of the method."""
+        leaver = self._alive.pop(self._generator.randrange(len(self._alive)))
+        if self._generator.random() < 0.5:
             leaver.kill()
             return "kill"
-        leaver.direct(replace(self._known.directive, drain=True))
+        leaver.direct(replace(self._knowledge.directive, drain=True))
         return "leave"
 
-    def _until(self, condition: Callable[[], bool], what: str) -> None:
+    def _wait_until(self, condition: Callable[[], bool], awaited: str) -> None:
+        """Wait for a condition while reports are read.
+
+        Raises:
+            RuntimeError: the job is abandoned, the time is over, or a replica fails.
+        """
         began = time.monotonic()
         while not condition():
             if self._is_over.is_set():
-                raise RuntimeError("the job is given up")
+                raise RuntimeError("the job is abandoned")
             if time.monotonic() - began > LIMIT_SECONDS:
-                place = f"{self._task}, seed {self._seed}"
-                raise RuntimeError(f"{place}: {what} did not come in {LIMIT_SECONDS:g} s")
+                job = f"{self._task}, seed {self._seed}"
+                raise RuntimeError(f"{job}: waited for {awaited} longer than {LIMIT_SECONDS:g} s")
             for replica in self._alive:
                 if replica.process.poll() is not None:
                     raise RuntimeError(f"a replica failed:\n{replica.log.read_text()[-2000:]}")
-            self._hear()
+            self._read_reports()
             time.sleep(LOOK_SECONDS)
 
-    def _hear(self) -> None:
-        model = self._known.model
+    def _read_reports(self) -> None:
+        """Read new reports, and send the replicas a new model."""
+        model = self._knowledge.model
         for replica in self._fleet.replicas:
             reports = replica.reports
-            for body in reports[self._heard.get(replica.name, 0) :]:
+            for body in reports[self._report_counts.get(replica.name, 0) :]:
                 report = decode(TrainingReport, json.dumps(body))
-                self._known.hear(report)
+                self._knowledge.hear(report)
                 self._reports.append(report)
-            self._heard[replica.name] = len(reports)
-        if self._known.model is not model:
+            self._report_counts[replica.name] = len(reports)
+        if self._knowledge.model is not model:
             for replica in self._alive:
-                replica.direct(self._known.directive)
+                replica.direct(self._knowledge.directive)
 
-    def _drawn(self, bounds: tuple[float, float]) -> float:
+    def _random_seconds(self, bounds: tuple[float, float]) -> float:
+        """Return a random number within the bounds, evenly by logarithm."""
         low, high = bounds
-        return float(low * (high / low) ** self._chance.random())
+        return float(low * (high / low) ** self._generator.random())
 
 
 def stretches_of(reports: list[TrainingReport], size: int) -> tuple[Stretch, ...]:
-    """Return the step times at a size, with the total batches that the reports say.
+    """Return the step times at a size, with the total batches of the reports.
 
-    Those of a batch that no report has are left out.
+    Step times of a batch that no report names are left out.
     """
-    totals = {(r.batch.device, r.batch.accumulation): r.batch.total for r in reports}
-    observations = [each for report in reports for each in report.observations]
+    totals = {
+        (report.batch.device, report.batch.accumulation): report.batch.total for report in reports
+    }
+    observations = [observation for report in reports for observation in report.observations]
     return tuple(
-        Stretch(each, totals[each.device_batch, each.accumulation])
-        for each in observations
-        if each.instances == size and (each.device_batch, each.accumulation) in totals
+        Stretch(observation, totals[observation.device_batch, observation.accumulation])
+        for observation in observations
+        if observation.instances == size
+        and (observation.device_batch, observation.accumulation) in totals
     )

@@ -1,8 +1,8 @@
-"""The schedulers that Shockwave (NSDI'23) compares itself with, on its 120 jobs and 32 devices.
+"""The schedulers of Shockwave (NSDI'23) on its 120 jobs and 32 devices.
 
-Every run is the real controller on a virtual clock: 8 machines of 4 devices, rounds of 120 s, and
-20 s for every start, as in the simulator of Shockwave. CASTOR_DATA must name the folder that holds
-shockwave and golden. Prints Markdown, ours beside what the artifact's own result files say.
+Every run uses the real controller on a virtual clock: 8 machines of 4 devices, rounds of 120 s,
+and 20 s for every start, as in the simulator of Shockwave. CASTOR_DATA must name the folder that
+holds shockwave and golden. Prints Markdown, ours beside the artifact's own result files.
 
     CASTOR_DATA=... python benchmarks/shockwave_schedulers.py [--policies shockwave themis]
 """
@@ -20,7 +20,7 @@ from autoscaler.cli.simulate_options import SimulateOptions
 from autoscaler.cli.simulation import run_simulation
 from autoscaler.simulator.results import Totals
 
-# Ours -> what the artifact calls the policy that it stands for.
+# Name of our policy -> name of its counterpart in the artifact.
 POLICIES = {
     "shockwave": "shockwave",
     "themis": "finish_time_fairness (Themis)",
@@ -38,7 +38,7 @@ HEADER = (
 
 
 def measure(data: Path, policy: str) -> Totals:
-    """Run the trace under one policy."""
+    """Return the result of the trace under one policy."""
     options = SimulateOptions(
         workload=data / "shockwave" / TRACE,
         regimes=data / "shockwave" / "profiles-tailfixed",
@@ -51,11 +51,11 @@ def measure(data: Path, policy: str) -> Totals:
 
 
 def row(policy: str, ours: Totals, published: Mapping[str, float]) -> str:
-    """One line of the table."""
+    """Return one line of the table."""
     hours = ours.makespan_s / 3600
-    off = hours / published["makespan_h"] - 1
+    difference = hours / published["makespan_h"] - 1
     return (
-        f"| {policy} | {published['makespan_h']:.2f} | {hours:.2f} | {off:+.0%} "
+        f"| {policy} | {published['makespan_h']:.2f} | {hours:.2f} | {difference:+.0%} "
         f"| {published['unfair_pct']:.1f} | {100 * (ours.unfair_share or 0.0):.1f} "
         f"| {published['worst_ftf']:.2f} | {ours.worst_ftf_rho:.2f} "
         f"| {published['avg_jct_h']:.2f} | {ours.avg_jct_s / 3600:.2f} | {ours.restarts} "

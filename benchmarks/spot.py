@@ -1,15 +1,15 @@
-"""Deadlines on spot: the real controller on published traces, beside who knew them.
+"""Deadlines on spot instances: the real controller on published traces, beside a clairvoyant.
 
     CASTOR_DATA=... python benchmarks/spot.py [--slack 1.5] [--jobs 80]
 
-Jobs of one V100 instance and four hours of training are submitted one after the other, each with
-a deadline of so many times its training after its submission. Four zones sell spot, each as one
-trace of "Can't Be Late" (Wu et al., NSDI'24) has it, at the prices of its zone; on-demand can
-always be had. The controller replans every two minutes and on news, and keeps what it learns of
-zones and program from job to job; the first `WARM` jobs are not counted.
+Jobs of one V100 instance and four hours of training are submitted one after the other. The
+deadline of each is so many times its training after its submission. Four zones sell spot
+instances, each by one trace of "Can't Be Late" (Wu et al., NSDI'24), at the prices of its zone;
+on-demand is always available. The controller replans every two minutes and on events, and keeps
+its knowledge of zones and program from job to job; the first `WARM` jobs are not counted.
 
-The clairvoyant knows all traces and pays the same boots: least money that meets the deadline, by
-dynamic programming over minutes, progress and what is held.
+The clairvoyant plan knows all traces and pays the same boots: it is the least cost that meets the
+deadline, by dynamic programming over minutes, progress and allocation.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ Costs = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Outcome:
-    """One job: what it cost and when it was done, by the controller and by who knows.
+    """Cost and end of one job, with the clairvoyant's cost.
 
     `finish_share` is the time from submission to end over that of training alone.
     """
@@ -77,15 +77,16 @@ class Outcome:
 
 
 def read_zones(data: Path) -> dict[str, CapacityTrace]:
-    """The traces of V100 instances, by zone."""
+    """Return the traces of V100 instances by zone."""
     paths = sorted((data / "spot").glob("*/*v100*.json"))
     return {path.name.split("_")[0]: read_capacity_trace(path) for path in paths}
 
 
 def offers(zones: Mapping[str, CapacityTrace]) -> dict[str, Offer]:
-    """Spot of each zone, and on-demand."""
+    """Return the spot offer of each zone and the on-demand offer, by id."""
 
     def sold(zone: str, purchase: Purchase, usd_per_hour: Decimal) -> Offer:
+        """Return an offer of one p3.2xlarge."""
         return Offer(
             id=f"{zone}-{purchase}",
             provider="aws",
@@ -101,13 +102,13 @@ def offers(zones: Mapping[str, CapacityTrace]) -> dict[str, Offer]:
         )
 
     spot = [sold(zone, Purchase.SPOT, SPOT_USD_PER_HOUR[zone]) for zone in zones]
-    every = [*spot, sold("us-east-1a", Purchase.ON_DEMAND, ON_DEMAND_USD_PER_HOUR)]
-    return {offer.id: offer for offer in every}
+    all_offers = [*spot, sold("us-east-1a", Purchase.ON_DEMAND, ON_DEMAND_USD_PER_HOUR)]
+    return {offer.id: offer for offer in all_offers}
 
 
 @dataclass(frozen=True)
 class Jobs:
-    """The jobs of a run, one after the other; without a `slack` waiting costs $10/h."""
+    """Jobs of a run, one after the other; without a `slack` waiting costs $10/h."""
 
     slack: float | None
     count: int
@@ -118,11 +119,11 @@ class Jobs:
 
     @property
     def spacing_seconds(self) -> float:
-        """From one to the next, when the one before must be done, or should be."""
+        """Seconds between two submissions: the next job follows the deadline of the one before."""
         return ((self.slack or 7.5) + 0.5) * self.training_seconds
 
     def objective(self, now_seconds: float) -> Objective:
-        """Of a job submitted then."""
+        """Return the objective of a job submitted at that time."""
         if self.slack is None:
             return Objective(Preference.VALUE_OF_TIME, 10.0)
         deadline = now_seconds + self.slack * self.training_seconds
@@ -130,11 +131,11 @@ class Jobs:
 
 
 class FixedBatch(Profile):
-    """An application that nobody would train at another batch than its first."""
+    """Profile of an application that always trains at its initial batch."""
 
     @property
     def maximum_batch(self) -> int:
-        """The first."""
+        """The initial batch."""
         return self.initial_batch
 
 
@@ -144,22 +145,30 @@ def simulate(
     jobs: Jobs,
     policy: Policy | None = None,
 ) -> Sequence[JobResult]:
-    """The jobs under the controller, each submitted when the one before must be done."""
-    sold = offers(zones)
-    known = profiles[jobs.application]
-    profile = FixedBatch(**{each.name: getattr(known, each.name) for each in fields(known)})
-    alone = profile.step_times(PROFILED_KIND, (1,), jobs.batch).accumulated_seconds(0)
+    """Return the results of the jobs under the controller."""
+    offers_by_id = offers(zones)
+    published = profiles[jobs.application]
+    profile = FixedBatch(
+        **{item.name: getattr(published, item.name) for item in fields(published)}
+    )
+    step_seconds = profile.step_times(PROFILED_KIND, (1,), jobs.batch).accumulated_seconds(0)
     steps = profile.total_examples / jobs.batch
     settings = TrainingSettings(
-        slowdown=jobs.training_seconds / (alone * steps), step_error=jobs.step_error
+        slowdown=jobs.training_seconds / (step_seconds * steps), step_error=jobs.step_error
     )
     scenario = Scenario(
         arrivals=tuple(
-            Arrival(f"job-{n:03}", n * jobs.spacing_seconds, jobs.application, 1, jobs.batch)
-            for n in range(jobs.count)
+            Arrival(
+                f"job-{number:03}",
+                number * jobs.spacing_seconds,
+                jobs.application,
+                1,
+                jobs.batch,
+            )
+            for number in range(jobs.count)
         ),
         profiles={jobs.application: profile},
-        equipment={name: Equipment(offer, PROFILED_KIND) for name, offer in sold.items()},
+        equipment={name: Equipment(offer, PROFILED_KIND) for name, offer in offers_by_id.items()},
         objective=jobs.objective,
         instances=InstanceBounds(maximum=1),
         training=settings,
@@ -169,80 +178,88 @@ def simulate(
     )
     clock, store = VirtualClock(), memory_store()
     capacity = {f"{zone}-{Purchase.SPOT}": trace for zone, trace in zones.items()}
-    cloud = SimulatedCloud(SimulatedSettings(tuple(sold.values()), capacity=capacity), clock)
+    cloud = SimulatedCloud(
+        SimulatedSettings(tuple(offers_by_id.values()), capacity=capacity), clock
+    )
     provider = SimulatedProvider(cloud, store.settings.controller_id())
     timed = TimedPolicy(policy or create_policy("marginal"), SystemClock())
     run = Simulation(scenario, store, provider, timed, clock).run()
-    return result_of("marginal", 0, run, store, sold).jobs
+    return result_of("marginal", 0, run, store, offers_by_id).jobs
 
 
 def clairvoyant_usd(
     zones: Mapping[str, CapacityTrace], start_seconds: float, deadline_seconds: float
 ) -> float:
-    """The least cost of the training by the deadline, for who knows the traces.
+    """Return the least cost of the training by the deadline, with the traces known.
 
-    `cost[s, w]` is the least after each minute, held s and w minutes of training done. A change
-    pays the boot of the new beside what is held, which trains on if it lasts.
+    `cost[s, w]` is the least cost after each minute with `s` held and w minutes of training done.
+    A change pays the boot of the new instance beside the held one, which continues to train if it
+    lasts.
     """
     names = list(zones)
     usd = [float(SPOT_USD_PER_HOUR[name]) / 60 for name in names]
     usd += [float(ON_DEMAND_USD_PER_HOUR) / 60, 0.0]
     minutes = int((deadline_seconds - start_seconds) / MINUTE)
     work, boot = int(np.ceil(TRAINING_SECONDS / MINUTE)), int(BOOT_SECONDS / MINUTE)
-    there = np.ones((len(usd), minutes), dtype=bool)
+    is_available = np.ones((len(usd), minutes), dtype=bool)
     for zone, name in enumerate(names):
         trace = zones[name]
-        there[zone] = [trace.available(start_seconds + MINUTE * m) > 0 for m in range(minutes)]
+        is_available[zone] = [
+            trace.available(start_seconds + MINUTE * minute) > 0 for minute in range(minutes)
+        ]
     cost = np.full((minutes + 1, len(usd), work + 1), np.inf)
     nothing = len(usd) - 1
     cost[0, nothing, 0] = 0.0
     for minute in range(minutes):
-        now = cost[minute]
-        now[nothing] = now.min(axis=0)
+        present = cost[minute]
+        present[nothing] = present.min(axis=0)
         for held in range(len(usd)):
-            if not there[held, minute]:
+            if not is_available[held, minute]:
                 continue
-            worked = now[held] if held == nothing else _shifted(now[held], 1)
-            _lower(cost[minute + 1, held], worked + usd[held])
+            trained = present[held] if held == nothing else _after_training(present[held], 1)
+            _lower_in_place(cost[minute + 1, held], trained + usd[held])
             for new in range(nothing):
                 until = minute + boot
-                if new == held or until > minutes or not there[new, minute:until].all():
+                if new == held or until > minutes or not is_available[new, minute:until].all():
                     continue
-                lasts = there[held, minute:until].all() and held != nothing
+                lasts = is_available[held, minute:until].all() and held != nothing
                 paid = boot * (usd[new] + (usd[held] if lasts else 0.0))
-                _lower(cost[until, new], _shifted(now[held], boot if lasts else 0) + paid)
+                _lower_in_place(
+                    cost[until, new], _after_training(present[held], boot if lasts else 0) + paid
+                )
     return float(cost[:, :, work].min())
 
 
-def _shifted(
+def _after_training(
     cost: np.ndarray[tuple[int], np.dtype[np.float64]], minutes: int
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """The same after so many more minutes of training; more than all is all."""
+    """Return the cost after so many more minutes of training, at most all of it."""
     if minutes == 0:
         return cost
-    moved = np.full_like(cost, np.inf)
-    moved[minutes:] = cost[:-minutes]
-    moved[-1] = min(moved[-1], float(cost[-minutes - 1 :].min()))
-    return moved
+    shifted = np.full_like(cost, np.inf)
+    shifted[minutes:] = cost[:-minutes]
+    shifted[-1] = min(shifted[-1], float(cost[-minutes - 1 :].min()))
+    return shifted
 
 
-def _lower(cost: Costs, other: Costs) -> None:
+def _lower_in_place(cost: Costs, other: Costs) -> None:
+    """Replace the costs by the lower of two, in place."""
     np.minimum(cost, other, out=cost)
 
 
 def outcomes(
     results: Sequence[JobResult], zones: Mapping[str, CapacityTrace], slack: float
 ) -> list[Outcome]:
-    """Each counted job beside the clairvoyant."""
-    found = []
+    """Return the outcome of each counted job."""
+    job_outcomes = []
     for job in results[WARM:]:
         deadline = job.submitted_s + slack * TRAINING_SECONDS
-        at_work = [entry for entry in job.timeline if entry.gpus]
-        trained = sum(entry.to_s - entry.from_s for entry in at_work)
+        training_entries = [entry for entry in job.timeline if entry.gpus]
+        trained = sum(entry.to_s - entry.from_s for entry in training_entries)
         on_demand = sum(
-            entry.to_s - entry.from_s for entry in at_work if "on-demand" in entry.offer
+            entry.to_s - entry.from_s for entry in training_entries if "on-demand" in entry.offer
         )
-        found.append(
+        job_outcomes.append(
             Outcome(
                 late_seconds=job.finished_s - deadline,
                 finish_share=job.completion_seconds / TRAINING_SECONDS,
@@ -252,11 +269,11 @@ def outcomes(
                 on_demand_share=on_demand / trained,
             )
         )
-    return found
+    return job_outcomes
 
 
 def main() -> None:
-    """Print how the deadlines were kept and what that cost."""
+    """Print how the deadlines were kept and at which cost."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--slack", type=float, default=1.5)
     parser.add_argument("--jobs", type=int, default=80)
@@ -265,19 +282,25 @@ def main() -> None:
     zones = read_zones(data)
     profiles = read_profiles(data / "hetero", data / "pollux" / "app-profiles")
     results = simulate(profiles, zones, Jobs(options.slack, options.jobs))
-    found = outcomes(results, zones, options.slack)
-    late = sorted(one.late_seconds for one in found)
-    kept = sum(seconds <= 0 for seconds in late)
-    usd, best = sum(one.usd for one in found), sum(one.clairvoyant_usd for one in found)
-    print(f"deadlines kept: {kept} of {len(found)}; the latest by {late[-1]:.0f} s")
-    print(f"spent {usd:.2f} $, clairvoyant {best:.2f} $: {usd / best:.3f} x")
-    finish = np.percentile([one.finish_share for one in found], (5, 50, 95))
+    job_outcomes = outcomes(results, zones, options.slack)
+    lateness = sorted(outcome.late_seconds for outcome in job_outcomes)
+    kept_count = sum(seconds <= 0 for seconds in lateness)
+    usd, clairvoyant = (
+        sum(outcome.usd for outcome in job_outcomes),
+        sum(outcome.clairvoyant_usd for outcome in job_outcomes),
+    )
+    print(
+        f"deadlines kept: {kept_count} of {len(job_outcomes)}; the latest by {lateness[-1]:.0f} s"
+    )
+    print(f"spent {usd:.2f} $, clairvoyant {clairvoyant:.2f} $: {usd / clairvoyant:.3f} x")
+    finish = np.percentile([outcome.finish_share for outcome in job_outcomes], (5, 50, 95))
     print(
         f"done after {', '.join(f'{share:.2f}' for share in finish)} x the training (5, 50, 95 %)"
     )
-    share = float(np.mean([one.on_demand_share for one in found]))
+    share = float(np.mean([outcome.on_demand_share for outcome in job_outcomes]))
     print(
-        f"on-demand {share:.0%} of the time, {np.mean([o.restarts for o in found]):.1f} restarts"
+        f"on-demand {share:.0%} of the time, "
+        f"{np.mean([outcome.restarts for outcome in job_outcomes]):.1f} restarts"
     )
 
 

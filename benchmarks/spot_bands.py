@@ -1,13 +1,13 @@
-"""Whether the band of finish and spend that is stated at submit holds as many runs as it says.
+"""Coverage of the ranges of finish and spend that are stated at submission.
 
     CASTOR_DATA=... python benchmarks/spot_bands.py [--jobs 40] [--tuning]
 
 Jobs of one V100 instance on the traces of "Can't Be Late" (Wu et al., NSDI'24), as in
-`benchmarks/spot.py`: of three applications and lengths, from other moments of each trace, with a
-deadline, with much time to it, and with none but a value of time. Each states what it will take
-and cost as `castor plan` would at its submission, by what was learnt until then; the first `WARM`
-jobs of each run are not counted. The traces of the zones in `TUNING` were used in making the bands
-and are left out; with --tuning only those are run.
+`benchmarks/spot.py`: three applications and lengths, other offsets of each trace, a tight
+deadline, a loose one, and none but a value of time. For each job the time and cost are stated as
+`castor plan` would at its submission, by the knowledge until then; the first `WARM` jobs of each
+run are not counted. The traces of the zones in `TUNING` were used to develop the ranges and are
+left out; with --tuning only those are run.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ DAY = 86400.0
 
 
 class Stating:
-    """The policy, and what was stated of each job when it was first planned for."""
+    """Policy that also states the prospect of each job at its first plan."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self.stated: dict[str, Prospect | None] = {}
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """As the policy does."""
+        """Return the policy's plan, and store the prospects of new jobs."""
         for job in snapshot.jobs:
             if job.id not in self.stated:
                 self.stated[job.id] = _statement(job, snapshot)
@@ -55,15 +55,16 @@ class Stating:
 
 
 def _statement(job: JobSnapshot, snapshot: Snapshot) -> Prospect | None:
+    """Return the stated prospect of a job; None for a job of unknown length or with instances."""
     if job.remaining_examples is None or job.held is not None:
         return None
-    found = frontier(job, snapshot)
-    return None if found is None else found.chosen
+    job_frontier = frontier(job, snapshot)
+    return None if job_frontier is None else job_frontier.chosen
 
 
 @dataclass(frozen=True)
 class Stated:
-    """What one job took and cost, and what was stated of it."""
+    """Time and cost of one job, and its stated prospect."""
 
     seconds: float
     usd: float
@@ -71,37 +72,41 @@ class Stated:
 
     @property
     def held(self) -> tuple[bool, bool, bool, bool, bool, bool]:
-        """Below the band, within, not above 90 %; of time and of money."""
-        found: list[bool] = []
-        for value, told in ((self.seconds, self.prospect.seconds), (self.usd, self.prospect.usd)):
-            found += [value < told.low, told.low <= value <= told.high]
-            found += [value <= told.ninety_percent]
-        return tuple(found)  # type: ignore[return-value]
+        """Whether time and cost are below the band, within it, and at most the 90 % value."""
+        flags: list[bool] = []
+        for value, stated in (
+            (self.seconds, self.prospect.seconds),
+            (self.usd, self.prospect.usd),
+        ):
+            flags += [value < stated.low, stated.low <= value <= stated.high]
+            flags += [value <= stated.ninety_percent]
+        return tuple(flags)  # type: ignore[return-value]
 
 
 def stated_runs(
     profiles: Mapping[str, Profile], zones: Mapping[str, CapacityTrace], jobs: Jobs
 ) -> list[Stated]:
-    """Every counted job of a run."""
+    """Return every counted job of a run that has a stated prospect."""
     policy = Stating(create_policy("marginal"))
     results = simulate(profiles, zones, jobs, policy)
-    found = []
+    runs = []
     for job in results[WARM:]:
         prospect = policy.stated[job.name]
         if prospect is not None:
-            found.append(Stated(job.completion_seconds, job.cost_usd, prospect))
-    return found
+            runs.append(Stated(job.completion_seconds, job.cost_usd, prospect))
+    return runs
 
 
-def _print(name: str, found: Sequence[Stated]) -> None:
-    shares = [sum(flags) / len(found) for flags in zip(*(one.held for one in found), strict=True)]
+def _print_coverage(name: str, runs: Sequence[Stated]) -> None:
+    """Print the coverage of a group of runs."""
+    shares = [sum(flags) / len(runs) for flags in zip(*(run.held for run in runs), strict=True)]
     cells = " | ".join(f"{share:.0%}" for share in shares)
-    width = sum(one.prospect.seconds.high / one.prospect.seconds.median for one in found)
-    print(f"| {name} | {len(found)} | {cells} | {width / len(found):.2f} |", flush=True)
+    width = sum(run.prospect.seconds.high / run.prospect.seconds.median for run in runs)
+    print(f"| {name} | {len(runs)} | {cells} | {width / len(runs):.2f} |", flush=True)
 
 
 def main() -> None:
-    """Print Markdown."""
+    """Print the coverage by group, as Markdown."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=int, default=40)
     parser.add_argument("--tuning", action="store_true")
@@ -111,18 +116,18 @@ def main() -> None:
     profiles = read_profiles(data / "hetero", data / "pollux" / "app-profiles")
     print("| | runs | sooner | in band | 90 % | cheaper | in band | 90 % | high / median |")
     print("|---" * 9 + "|")
-    by: dict[str, list[Stated]] = defaultdict(list)
+    runs_by_group: dict[str, list[Stated]] = defaultdict(list)
     for place, names in enumerate(TUNING if options.tuning else REPORTED):
         for number, (application, batch, hours) in enumerate(APPLICATIONS):
             shift = DAY * (3.1 * number + 1.7 * place)
             zones = {name: traces[name].shifted(shift) for name in names}
             for objective, slack in OBJECTIVES.items():
                 jobs = Jobs(slack, options.jobs + WARM, application, batch, hours * 3600.0, 0.02)
-                found = stated_runs(profiles, zones, jobs)
+                runs = stated_runs(profiles, zones, jobs)
                 for key in (objective, " and ".join(names), application, "all"):
-                    by[key] += found
-    for key, found in by.items():
-        _print(key, found)
+                    runs_by_group[key] += runs
+    for key, runs in runs_by_group.items():
+        _print_coverage(key, runs)
 
 
 if __name__ == "__main__":

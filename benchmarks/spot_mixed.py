@@ -1,11 +1,11 @@
-"""What pools that mix spot with on-demand of one type might save, at most.
+"""Upper bound on the saving of pools that mix spot and on-demand instances of one type.
 
     CASTOR_DATA=... python benchmarks/spot_mixed.py
 
-At each moment of a trace of "Can't Be Late" (Wu et al., NSDI'24) with several instances the job
-holds, without any cost of changing, what has the least price of progress: of spot as many as there
-are, or on-demand, or both. Goodput goes with the 0.85th power of up to 16 instances, prices are
-those of p3.2xlarge.
+At each moment of a trace of "Can't Be Late" (Wu et al., NSDI'24) with several instances, the job
+holds the allocation of the least price of progress, without any cost of changes: available spot
+instances, on-demand, or both. Goodput is the 0.85th power of up to 16 instances; prices are those
+of p3.2xlarge.
 """
 
 from __future__ import annotations
@@ -24,16 +24,18 @@ FILES = ("availability/us-east-2b_v100_1.json", "preemption/us-east-1f_v100_1.js
 
 
 def usd_per_progress(trace: CapacityTrace, value_of_time: float, is_mixed: bool) -> float:
-    """Money and waiting over the whole trace, for each unit of progress."""
+    """Return money and priced waiting over the whole trace, per unit of progress."""
     spent = progress = 0.0
     for count in trace.counts:
-        spot, firm = np.indices((min(count, MOST_INSTANCES) + 1, MOST_INSTANCES + 1))
-        together = spot + firm
-        held = (together > 0) & (together <= MOST_INSTANCES)
-        held &= is_mixed | (spot == 0) | (firm == 0)
-        rate = together[held] ** EXPONENT
-        paid = spot[held] * SPOT_USD_PER_HOUR + firm[held] * ON_DEMAND_USD_PER_HOUR
-        price = price_of_progress(paid, value_of_time, rate)
+        spot, on_demand = np.indices((min(count, MOST_INSTANCES) + 1, MOST_INSTANCES + 1))
+        total = spot + on_demand
+        is_allowed = (total > 0) & (total <= MOST_INSTANCES)
+        is_allowed &= is_mixed | (spot == 0) | (on_demand == 0)
+        rate = total[is_allowed] ** EXPONENT
+        paid_usd = (
+            spot[is_allowed] * SPOT_USD_PER_HOUR + on_demand[is_allowed] * ON_DEMAND_USD_PER_HOUR
+        )
+        price = price_of_progress(paid_usd, value_of_time, rate)
         best = int(np.argmin(price))
         progress += float(rate[best])
         spent += float(price[best] * rate[best])
@@ -41,7 +43,7 @@ def usd_per_progress(trace: CapacityTrace, value_of_time: float, is_mixed: bool)
 
 
 def main() -> None:
-    """Print what mixing saves."""
+    """Print the saving of mixing."""
     data = data_folder("spot")
     for file in FILES:
         trace = read_capacity_trace(data / "spot" / file)

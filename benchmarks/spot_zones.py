@@ -1,10 +1,10 @@
-"""Which zone to ask for spot instances: beliefs of the controller against other ways to choose.
+"""Choice of the zone of spot instances: the controller's estimates against simple rules.
 
     CASTOR_DATA=... python benchmarks/spot_zones.py
 
-A job of one instance needs 16 hours of useful time. One zone is asked at a time; a refusal takes
-one, five or fifteen minutes to come, and a new instance boots before it is useful. The zones are
-the traces of V100 instances of "Can't Be Late" (Wu et al., NSDI'24), from many offsets.
+A job of one instance needs 16 hours of useful time. One zone is asked at a time. A refusal arrives
+after one, five or fifteen minutes, and a new instance boots before it is useful. The zones are the
+traces of V100 instances of "Can't Be Late" (Wu et al., NSDI'24), from many offsets.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Choice = Callable[["Job"], int | None]
 
 @dataclass
 class Job:
-    """One job, what it has seen of the zones, and the chance it draws from."""
+    """Job with its history of the zones and its random generator; times are in seconds."""
 
     zones: Sequence[CapacityTrace]
     chance: Generator
@@ -53,11 +53,11 @@ class Job:
     tries: int = 0
 
     def is_there(self, zone: int) -> bool:
-        """Whether an instance is to be had, and stays."""
+        """Return whether an instance is available in the zone, or stays."""
         return self.zones[zone].available(self.now) > 0
 
     def step(self, choose: Choice) -> bool:
-        """One minute; False if the job gives up."""
+        """Advance by one minute; return False if the job gives up."""
         if self.zone is not None and not self.is_there(self.zone):
             self.holdings[self.zone].append(Holding(self.launched, self.now, True))
             self.last, self.zone, self.tries = self.zone, None, 0
@@ -79,19 +79,19 @@ class Job:
 
 
 def eager_random(job: Job) -> int | None:
-    """Any zone but the one that was left or refused last."""
+    """Return a random zone, but not the one lost or refused last."""
     others = [zone for zone in range(len(job.zones)) if zone != job.last]
     return int(job.chance.choice(others))
 
 
 def same_zone_three_times(job: Job) -> int | None:
-    """The zone that it was in, until that has refused three times."""
+    """Return the last zone; None after three refusals."""
     zone = 0 if job.last is None else job.last
     return zone if job.tries < 3 else None
 
 
 def believed(job: Job) -> int | None:
-    """The zone of the most useful time, as the controller believes."""
+    """Return the zone of the most useful time by the controller's estimates."""
     places = [
         Place("aws", "p3.2xlarge", str(zone), Purchase.SPOT) for zone in range(len(job.zones))
     ]
@@ -99,13 +99,13 @@ def believed(job: Job) -> int | None:
         place: Seen(tuple(job.asks[zone]), tuple(job.holdings[zone]))
         for zone, place in enumerate(places)
     }
-    known = beliefs(seen, dict.fromkeys(places, 0.0), job.now)
-    shares = [known[place].useful_share(BOOT_SECONDS, job.refusal) for place in places]
+    estimates = beliefs(seen, dict.fromkeys(places, 0.0), job.now)
+    shares = [estimates[place].useful_share(BOOT_SECONDS, job.refusal) for place in places]
     return shares.index(max(shares))
 
 
 def optimum(zones: Sequence[CapacityTrace], start: float) -> float:
-    """The earliest end of who knows the traces: by dynamic programming over minutes."""
+    """Return the least completion time with known traces, by dynamic programming over minutes."""
     now, boot = start, round(BOOT_SECONDS / TICK_SECONDS)
     useful = np.zeros((len(zones), boot + 1)) - np.inf
     best = 0.0
@@ -123,7 +123,7 @@ def optimum(zones: Sequence[CapacityTrace], start: float) -> float:
 
 
 def completion_seconds(job: Job, choose: Choice) -> float:
-    """When the job is done, infinite if it gives up."""
+    """Return the completion time of the job; infinite if it gives up."""
     while job.useful < USEFUL_SECONDS:
         if not job.step(choose) or job.now > FAILED_AFTER_SECONDS:
             return np.inf
@@ -131,7 +131,7 @@ def completion_seconds(job: Job, choose: Choice) -> float:
 
 
 def main() -> None:
-    """Print what each way to choose takes on average."""
+    """Print the mean completion time of each rule."""
     data = data_folder("spot")
     paths = sorted((data / "spot").glob("*/*v100*.json"))
     traces = [read_capacity_trace(path) for path in paths]
@@ -140,26 +140,32 @@ def main() -> None:
     best = float(np.mean([optimum(zones, 0.0) for zones in moments]))
     print(f"optimum {best / 60:.0f} min")
     for refusal in REFUSALS_SECONDS:
-        for choose in (believed, eager_random, same_zone_three_times):
+        for rule in (believed, eager_random, same_zone_three_times):
             seconds = [
-                completion_seconds(_job(zones, seed, refusal), choose)
+                completion_seconds(_new_job(zones, seed, refusal), rule)
                 for seed, zones in enumerate(moments)
             ]
-            _print(f"{choose.__name__}, {refusal:.0f} s a refusal", seconds, best)
+            _print_rule(f"{rule.__name__}, {refusal:.0f} s a refusal", seconds, best)
 
 
-def _job(zones: Sequence[CapacityTrace], seed: int, refusal: float) -> Job:
-    unseen: tuple[list[list[Ask]], list[list[Holding]]] = (
+def _new_job(zones: Sequence[CapacityTrace], seed: int, refusal: float) -> Job:
+    """Return a job without any history."""
+    histories: tuple[list[list[Ask]], list[list[Holding]]] = (
         [[] for _ in zones],
         [[] for _ in zones],
     )
     return Job(
-        zones, np.random.default_rng(seed), asks=unseen[0], holdings=unseen[1], refusal=refusal
+        zones,
+        np.random.default_rng(seed),
+        asks=histories[0],
+        holdings=histories[1],
+        refusal=refusal,
     )
 
 
-def _print(name: str, seconds: Sequence[float], best: float) -> None:
-    ended = [each for each in seconds if np.isfinite(each)]
+def _print_rule(name: str, seconds: Sequence[float], best: float) -> None:
+    """Print the mean time, its ratio to the optimum, and the failures of a rule."""
+    ended = [duration for duration in seconds if np.isfinite(duration)]
     if not ended:
         print(f"{name:40} all {len(seconds)} failed")
         return

@@ -1,10 +1,10 @@
-"""How fast a state comes to a joiner, and what memory that takes.
+"""Speed of the transfer of a state to a joining replica, and its peak memory.
 
     python benchmarks/state_transfer.py [--gigabytes 1.5] [--sources 1 2] [--device cpu|cuda]
 
-Processes of one machine, over the loopback: replicas that serve a model with Adam's state, and
-one without that state that receives it. A state is the model's weights and Adam's two averages.
-Peak memory of the receiver is that of its process in the transfer beyond that before it had its
+Processes of one machine, over the loopback: replicas that serve a model with Adam's state, and one
+without that state that receives it. A state has the model's weights and Adam's two averages. Peak
+memory of the receiver is its process's peak during the transfer less its memory before it had a
 model, as a multiple of the state's size. Linux only. Prints a table.
 """
 
@@ -51,7 +51,7 @@ def training(gigabytes: float, device: str, seed: int, steps: int) -> TrainingSt
 
 
 def serve(gigabytes: float, device: str, channel: Connection) -> None:
-    """Serve a state until the other end of the channel is closed."""
+    """Serve a state until a message arrives on the channel."""
     state = training(gigabytes, device, seed=0, steps=1)
     server = StateServer("127.0.0.1", TOKEN)
     server.serve(KEY, state.state_dict())
@@ -65,18 +65,18 @@ def checksum(state: TrainingState) -> float:
 
 
 def memory_bytes(kind: str) -> int:
-    """Return what the kernel says of this process: VmRSS, or VmHWM, its peak."""
+    """Return a memory figure of this process from the kernel: VmRSS, or VmHWM, its peak."""
     text = Path("/proc/self/status").read_text()
-    found = re.search(rf"{kind}:\s+(\d+) kB", text)
-    assert found is not None
-    return int(found[1]) * 1024
+    match = re.search(rf"{kind}:\s+(\d+) kB", text)
+    assert match is not None
+    return int(match[1]) * 1024
 
 
 def receive(gigabytes: float, device: str, sources: list[str], channel: Connection) -> None:
-    """Receive a state, and send its size, the seconds, the peak memory and a checksum."""
+    """Receive a state; send its size, the seconds, the peak memory and a checksum."""
     bare_bytes = memory_bytes("VmRSS")
     state = training(gigabytes, device, seed=1, steps=0)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here on
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     began_seconds = time.monotonic()
     fetch = Fetch(KEY, TOKEN, lambda described: state.reception(described, True), SystemClock())
     fetch.run(sources, threading.Event())
@@ -87,10 +87,10 @@ def receive(gigabytes: float, device: str, sources: list[str], channel: Connecti
 
 
 def measure(gigabytes: float, device: str, count: int) -> tuple[float, float, float]:
-    """Return the gigabytes of a state, the seconds for it, and the peak memory in gigabytes.
+    """Return the size of a state in GB, the seconds of its transfer, and the peak memory in GB.
 
     Raises:
-        AssertionError: what was received is not what was served.
+        AssertionError: the received state differs from the served one.
     """
     context = multiprocessing.get_context("spawn")
     servers = []
@@ -99,22 +99,24 @@ def measure(gigabytes: float, device: str, count: int) -> tuple[float, float, fl
         process = context.Process(target=serve, args=(gigabytes, device, far), daemon=True)
         process.start()
         servers.append((process, near))
-    told = [near.recv() for _, near in servers]
+    served = [near.recv() for _, near in servers]
     near, far = context.Pipe()
-    addresses = [address for address, _ in told]
-    taker = context.Process(target=receive, args=(gigabytes, device, addresses, far), daemon=True)
-    taker.start()
+    addresses = [address for address, _ in served]
+    receiver = context.Process(
+        target=receive, args=(gigabytes, device, addresses, far), daemon=True
+    )
+    receiver.start()
     size_bytes, seconds, peak_bytes, received = near.recv()
-    taker.join()
+    receiver.join()
     for process, channel in servers:
         channel.send("end")
         process.join()
-    assert received == told[0][1], "the state that was received is another one"
+    assert received == served[0][1], "the received state differs from the served one"
     return size_bytes / 1e9, seconds, peak_bytes / 1e9
 
 
 def main() -> None:
-    """Measure and print a table."""
+    """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gigabytes", type=float, default=1.5)
     parser.add_argument("--sources", type=int, nargs="+", default=[1, 2])

@@ -1,24 +1,23 @@
-"""Step time of a session beside bare DistributedDataParallel, in alternated blocks of steps.
+"""Step time of a session beside bare DistributedDataParallel, in alternating blocks of steps.
 
     python benchmarks/training_overhead.py [--replicas 1 2] [--pairs 30] [--json]
     python benchmarks/training_overhead.py --check [--seconds 8] [--rounds 3] [--json]
 
 Both train the same model on the same cores, one process a core: bare DDP of so many ranks, and as
 many replicas under Castor (lighthouse, agent's stand-in, commits, reports; the batch is fixed, so
-that nothing is sampled). All processes are started once. They make blocks of steps in the order
-ABBA, A being bare, and those of the other kind wait meanwhile: a steady drift of the machine
-cancels out. One pair of blocks gives one difference. Printed are the means, the mean difference in
-ms and in percent of the bare step, and their 95 % intervals by a bootstrap over the pairs, with a
-fixed seed.
+nothing is sampled). All processes start once. They run blocks of steps in the order ABBA, A being
+bare, while the other kind waits, so that a steady drift of the machine cancels out. A pair of
+blocks gives one difference. The output is the means, the mean difference in ms and in percent of
+the bare step, and their 95 % intervals by a bootstrap over the pairs, with a fixed seed.
 
-While replicas wait their round grows overdue, so each of their blocks has about one exchange more
-than uninterrupted training. A bare step took 76 to 84 ms with `--repeats 33` on the machine of
-docs/measurements.md. The target is at most 1 ms or 1 % with one replica, 2.5 ms or 2.5 % with
+While replicas wait their round becomes overdue, so each of their blocks has about one exchange
+more than uninterrupted training. A bare step took 76 to 84 ms with `--repeats 33` on the machine
+of docs/measurements.md. The target is at most 1 ms or 1 % with one replica, 2.5 ms or 2.5 % with
 two, whichever is more: `yes` if the whole interval is below it, `no` if the whole is above.
 
 With --check only the check for gradients that are not finite is measured, at steps of 10, 50 and
-150 ms. One process steps under the library in blocks with and without it, in the order ABBA. The
-ratio of a step with it to one without is taken of each four blocks.
+150 ms. One process trains under the library in blocks with and without it, in the order ABBA. Each
+four blocks give the ratio of a step with the check to one without.
 """
 
 from __future__ import annotations
@@ -51,20 +50,20 @@ from tests.training.fleet import Fleet
 
 SCRIPT = Path(__file__).parent / "scripts" / "steps.py"
 BATCH = 32
-# How often the layers are repeated with --check: makes the plain step about so many ms.
+# Length of a plain step in ms -> repeats of the layers with --check.
 LENGTHS = {10: 3, 50: 22, 150: 66}
 WARM_UP_BLOCKS = 2
 PATIENCE_SECONDS = 120.0
 RESAMPLES = 10_000
 SEED = 0
-# The most that a session may add to a step of so many replicas: in ms, and as a part of the step.
+# Number of replicas -> most that a session may add to a step: in ms, and as a fraction of it.
 TARGETS = {1: (1.0, 0.01), 2: (2.5, 0.025)}
 
 Row = dict[str, Any]
 
 
 class Gates:
-    """The processes of one kind, each waiting for its next block of steps."""
+    """Processes of one kind, each of which waits for its next block of steps."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -73,10 +72,10 @@ class Gates:
         self._connections: list[socket.socket] = []
 
     def admit(self, processes: int) -> None:
-        """Return when so many processes wait.
+        """Wait until so many processes are connected.
 
         Raises:
-            TimeoutError: they do not come.
+            TimeoutError: a process does not connect in time.
         """
         while len(self._connections) < processes:
             connection, _ = self._listener.accept()
@@ -84,7 +83,7 @@ class Gates:
             self._connections.append(connection)
 
     def block_seconds(self) -> float:
-        """Let all make a block of steps; return the seconds of the slowest.
+        """Run a block of steps in all processes; return the seconds of the slowest.
 
         Raises:
             RuntimeError: a process has ended.
@@ -93,11 +92,11 @@ class Gates:
             connection.sendall(b"go\n")
         answers = [connection.makefile().readline() for connection in self._connections]
         if not all(answers):
-            raise RuntimeError("a process has ended in a block of steps")
+            raise RuntimeError("a process ended during a block of steps")
         return max(float(answer) for answer in answers)
 
     def close(self) -> None:
-        """End the processes: those that wait take the closed connection for the end."""
+        """Close the connections, at which waiting processes end."""
         for connection in (*self._connections, self._listener):
             connection.close()
 
@@ -147,17 +146,17 @@ def replicas_under_castor(
 
 
 def admit(gates: Gates, processes: int, logs: Sequence[Path]) -> None:
-    """Return when so many processes wait at the gates.
+    """Wait until so many processes are connected to the gates.
 
     Raises:
-        RuntimeError: they do not come; the message has the end of their logs.
+        RuntimeError: a process does not connect in time; the message has the end of the logs.
     """
     try:
         gates.admit(processes)
     except TimeoutError as error:
         tails = "\n".join(log.read_text()[-2000:] for log in logs)
         raise RuntimeError(
-            f"{processes} processes do not come within {PATIENCE_SECONDS:g} s:\n{tails}"
+            f"{processes} processes did not connect within {PATIENCE_SECONDS:g} s:\n{tails}"
         ) from error
 
 
@@ -166,21 +165,21 @@ def alternated(bare: Gates, ours: Gates, pairs: int) -> list[tuple[float, float]
     for _ in range(WARM_UP_BLOCKS):
         bare.block_seconds()
         ours.block_seconds()
-    found = []
+    block_seconds = []
     for number in range(pairs):
         if number % 2 == 0:
             bare_seconds, our_seconds = bare.block_seconds(), ours.block_seconds()
         else:
             our_seconds, bare_seconds = ours.block_seconds(), bare.block_seconds()
-        found.append((bare_seconds, our_seconds))
-    return found
+        block_seconds.append((bare_seconds, our_seconds))
+    return block_seconds
 
 
 def compared(pairs: Sequence[tuple[float, float]]) -> Row:
     """Return means, mean difference and 95 % intervals of pairs of step times, bare and ours."""
     times = np.array(pairs) * 1e3
-    chosen = np.random.default_rng(SEED).integers(len(times), size=(RESAMPLES, len(times)))
-    bare, ours = times[chosen].mean(axis=1).T
+    resampled = np.random.default_rng(SEED).integers(len(times), size=(RESAMPLES, len(times)))
+    bare, ours = times[resampled].mean(axis=1).T
     overhead_ms, overhead_percent = ours - bare, 100 * (ours / bare - 1)
     bare_ms, our_ms = times.mean(axis=0)
     return {
@@ -195,12 +194,12 @@ def compared(pairs: Sequence[tuple[float, float]]) -> Row:
 
 
 def interval(values: np.ndarray[Any, Any]) -> list[float]:
-    """Return the middle 95 % of resampled values."""
+    """Return the central 95 % of resampled values."""
     return [float(bound) for bound in np.percentile(values, (2.5, 97.5))]
 
 
 def verdict(replicas: int, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the target in ms, and whether the overhead is within it; nothing without a target."""
+    """Return the target in ms, and whether the overhead is within it; {} without a target."""
     if replicas not in TARGETS:
         return {}
     most_ms, most_part = TARGETS[replicas]
@@ -215,7 +214,7 @@ def measure(replicas: int, arguments: argparse.Namespace) -> Row:
     """Return the row of so many replicas."""
     cores = sorted(os.sched_getaffinity(0))[:replicas]
     variables = {
-        # Ranks share the batch: each has as long a step at any number of them.
+        # Ranks share the batch, so the step of a rank is equally long for any number of ranks.
         "BATCH": str(BATCH * replicas),
         "REPEATS": str(arguments.repeats),
         "BLOCK_STEPS": str(arguments.block_steps),
@@ -234,7 +233,9 @@ def measure(replicas: int, arguments: argparse.Namespace) -> Row:
             bare.close()
             ours.close()
     steps = arguments.block_steps
-    row = compared([(a / steps, b / steps) for a, b in seconds])
+    row = compared(
+        [(bare_seconds / steps, our_seconds / steps) for bare_seconds, our_seconds in seconds]
+    )
     return {"replicas": replicas, **row, **verdict(replicas, row)}
 
 
@@ -254,7 +255,7 @@ def print_rows(rows: Sequence[Row]) -> None:
 
 
 def check_ratios(blocks: Sequence[Mapping[str, float]]) -> list[float]:
-    """Return the time of a step with the check to one without, of each four blocks.
+    """Return the ratio of a step with the check to one without, for each four blocks.
 
     The first four blocks are left out: the library and PyTorch warm up in them.
     """
@@ -262,8 +263,10 @@ def check_ratios(blocks: Sequence[Mapping[str, float]]) -> list[float]:
     for start in range(4, len(blocks) - 3, 4):
         four = blocks[start : start + 4]
         means = [
-            statistics.fmean(block["step_seconds"] for block in four if block["is_checked"] == on)
-            for on in (True, False)
+            statistics.fmean(
+                block["step_seconds"] for block in four if block["is_checked"] == is_checked
+            )
+            for is_checked in (True, False)
         ]
         ratios.append(means[0] / means[1])
     return ratios
@@ -272,7 +275,7 @@ def check_ratios(blocks: Sequence[Mapping[str, float]]) -> list[float]:
 def checked_blocks(
     repeats: int, core: int, arguments: argparse.Namespace
 ) -> list[dict[str, float]]:
-    """Return the blocks that one process has made with and without the check."""
+    """Return the blocks of one process, with and without the check."""
     environment = {
         **os.environ,
         "MODE": "check",
@@ -283,8 +286,12 @@ def checked_blocks(
         "OMP_NUM_THREADS": "1",
     }
     command = ["taskset", "-c", str(core), sys.executable, str(SCRIPT)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    blocks: list[dict[str, float]] = json.loads(done.stdout.strip().splitlines()[-1])["blocks"]
+    completed = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=True
+    )
+    blocks: list[dict[str, float]] = json.loads(completed.stdout.strip().splitlines()[-1])[
+        "blocks"
+    ]
     return blocks
 
 
@@ -296,13 +303,13 @@ def measure_check(arguments: argparse.Namespace) -> list[Row]:
         ratios: list[float] = []
         for _ in range(arguments.rounds):
             ratios += check_ratios(checked_blocks(repeats, core, arguments))
-        quarter = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+        quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
         rows.append(
             {
                 "length_ms": length_ms,
                 "ratio": statistics.median(ratios),
-                "ratio_25": quarter[0],
-                "ratio_75": quarter[2],
+                "ratio_25": quartiles[0],
+                "ratio_75": quartiles[2],
                 "fours": len(ratios),
             }
         )
@@ -321,31 +328,43 @@ def print_check(rows: Sequence[Row]) -> None:
 
 
 def parsed() -> argparse.Namespace:
-    """Return the arguments."""
+    """Return the command-line arguments."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--replicas", type=int, nargs="+", default=[1, 2], help="one core each")
-    parser.add_argument("--pairs", type=int, default=30, help="of blocks, even: ABBA")
+    parser.add_argument(
+        "--replicas",
+        type=int,
+        nargs="+",
+        default=[1, 2],
+        help="numbers of replicas, on one core each",
+    )
+    parser.add_argument(
+        "--pairs", type=int, default=30, help="pairs of blocks; an even number, for ABBA"
+    )
     parser.add_argument("--block-steps", type=int, default=20, help="steps in a block")
-    parser.add_argument("--repeats", type=int, default=33, help="makes steps long: 33 are 80 ms")
-    parser.add_argument("--check", action="store_true", help="measure the gradient check alone")
-    parser.add_argument("--seconds", type=float, default=8.0, help="with --check: of each run")
+    parser.add_argument(
+        "--repeats", type=int, default=33, help="repeats of the layers; 33 make steps of 80 ms"
+    )
+    parser.add_argument("--check", action="store_true", help="measure only the gradient check")
+    parser.add_argument(
+        "--seconds", type=float, default=8.0, help="with --check: seconds of each run"
+    )
     parser.add_argument("--rounds", type=int, default=3, help="with --check: runs of each length")
     parser.add_argument("--json", action="store_true", help="print a record in place of a table")
     arguments = parser.parse_args()
     cores = len(os.sched_getaffinity(0))
     if arguments.pairs < 2 or arguments.pairs % 2:
-        parser.error(f"--pairs={arguments.pairs}: an even number from 2, for the order ABBA")
+        parser.error(f"--pairs={arguments.pairs}: must be an even number of at least 2, for ABBA")
     if not 1 <= min(arguments.replicas) <= max(arguments.replicas) <= cores:
         parser.error(f"--replicas: from 1 to {cores}, one for each core that this process may use")
     if min(arguments.block_steps, arguments.repeats, arguments.rounds) < 1:
-        parser.error("--block-steps, --repeats and --rounds: at least 1")
+        parser.error("--block-steps, --repeats and --rounds: must be at least 1")
     return arguments
 
 
 def main() -> None:
-    """Measure and print a table or a record."""
+    """Measure, and print a table or a record."""
     arguments = parsed()
     if arguments.check:
         rows = measure_check(arguments)

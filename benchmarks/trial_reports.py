@@ -1,13 +1,14 @@
-"""How long a trial waits for `report` and `should_prune`, and how much of it is the controller's.
+"""Latency of `report` and `should_prune` of a trial, and the controller's part of it.
 
 python benchmarks/trial_reports.py [--workers 8] [--steps 200] [--interval-seconds 0.25]
 
 The controller (HTTP, SQLite), the study's driver and each worker with its agent's relay are
-processes of their own, as on real instances; there are no instances, and the controller plans
-nothing meanwhile. Each worker takes `interval-seconds` on average between two reports, 0 for one
-after the other. `whole`: what the objective waits, from `report` to the answer of `should_prune`.
-`controller`: from a call's arrival at the controller until it has left for the driver that waits
-for it, and the same for the answer; `told` and `answered` are the two. Its processor time, too.
+processes of their own, as on real instances. There are no instances, and the controller plans
+nothing. Each worker takes `interval-seconds` on average between two reports; 0 sends them one
+after the other. `whole`: from `report` to the answer of `should_prune`. `controller`: from a
+call's arrival at the controller until it is sent to the waiting driver, and the same for the
+answer; `told` and `answered` are the two parts. `processor` is the controller's processor time per
+report.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ Key = tuple[str, int]
 
 @dataclass
 class Request:
-    """One request at the controller: when it came, when its answer had left, what it was about."""
+    """Request at the controller: its arrival, the end of its answer, and its calls."""
 
     kind: str = ""
     came_seconds: float = 0.0
@@ -79,24 +80,24 @@ _current: ContextVar[Request] = ContextVar("request")
 
 
 class NotedStudies(Studies):
-    """Notes which calls each request is about."""
+    """Studies that record the calls of each request."""
 
     async def tell(self, held: HeldInstance, told: TrialCalls) -> None:
-        """Notes what is told."""
-        _note("tell", [(held.job, call.number) for call in told.calls])
+        """Record and pass on a worker's calls."""
+        _record_calls("tell", [(held.job, call.number) for call in told.calls])
         await super().tell(held, told)
 
     async def calls(
         self, study: str, holder: str, wait_seconds: float, beyond: int = 0
     ) -> tuple[WaitingCall, ...]:
-        """Notes what the driver hears."""
-        found = await super().calls(study, holder, wait_seconds, beyond)
-        _note("calls", [(each.job, each.call.number) for each in found])
-        return found
+        """Return and record the calls for the driver."""
+        waiting = await super().calls(study, holder, wait_seconds, beyond)
+        _record_calls("calls", [(call.job, call.call.number) for call in waiting])
+        return waiting
 
     async def answer(self, study: str, given: StudyAnswers) -> None:
-        """Notes what is answered."""
-        _note("answer", [(each.job, each.answer.number) for each in given.answers])
+        """Record and pass on the driver's answers."""
+        _record_calls("answer", [(answer.job, answer.answer.number) for answer in given.answers])
         await super().answer(study, given)
 
     async def answers(
@@ -107,26 +108,27 @@ class NotedStudies(Studies):
         after: int,
         wait_seconds: float,
     ) -> tuple[TrialAnswer, ...]:
-        """Notes what the worker hears."""
-        found = await super().answers(held, job, incarnation, after, wait_seconds)
-        _note("answers", [(held.job, each.number) for each in found])
-        return found
+        """Return and record the answers for a worker."""
+        answered = await super().answers(held, job, incarnation, after, wait_seconds)
+        _record_calls("answers", [(held.job, answer.number) for answer in answered])
+        return answered
 
 
-def _note(kind: str, keys: list[Key]) -> None:
+def _record_calls(kind: str, keys: list[Key]) -> None:
+    """Record kind and calls of the current request."""
     request = _current.get()
     request.kind, request.keys = kind, keys
 
 
 class Timed:
-    """An ASGI application whose requests are timed."""
+    """ASGI application that records the times of its requests."""
 
     def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
         self._app = app
         self.requests: list[Request] = []
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
-        """Serves one request."""
+        """Serve one request."""
         request = Request(came_seconds=time.perf_counter())
         _current.set(request)
         await self._app(scope, receive, send)
@@ -134,29 +136,31 @@ class Timed:
         self.requests.append(request)
 
     def parts(self) -> dict[str, list[float]]:
-        """The controller's part of each call that was told and answered, in seconds."""
-        seen: dict[str, dict[Key, Request]] = {}
+        """Return the controller's part of each call delivered and answered, in seconds."""
+        requests_by_kind: dict[str, dict[Key, Request]] = {}
         for request in self.requests:
             for key in request.keys:
-                seen.setdefault(request.kind, {}).setdefault(key, request)
-        told = {
-            key: heard.left_seconds - max(seen["tell"][key].came_seconds, heard.came_seconds)
-            for key, heard in seen["calls"].items()
+                requests_by_kind.setdefault(request.kind, {}).setdefault(key, request)
+        told_seconds = {
+            key: delivery.left_seconds
+            - max(requests_by_kind["tell"][key].came_seconds, delivery.came_seconds)
+            for key, delivery in requests_by_kind["calls"].items()
         }
-        answered = {
-            key: heard.left_seconds - max(seen["answer"][key].came_seconds, heard.came_seconds)
-            for key, heard in seen["answers"].items()
+        answered_seconds = {
+            key: delivery.left_seconds
+            - max(requests_by_kind["answer"][key].came_seconds, delivery.came_seconds)
+            for key, delivery in requests_by_kind["answers"].items()
         }
-        both = [told[key] + answered[key] for key in answered]
+        total_seconds = [told_seconds[key] + answered_seconds[key] for key in answered_seconds]
         return {
-            "told": [*told.values()],
-            "answered": [*answered.values()],
-            "controller": both,
+            "told": [*told_seconds.values()],
+            "answered": [*answered_seconds.values()],
+            "controller": total_seconds,
         }
 
 
 def control(state: Path, workers: int, line: Connection) -> None:
-    """Be the controller, with a trial for each worker."""
+    """Run the controller, with a trial for each worker."""
     state.mkdir()
     vars(deployments)["Studies"] = NotedStudies
     settings = deployments.ServeSettings(state)
@@ -171,7 +175,9 @@ def control(state: Path, workers: int, line: Connection) -> None:
     while not server.started:
         time.sleep(0.01)
     port = server.servers[0].sockets[0].getsockname()[1]
-    line.send((f"http://127.0.0.1:{port}", [_token(deployment, n) for n in range(workers)]))
+    line.send(
+        (f"http://127.0.0.1:{port}", [_token(deployment, number) for number in range(workers)])
+    )
     line.recv()
     timed.requests.clear()
     before_seconds = time.process_time()
@@ -185,7 +191,7 @@ def control(state: Path, workers: int, line: Connection) -> None:
 
 
 def _token(deployment: deployments.Deployment, number: int) -> str:
-    """The token of the instance of one trial's job."""
+    """Return the token of the instance of one trial's job."""
     store, authentication = deployment.store, deployment.authentication
     now_seconds = SystemClock().now()
     job = store.jobs.add(JobSpec(f"{_STUDY}-{number}", ("worker",), study=_STUDY), now_seconds)
@@ -195,23 +201,23 @@ def _token(deployment: deployments.Deployment, number: int) -> str:
 
 
 class Jobs(Client):
-    """A person's line whose jobs are there already; sets `all_begun` with the last trial's."""
+    """Client whose jobs exist already; sets `all_begun` at the last trial."""
 
     def __init__(self, url: str, workers: int, all_begun: Event) -> None:
         super().__init__(url, _TOKEN)
-        self._left = workers
+        self._remaining = workers
         self._all_begun = all_begun
 
     def submit(self, spec: JobSpec, bundle: Path | None = None) -> JobView:
-        """The job of that name."""
-        self._left -= 1
-        if self._left == 0:
+        """Return the job of that name."""
+        self._remaining -= 1
+        if self._remaining == 0:
             self._all_begun.set()
         return self.job(spec.name)
 
 
 def drive(url: str, storage: str, pruner: str, workers: int, all_begun: Event) -> None:
-    """Be the study's driver."""
+    """Run the study's driver."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(study_name=_STUDY, storage=storage, pruner=_PRUNERS[pruner]())
     template = JobSpec(_STUDY, ("worker",), study=_STUDY)
@@ -223,9 +229,9 @@ def drive(url: str, storage: str, pruner: str, workers: int, all_begun: Event) -
 def work(
     url: str, token: str, directory: Path, effort: tuple[int, float], line: Connection
 ) -> None:
-    """Be a worker and its agent; tells what each report took."""
+    """Run a worker and its agent; send the seconds of each report."""
     steps, interval_seconds = effort
-    logging.disable(logging.WARNING)  # until the driver is there
+    logging.disable(logging.WARNING)  # warnings until the driver is connected
     relay = TrialRelay(NodeClient(url, token), directory / "calls", SystemClock())
     ours = Line(directory / "agent.sock", lambda: None, relay.take)
     relay.on_answer = ours.answer
@@ -235,20 +241,21 @@ def work(
         checkpoint_directory=str(directory),
     )
     relay.serve(assignment, Start(1, 1, 1.0, 0))
-    chance = random.Random(token)
-    taken_seconds: list[float] = []
+    generator = random.Random(token)
+    report_seconds: list[float] = []
 
     def objective(trial: optuna.trial.BaseTrial) -> float:
+        """Return 1 after timed reports with random values."""
         trial.suggest_float("x", 0.0, 1.0)
         line.send("ready")
         line.recv()
         for step in range(steps):
-            time.sleep(chance.expovariate(1.0) * interval_seconds)
+            time.sleep(generator.expovariate(1.0) * interval_seconds)
             before_seconds = time.perf_counter()
-            trial.report(chance.random(), step)
+            trial.report(generator.random(), step)
             trial.should_prune()
-            taken_seconds.append(time.perf_counter() - before_seconds)
-        line.send(taken_seconds)
+            report_seconds.append(time.perf_counter() - before_seconds)
+        line.send(report_seconds)
         line.recv()
         return 1.0
 
@@ -256,7 +263,7 @@ def work(
 
 
 def measure(options: argparse.Namespace, directory: Path) -> dict[str, list[float]]:
-    """One run: what all reports took, in seconds."""
+    """Return the seconds of all reports in one run, by part."""
     processes = multiprocessing.get_context("spawn")
     ours, theirs = processes.Pipe()
     state = directory / "state"
@@ -265,20 +272,20 @@ def measure(options: argparse.Namespace, directory: Path) -> dict[str, list[floa
     url, tokens = ours.recv()
     storage = options.storage or f"sqlite:///{directory / 'study.db'}"
     all_begun = processes.Event()
-    aims = (url, storage, options.pruner, options.workers, all_begun)
-    driver = processes.Process(target=drive, args=aims)
+    driver_arguments = (url, storage, options.pruner, options.workers, all_begun)
+    driver = processes.Process(target=drive, args=driver_arguments)
     driver.start()
     all_begun.wait()
     lines, workers = [], []
     for number, token in enumerate(tokens):
-        place = directory / str(number)
-        place.mkdir()
+        folder = directory / str(number)
+        folder.mkdir()
         line, end = processes.Pipe()
         effort = (options.steps, options.interval_seconds)
-        workers.append(processes.Process(target=work, args=(url, token, place, effort, end)))
+        workers.append(processes.Process(target=work, args=(url, token, folder, effort, end)))
         workers[-1].start()
         lines.append(line)
-    _say_all(lines, ours)
+    _start_together(lines, ours)
     whole = [seconds for line in lines for seconds in line.recv()]
     ours.send("done")
     parts, used_seconds = ours.recv()
@@ -291,8 +298,8 @@ def measure(options: argparse.Namespace, directory: Path) -> dict[str, list[floa
     return {"whole": whole, **parts, "processor": [used_seconds / len(whole)]}
 
 
-def _say_all(lines: list[Connection], controller: Connection) -> None:
-    """Let all begin when all are there."""
+def _start_together(lines: list[Connection], controller: Connection) -> None:
+    """Start all workers once all are ready."""
     for line in lines:
         line.recv()
     controller.send("begin")
@@ -301,26 +308,26 @@ def _say_all(lines: list[Connection], controller: Connection) -> None:
 
 
 def main() -> None:
-    """Print a row for each part: the median and the 99th percentile, in milliseconds."""
+    """Print a row for each part: quantiles in milliseconds."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--interval-seconds", type=float, default=0.25)
     parser.add_argument("--pruner", choices=_PRUNERS, default="hyperband")
-    parser.add_argument("--storage", help="of the study; a SQLite file if it is not said")
-    parser.add_argument("--directory", help="where all of it lies, such as another disk")
+    parser.add_argument("--storage", help="URL of the study's storage; a SQLite file by default")
+    parser.add_argument("--directory", help="folder of all files, such as on another disk")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.directory) as directory:
-        taken = measure(options, Path(directory))
+        seconds_by_part = measure(options, Path(directory))
     rows = {
-        name: {f"p{part}": float(np.percentile(each, part)) * 1e3 for part in (50, 90, 99)}
-        for name, each in taken.items()
+        name: {f"p{part}": float(np.percentile(seconds, part)) * 1e3 for part in (50, 90, 99)}
+        for name, seconds in seconds_by_part.items()
     }
     if options.json:
         print(json.dumps(rows))
         return
-    print(f"{len(taken['whole'])} reports; milliseconds   p50     p90     p99")
+    print(f"{len(seconds_by_part['whole'])} reports; milliseconds   p50     p90     p99")
     for name, row in rows.items():
         print(f"{name:28}" + "".join(f"{value:8.2f}" for value in row.values()))
 

@@ -1,10 +1,11 @@
-"""What lies between the end of one trial and the first line of the next, on the same instance.
+"""Time between the end of one trial and the first line of the next, on the same instance.
 
     python benchmarks/trial_starts.py [--trials 12] [--seconds 3] [--imports torch] [--json]
 
-A real study on a controller of its own, with one instance of local cores. Its objective notes when
-it begins and ends, Optuna when a trial was asked for and told, the controller when it handed the
-instance over, the agent when it started the worker. Wall times: leave the machine alone meanwhile.
+A real study on a controller of its own, with one instance of local cores. The objective records
+its beginning and end, Optuna the times of ask and tell, the controller the handover of the
+instance, and the agent the start of the worker. Times are wall-clock times: run nothing else
+meanwhile.
 """
 
 from __future__ import annotations
@@ -36,9 +37,10 @@ STUDY = "starts"
 
 
 def objective_of(seconds: float, imports: str) -> Objective:
-    """An objective that imports what real ones do and then does nothing for so long."""
+    """Return an objective that imports a module and then sleeps for so many seconds."""
 
     def objective(trial: optuna.trial.BaseTrial) -> float:
+        """Return the suggested value, and record the times in the trial's attributes."""
         import importlib
         import time
 
@@ -56,11 +58,11 @@ def objective_of(seconds: float, imports: str) -> Objective:
 
 @contextmanager
 def controller(state: Path) -> Iterator[None]:
-    """A controller on one core; its address is in the environment meanwhile."""
+    """Run a controller on one core, with its address in the environment."""
     options = ("--state", str(state), "--port", "0", "--devices", "0", "--boot-seconds", "0")
     command = [sys.executable, "-P", "-m", "autoscaler.cli.app", "serve", *options]
     with (state / "log").open("w") as log:
-        serving = subprocess.Popen(command, stdout=log, stderr=log)
+        process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
         while not (state / "client.json").exists():
             time.sleep(0.1)
@@ -70,52 +72,59 @@ def controller(state: Path) -> Iterator[None]:
         while _instances(state):
             time.sleep(0.5)
     finally:
-        serving.terminate()
-        serving.wait()
+        process.terminate()
+        process.wait()
 
 
 def turns(study: optuna.Study, state: Path) -> list[dict[str, float]]:
-    """The parts of each turn, in seconds, of trials that had an earlier one's instance."""
-    handed = _column(state, "SELECT job, at_seconds FROM events WHERE kind = 'handed over'")
-    ordered = _column(state, "SELECT job, started_seconds FROM incarnations")
-    found = []
+    """Return the parts in seconds of each turn where a trial got the last one's instance."""
+    handed_seconds = _numbers_by_name(
+        state, "SELECT job, at_seconds FROM events WHERE kind = 'handed over'"
+    )
+    ordered_seconds = _numbers_by_name(state, "SELECT job, started_seconds FROM incarnations")
+    rows = []
     for before, after in pairwise(study.trials):
         job = after.user_attrs["castor:job"]
-        if job not in handed:
+        if job not in handed_seconds:
             continue
-        moments = (
+        times = (
             before.user_attrs["ended"],
-            _seconds(before.datetime_complete),
-            _seconds(after.datetime_start),
-            handed[job],
-            ordered[job],
+            _timestamp(before.datetime_complete),
+            _timestamp(after.datetime_start),
+            handed_seconds[job],
+            ordered_seconds[job],
             after.user_attrs["begun"],
         )
-        parts = [later - earlier for earlier, later in pairwise(moments)]
-        found.append(dict(zip(PARTS, (*parts, moments[-1] - moments[0]), strict=True)))
-    return found
+        parts = [later - earlier for earlier, later in pairwise(times)]
+        rows.append(dict(zip(PARTS, (*parts, times[-1] - times[0]), strict=True)))
+    return rows
 
 
-def _seconds(moment: object) -> float:
+def _timestamp(moment: object) -> float:
+    """Return a date and time as seconds since the epoch."""
     assert hasattr(moment, "timestamp")
     return float(moment.timestamp())
 
 
-def _column(state: Path, query: str) -> dict[str, float]:
+def _numbers_by_name(state: Path, query: str) -> dict[str, float]:
+    """Return the rows of a query of the controller's database as name -> number."""
     with closing(sqlite3.connect(state / "castor.db")) as database:
         return dict(database.execute(query).fetchall())
 
 
 def _instances(state: Path) -> dict[str, float]:
-    return _column(state, "SELECT id, requested_seconds FROM instances WHERE phase <> 'ended'")
+    """Return the request times of instances that have not ended, by id."""
+    return _numbers_by_name(
+        state, "SELECT id, requested_seconds FROM instances WHERE phase <> 'ended'"
+    )
 
 
 def main() -> None:
     """Measure, and print a table or JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=12)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each trial")
-    parser.add_argument("--imports", default="torch", help="a module that the objective imports")
+    parser.add_argument("--seconds", type=float, default=3.0, help="seconds of each trial")
+    parser.add_argument("--imports", default="torch", help="module that the objective imports")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -128,21 +137,23 @@ def main() -> None:
             objective = objective_of(arguments.seconds, arguments.imports)
             hpo.optimize(study, objective, n_trials=arguments.trials, n_jobs=1)
             first = study.trials[0]
-            boot_seconds = first.user_attrs["begun"] - _seconds(first.datetime_start)
-        found = turns(study, state)
-    imports = [each.user_attrs["imported"] - each.user_attrs["begun"] for each in study.trials]
+            boot_seconds = first.user_attrs["begun"] - _timestamp(first.datetime_start)
+        rows = turns(study, state)
+    imports = [trial.user_attrs["imported"] - trial.user_attrs["begun"] for trial in study.trials]
     if arguments.json:
-        print(json.dumps({"first": boot_seconds, "imports": imports, "turns": found}))
+        print(json.dumps({"first": boot_seconds, "imports": imports, "turns": rows}))
         return
     print(
         f"first trial, from ask to its first line: {boot_seconds:.2f} s, then {imports[0]:.2f} s"
     )
-    worked = 1000 * statistics.median(each.user_attrs["worked"] for each in study.trials[1:])
+    processor_ms = 1000 * statistics.median(
+        trial.user_attrs["worked"] for trial in study.trials[1:]
+    )
     print(f"the others: imports {1000 * statistics.median(imports[1:]):.0f} ms")
-    print(f"processor time of a warm worker before its first line: {worked:.0f} ms")
-    print(f"{len(found)} turns on a warm instance, ms:   median   least    most")
+    print(f"processor time of a warm worker before its first line: {processor_ms:.0f} ms")
+    print(f"{len(rows)} turns on a warm instance, ms:   median   least    most")
     for part in PARTS:
-        values = sorted(1000 * turn[part] for turn in found)
+        values = sorted(1000 * turn[part] for turn in rows)
         print(
             f"  to {part:24} {statistics.median(values):14.0f} {values[0]:7.0f} {values[-1]:7.0f}"
         )
