@@ -109,7 +109,7 @@ class Deployment:
         state = settings.state
         self._settings = settings
         self._clock = clock
-        policy = _create_planner(settings.policy)
+        policy = _planner(settings.policy)
         self.wake = threading.Event()
         self.store: Store = open_store(_store_url(settings))
         self.authentication = Authentication(self.store, load_key(state / "secret.key"), clock)
@@ -248,7 +248,7 @@ class Deployment:
             foresee=Foresights(
                 store,
                 status,
-                _create_planner(settings.policy),
+                _planner(settings.policy),
                 settings.controller.replan_seconds,
                 self._clock,
             ).of,
@@ -271,7 +271,7 @@ def _allowed_secrets(settings: ServeSettings, environment: Mapping[str, str]) ->
     return AllowedSecrets(settings.state, settings.secret_directories, variables)
 
 
-def _create_planner(name: str) -> Policy:
+def _planner(name: str) -> Policy:
     """Return the policy of that name.
 
     Raises:
@@ -338,7 +338,7 @@ def _check_start(settings: ServeSettings) -> None:
         SpecError: the policy or a file of pools can't be used.
         Conflict: the state directory is new, and the port is in use.
     """
-    _create_planner(settings.policy)
+    _planner(settings.policy)
     for source in settings.pools:
         cloud_of(source)
     if not settings.state.exists():

@@ -42,10 +42,10 @@ class Causes:
         self._count += self._is_caused(snapshot, alive)
         starts = {}
         for job, instances in by_job(alive).items():
-            wanted = [held for held in instances if _is_kept(held)]
-            if not any(_is_new(held, snapshot.now_seconds) for held in wanted):
+            kept_instances = [held for held in instances if _is_kept(held)]
+            if not any(_is_new(held, snapshot.now_seconds) for held in kept_instances):
                 continue
-            held_now = frozenset((held.id, held.devices_used) for held in wanted)
+            held_now = frozenset((held.id, held.devices_used) for held in kept_instances)
             known_start = self._starts.get(job)
             is_known = known_start is not None and known_start.instances == held_now
             starts[job] = (
@@ -56,11 +56,11 @@ class Causes:
 
     def _is_caused(self, snapshot: Snapshot, alive: Iterable[HeldInstance]) -> bool:
         """Record the present state, and return whether it contains a new cause."""
-        wanted = frozenset(held.id for held in alive if held.desired is Desired.PRESENT)
-        is_lost = any(self._was_lost(instance) for instance in self._wanted - wanted)
-        seen = causes_in(snapshot)
-        is_news = self._seen is not None and seen != self._seen
-        self._seen, self._wanted = seen, wanted
+        wanted_ids = frozenset(held.id for held in alive if held.desired is Desired.PRESENT)
+        is_lost = any(self._was_lost(instance) for instance in self._wanted - wanted_ids)
+        present_causes = causes_in(snapshot)
+        is_news = self._seen is not None and present_causes != self._seen
+        self._seen, self._wanted = present_causes, wanted_ids
         return is_lost or is_news
 
     def _was_lost(self, instance: str) -> bool:

@@ -230,12 +230,12 @@ class Controller:
         self.status.checkpoint_intervals = checkpoint_intervals(
             jobs, snapshot, {held.job for held in alive if held.cloud_id in at_risk}
         )
-        news = news_in(snapshot)
-        is_news = self._settings.replan_on_news and news != self._news
+        changes = news_in(snapshot)
+        is_news = self._settings.replan_on_news and changes != self._news
         if not is_news and not is_time:
             return None, ()
-        self._news, self._planned_seconds = news, now_seconds
-        known = frozenset(self._planning.unplanned)
+        self._news, self._planned_seconds = changes, now_seconds
+        unplanned_before = frozenset(self._planning.unplanned)
         try:
             plan, snapshot = self._planning.plan(snapshot)
         except PlanningFailed as error:
@@ -243,7 +243,7 @@ class Controller:
             self._planning_trouble = f"planning failed: {error}; the last decisions stay in force"
             return None, ()
         self._planning_trouble = None
-        self.status.failed_plans += not self._planning.unplanned.keys() <= known
+        self.status.failed_plans += not self._planning.unplanned.keys() <= unplanned_before
         plan = self._with_minimums(plan, jobs, alive, now_seconds)
         self.status.solver_failures += bool(plan.notes)
         for note in plan.notes:
@@ -347,8 +347,8 @@ class Controller:
         stays = decision.action is Action.HOLD
         if stays and not is_settled:
             return False
-        words = _NUMBER.sub("", decision.reason) if stays else ""
-        comparable_reason = decision.ground if decision.action is Action.WAIT else words
+        reason = _NUMBER.sub("", decision.reason) if stays else ""
+        comparable_reason = decision.ground if decision.action is Action.WAIT else reason
         fingerprint = (
             decision.action,
             decision.current,

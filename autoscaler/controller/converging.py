@@ -104,10 +104,12 @@ class Converging:
                 self.standby.recall(held, now_seconds)
             if held.devices_used != target.devices_used:
                 self._store.instances.use_devices(held.id, target.devices_used)
-        missing, most = target.instances - len(alike), target.instances
+        missing, most_held = target.instances - len(alike), target.instances
         if missing > 0:
-            taken, promised = self._take_over(decision.job, target, missing, alive, now_seconds)
-            missing, most = missing - taken - promised, most - promised
+            handed_over, promised = self._take_over(
+                decision.job, target, missing, alive, now_seconds
+            )
+            missing, most_held = missing - handed_over - promised, most_held - promised
         if target.offer in self._store.capacity.unavailable(now_seconds):
             return
         if missing > 0 and self._is_backed_off(decision.job, target.offer, now_seconds):
@@ -116,7 +118,7 @@ class Converging:
             if not self._has_room(target.offer, alive, number):
                 self._make_room(target.offer, alive, now_seconds)
                 return
-            self._order(decision.job, target.offer, target.devices_used, most, now_seconds)
+            self._order(decision.job, target.offer, target.devices_used, most_held, now_seconds)
 
     def _take_over(
         self,
@@ -139,18 +141,18 @@ class Converging:
             for held in alive
             if held.offer == target.offer and (held.job != job or has_left(held))
         ]
-        taken = 0
+        handed_over = 0
         for held in self.lingering.free(alike, now_seconds, study)[:missing]:
             try:
                 self._store.instances.hand_over(held.id, job, target.devices_used, now_seconds)
             except Conflict:  # the instance has changed meanwhile
                 continue
-            taken += 1
+            handed_over += 1
             text = f"{held.id} is handed over from {held.job} to {job}"
             self._store.events.add(Event(now_seconds, "handed over", text, job))
             self.on_hand_over(held.id)
         leaving = self.lingering.soon_free(alike, now_seconds, study)
-        return taken, self.lingering.promise(job, leaving, missing - taken)
+        return handed_over, self.lingering.promise(job, leaving, missing - handed_over)
 
     def _make_room(self, offer_id: str, alive: Sequence[HeldInstance], now_seconds: float) -> None:
         """Release instances on standby that share a limit with an offer, and one idle instance."""

@@ -78,9 +78,11 @@ class Experience:
 
     def lives(self, offers: Sequence[Offer]) -> dict[str, Lives]:
         """Return the lives of instances of each reclaimable offer, by offer id."""
-        known = ((offer.id, self._beliefs.get(offer.id)) for offer in offers)
+        belief_of = ((offer.id, self._beliefs.get(offer.id)) for offer in offers)
         return {
-            offer: belief.lives for offer, belief in known if belief is not None and belief.lives
+            offer: belief.lives
+            for offer, belief in belief_of
+            if belief is not None and belief.lives
         }
 
     def waited_for(self, offers: Sequence[Offer], now_seconds: float) -> frozenset[str]:

@@ -124,13 +124,13 @@ def foresee(
 
 
 def _require_sold(spec: JobSpec, offers: Sequence[Offer]) -> None:
-    known = {name for offer in offers for name in (offer.id, offer.instance_type)}
-    named = {
+    offered_names = {name for offer in offers for name in (offer.id, offer.instance_type)}
+    names_by_field = {
         "instances.offers": spec.instances.offers or (),
         "instances.max_of": tuple(name for name, _ in spec.instances.maxima),
     }
-    for field, names in named.items():
-        unsold = [name for name in names if name not in known]
+    for field, names in names_by_field.items():
+        unsold = [name for name in names if name not in offered_names]
         if unsold:
             raise SpecError(f'no provider sells "{unsold[0]}": {_offered(offers)}', field)
 
@@ -143,12 +143,12 @@ def _snapshot(
     job = store.jobs.add(spec, now_seconds)
     usable = allowed_offers(spec.instances, now.offers) or now.offers
     models = Models(store).of(job, with_memory((), memory), usable, now_seconds)
-    taken = job_snapshot(store, job, (), now.offers, models, now_seconds, memory)
+    snapshot = job_snapshot(store, job, (), now.offers, models, now_seconds, memory)
     return Snapshot(
         now_seconds=now_seconds,
         offers=now.offers,
         limits=now.limits,
-        jobs=(replace(taken, id=spec.name),),
+        jobs=(replace(snapshot, id=spec.name),),
         unavailable=now.unavailable,
         replan_seconds=now.replan_seconds,
         lives=_usual_lives(store, now.offers, now_seconds) if now.lives is None else now.lives,

@@ -46,8 +46,8 @@ def last_saves_usd(jobs: Iterable[JobRecord], held: Iterable[HeldInstance]) -> D
     """
     dearest: dict[str, TransferAccount] = {}
     for instance in held:
-        known = dearest.get(instance.job, instance.transfer)
-        dearest[instance.job] = max(known, instance.transfer, key=_upload_usd_per_gb)
+        dearest_so_far = dearest.get(instance.job, instance.transfer)
+        dearest[instance.job] = max(dearest_so_far, instance.transfer, key=_upload_usd_per_gb)
     total_usd = Decimal(0)
     for job in jobs:
         written = (job.report.checkpoint.bytes if job.report else None) or 0

@@ -105,7 +105,7 @@ class Lingering:
         self, alive: Iterable[HeldInstance], now_seconds: float, study: str | None = None
     ) -> list[HeldInstance]:
         """Return the idle instances that are kept, of one study or of all."""
-        kept = []
+        idle = []
         for held in alive:
             is_done = COMPLETE_FACT in held.facts or DONE_FACT in held.facts
             if not is_done and not has_left(held):
@@ -115,8 +115,8 @@ class Lingering:
             if not is_free or study not in (None, job.spec.study):
                 continue
             if self.stays(held, job, now_seconds):
-                kept.append(held)
-        return kept
+                idle.append(held)
+        return idle
 
     def soon_free(
         self, alive: Iterable[HeldInstance], now_seconds: float, study: str

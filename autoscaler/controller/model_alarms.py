@@ -87,9 +87,9 @@ class ModelAlarms:
 
     def forget(self, jobs: Iterable[str]) -> None:
         """Drop the alarms of all jobs but these."""
-        kept = set(jobs)
-        self._watched = {job: watch for job, watch in self._watched.items() if job in kept}
-        self._raised = {job: alarm for job, alarm in self._raised.items() if job in kept}
+        kept_jobs = set(jobs)
+        self._watched = {job: watch for job, watch in self._watched.items() if job in kept_jobs}
+        self._raised = {job: alarm for job, alarm in self._raised.items() if job in kept_jobs}
 
     def _clear(
         self, job: str, watch: _Watch, present: StepObservation, predicted: PredictedStep

@@ -65,16 +65,16 @@ class Models:
         Models are kept while they predict later measurements, so that estimates change only with
         data.
         """
-        known = self._fitted.get(job.id)
+        fitted = self._fitted.get(job.id)
         parameter_bytes = job.report.parameter_bytes if job.report else _UNKNOWN_PARAMETER_BYTES
         kinds_and_bytes = frozenset(offer.device_kind for offer in offers), parameter_bytes
-        is_unchanged = known is not None and known.observations is observations
+        is_unchanged = fitted is not None and fitted.observations is observations
         if (
-            known is not None
+            fitted is not None
             and is_unchanged
-            and (known.kinds, known.parameter_bytes) == kinds_and_bytes
+            and (fitted.kinds, fitted.parameter_bytes) == kinds_and_bytes
         ):
-            return known.models
+            return fitted.models
         fresh = _Fitted(
             models={},
             groups=frozenset(
@@ -94,16 +94,16 @@ class Models:
                 observation.configuration: observation.step_seconds for observation in observations
             },
         )
-        if known is not None and _has_same_inputs(known, fresh):
-            is_checked = now_seconds - known.looked_seconds < _CHECK_SECONDS
-            if is_checked or _largest_change(known.times, fresh.times) <= known.margin:
-                return known.models
-            margin = _margin(known, observations)
+        if fitted is not None and _has_same_inputs(fitted, fresh):
+            is_checked = now_seconds - fitted.looked_seconds < _CHECK_SECONDS
+            if is_checked or _largest_change(fitted.times, fresh.times) <= fitted.margin:
+                return fitted.models
+            margin = _margin(fitted, observations)
             if margin >= 0:
                 self._fitted[job.id] = replace(
-                    fresh, models=known.models, errors=known.errors, margin=margin
+                    fresh, models=fitted.models, errors=fitted.errors, margin=margin
                 )
-                return known.models
+                return fitted.models
         models = _fit_all(
             observations, offers, fresh.parameter_bytes, formula_for(job.spec.parallelism)
         )
@@ -114,38 +114,38 @@ class Models:
 
     def forget(self, jobs: Iterable[str]) -> None:
         """Drop the models of all jobs but these."""
-        kept = set(jobs)
-        self._fitted = {job: fitted for job, fitted in self._fitted.items() if job in kept}
+        kept_jobs = set(jobs)
+        self._fitted = {job: fitted for job, fitted in self._fitted.items() if job in kept_jobs}
 
 
-def _has_same_inputs(known: _Fitted, fresh: _Fitted) -> bool:
+def _has_same_inputs(fitted: _Fitted, fresh: _Fitted) -> bool:
     """Return whether both fits have the same inputs, except for step times.
 
     False while a size with a single report is doubted (`goodput.fit`), because a second report
     changes the models.
     """
-    has_same_groups = known.groups == fresh.groups and known.kinds == fresh.kinds
+    has_same_groups = fitted.groups == fresh.groups and fitted.kinds == fresh.kinds
     has_doubts = any(
-        (instances, devices) not in known.models[kind].measured
-        for kind, instances, devices, _ in known.groups
+        (instances, devices) not in fitted.models[kind].measured
+        for kind, instances, devices, _ in fitted.groups
     )
-    return has_same_groups and known.parameter_bytes == fresh.parameter_bytes and not has_doubts
+    return has_same_groups and fitted.parameter_bytes == fresh.parameter_bytes and not has_doubts
 
 
 def _largest_change(
-    known: Mapping[tuple[object, ...], float], fresh: Mapping[tuple[object, ...], float]
+    former: Mapping[tuple[object, ...], float], present: Mapping[tuple[object, ...], float]
 ) -> float:
     """Return the largest absolute log ratio of step times; infinite if configurations differ."""
-    if known.keys() != fresh.keys():
+    if former.keys() != present.keys():
         return math.inf
-    ratios = [fresh[key] / known[key] for key in fresh]
+    ratios = [present[key] / former[key] for key in present]
     return max(math.log(max(ratios)), -math.log(min(ratios))) if ratios else 0.0
 
 
-def _margin(known: _Fitted, observations: Sequence[StepObservation]) -> float:
+def _margin(fitted: _Fitted, observations: Sequence[StepObservation]) -> float:
     """Return the further log error that the models may have before a refit; below 0 to refit."""
-    errors = _prediction_errors(known.models, observations)
-    margins = (known.errors.get(kind, 0.0) + _REFIT_ERROR - errors[kind] for kind in errors)
+    errors = _prediction_errors(fitted.models, observations)
+    margins = (fitted.errors.get(kind, 0.0) + _REFIT_ERROR - errors[kind] for kind in errors)
     return min(margins, default=_REFIT_ERROR)
 
 

@@ -130,34 +130,34 @@ class Observer:
 
     def _apply_listing(self, listing: Listing, now_seconds: float) -> None:
         alive = {held.id: held for held in self._store.instances.alive()}
-        self._settled &= {seen.id for seen in listing.instances}
-        for seen in listing.instances:
-            self._isolated(partial(self._apply_instance, seen, alive, now_seconds))
+        self._settled &= {instance.id for instance in listing.instances}
+        for instance in listing.instances:
+            self._isolated(partial(self._apply_instance, instance, alive, now_seconds))
         for notice in listing.interruptions:
             self._isolated(partial(self._reclaim, notice, alive, now_seconds))
         self._end_vanished(listing, alive, now_seconds)
         self._drop_unwanted_launches(listing, alive, now_seconds)
 
     def _apply_instance(
-        self, seen: CloudInstance, alive: dict[str, HeldInstance], now_seconds: float
+        self, listed: CloudInstance, alive: dict[str, HeldInstance], now_seconds: float
     ) -> None:
-        held = alive.get(seen.tags.get(INSTANCE_TAG, ""))
-        if held is None or held.cloud_id not in (None, seen.id):
-            self._apply_ended(seen, now_seconds)
-        elif _has_changed(held, seen):
-            if held.phase is InstancePhase.QUEUED and seen.launched_seconds is not None:
+        held = alive.get(listed.tags.get(INSTANCE_TAG, ""))
+        if held is None or held.cloud_id not in (None, listed.id):
+            self._apply_ended(listed, now_seconds)
+        elif _has_changed(held, listed):
+            if held.phase is InstancePhase.QUEUED and listed.launched_seconds is not None:
                 self.on_capacity(held)
-            error = seen.refusal
+            error = listed.refusal
             refuse = None if error is None else refusal_by(error, held.offer, now_seconds)
-            after = self._store.instances.observe_cloud(held.id, seen, now_seconds, refuse)
-            if seen.state is CloudState.TERMINATED:
-                self._settled.add(seen.id)
+            after = self._store.instances.observe_cloud(held.id, listed, now_seconds, refuse)
+            if listed.state is CloudState.TERMINATED:
+                self._settled.add(listed.id)
             if error is not None:
                 tell_refused(self._store, held, error, now_seconds)
             elif after.phase is InstancePhase.ENDED and held.desired is Desired.PRESENT:
                 self._record_lost(after, now_seconds)
         else:
-            if seen.is_decided and held.facts.get(UNDECIDED_FACT):
+            if listed.is_decided and held.facts.get(UNDECIDED_FACT):
                 self._store.instances.note(held.id, {UNDECIDED_FACT: ""})
                 self._store.capacity.accepted(held.offer)
             if held.desired is Desired.ABSENT:
@@ -171,23 +171,23 @@ class Observer:
         text = f"{held.id}: {held.offer} had no capacity for it in {waited_seconds:.0f} s"
         self._record_event(now_seconds, "order unfilled", text, held.job)
 
-    def _apply_ended(self, seen: CloudInstance, now_seconds: float) -> None:
+    def _apply_ended(self, listed: CloudInstance, now_seconds: float) -> None:
         """Apply the listing of an instance that has ended in the store, or of an orphan."""
-        is_over = seen.state is CloudState.TERMINATED
-        if is_over and seen.id in self._settled:
+        is_over = listed.state is CloudState.TERMINATED
+        if is_over and listed.id in self._settled:
             return
         try:
             # A launch given up before the listing: its instance is billed and terminated.
-            instance = seen.tags[INSTANCE_TAG]
-            held = self._store.instances.observe_cloud(instance, seen, now_seconds)
+            instance = listed.tags[INSTANCE_TAG]
+            held = self._store.instances.observe_cloud(instance, listed, now_seconds)
         except (KeyError, UnknownInstance, Conflict):
-            self._handle_orphan(seen, now_seconds)
+            self._handle_orphan(listed, now_seconds)
         else:
             if not is_over:
-                self._settled.discard(seen.id)
+                self._settled.discard(listed.id)
                 self._resume_billing(held, now_seconds)
         if is_over:
-            self._settled.add(seen.id)
+            self._settled.add(listed.id)
 
     def _resume_billing(self, held: HeldInstance, now_seconds: float) -> None:
         """Bill and terminate an instance that has ended in the store but not in its cloud."""
@@ -198,18 +198,20 @@ class Observer:
             self._record_event(now_seconds, "instance found again", text, held.job)
         self._terminate_again(held, now_seconds)
 
-    def _handle_orphan(self, seen: CloudInstance, now_seconds: float) -> None:
-        if seen.state in (CloudState.TERMINATED, CloudState.STOPPING):
-            self._orphans.pop(seen.id, None)
+    def _handle_orphan(self, listed: CloudInstance, now_seconds: float) -> None:
+        if listed.state in (CloudState.TERMINATED, CloudState.STOPPING):
+            self._orphans.pop(listed.id, None)
             return
-        first_seconds = self._orphans.setdefault(seen.id, now_seconds)
-        since_seconds = first_seconds if seen.launched_seconds is None else seen.launched_seconds
+        first_seconds = self._orphans.setdefault(listed.id, now_seconds)
+        since_seconds = (
+            first_seconds if listed.launched_seconds is None else listed.launched_seconds
+        )
         old_enough = now_seconds - since_seconds >= self._settings.orphan_seconds
         if first_seconds < now_seconds and old_enough:
-            job = seen.tags.get(JOB_TAG)
-            text = f"{seen.id} ({seen.offer}): no job ordered it; it is terminated"
+            job = listed.tags.get(JOB_TAG)
+            text = f"{listed.id} ({listed.offer}): no job ordered it; it is terminated"
             self._record_event(now_seconds, "orphan", text, job)
-            self._workers.submit(lambda: self._market.terminate(seen.offer, seen.id))
+            self._workers.submit(lambda: self._market.terminate(listed.offer, listed.id))
 
     def _terminate_again(self, held: HeldInstance, now_seconds: float) -> None:
         """Repeat the termination of an instance that still runs."""
@@ -238,7 +240,7 @@ class Observer:
 
         Clouds remove ended instances from their listings after some time.
         """
-        listed = {seen.id for seen in listing.instances}
+        listed = {instance.id for instance in listing.instances}
         covered = self._covered(listing, alive)
         for held in alive.values():
             is_covered = held.id in covered
@@ -271,7 +273,7 @@ class Observer:
         They are not sent again, because that might launch an unwanted instance. An instance listed
         later is billed and terminated.
         """
-        listed = {seen.tags.get(INSTANCE_TAG) for seen in listing.instances}
+        listed = {instance.tags.get(INSTANCE_TAG) for instance in listing.instances}
         covered = self._covered(listing, alive)
         for held in alive.values():
             is_waiting = held.cloud_id is None and held.desired is Desired.ABSENT
@@ -336,7 +338,7 @@ class Observer:
             _log.exception("an instance of a listing could not be applied")
 
 
-def _has_changed(held: HeldInstance, seen: CloudInstance) -> bool:
+def _has_changed(held: HeldInstance, listed: CloudInstance) -> bool:
     """Return whether a listing shows a state of an instance that the store does not have."""
-    has_capacity = held.launched_seconds is None and seen.launched_seconds is not None
-    return held.cloud_id is None or has_capacity or seen.state is CloudState.TERMINATED
+    has_capacity = held.launched_seconds is None and listed.launched_seconds is not None
+    return held.cloud_id is None or has_capacity or listed.state is CloudState.TERMINATED

@@ -59,10 +59,10 @@ class Programs:
             (observation.device_kind, observation.instances, observation.devices)
             for observation in observations
         )
-        news = (sizes, progress)
-        if self._learnt_from.get(job.id) == news:
+        findings = (sizes, progress)
+        if self._learnt_from.get(job.id) == findings:
             return
-        self._learnt_from[job.id] = news
+        self._learnt_from[job.id] = findings
         history = self._store.measurements.noise_history(job.id)
         durations = self._store.measurements.durations(job.id)
         lesson = Lesson(
@@ -85,9 +85,11 @@ class Programs:
 
     def forget(self, jobs: Iterable[str]) -> None:
         """Drop the records of all jobs but these."""
-        kept = set(jobs)
-        self._learnt_from = {job: news for job, news in self._learnt_from.items() if job in kept}
-        self._last_seen = {job: seen for job, seen in self._last_seen.items() if job in kept}
+        kept_jobs = set(jobs)
+        self._learnt_from = {
+            job: findings for job, findings in self._learnt_from.items() if job in kept_jobs
+        }
+        self._last_seen = {job: last for job, last in self._last_seen.items() if job in kept_jobs}
 
 
 def _noise_curve(history: Sequence[NoisePoint]) -> NoiseCurve | None:

@@ -65,7 +65,7 @@ def replay(store: Store, policy: str, job: str | None = None, last: int | None =
     Args:
         store: the store of the run.
         policy: the name of the other policy.
-        job: the job to which the replay is limited; None for all.
+        job: the id of the job to which the replay is limited; None for all.
         last: the number of latest decisions to replay; None for all.
 
     Raises:

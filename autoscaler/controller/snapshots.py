@@ -219,12 +219,12 @@ class Snapshots:
 
     def forget(self, jobs: Iterable[str]) -> None:
         """Drop the cached data of all jobs but these."""
-        kept = set(jobs)
-        self._taken = {job: taken for job, taken in self._taken.items() if job in kept}
-        self._step_times.forget(kept)
-        self._models.forget(kept)
-        self._programs.forget(kept)
-        self._alarms.forget(kept)
+        kept_jobs = set(jobs)
+        self._taken = {job: snapshot for job, snapshot in self._taken.items() if job in kept_jobs}
+        self._step_times.forget(kept_jobs)
+        self._models.forget(kept_jobs)
+        self._programs.forget(kept_jobs)
+        self._alarms.forget(kept_jobs)
 
 
 def job_snapshot(

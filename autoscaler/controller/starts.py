@@ -34,13 +34,13 @@ def measure_starts(
 
 
 def _note_waiting(
-    store: Store, held: HeldInstance, own: Sequence[HeldInstance], now_seconds: float
+    store: Store, held: HeldInstance, job_instances: Sequence[HeldInstance], now_seconds: float
 ) -> HeldInstance:
     """Return the instance with new facts: when its wait for another network began or ended."""
     is_waiting_noted, is_end_noted = READY_FACT in held.facts, LET_IN_FACT in held.facts
-    if not is_waiting_noted and is_at_the_door(held, own):
+    if not is_waiting_noted and is_at_the_door(held, job_instances):
         return store.instances.note(held.id, {READY_FACT: str(now_seconds)})
-    if is_waiting_noted and not is_end_noted and not waits_outside(held, own):
+    if is_waiting_noted and not is_end_noted and not waits_outside(held, job_instances):
         return store.instances.note(held.id, {LET_IN_FACT: str(now_seconds)})
     return held
 

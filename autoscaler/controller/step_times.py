@@ -43,9 +43,9 @@ class KnownStepTimes:
         The same object while the store's observations and `memory` are the same objects.
         """
         observations = self._store.measurements.observations(job.id)
-        known = self._known.get(job.id)
-        if known is not None and known.told is observations and known.memory is memory:
-            return known
+        cached = self._known.get(job.id)
+        if cached is not None and cached.told is observations and cached.memory is memory:
+            return cached
         own = own_step_times(observations)
         step_times = StepTimes(observations, memory, own, with_memory(own, memory))
         self._known[job.id] = step_times
@@ -53,8 +53,10 @@ class KnownStepTimes:
 
     def forget(self, jobs: Iterable[str]) -> None:
         """Drop the cached step times of all jobs but these."""
-        kept = set(jobs)
-        self._known = {job: known for job, known in self._known.items() if job in kept}
+        kept_jobs = set(jobs)
+        self._known = {
+            job: step_times for job, step_times in self._known.items() if job in kept_jobs
+        }
 
 
 def own_step_times(told: Observations) -> Observations:

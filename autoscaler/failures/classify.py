@@ -246,17 +246,17 @@ def _match_rules(evidence: Evidence) -> Cause | None:
     for rule in _RULES:
         for text, whole in whole_texts.items():
             if match := rule.pattern.search(text):
-                words = rule.words.format(
+                text_of_cause = rule.words.format(
                     error=_one_line(whole, _LONGEST_ERROR), place=place, **match.groupdict()
                 )
-                return Cause(rule.category, _one_line(words))
+                return Cause(rule.category, _one_line(text_of_cause))
     return None
 
 
 def _describe_unmatched(evidence: Evidence) -> Cause:
     if evidence.raised is not None:
-        words = f"the script raised {_shortened_error(evidence.raised)} ({evidence.raised.place})"
-        return Cause(Category.EXCEPTION, words)
+        text = f"the script raised {_shortened_error(evidence.raised)} ({evidence.raised.place})"
+        return Cause(Category.EXCEPTION, text)
     if evidence.exit_code < 0:
         return _cause_of_signal(-evidence.exit_code)
     last_line = evidence.last_line or "it printed nothing"
@@ -279,12 +279,14 @@ def _shortened_error(raised: Raised) -> str:
 def _cause_of_signal(number: int) -> Cause:
     if number == signal.SIGKILL:
         return Cause(Category.HOST_MEMORY, "killed by signal 9 (out of memory?)")
-    name = next((known.name for known in signal.Signals if known == number), "unknown")
+    name = next(
+        (known_signal.name for known_signal in signal.Signals if known_signal == number), "unknown"
+    )
     if number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         return Cause(Category.ENDED_FROM_OUTSIDE, f"ended by signal {number} ({name})")
     return Cause(Category.CORE_DUMP, f"crashed with signal {number} ({name})")
 
 
-def _one_line(words: str, longest: int = _LONGEST_CAUSE) -> str:
-    line = " ".join(words.split())
+def _one_line(text: str, longest: int = _LONGEST_CAUSE) -> str:
+    line = " ".join(text.split())
     return line if len(line) <= longest else f"{line[: longest - 1].rstrip()}…"

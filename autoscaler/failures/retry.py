@@ -112,12 +112,12 @@ class _Attempt:
 def _attempts_in_count(attempts: Sequence[_Attempt]) -> list[_Attempt]:
     """Return the attempts since the last one that made progress and then failed in a new way."""
     counted: list[_Attempt] = []
-    seen: set[str] = set()
+    known_signatures: set[str] = set()
     for attempt in attempts:
-        if attempt.steps >= PROGRESS_STEPS and seen.isdisjoint(attempt.signatures()):
+        if attempt.steps >= PROGRESS_STEPS and known_signatures.isdisjoint(attempt.signatures()):
             counted = []
         counted.append(attempt)
-        seen |= attempt.signatures()
+        known_signatures |= attempt.signatures()
     return counted
 
 

@@ -167,8 +167,8 @@ def goodput_table(
         (..., K, A), never NaN; 0 where an allocation has more devices than the batch has examples,
         or devices that do not form whole replicas.
     """
-    known = throughputs(predictor, bounds, instances, devices, batch_errors)
-    return known.goodput(noise_examples)
+    draws = throughputs(predictor, bounds, instances, devices, batch_errors)
+    return draws.goodput(noise_examples)
 
 
 def throughputs(

@@ -127,9 +127,11 @@ def with_memory(
         if observation.era == 0 and observation.configuration in contradicting
     }
     remembered = (
-        replace(known, era=known.era - 1) if _size(known) in changed_sizes else known
-        for known in memory.observations
-        if known.configuration not in measured
+        replace(observation, era=observation.era - 1)
+        if _size(observation) in changed_sizes
+        else observation
+        for observation in memory.observations
+        if observation.configuration not in measured
     )
     return (*kept, *remembered)
 
@@ -139,10 +141,10 @@ def _size(observation: StepObservation) -> tuple[str, int, int]:
 
 
 def _log_ratios(
-    own: Sequence[StepObservation], known: Sequence[StepObservation]
+    own: Sequence[StepObservation], memory: Sequence[StepObservation]
 ) -> list[tuple[StepObservation, float]]:
     """Return the own observations that are remembered, with absolute log ratios of the times."""
-    remembered = {observation.configuration: observation.step_seconds for observation in known}
+    remembered = {observation.configuration: observation.step_seconds for observation in memory}
     return [
         (
             observation,
@@ -158,16 +160,18 @@ def _with_latest(recent: Sequence[str], job: str) -> tuple[str, ...]:
     return (job, *others)[:_RECENT_JOBS]
 
 
-def _contradicts(own: Sequence[StepObservation], known: Sequence[StepObservation]) -> bool:
+def _contradicts(own: Sequence[StepObservation], memory: Sequence[StepObservation]) -> bool:
     settled = [observation for observation in own if observation.is_settled]
-    ratios = [ratio for _, ratio in _log_ratios(settled, known)]
+    ratios = [ratio for _, ratio in _log_ratios(settled, memory)]
     return bool(ratios) and median(ratios) > _SAME_LOG_RATIO
 
 
-def _replaces(curve: NoiseCurve | None, known: NoiseCurve | None) -> bool:
-    if curve is None or known is None:
-        return known is None
-    return curve.progress_examples[-1] >= _REPLACING_PROGRESS_SHARE * known.progress_examples[-1]
+def _replaces(curve: NoiseCurve | None, remembered: NoiseCurve | None) -> bool:
+    if curve is None or remembered is None:
+        return remembered is None
+    return (
+        curve.progress_examples[-1] >= _REPLACING_PROGRESS_SHARE * remembered.progress_examples[-1]
+    )
 
 
 def noise_at_start(memory: ProgramMemory) -> NoiseScale | None:
@@ -192,6 +196,6 @@ def thinned(curve: NoiseCurve | None) -> NoiseCurve | None:
     wanted_progress = np.concatenate(
         [np.linspace(first, last, half), np.geomspace(first, last, half)]
     )
-    kept = np.unique(np.searchsorted(progress, wanted_progress).clip(0, len(progress) - 1))
-    noise_examples = np.array(curve.noise_examples)[kept]
-    return NoiseCurve(tuple(progress[kept].tolist()), tuple(noise_examples.tolist()))
+    indices = np.unique(np.searchsorted(progress, wanted_progress).clip(0, len(progress) - 1))
+    noise_examples = np.array(curve.noise_examples)[indices]
+    return NoiseCurve(tuple(progress[indices].tolist()), tuple(noise_examples.tolist()))

@@ -67,9 +67,11 @@ def throughput_draws(
     model: ThroughputModel, bounds: BatchBounds, instances: ArrayLike, devices: ArrayLike
 ) -> ThroughputDraws:
     """Return the inputs of `goodput_draws` that stay fixed while the noise scale changes."""
-    drawn, bounds = predictor_of(model.draws), bounds.on(model.device_kind)
-    known = throughputs(drawn, bounds, instances, devices, model.batch_errors)
-    return ThroughputDraws(known, np.exp(-size_log_errors(model, instances, devices)))
+    predictor, bounds = predictor_of(model.draws), bounds.on(model.device_kind)
+    throughput_of_draws = throughputs(predictor, bounds, instances, devices, model.batch_errors)
+    return ThroughputDraws(
+        throughput_of_draws, np.exp(-size_log_errors(model, instances, devices))
+    )
 
 
 def size_log_errors(

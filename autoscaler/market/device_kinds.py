@@ -66,8 +66,10 @@ def device_kind(name: str) -> DeviceKind:
         return _KINDS[name]
     similar = difflib.get_close_matches(name.lower(), _KINDS, n=1)
     suggestion = f'did you mean "{similar[0]}"? ' if similar else ""
-    known = ", ".join(_KINDS)
-    raise UnknownDeviceKind(f'unknown kind of device "{name}": {suggestion}known are {known}')
+    known_kinds = ", ".join(_KINDS)
+    raise UnknownDeviceKind(
+        f'unknown kind of device "{name}": {suggestion}known are {known_kinds}'
+    )
 
 
 def speed_ratio(kind: str, other: str) -> float:

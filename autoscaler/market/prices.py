@@ -76,11 +76,11 @@ def checked(quote: Quote, reference: Price | None) -> Price | RefusedPrice:
     price = Price(usd, quote.as_of_seconds, quote.source)
     if reference is None:
         return price
-    least, most = (
+    lowest, highest = (
         reference.usd_per_hour / FARTHEST_FACTOR,
         reference.usd_per_hour * FARTHEST_FACTOR,
     )
-    if least <= usd <= most:
+    if lowest <= usd <= highest:
         return price
     return RefusedPrice(
         f"${usd}/h ({quote.source}) is more than {FARTHEST_FACTOR} times off the on-demand price "

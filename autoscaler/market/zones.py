@@ -157,16 +157,21 @@ def _pool(place: Place) -> tuple[str, str, Purchase]:
 
 
 def _beliefs_of_type(
-    seen: Mapping[Place, Seen], told_per_hour: Mapping[Place, float], now_seconds: float
+    observations: Mapping[Place, Seen], told_per_hour: Mapping[Place, float], now_seconds: float
 ) -> dict[Place, Belief]:
-    lives = {place: _lives_of(observed.holdings, now_seconds) for place, observed in seen.items()}
-    outages = {place: _outages_of(observed, now_seconds) for place, observed in seen.items()}
+    lives = {
+        place: _lives_of(observed.holdings, now_seconds)
+        for place, observed in observations.items()
+    }
+    outages = {
+        place: _outages_of(observed, now_seconds) for place, observed in observations.items()
+    }
     pool_outage = learnt_hazard(
         (life for observed in outages.values() for life in observed.lives),
         usual_hazard(1.0 / _USUAL_OUTAGE_SECONDS),
     )
     by_place = {}
-    for place in seen:
+    for place in observations:
         provider_prior = _provider_prior(place, told_per_hour[place] / 3600.0, lives.values())
         pool_hazard = learnt_hazard(
             (life for observed in lives.values() for life in observed), provider_prior
@@ -213,14 +218,16 @@ class _Outages:
     out_seconds: float
 
 
-def _outages_of(seen: Seen, now_seconds: float) -> _Outages:
+def _outages_of(observations: Seen, now_seconds: float) -> _Outages:
     """Return the outages at one place.
 
     An outage lasts from the first refusal or reclaim until the next successful launch. After
     `_UNSEEN_SECONDS` without a request its end is unknown, and it counts as censored.
     """
-    events = [(ask.at_seconds, ask.was_filled) for ask in seen.asks]
-    events += [(holding.to_seconds, False) for holding in seen.holdings if holding.was_reclaimed]
+    events = [(ask.at_seconds, ask.was_filled) for ask in observations.asks]
+    events += [
+        (holding.to_seconds, False) for holding in observations.holdings if holding.was_reclaimed
+    ]
     lives: list[Life] = []
     out_since: float | None = None
     last_out = -math.inf
