@@ -101,12 +101,12 @@ class Launching:
             error = _fleet_refusal(reply, Call(calls.region, "CreateFleet", sale.pool_name))
             self._count_attempt(request.token)
             raise error
-        return self._registered(calls, ids[0], request, sale)
+        return self._register_launch(calls, ids[0], request, sale)
 
-    def _registered(
+    def _register_launch(
         self, calls: RegionCalls, instance_id: str, request: LaunchRequest, sale: AwsSale
     ) -> CloudInstance:
-        """Return the instance as EC2 describes it, or as pending while EC2 does not list it."""
+        """Register and return the instance as EC2 describes it; pending while EC2 does not list it."""
         instance: CloudInstance | None = None
         try:
             reply = calls.describe("DescribeInstances", InstanceIds=[instance_id])
