@@ -106,7 +106,7 @@ class Launching:
     def _register_launch(
         self, calls: RegionCalls, instance_id: str, request: LaunchRequest, sale: AwsSale
     ) -> CloudInstance:
-        """Register and return the instance as EC2 describes it, or as pending if it is not listed."""
+        """Register and return the instance as EC2 describes it, or as pending if unlisted."""
         instance: CloudInstance | None = None
         try:
             reply = calls.describe("DescribeInstances", InstanceIds=[instance_id])
