@@ -1,7 +1,7 @@
-"""Bodies of requests as values, checked more strictly than what Castor itself has written.
+"""Strict parsing of request bodies.
 
-A text or a truth value is no number. Money may be a decimal string, and a number that is not
-finite is one of the three words that `encode` writes.
+A text or a boolean is not accepted as a number. Money may be a decimal string. A number that is
+not finite is one of the words "NaN", "Infinity" and "-Infinity", as `encode` writes them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from autoscaler.domain.text import printable, quoted
 
 Value = TypeVar("Value")
 
-_WORDS_FOR: Final = {
+# Messages by pydantic's error type.
+_MESSAGES: Final = {
     "int_type": "must be a whole number, not {value}",
     "int_from_float": "must be a whole number, not {value}",
     "float_type": "must be a number, not {value}",
@@ -28,7 +29,7 @@ _WORDS_FOR: Final = {
     "value_error": "{error}",
     "unexpected_keyword_argument": "unknown key: leave it out, or see docs/job-file.md",
 }
-_TOO_LONG: Final = "number out of range"
+_TOO_LONG: Final = "number out of range"  # in the message of pydantic's JSON parser
 _MOST_DIGITS: Final = 4_300
 _LONG_NUMBER: Final = object()
 _NOT_FINITE: Final = core_schema.no_info_after_validator_function(
@@ -37,75 +38,75 @@ _NOT_FINITE: Final = core_schema.no_info_after_validator_function(
 
 
 def read_body(kind: type[Value], body: bytes) -> Value:
-    """Return the value that the body of a request is.
+    """Parse the body of a request as a value of type `kind`.
 
     Raises:
-        SpecError: it is not JSON of that kind; the error names the first field at fault.
+        SpecError: the body is not JSON of this type; the error names the first wrong field.
     """
     try:
         return cast(Value, _validator(cast(Hashable, kind)).validate_json(body))
     except ValidationError as error:
-        raise _refusal(error.errors(include_url=False)[0], body) from None
+        raise _spec_error(error.errors(include_url=False)[0], body) from None
 
 
 def read_json(body: bytes) -> Any:
-    """Return the lists, mappings and single values that the body of a request is.
+    """Parse the body of a request as JSON: lists, mappings and scalars.
 
     Raises:
-        SpecError: it is not JSON, or a number in it is too long.
+        SpecError: the body is not JSON, or has a number with too many digits.
     """
     try:
         return from_json(body)
     except ValueError as error:
-        raise _no_json(str(error), body) from None
+        raise _json_error(str(error), body) from None
 
 
-def _refusal(first: ErrorDetails, body: bytes) -> SpecError:
+def _spec_error(first: ErrorDetails, body: bytes) -> SpecError:
     if first["type"] == "json_invalid":
-        return _no_json(str(first.get("ctx", {}).get("error", "")), body)
-    place = ".".join(printable(str(part)) for part in first["loc"])
+        return _json_error(str(first.get("ctx", {}).get("error", "")), body)
+    field = ".".join(printable(str(part)) for part in first["loc"])
     value = first["input"]
     shown = str(value).lower() if isinstance(value, bool) else quoted(value)
-    words = _WORDS_FOR.get(first["type"], "{message}")
+    message = _MESSAGES.get(first["type"], "{message}")
     context = {"value": shown, "message": first["msg"], **first.get("ctx", {})}
-    return SpecError(words.format(**context), place or None)
+    return SpecError(message.format(**context), field or None)
 
 
-def _no_json(reason: str, body: bytes) -> SpecError:
+def _json_error(reason: str, body: bytes) -> SpecError:
     if _TOO_LONG in reason:
         return SpecError(
             f"a number in the body has more than {_MOST_DIGITS:,} digits ({reason}): "
             "write a shorter one",
-            _long_number(body),
+            _field_of_long_number(body),
         )
-    return SpecError(f"the body is no JSON ({reason}): send one JSON value in UTF-8")
+    return SpecError(f"the body is not JSON ({reason}): send one JSON value in UTF-8")
 
 
-def _long_number(body: bytes) -> str | None:
-    """Return the place of the first whole number that is too long; None if it can't be told."""
+def _field_of_long_number(body: bytes) -> str | None:
+    """Return the field of the first whole number that is too long; None if unknown."""
     try:
-        document = json.loads(body, parse_int=_digits)
-        return next((".".join(place) or None for place in _places(document, ())), None)
+        document = json.loads(body, parse_int=_mark_long_number)
+        return next((".".join(path) or None for path in _long_number_paths(document, ())), None)
     except (ValueError, RecursionError):
         return None
 
 
-def _digits(digits: str) -> object:
-    """Return the digits of a whole number, or `_LONG_NUMBER`."""
+def _mark_long_number(digits: str) -> object:
+    """Return the digits of a whole number, or `_LONG_NUMBER` if there are too many."""
     return _LONG_NUMBER if len(digits.lstrip("-")) > _MOST_DIGITS else digits
 
 
-def _places(value: object, place: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield the places of numbers that are too long, below a place of a body."""
+def _long_number_paths(value: object, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield the paths of numbers that are too long in `value`, which is at `path` of a body."""
     if value is _LONG_NUMBER:
-        yield place
+        yield path
     parts: Iterable[tuple[object, object]] = ()
     if isinstance(value, dict):
         parts = value.items()
     elif isinstance(value, list):
         parts = enumerate(value)
     for key, part in parts:
-        yield from _places(part, (*place, printable(str(key))))
+        yield from _long_number_paths(part, (*path, printable(str(key))))
 
 
 @cache
@@ -114,7 +115,7 @@ def _validator(kind: Hashable) -> SchemaValidator:
 
 
 def _strict(schema: Any) -> Any:
-    """Return a copy of a core schema in which only numbers are numbers."""
+    """Return a copy of a core schema in which texts and booleans are not valid numbers."""
     if isinstance(schema, list):
         return [_strict(part) for part in schema]
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""The one client of the HTTP API; what people, Python and node agents speak through."""
+"""Clients of the HTTP API: for users, for drivers of studies and for node agents."""
 
 from __future__ import annotations
 
@@ -52,61 +52,61 @@ from autoscaler.wire.study_messages import (
 
 
 class Client:
-    """What a person, or a program of theirs, asks of a controller.
+    """Client of a controller for users and their programs.
 
-    Every method raises `Unavailable` when no controller answers or it has trouble of its own,
-    `NotAllowed` when the token does not do, and what its own line says. A `url` that is none is
-    a `SpecError`.
+    Every method raises `Unavailable` if no controller answers or the controller fails, and
+    `NotAllowed` if the token is not accepted. Other errors are listed with each method. The
+    constructor raises `SpecError` if `url` is malformed.
     """
 
     def __init__(self, url: str, token: str, transport: httpx.BaseTransport | None = None) -> None:
         self._http = Http(url, token, transport)
 
     def submit(self, spec: JobSpec, bundle: Path | None = None) -> JobView:
-        """Run a job. `Conflict`: the name is in use; `SpecError`: it can't run here."""
+        """Submit a job. `Conflict`: the name is in use; `SpecError`: the job can't run here."""
         if bundle is not None and spec.bundle is not None:
             self.upload(spec.bundle, bundle)
         body = encode(Submission, Submission(spec))
         return decode_printable(JobView, self._http.call("POST", "/v1/jobs", body))
 
     def upload(self, sha256: str, bundle: Path) -> None:
-        """Hand a bundle in, for jobs to come, if the controller does not have it yet."""
+        """Upload a bundle for later jobs, unless the controller has it already."""
         if not self._http.exists(f"/v1/bundles/{sha256}"):
             with bundle.open("rb") as file:
                 self._http.upload(f"/v1/bundles/{sha256}", file)
 
     def plan(self, spec: JobSpec) -> PlanView:
-        """What would come of a job. `SpecError`: it can't be told, or nothing can run it."""
+        """Return the predicted plan of a job. `SpecError`: no offer can run it."""
         body = encode(Submission, Submission(spec))
         return decode_printable(PlanView, self._http.call("POST", "/v1/plans", body))
 
     def jobs(self, include_ended: bool = True) -> tuple[JobView, ...]:
-        """All jobs, the latest first."""
+        """Return all jobs, the latest first."""
         path = f"/v1/jobs?include_ended={str(include_ended).lower()}"
         return self._http.get_printable(tuple[JobView, ...], path)
 
     def job(self, name: str) -> JobView:
-        """One job by name or id. `UnknownJob`."""
+        """Return a job by name or id. `UnknownJob`."""
         return self._http.get_printable(JobView, f"/v1/jobs/{name}")
 
     def change(self, name: str, change: Change) -> JobView:
-        """Change a running job. `UnknownJob`, `Conflict`: it has ended."""
+        """Change a running job. `UnknownJob`; `Conflict`: the job has ended."""
         return decode_printable(
             JobView, self._http.call("PATCH", f"/v1/jobs/{name}", encode(Change, change))
         )
 
     def stop(self, name: str) -> JobView:
-        """End a job, with a checkpoint. `UnknownJob`, `Conflict`: it has ended."""
+        """Stop a job, with a checkpoint. `UnknownJob`; `Conflict`: the job has ended."""
         return decode_printable(JobView, self._http.call("POST", f"/v1/jobs/{name}/stop"))
 
     def resume(self, name: str, resumption: Resumption, bundle: Path | None = None) -> JobView:
-        """Run a stopped or failed job on from its newest checkpoint; return the new run.
+        """Resume a stopped or failed job from its newest checkpoint, and return the new run.
 
         Raises:
             UnknownJob: there is no such job.
-            Conflict: it can't be resumed.
-            NotFound: it has no checkpoint.
-            SpecError: the next run can't run here, or is another job.
+            Conflict: the job can't be resumed.
+            NotFound: the job has no checkpoint.
+            SpecError: the new run can't run here, or its spec is of another job.
         """
         spec = resumption.spec
         if bundle is not None and spec is not None and spec.bundle is not None:
@@ -115,16 +115,16 @@ class Client:
         return decode_printable(JobView, self._http.call("POST", f"/v1/jobs/{name}/resume", body))
 
     def decisions(self, name: str, limit: int = 100) -> tuple[DecisionView, ...]:
-        """What was decided for a job, the latest first. `UnknownJob`."""
+        """Return the decisions for a job, the latest first. `UnknownJob`."""
         path = f"/v1/jobs/{name}/decisions?limit={limit}"
         return self._http.get_printable(tuple[DecisionView, ...], path)
 
     def forecast(self, name: str) -> tuple[ForecastView, ...]:
-        """The job at every fixed size, as its model predicts it. `UnknownJob`."""
+        """Return predictions of the job's fitted model for every fixed size. `UnknownJob`."""
         return self._http.get_printable(tuple[ForecastView, ...], f"/v1/jobs/{name}/forecast")
 
     def logs(self, name: str, offsets: Mapping[str, int]) -> tuple[LogPart, ...]:
-        """What the instances of a job wrote from these offsets on. `UnknownJob`."""
+        """Return the logs of a job's instances from these offsets on. `UnknownJob`."""
         body = encode(dict[str, int], dict(offsets))
         return decode(tuple[LogPart, ...], self._http.call("POST", f"/v1/jobs/{name}/logs", body))
 
@@ -137,52 +137,54 @@ class Client:
         return self._http.get(CheckpointView, f"/v1/jobs/{name}/checkpoint")
 
     def fetch(self, path: str, destination: Path, on_bytes: Callable[[int], None]) -> None:
-        """Download one file of a job, by its `path` below ``/v1/jobs``; `on_bytes` hears the
-        size of each part. `NotFound`: it was replaced by a newer one."""
+        """Download a file of a job from `path` below ``/v1/jobs``.
+
+        `on_bytes` is called with the size of each part. `NotFound`: a newer file replaced it.
+        """
         self._http.download(f"/v1/jobs/{path}", destination, on_bytes)
 
     def fleet(self) -> FleetView:
-        """Offers, limits, instances."""
+        """Return the fleet: offers, limits, instances and the controller's state."""
         return self._http.get_printable(FleetView, "/v1/fleet")
 
     def offers(self) -> OffersView:
-        """What is offered, with the age and the source of each price."""
+        """Return all offers, with age and source of each price."""
         return self._http.get_printable(OffersView, "/v1/offers")
 
     def programs(self) -> tuple[ProgramMemory, ...]:
-        """What is remembered of all programs, by name."""
+        """Return the measurements of all programs, sorted by name."""
         return self._http.get_printable(tuple[ProgramMemory, ...], "/v1/programs")
 
     def program(self, name: str) -> ProgramMemory:
-        """What is remembered of one program. `NotFound`: nothing."""
+        """Return the measurements of a program. `NotFound`: there are none."""
         return self._http.get_printable(ProgramMemory, f"/v1/programs/{name}")
 
     def forget_program(self, name: str) -> None:
-        """Drop what is remembered of a program. `NotFound`: that is nothing."""
+        """Delete the measurements of a program. `NotFound`: there are none."""
         self._http.call("DELETE", f"/v1/programs/{name}")
 
     def invite(self, person: str) -> Invitation:
-        """Let a person in. `NotAllowed`: only the owner may; `SpecError`: that is no name."""
+        """Create a token for a user. `NotAllowed`: not the owner; `SpecError`: bad name."""
         return decode_printable(Invitation, self._http.call("POST", f"/v1/people/{person}"))
 
     def freeze(self) -> None:
-        """Have nothing bought or given back until it is released."""
+        """Stop all launches and releases until `unfreeze`."""
         self._http.call("POST", "/v1/freeze")
 
     def unfreeze(self) -> None:
-        """Let the controller act on its decisions again."""
+        """Let the controller carry out its decisions again."""
         self._http.call("POST", "/v1/unfreeze")
 
     def drain(self) -> None:
-        """Stop every job, with a checkpoint; what they hold is given back."""
+        """Stop every job, with a checkpoint, and release its instances."""
         self._http.call("POST", "/v1/drain")
 
     def costs(self) -> CostView:
-        """What was spent."""
+        """Return all spending so far."""
         return self._http.get_printable(CostView, "/v1/costs")
 
     def daily_costs(self, first: date, last: date) -> tuple[DailyCost, ...]:
-        """What was spent on these days (UTC), the last one included, on each offer."""
+        """Return spending per day and offer from `first` to `last` (UTC days, inclusive)."""
         query = f"first={first.isoformat()}&last={last.isoformat()}"
         return self._http.get_printable(tuple[DailyCost, ...], f"/v1/costs/days?{query}")
 
@@ -192,8 +194,7 @@ class Client:
 
 
 class StudyClient:
-    """What is asked of a controller about one study, most of it by its driver. Errors as in
-    `Client`."""
+    """Client of a controller for one study, mostly used by its driver. Errors as in `Client`."""
 
     def __init__(
         self, url: str, token: str, study: str, transport: httpx.BaseTransport | None = None
@@ -203,56 +204,63 @@ class StudyClient:
         self._path = f"/v1/studies/{study}"
 
     def lease(self, lease: StudyLease) -> StudyStop:
-        """Drive the study from now on, or for longer; returns whether to end it. `Conflict`:
-        another driver does."""
+        """Acquire or renew the study's lease, and return whether the study must stop.
+
+        `Conflict`: another driver holds the lease.
+        """
         body = encode(StudyLease, lease)
         return decode(StudyStop, self._http.call("POST", f"{self._path}/lease", body))
 
     def leave(self, holder: str) -> None:
-        """Drive the study no more."""
+        """Release the study's lease."""
         self._http.call("DELETE", f"{self._path}/lease?holder={holder}")
 
     def stop(self, at_once: bool) -> None:
-        """Have the driver end the study: with the trials that run, or with them at once, to go on
-        with another time. `Conflict`: nobody drives it."""
+        """Tell the driver to stop the study.
+
+        Running trials continue to their ends or, with `at_once`, are stopped and can be resumed
+        later. `Conflict`: no driver holds the lease.
+        """
         self._http.call("POST", f"{self._path}/stop?at_once={str(at_once).lower()}")
 
     def calls(self, holder: str, wait_seconds: float, beyond: int = 0) -> tuple[WaitingCall, ...]:
-        """Calls without an answer, in order, as soon as they are more than the `beyond` that are
-        known; none if they are not for so long. `Conflict`: another driver has the study."""
+        """Return all calls without an answer, in order (long poll).
+
+        The reply comes once there are more than `beyond` calls; after `wait_seconds` it is empty.
+        `Conflict`: another driver holds the lease.
+        """
         query = f"holder={holder}&wait_seconds={wait_seconds}&beyond={beyond}"
         return self._http.get(tuple[WaitingCall, ...], f"{self._path}/calls?{query}")
 
     def fetch_file(self, sha256: str, destination: Path) -> None:
-        """A file that a trial handed in. `NotFound`: it did not, or it was taken."""
+        """Download a file that a trial uploaded. `NotFound`: there is no such file any more."""
         self._http.download(f"{self._path}/files/{sha256}", destination)
 
     def remove_file(self, sha256: str) -> None:
-        """Have the controller keep a file no more."""
+        """Delete a file that a trial uploaded."""
         self._http.call("DELETE", f"{self._path}/files/{sha256}")
 
     def remove_checkpoints(self, trials: tuple[str, ...]) -> int:
-        """Have the checkpoints of these trials removed, as their files are called; returns of how
-        many there were some. `SpecError`: that is no name of a trial's."""
+        """Delete the checkpoints of trials by the names of their files.
+
+        Returns the number of trials that had checkpoints. `SpecError`: a name is not a trial's.
+        """
         body = encode(tuple[str, ...], trials)
         return decode(int, self._http.call("POST", f"{self._path}/checkpoints/removal", body))
 
     def answer(
         self, answers: StudyAnswers, wait_seconds: float = 0.0, beyond: int = 0
     ) -> tuple[WaitingCall, ...]:
-        """Answer calls; return the calls that wait then, as `calls` does.
+        """Answer calls of trials; return calls without an answer, as `calls` does.
 
-        Without `wait_seconds` return none.
-
-        Raises:
-            Conflict: another driver has the study.
+        The result is empty if `wait_seconds` is 0. `Conflict`: another driver holds the lease.
         """
         *parts, last = in_parts(GivenAnswer, answers.answers)
         for part in parts:
-            self._answer(replace(answers, answers=part, ended=()), 0.0, 0)
-        return self._answer(replace(answers, answers=last), wait_seconds, beyond)
+            self._post_answers(replace(answers, answers=part, ended=()), 0.0, 0)
+        return self._post_answers(replace(answers, answers=last), wait_seconds, beyond)
 
-    def _answer(
+    def _post_answers(
         self, answers: StudyAnswers, wait_seconds: float, beyond: int
     ) -> tuple[WaitingCall, ...]:
         path = f"{self._path}/answers?wait_seconds={wait_seconds}&beyond={beyond}"
@@ -260,20 +268,20 @@ class StudyClient:
         return decode(tuple[WaitingCall, ...], self._http.call("POST", path, body))
 
     def view(self) -> StudyView:
-        """The study as the controller knows it. `NotFound`: it does not."""
+        """Return the study. `NotFound`: the controller does not know it."""
         return self._http.get_printable(StudyView, self._path)
 
     def stays(self) -> tuple[StudyStay, ...]:
-        """What its trials held and when."""
+        """Return the intervals in which the study's trials held instances."""
         return self._http.get(tuple[StudyStay, ...], f"{self._path}/stays")
 
     def set_budget(self, budget_usd: Decimal) -> None:
-        """Let the study cost so much, whatever its driver states. `NotFound`: there is none."""
+        """Set the study's budget; it overrides the driver's terms. `NotFound`: no such study."""
         body = encode(StudyBudget, StudyBudget(budget_usd))
         self._http.call("POST", f"{self._path}/budget", body)
 
     def state(self, statement: StudyStatement) -> None:
-        """State the terms of the study. `Conflict`: another driver has the study."""
+        """Send terms and changed trials of the study. `Conflict`: another driver has its lease."""
         for trials in in_parts(TrialProgress, statement.trials):
             body = encode(StudyStatement, replace(statement, trials=trials))
             self._http.call("POST", f"{self._path}/terms", body)
@@ -284,9 +292,9 @@ class StudyClient:
 
 
 class NodeClient:
-    """What a node agent asks of its controller. Errors as in `Client`.
+    """Client of a controller for a node agent. Errors as in `Client`.
 
-    Where a `job` is named, `Conflict` is also that the instance works for another one by now.
+    Methods with a `job` also raise `Conflict` if the instance is assigned to another job by now.
     """
 
     def __init__(
@@ -297,8 +305,10 @@ class NodeClient:
         self._http = Http(url, token, transport)
 
     def join(self, request: JoinRequest) -> JoinReply:
-        """Exchange the single-use token for work and a lasting token. `NotAllowed`: used up,
-        expired, or another instance's."""
+        """Exchange the single-use token for an assignment and a lasting token.
+
+        `NotAllowed`: the token is used, expired, or another instance's.
+        """
         reply = decode(
             JoinReply, self._http.call("POST", "/v1/node/join", encode(JoinRequest, request))
         )
@@ -307,70 +317,83 @@ class NodeClient:
         return reply
 
     def assignment(self) -> Assignment:
-        """The work again, for an agent that was restarted."""
+        """Return the current assignment, for a restarted agent."""
         return self._http.get(Assignment, "/v1/node/assignment")
 
     def heartbeat(self, report: NodeReport, wait_seconds: float = 0.0) -> NodeReply:
-        """Tell how things stand, hear what is wanted; of another job as soon as there is one, if
-        that is within `wait_seconds`."""
+        """Send a report and return the instance's instructions (long poll).
+
+        The reply waits at most `wait_seconds` for an assignment to another job.
+        """
         body = encode(NodeReport, report)
         path = f"/v1/node/heartbeat?wait_seconds={wait_seconds}"
         return decode(NodeReply, self._http.call("POST", path, body))
 
     def grant(self, job: str) -> StorageGrant:
-        """The grant of the job's storage anew, good for longer. `NotFound`: its files are not in
-        storage."""
+        """Return a new grant for the job's storage, with a later expiry.
+
+        `NotFound`: the job's files are not in a cloud's storage.
+        """
         return self._http.get(StorageGrant, f"/v1/node/grant?job={job}")
 
     def fetch_bundle(self, destination: Path) -> None:
-        """The job's packed working directory."""
+        """Download the job's packed working directory."""
         self._http.download("/v1/node/bundle", destination)
 
     def begin_trial(self, started_seconds: float, job: str | None = None) -> int:
-        """Hold the instance's trial from this start of its script on; returns the incarnation.
-        `Conflict`: a later one holds it."""
-        path = f"/v1/node/trial?started_seconds={started_seconds!r}{_of(job)}"
+        """Acquire the instance's trial for this start of its script; return the incarnation.
+
+        `Conflict`: a later incarnation holds the trial.
+        """
+        path = f"/v1/node/trial?started_seconds={started_seconds!r}{_job_part(job)}"
         return decode(int, self._http.call("POST", path))
 
     def tell_trial(
         self, calls: TrialCalls, after: int = 0, wait_seconds: float = 0.0
     ) -> tuple[TrialAnswer, ...]:
-        """Hand in calls of the trial; return the answers to calls beyond number `after`.
+        """Send calls of the trial; return answers to calls with numbers above `after`.
 
-        Without `wait_seconds`, or where there are no answers for so long, return none.
-
-        Raises:
-            Conflict: a later incarnation holds the trial.
+        The result is empty if `wait_seconds` is 0, or if there are no answers within this time.
+        `Conflict`: a later incarnation holds the trial.
         """
         *parts, last = in_parts(TrialCall, calls.calls)
         for part in parts:
-            self._tell(replace(calls, calls=part), after, 0.0)
-        return self._tell(replace(calls, calls=last), after, wait_seconds)
+            self._post_calls(replace(calls, calls=part), after, 0.0)
+        return self._post_calls(replace(calls, calls=last), after, wait_seconds)
 
-    def _tell(self, calls: TrialCalls, after: int, wait_seconds: float) -> tuple[TrialAnswer, ...]:
+    def _post_calls(
+        self, calls: TrialCalls, after: int, wait_seconds: float
+    ) -> tuple[TrialAnswer, ...]:
         path = f"/v1/node/trial/calls?after={after}&wait_seconds={wait_seconds}"
         body = encode(TrialCalls, calls)
         return decode(tuple[TrialAnswer, ...], self._http.call("POST", path, body))
 
     def put_trial_file(self, sha256: str, file: BinaryIO) -> None:
-        """Hand in a file for the driver of the trial's study. `SpecError`: it is too large, or
-        not what it says."""
+        """Upload a file for the driver of the trial's study.
+
+        `SpecError`: the file is too large, or does not match its hash.
+        """
         self._http.upload(f"/v1/node/trial/files/{sha256}", file)
 
     def trial_answers(
         self, incarnation: int, after: int, wait_seconds: float, job: str | None = None
     ) -> tuple[TrialAnswer, ...]:
-        """The answers to calls beyond that number; none if there are none for so long."""
-        query = f"incarnation={incarnation}&after={after}&wait_seconds={wait_seconds}{_of(job)}"
+        """Return answers to calls with numbers above `after` (long poll).
+
+        The result is empty if there are none within `wait_seconds`.
+        """
+        query = (
+            f"incarnation={incarnation}&after={after}&wait_seconds={wait_seconds}{_job_part(job)}"
+        )
         return self._http.get(tuple[TrialAnswer, ...], f"/v1/node/trial/answers?{query}")
 
     def append_log(self, offset: int, text: bytes, job: str | None = None) -> int:
-        """Hand in what was written from `offset` on; returns where the controller's copy ends."""
-        path = f"/v1/node/logs?offset={offset}{_of(job)}"
+        """Send log text that starts at `offset`; return the length of the controller's copy."""
+        path = f"/v1/node/logs?offset={offset}{_job_part(job)}"
         reply = self._http.call("POST", path, text, "application/octet-stream")
         return decode(int, reply)
 
 
-def _of(job: str | None) -> str:
-    """The part of a query that names a job, if it is known."""
+def _job_part(job: str | None) -> str:
+    """Return the query parameter of a job; empty if `job` is None."""
     return "" if job is None else f"&job={job}"

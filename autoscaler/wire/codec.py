@@ -1,4 +1,4 @@
-"""Domain values as JSON and back, checked."""
+"""Encoding of domain values as JSON, and validated decoding."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ _MAY_HOLD_CONTROLS: Final = re.compile(rb"\\[bfnrtu]|\x7f|\xc2[\x80-\x9f]|\xd8\x
 
 
 def encode(kind: type[Value], value: Value) -> bytes:
-    """`value`, a `kind`, as JSON; infinities and NaN, for which JSON has no word, as strings."""
+    """Return a value of type `kind` as JSON; infinities and NaN become strings."""
     return to_json(value, inf_nan_mode="strings")
 
 
 def decode(kind: type[Value], text: bytes | str) -> Value:
-    """The value that this JSON is.
+    """Parse JSON as a value of type `kind`.
 
     Raises:
-        SpecError: it is not JSON of that kind; the message names the first field at fault.
+        SpecError: the text is not JSON of this type; the message names the first wrong field.
     """
     try:
         value: Value = _adapter(cast(Hashable, kind)).validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise SpecError(first["msg"], place or None) from None
+        field = ".".join(str(part) for part in first["loc"])
+        raise SpecError(first["msg"], field or None) from None
     return value
 
 
 def decode_printable(kind: type[Value], text: bytes) -> Value:
-    """Return the value that this JSON is, its texts as a terminal may show them.
+    """Parse JSON as a value of type `kind` whose texts are safe to print on a terminal.
 
-    Control characters, line breaks included, are written as their escape sequences: names,
+    Control characters, line breaks included, become their escape sequences, because names,
     causes and reasons come from jobs, instances and clouds.
 
     Raises:
@@ -53,7 +53,7 @@ def decode_printable(kind: type[Value], text: bytes) -> Value:
     try:
         return decode(kind, to_json(_printable(from_json(text)), inf_nan_mode="strings"))
     except ValueError as error:
-        raise SpecError(f"the answer is no JSON: {error}") from None
+        raise SpecError(f"the answer is not JSON: {error}") from None
 
 
 def _printable(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Where the controller is, and who we are to it."""
+"""Address and token of the controller."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from autoscaler.wire.client import Client
 
 
 def state_directory() -> Path:
-    """The state directory of a controller of ours: CASTOR_STATE, or ~/.castor."""
+    """Return the state directory of a local controller: CASTOR_STATE, or ~/.castor."""
     return Path(os.environ.get("CASTOR_STATE") or Path.home() / ".castor")
 
 
 def connect(state: Path | None = None) -> Client:
-    """A client of the controller that CASTOR_URL and CASTOR_TOKEN name, or that serves here.
+    """Return a client of the controller of CASTOR_URL and CASTOR_TOKEN, or of the local one.
 
     Raises:
         Unavailable, NotAllowed: as `address_and_token`.
@@ -27,7 +27,7 @@ def connect(state: Path | None = None) -> Client:
 
 
 def is_loopback(url: str) -> bool:
-    """Return whether a URL names the machine that asks."""
+    """Return whether a URL names this machine by a loopback address."""
     host = urlsplit(url).hostname or ""
     try:
         return host == "localhost" or ip_address(host).is_loopback
@@ -36,23 +36,26 @@ def is_loopback(url: str) -> bool:
 
 
 def address_and_token(state: Path | None = None) -> tuple[str, str]:
-    """Where the controller is that CASTOR_URL and CASTOR_TOKEN name, or that serves here.
+    """Return URL and token from CASTOR_URL and CASTOR_TOKEN, or from the state directory.
+
+    Args:
+        state: state directory to read instead of the variables; None: both, variables first.
 
     Raises:
-        Unavailable: there is none that we know of.
-        NotAllowed: its token can't be read.
+        Unavailable: there are no variables, and the state directory has no controller's file.
+        NotAllowed: the file can't be read.
     """
     url, token = os.environ.get("CASTOR_URL"), os.environ.get("CASTOR_TOKEN")
     if state is None and url and token:
         return url, token
     path = (state or state_directory()) / "client.json"
     try:
-        known = json.loads(path.read_text())
+        saved = json.loads(path.read_text())
     except FileNotFoundError:
         raise Unavailable(
-            f"no controller is known: {path} is missing. Start one with `castor serve`, or set "
+            f"no controller found: {path} is missing. Start one with `castor serve`, or set "
             "CASTOR_URL and CASTOR_TOKEN"
         ) from None
     except OSError as error:
         raise NotAllowed(f"{path}: {error.strerror}: set CASTOR_URL and CASTOR_TOKEN") from None
-    return url or known["url"], token or known["token"]
+    return url or saved["url"], token or saved["token"]

@@ -1,4 +1,4 @@
-"""HTTP requests to a controller, with a token."""
+"""HTTP requests to a controller, authenticated by a token."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _CHUNK_BYTES = 1 << 16
 
 
 class Http:
-    """Requests with a token. A refusal of the server is raised as the error that it names."""
+    """HTTP connection to a controller.
+
+    An error answer is raised as the error class that it names, and failures as `Unavailable`.
+    """
 
     def __init__(self, url: str, token: str | None, transport: httpx.BaseTransport | None) -> None:
         self._url = url
@@ -30,14 +33,14 @@ class Http:
             self._client = httpx.Client(
                 base_url=url,
                 headers=headers,
-                # To read what certificates to trust takes longer than to call; http has none.
+                # Loading trusted certificates takes longer than a call. Plain http needs none.
                 verify=not url.lower().startswith("http://"),
                 timeout=_TIMEOUT_SECONDS,
                 transport=transport,
             )
         except httpx.InvalidURL as error:
             raise SpecError(
-                f"{url!r} is no address ({error}): expected http://HOST:PORT", "CASTOR_URL"
+                f"{url!r} is not a URL ({error}): write http://HOST:PORT", "CASTOR_URL"
             ) from None
 
     def call(
@@ -47,7 +50,7 @@ class Http:
         content: bytes | None = None,
         content_type: str = "application/json",
     ) -> bytes:
-        """Send a request; return the body of its answer."""
+        """Send a request and return the body of the answer."""
         headers = {"Content-Type": content_type} if content is not None else {}
         try:
             response = self._client.request(method, path, content=content, headers=headers)
@@ -60,11 +63,11 @@ class Http:
         return response.content
 
     def upload(self, path: str, file: BinaryIO) -> None:
-        """Send a file, from where it stands."""
+        """Upload a file from its current position."""
         try:
             response = self._client.put(path, content=iter(lambda: file.read(_CHUNK_BYTES), b""))
         except httpx.HTTPError as error:
-            raise Unavailable(f"the upload to {self._url} broke off: {error}") from None
+            raise Unavailable(f"the upload to {self._url} failed: {error}") from None
         _raise_for(response)
 
     def download(
@@ -73,7 +76,7 @@ class Http:
         destination: Path,
         on_bytes: Callable[[int], None] = lambda received: None,
     ) -> None:
-        """Write what is at `path` into a file; `on_bytes` hears the size of each part of it."""
+        """Download `path` to a file; `on_bytes` is called with the size of each part."""
         try:
             with self._client.stream("GET", path) as response:
                 if response.is_error:
@@ -84,18 +87,18 @@ class Http:
                         file.write(chunk)
                         on_bytes(len(chunk))
         except httpx.HTTPError as error:
-            raise Unavailable(f"the download from {self._url} broke off: {error}") from None
+            raise Unavailable(f"the download from {self._url} failed: {error}") from None
 
     def get(self, kind: type[Value], path: str) -> Value:
-        """Return the value that is at `path`."""
+        """Return the value at `path`, decoded as type `kind`."""
         return decode(kind, self.call("GET", path))
 
     def get_printable(self, kind: type[Value], path: str) -> Value:
-        """Return the value that is at `path`, its texts as a terminal may show them."""
+        """Return the value at `path`, with texts that are safe to print on a terminal."""
         return decode_printable(kind, self.call("GET", path))
 
     def exists(self, path: str) -> bool:
-        """Return whether there is something at `path`."""
+        """Return whether `path` exists."""
         try:
             return self._client.head(path).is_success
         except httpx.HTTPError as error:
@@ -107,7 +110,7 @@ class Http:
 
 
 def _raise_for(response: httpx.Response) -> None:
-    """Raise what the server refused a request for; trouble of its own says nothing of that."""
+    """Raise the error that an answer names; an error of the server itself as `Unavailable`."""
     if not response.is_error:
         return
     try:

@@ -1,7 +1,7 @@
-"""The messages of the HTTP API: what people, Python and node agents send and get.
+"""Messages of the HTTP API, for users and node agents.
 
-Frozen dataclasses over the domain's own; the API's JSON is their fields. Money travels as a
-decimal string, times are seconds since the Unix epoch.
+The fields of these dataclasses are the keys of the API's JSON. Money is a decimal string. Times
+are seconds since the Unix epoch.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from autoscaler.domain.transfer import TransferCount
 from autoscaler.domain.trial import TrialEnding
 
 FROM_PEOPLE: Final = ConfigDict(extra="forbid")
-"""For the bodies of people's requests: an unknown key, at any depth, is refused."""
+"""Configuration of request bodies of users: unknown keys are errors, at any depth."""
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A job to run; the bundle it names was uploaded before."""
+    """Job to run. Its bundle must have been uploaded before."""
 
     __pydantic_config__: ClassVar[ConfigDict] = FROM_PEOPLE
 
@@ -42,7 +42,7 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What to change of a running job; None leaves it."""
+    """Changes of a running job; None keeps a value."""
 
     __pydantic_config__: ClassVar[ConfigDict] = FROM_PEOPLE
 
@@ -53,14 +53,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Resumption(Change):
-    """The changes of a job's next run; its `spec` takes the place of the earlier one's."""
+    """Changes for a job's next run. A `spec` replaces that of the earlier run."""
 
     spec: JobSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceView:
-    """One instance, as people see it."""
+    """State of an instance."""
 
     id: str
     job: str
@@ -74,10 +74,10 @@ class InstanceView:
 
 @dataclass(frozen=True, slots=True)
 class DecisionView:
-    """A decision that was made, and why. `current` and `target` are None where nothing is held.
+    """Decision for a job, with its reason. `current` and `target` are None for no instances.
 
-    `ground` is why in a word or two, where the policy tells grounds apart; `note`, in the reason
-    too, is what can't be kept.
+    `ground` is the policy's short reason code, empty if it has none. `note` names constraints
+    that can't be kept, and is part of `reason`, too.
     """
 
     at_seconds: float
@@ -93,7 +93,7 @@ class DecisionView:
 
 @dataclass(frozen=True, slots=True)
 class EventView:
-    """Something that happened to a job or, without one, to the fleet."""
+    """Event of a job, or of the fleet if `job` is None."""
 
     at_seconds: float
     job: str | None
@@ -103,16 +103,15 @@ class EventView:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A job, as people see it. `goodput_predicted` is the model's for what is held.
+    """State of a job. `goodput_predicted` is the model's goodput for the held instances.
 
-    `false_starts` tell of offers that are not ordered for now: what was started there ended.
-    `hands_off` says why what is decided for it is not done, if it is not. `weight` is how many
-    times what it gains counts where jobs compete, by `person`'s share and its `priority`. A job
-    with a `study` is one of its trials. `trouble` is what fails for this job now, if anything:
-    its planning, an order or a release. `alarm` says that its measured step times contradict the
-    model that it is planned by. `is_sessionless`: its script has run for a while without a
-    training session, so it runs on one instance and its progress is unknown. `trial_ending` is how
-    the trial of a stopped job ended, if it did.
+    `false_starts` describe offers that are avoided for now, because instances there ended early.
+    `hands_off` is the reason why decisions are not carried out; None if they are. `weight` is the
+    factor on the job's gains against other jobs, from `person`'s share and `priority`. A job with
+    a `study` is a trial. `trouble` is a current error of planning, launching or releasing.
+    `alarm` reports measured step times that contradict the job's model. `is_sessionless`: the
+    script has run for a while without a training session, so it gets one instance and its
+    progress is unknown. `trial_ending` is the end of a stopped job's trial.
     """
 
     id: str
@@ -149,7 +148,7 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class ForecastView:
-    """A job held at one fixed size from start to end, as the fitted model predicts it."""
+    """Prediction of the fitted model for a job that keeps one size from start to end."""
 
     allocation: Allocation
     measured: bool
@@ -161,13 +160,13 @@ class ForecastView:
 
 @dataclass(frozen=True, slots=True)
 class FleetView:
-    """What is offered, what limits all jobs, what is held, and how the controller is.
+    """Offers, limits and instances of the fleet, and the state of the controller.
 
-    Of providers that are `silent` it is not known now what runs there. `strays` are instances of
-    this deployment, by their clouds' ids, that nobody ordered; they are being ended. `refusals`
-    say why what is `unavailable` was refused, by offer. `hands_off` says why it carries none of
-    its decisions out, if it does not. Since it started `failed_plans` were not made, and
-    `solver_failures` were made without their solver.
+    Instances of `silent` providers can't be listed now. `strays` are orphans of this deployment,
+    by the cloud's id, which are being ended. `refusals` has the reason by `unavailable` offer.
+    `hands_off` is the reason why decisions are not carried out; None if they are. `failed_plans`
+    and `solver_failures` count plans that failed, or were made without the solver, since the
+    controller started.
     """
 
     controller: str
@@ -190,9 +189,9 @@ class FleetView:
 
 @dataclass(frozen=True, slots=True)
 class OfferView:
-    """An offer with its price: where that is from, how old it is, and whether it may have moved.
+    """Offer with source and age of its price; `is_stale` if the price may have changed.
 
-    `is_unavailable`: it was refused lately, and is not asked for now.
+    `is_unavailable`: the provider refused it recently, so it is not ordered now.
     """
 
     offer: Offer
@@ -204,7 +203,7 @@ class OfferView:
 
 @dataclass(frozen=True, slots=True)
 class OffersView:
-    """All that is offered; `refused` (offer -> reason) are left out for their prices."""
+    """All offers; `refused` has the reason by offer for offers left out because of their price."""
 
     offers: tuple[OfferView, ...]
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -212,7 +211,7 @@ class OffersView:
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """With this token a person is let in, and every earlier one of theirs is no good any more."""
+    """New access token of a user, which invalidates the user's earlier tokens."""
 
     person: str
     token: str
@@ -220,7 +219,7 @@ class Invitation:
 
 @dataclass(frozen=True, slots=True)
 class TransferView:
-    """What of the costs was for jobs' files on their way between networks, likewise grouped."""
+    """Part of the costs that is for transfer of jobs' files between networks."""
 
     total_usd: Decimal
     by_job: Mapping[str, Decimal]
@@ -230,9 +229,9 @@ class TransferView:
 
 @dataclass(frozen=True, slots=True)
 class CostView:
-    """What was spent so far: in all, by job, by offer, by day, month (UTC, ISO) and person.
+    """Spending so far: total, and by job, offer, day, month (UTC, ISO 8601) and user.
 
-    Instances of `paid_already` offers cost nothing more. `transfer` is None where there was none.
+    Instances of `paid_already` offers add no cost. `transfer` is None if there was none.
     """
 
     total_usd: Decimal
@@ -251,10 +250,9 @@ EVERY_INSTANCE: Final = "*"
 
 @dataclass(frozen=True, slots=True)
 class LogPart:
-    """What one instance wrote from `offset` on; `next_offset` is where to read on.
+    """Log text of an instance from `offset` on; the next part begins at `next_offset`.
 
-    `times` are (place, seconds): from that character of the text on, the controller received it
-    at that time.
+    `times` are pairs (index of a character in `text`, time of receipt from this character on).
     """
 
     instance: str
@@ -266,9 +264,9 @@ class LogPart:
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """An instance's agent presents the token that its user data carries. It serves once.
+    """Request of an agent to join with the single-use token of its user data.
 
-    `proof` is its cloud's word of which instance it is, where the cloud gives it one.
+    `proof` is the cloud's signed identity document of the instance; None if it has none.
     """
 
     token: str
@@ -278,14 +276,14 @@ class JoinRequest:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What an instance is to run. `secrets` hold values: they are never stored or logged.
+    """Work of an instance. `secrets` hold values, which are never stored or logged.
 
-    A `checkpoint_directory` that is not absolute is on the instance's own disk: what counts is
-    then in `depot`, a place in a cloud's storage that the `grant` covers. The grant's credential
-    is in one file alone, from which the job's own user reads it. `outputs_directory` is where
-    copies of the script's files are kept if there is no grant; None keeps none. `checkpoint_owner`
-    and `adopts` are as in `TrainingSetup`. `user_number` is the number of the job's OS user: that
-    of the study's first job for trials. None, from an older controller, is `job_number`.
+    A relative `checkpoint_directory` is on the instance's disk, and the durable copies are in
+    `depot`, a location in a cloud's storage that `grant` covers. The grant's credential is only
+    in one file, which the job's user reads. `outputs_directory` receives copies of the script's
+    files if there is no grant; None keeps none. `checkpoint_owner` and `adopts` are as in
+    `TrainingSetup`. `user_number` is the number of the job's OS user, that of the study's first
+    job for trials; None, from an older controller, means `job_number`.
     """
 
     job: str
@@ -311,7 +309,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class JoinReply:
-    """The agent's lasting token, and its work. `drain_seconds` as in `NodeReply`."""
+    """Lasting token and assignment of an agent. `drain_seconds` as in `NodeReply`."""
 
     token: str
     assignment: Assignment
@@ -322,16 +320,15 @@ class JoinReply:
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """An agent's heartbeat. Repeated until it was answered: nothing in it counts twice.
+    """Heartbeat of an agent. It is repeated until answered, and repeats have no effect.
 
-    `attempt` is the start of the script that runs or ran last, `started_seconds` when the node
-    made it, by its own clock. `is_done`: its part in the attempt is over, and the job's end is for
-    another to tell. `is_complete`: the script has ended well, and the job with it. All of it but
-    `reclaim_seconds` and `notes` is of `job`; agents that know of one job only name none.
-    `transfer` is what the instance has counted until now, or until it left that job; agents that
-    do not count tell none. `has_session`: the script has opened a training session. `ending` says
-    how a script that `is_complete` has ended, `stop_reason` why before its total; agents of before
-    name none.
+    `attempt` numbers the current or last start of the script, made at `started_seconds` of the
+    node's clock. `is_done`: its part in the attempt is over, and another instance reports the
+    job's end. `is_complete`: the script and its job ended well. All fields but `reclaim_seconds`
+    and `notes` are about `job`; None from agents that know one job only. `transfer` counts bytes
+    until now, or until the instance left the job; None from agents that do not count.
+    `has_session`: the script opened a training session. `ending` and `stop_reason` are about a
+    script that `is_complete`; None from older agents.
     """
 
     instance: str
@@ -353,7 +350,7 @@ class NodeReport:
 
 
 class Wanted(StrEnum):
-    """What an instance is to do."""
+    """Desired state of an instance."""
 
     RUN = "run"
     DRAIN = "drain"
@@ -361,14 +358,13 @@ class Wanted(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeReply:
-    """The answer to a heartbeat: the same wishes every time, until they change.
+    """Answer to a heartbeat, with the desired state of the instance.
 
-    A script that was told to leave is ended after `drain_seconds`. `checkpoint_interval_seconds`
-    is for now; None where that of the assignment stays. Where `job` is not the one that the agent
-    works for, its instance goes on with that one, whose assignment is to be fetched. Before it
-    `may_start` it gets all ready and waits: others of its job, which it can't reach, still train,
-    or one has completed it. The script of an instance on standby `pauses`: it leaves, and is
-    started again once it may.
+    The agent kills a draining script after `drain_seconds`. `checkpoint_interval_seconds` replaces
+    that of the assignment; None keeps it. If `job` is another job, the agent must fetch that job's
+    assignment. Unless it `may_start`, the agent prepares and waits: other instances of its job,
+    which it can't reach, still train, or one has completed the job. `pauses`: the script of an
+    instance on standby must leave; it is started again once it may start.
     """
 
     wanted: Wanted
@@ -385,7 +381,7 @@ class NodeReply:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why a request was refused: the name of a class of domain.errors, and its message."""
+    """Error answer: the name of a class of `domain.errors`, its message, and the wrong field."""
 
     error: str
     message: str

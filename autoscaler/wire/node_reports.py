@@ -1,6 +1,6 @@
-"""Heartbeats as they come in: what can't be used is left out, and the rest stands.
+"""Parsing of heartbeats: invalid parts are left out, and the rest is used.
 
-An instance whose training reports nonsense is alive, so its heartbeat counts.
+The heartbeat of an instance counts even if its training report is invalid.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ _KINDS: Final = get_type_hints(NodeReport)
 
 
 def read_node_report(body: bytes) -> tuple[NodeReport, tuple[str, ...]]:
-    """Return a heartbeat, and why parts of it were left out.
+    """Return a heartbeat, and the reasons why parts of it were left out.
 
     Raises:
-        SpecError: the body is no heartbeat: whose it is, or how its instance is, can't be read.
+        SpecError: the body is not JSON, or an essential field is invalid: instance, phase,
+            attempt, devices_used or job.
     """
-    values, refusals = _mapping(body), Refusals()
+    values, refusals = _read_mapping(body), Refusals()
     essential = {name: values[name] for name in _ESSENTIAL if name in values}
     report = read_body(NodeReport, to_json(essential))
     require_count(report.attempt, "attempt", _MOST_ATTEMPTS)
@@ -42,56 +43,56 @@ def read_node_report(body: bytes) -> tuple[NodeReport, tuple[str, ...]]:
         name: value
         for name, kind in _KINDS.items()
         if name in values and name not in (*_ESSENTIAL, "reports")
-        for value in _read(kind, values[name], name, refusals)
+        for value in _read_value(kind, values[name], name, refusals)
     }
-    reports = _reports(values.get("reports"), refusals)
-    return _sound(replace(report, **others, reports=reports), refusals), tuple(refusals.texts)
+    reports = _read_reports(values.get("reports"), refusals)
+    return _checked(replace(report, **others, reports=reports), refusals), tuple(refusals.texts)
 
 
-def _mapping(body: bytes) -> Mapping[str, Any]:
+def _read_mapping(body: bytes) -> Mapping[str, Any]:
     values = read_json(body)
     if not isinstance(values, dict):
-        raise SpecError("a heartbeat is one JSON object: this is none")
+        raise SpecError("a heartbeat must be a JSON object")
     return values
 
 
-def _read(kind: Any, value: object, name: str, refusals: Refusals) -> tuple[Any, ...]:
-    """Return the value as a `kind`, alone; nothing where it is none."""
+def _read_value(kind: Any, value: object, name: str, refusals: Refusals) -> tuple[Any, ...]:
+    """Return a tuple with the value as type `kind`; empty, with a refusal, if it is invalid."""
     try:
         return (read_body(kind, to_json(value, inf_nan_mode="strings")),)
     except SpecError as error:
-        place = name if error.field is None else f"{name}.{error.field}"
-        refusals.add(SpecError(error.message, place))
+        field = name if error.field is None else f"{name}.{error.field}"
+        refusals.add(SpecError(error.message, field))
         return ()
 
 
-def _reports(values: object, refusals: Refusals) -> tuple[TrainingReport, ...]:
+def _read_reports(values: object, refusals: Refusals) -> tuple[TrainingReport, ...]:
     parts = values if isinstance(values, list) else []
     read = (
         report
         for part in parts[-_MOST_REPORTS:]
-        for report in _read(TrainingReport, part, "reports", refusals)
+        for report in _read_value(TrainingReport, part, "reports", refusals)
     )
     return tuple(sound for report in read if (sound := sound_report(report, refusals)) is not None)
 
 
-def _sound(report: NodeReport, refusals: Refusals) -> NodeReport:
-    """Return a heartbeat of the right types with values that can be used."""
+def _checked(report: NodeReport, refusals: Refusals) -> NodeReport:
+    """Return a heartbeat without values out of range; too long texts and lists are cut."""
     failure, transfer = report.failure, report.transfer
-    if transfer is not None and _moment(transfer.begun_seconds, "transfer", refusals) is None:
+    if transfer is not None and _valid_time(transfer.begun_seconds, "transfer", refusals) is None:
         transfer = None
     return replace(
         report,
-        started_seconds=_moment(report.started_seconds, "started_seconds", refusals),
-        reclaim_seconds=_moment(report.reclaim_seconds, "reclaim_seconds", refusals),
+        started_seconds=_valid_time(report.started_seconds, "started_seconds", refusals),
+        reclaim_seconds=_valid_time(report.reclaim_seconds, "reclaim_seconds", refusals),
         transfer=transfer,
         notes=tuple(note[:_LONGEST_NOTE] for note in report.notes[:_MOST_NOTES]),
         failure=None if failure is None else sound_failure(failure, report.instance),
     )
 
 
-def _moment(seconds: float | None, name: str, refusals: Refusals) -> float | None:
-    """Return seconds since the epoch, or None where they can't be."""
+def _valid_time(seconds: float | None, name: str, refusals: Refusals) -> float | None:
+    """Return seconds since the epoch; None, with a refusal, if they are out of range."""
     if seconds is None or not refusals.allows(require_number, seconds, name, 0.0, LATEST_SECONDS):
         return None
     return seconds

@@ -1,4 +1,4 @@
-"""Long messages in parts, each below what the controller takes at once."""
+"""Splitting of long messages into parts that the controller accepts."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Item = TypeVar("Item")
 def in_parts(
     kind: type[Item], items: Sequence[Item], part_bytes: int = PART_BYTES
 ) -> Iterator[tuple[Item, ...]]:
-    """Yield the items in order, in parts that are that large at most as JSON.
+    """Yield the items in order, in parts of at most `part_bytes` as JSON.
 
-    There is at least one part, and an item that is larger is a part by itself.
+    There is at least one part, maybe empty. An item above the limit is a part by itself.
     """
     part: list[Item] = []
     size_bytes = 0

@@ -1,4 +1,4 @@
-"""The plan of a job that is not submitted yet, as the HTTP API has it."""
+"""Messages of the HTTP API about the plan of a job that is not submitted yet."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from autoscaler.domain.objective import Objective
 
 @dataclass(frozen=True, slots=True)
 class ProspectView:
-    """A whole job: on `first`, and from `first_share` of its work on `then`, if that is another.
+    """Predicted time and cost of a whole job on given allocations.
 
-    `from_value_of_time_usd_per_hour` is where it begins to be the best; None if nowhere. In 90 %
-    of cases it ends and costs within the bands, `seconds_band` and `usd_band`.
+    The job does the fraction `first_share` of its work on `first`, and the rest on `then`, which
+    may be equal. The prospect is the best one from the value of time
+    `from_value_of_time_usd_per_hour` on; None: for no value. `seconds` and `usd` are medians,
+    `seconds_90` and `usd_90` quantiles. The bands contain 90 % of cases.
     """
 
     first: Allocation
@@ -31,9 +33,9 @@ class ProspectView:
 
 @dataclass(frozen=True, slots=True)
 class RateView:
-    """Price of one allocation, and its useful examples a second: median, and 90 % of draws.
+    """Price of an allocation, and its useful examples per second: median, and band of 90 %.
 
-    The examples are None where no step was measured there.
+    The examples are None if no step was measured on this allocation.
     """
 
     allocation: Allocation
@@ -44,13 +46,21 @@ class RateView:
 
 @dataclass(frozen=True, slots=True)
 class PlanView:
-    """What a job that is not submitted yet would come to.
+    """Predicted cost and duration of a job that is not submitted yet.
 
-    `frontier` rises in cost and falls in time, `others` are all other allocations. `chosen` is
-    where the objective lands; `chance` is that of keeping its deadline and budget, `shortfall`
-    says why they can't be kept, and what could be. `decision` is the controller's first. `known`
-    tells what all this is known from. Where nobody knows how much there is to do, `unknown` says
-    so and how it becomes known, `rates` has prices, and the frontier is empty.
+    Attributes:
+        job: name of the job.
+        objective: its objective.
+        value_of_time_usd_per_hour: value of time that the objective stands for.
+        frontier: prospects with rising cost and falling time.
+        others: prospects of all other allocations.
+        chosen: prospect that the objective chooses; None if the job's length is unknown.
+        chance: probability of keeping deadline and budget; None without them.
+        shortfall: why they can't be kept and what can; None if they can be kept.
+        decision: first decision of the controller.
+        known: sources of the prediction.
+        unknown: why the job's length is unknown and how to set it; None if it is known.
+        rates: prices and speeds, if the length is unknown; the frontier is empty then.
     """
 
     job: str

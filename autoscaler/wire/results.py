@@ -1,4 +1,4 @@
-"""Messages of the HTTP API about what a job has produced."""
+"""Messages of the HTTP API about outputs and checkpoints of a job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from autoscaler.domain.output import OutputManifest
 
 @dataclass(frozen=True, slots=True)
 class OutputsView:
-    """Outputs of a job and of the runs that it resumes, one manifest for each instance."""
+    """Outputs of a job and of its earlier runs, with a manifest for each instance."""
 
     job: str
     manifests: tuple[OutputManifest, ...]
@@ -17,7 +17,7 @@ class OutputsView:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFile:
-    """One file of a checkpoint, with its size and the SHA-256 of its content."""
+    """File of a checkpoint, with its size and the SHA-256 of its content."""
 
     name: str
     bytes: int
@@ -26,7 +26,7 @@ class CheckpointFile:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointView:
-    """The newest whole checkpoint of a job. `place` is where its checkpoints are."""
+    """Newest complete checkpoint of a job. `place` is the directory of its checkpoints."""
 
     job: str
     place: str

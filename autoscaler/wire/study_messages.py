@@ -1,4 +1,4 @@
-"""What passes between the controller, the drivers of studies and the agents of their trials."""
+"""Messages of the HTTP API about studies, for drivers, users and agents of trials."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from autoscaler.wire.messages import FROM_PEOPLE
 
 @dataclass(frozen=True, slots=True)
 class TrialCalls:
-    """What the worker of trial `job` tells and asks, as its agent sends it on, in order."""
+    """Calls of the worker of trial `job`, in order, as its agent forwards them."""
 
     incarnation: int
     calls: tuple[TrialCall, ...]
@@ -24,7 +24,7 @@ class TrialCalls:
 
 @dataclass(frozen=True, slots=True)
 class StudyLease:
-    """A driver's wish to drive a study for so long from now."""
+    """Request of the driver `holder` for a study's lease of this many seconds from now."""
 
     __pydantic_config__: ClassVar[ConfigDict] = FROM_PEOPLE
 
@@ -34,10 +34,10 @@ class StudyLease:
 
 @dataclass(frozen=True, slots=True)
 class StudyView:
-    """A study, as people see it. `driver` is who drives it, None: nobody does.
+    """State of a study. `driver` is the holder of its lease; None if no driver runs.
 
-    `terms` are None where none were stated: by a driver that has just begun. `trouble` is why the
-    controller can't plan for it, or `spent_usd`, None then, can't be told.
+    `terms` are None before a driver has sent them. `spent_usd` is None if the ledger can't tell.
+    `trouble` is the reason why the study can't be planned, or why `spent_usd` is unknown.
     """
 
     name: str
@@ -51,7 +51,7 @@ class StudyView:
 
 @dataclass(frozen=True, slots=True)
 class StudyBudget:
-    """What a person lets a study cost as a whole."""
+    """Budget of a whole study, set by a user."""
 
     __pydantic_config__: ClassVar[ConfigDict] = FROM_PEOPLE
 
@@ -60,7 +60,7 @@ class StudyBudget:
 
 @dataclass(frozen=True, slots=True)
 class StudyAnswers:
-    """Answers of a study's driver to its trials; `ended` are the trials that end by them."""
+    """Answers of a study's driver to its trials; `ended` are the trials that these end."""
 
     __pydantic_config__: ClassVar[ConfigDict] = FROM_PEOPLE
 
@@ -71,7 +71,7 @@ class StudyAnswers:
 
 @dataclass(frozen=True, slots=True)
 class StudyStatement:
-    """What the driver of a study states of it, and how its trials stand that changed."""
+    """Terms of a study, and the progress of its trials that changed, sent by its driver."""
 
     __pydantic_config__: ClassVar[ConfigDict] = FROM_PEOPLE
 

@@ -142,9 +142,9 @@ def test_a_number_that_is_not_finite_is_a_word_where_it_has_a_meaning(api: Api) 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b'{"spec": ', "the body is no JSON"),
-        (b"", "the body is no JSON"),
-        (b'{"spec": {"name": "\xff"}}', "the body is no JSON"),
+        (b'{"spec": ', "the body is not JSON"),
+        (b"", "the body is not JSON"),
+        (b'{"spec": {"name": "\xff"}}', "the body is not JSON"),
     ],
 )
 def test_a_body_that_can_not_be_read_is_refused_like_another_value(

@@ -218,7 +218,7 @@ def test_every_route_that_takes_json_has_a_good_body_above(
         address = home[0].url + route.address("job")
         if route.method in ("POST", "PATCH"):
             reply = httpx.request(route.method, address, headers=headers, content=b"{")
-            if "the body is no JSON" in reply.text:
+            if "the body is not JSON" in reply.text:
                 taken.add(f"{route.method} {route.path}")
     assert taken == set(BODIES), "write a good body of a new route into BODIES"
 

@@ -38,7 +38,7 @@ def test_a_refusal_is_raised_and_trouble_may_pass(
 
 @pytest.mark.parametrize("url", ["http://[::1", "http://here:port"])
 def test_an_address_that_is_none_is_refused(url: str) -> None:
-    with pytest.raises(SpecError, match=r"CASTOR_URL: .* is no address"):
+    with pytest.raises(SpecError, match=r"CASTOR_URL: .* is not a URL"):
         Client(url, "token")
 
 
