@@ -1,7 +1,7 @@
-"""A study of the small character-level GPT, each trial of which runs on one instance or several.
+"""Study of a small character-level GPT, with trials on one instance or several.
 
-`python study.py [TEXT]` runs its trials on this machine's cores; where CASTOR_URL names a
-controller, on what that buys. A trial is resized while it runs, and its result is the same.
+`python study.py [TEXT]` runs the trials on this machine's cores, or on instances of the
+controller that CASTOR_URL names. Trials are resized while they run, with the same result.
 """
 
 from __future__ import annotations
@@ -30,7 +30,12 @@ EXAMPLES = 2048
 def objective_on(
     text: str, instances: tuple[int, int]
 ) -> Callable[[optuna.trial.BaseTrial], float]:
-    """How well a network foretells the next character of what it has not seen of a text."""
+    """Return an objective: the validation loss of a network that predicts the next character.
+
+    Args:
+        text: text for training and validation.
+        instances: smallest and largest number of instances of a trial.
+    """
 
     @hpo.distributed(instances, batch=32)
     def objective(trial: optuna.trial.BaseTrial) -> float:
@@ -38,36 +43,38 @@ def objective_on(
         width = trial.suggest_categorical("width", [16, 32])
         torch.manual_seed(trial.number)
         windows = Windows(text, CONTEXT, EXAMPLES + EXAMPLES // 8)
-        seen, rest = Subset(windows, range(EXAMPLES)), range(EXAMPLES, len(windows))
-        unseen = default_collate([windows[index] for index in rest])
+        train, others = Subset(windows, range(EXAMPLES)), range(EXAMPLES, len(windows))
+        validation = default_collate([windows[index] for index in others])
         model = CharacterGPT(len(windows.characters), CONTEXT, width, layers=2)
         optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
         loss_function = nn.CrossEntropyLoss()
-        reached = float("inf")
-        with session(model, optimizer, seen, batch_size=32) as job:
+        score = float("inf")
+        with session(model, optimizer, train, batch_size=32) as job:
             for epoch in job.epochs(EPOCHS):
                 for inputs, targets in job.batches():
                     loss = loss_function(job.model(inputs).flatten(0, 1), targets.flatten())
                     job.step(loss)
                 with torch.no_grad():
-                    foretold = model(unseen[0]).flatten(0, 1)
-                    reached = loss_function(foretold, unseen[1].flatten()).item()
-                trial.report(reached, epoch + 1)
+                    predicted = model(validation[0]).flatten(0, 1)
+                    score = loss_function(predicted, validation[1].flatten()).item()
+                trial.report(score, epoch + 1)
                 if trial.should_prune():
                     raise optuna.TrialPruned
-        return reached
+        return score
 
     return objective
 
 
 def main() -> None:
-    """Run the study, and say what was best."""
+    """Run the study, and print the best trial."""
     parser = argparse.ArgumentParser()
     parser.add_argument("text", nargs="?", type=Path, default=os.environ.get("TEXT"))
     parser.add_argument("--trials", type=int, default=4)
     parser.add_argument("--storage", default="sqlite:///chargpt.db")
-    parser.add_argument("--instances", type=int, nargs=2, default=(1, 4), help="least and most")
-    parser.add_argument("--offers", nargs="*", help="instance types to keep to")
+    parser.add_argument(
+        "--instances", type=int, nargs=2, default=(1, 4), help="minimum and maximum"
+    )
+    parser.add_argument("--offers", nargs="*", help="allowed offers")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
     text = Path(arguments.text).read_text() if arguments.text else documentation()

@@ -1,6 +1,6 @@
-"""A small character-level GPT on a text: yours, or the documentation of Python's own library.
+"""Training of a small character-level GPT on a text, by default Python's own docstrings.
 
-Runs as it is with `python train.py [TEXT]`; under Castor the same script is elastic.
+`python train.py [TEXT]` runs it without Castor. The same script is elastic under Castor.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from autoscaler.training.session import session
 
 
 def documentation() -> str:
-    """The documentation strings of the modules of Python's standard library."""
+    """Return the docstrings of the modules of Python's standard library, joined."""
     folder = Path(sysconfig.get_paths()["stdlib"])
     texts = []
     for path in sorted(folder.glob("*.py")):
@@ -31,7 +31,7 @@ def documentation() -> str:
 
 
 class Windows(Dataset[tuple[Tensor, Tensor]]):
-    """Stretches of the text, each with itself one character later."""
+    """Windows of a text as inputs, with the same windows one character later as targets."""
 
     def __init__(self, text: str, context: int, examples: int) -> None:
         self.characters = sorted(set(text))
@@ -46,12 +46,12 @@ class Windows(Dataset[tuple[Tensor, Tensor]]):
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         start = index * self._stride
-        stretch = self._text[start : start + self._context + 1]
-        return stretch[:-1], stretch[1:]
+        window = self._text[start : start + self._context + 1]
+        return window[:-1], window[1:]
 
 
 class CharacterGPT(nn.Module):
-    """A decoder-only transformer over characters."""
+    """Decoder-only transformer over characters."""
 
     def __init__(self, characters: int, context: int, width: int, layers: int) -> None:
         super().__init__()
@@ -65,17 +65,17 @@ class CharacterGPT(nn.Module):
         self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(context))
 
     def forward(self, text: Tensor) -> Tensor:
-        places = torch.arange(text.shape[1], device=text.device)
-        hidden = self.characters(text) + self.places(places)
+        positions = torch.arange(text.shape[1], device=text.device)
+        hidden = self.characters(text) + self.places(positions)
         return self.head(self.blocks(hidden, mask=self.mask, is_causal=True))
 
 
 def main() -> None:
-    """Train, and say how well the next character is foretold."""
+    """Train, and print the loss every 100 steps."""
     parser = argparse.ArgumentParser()
     parser.add_argument("text", nargs="?", type=Path, default=os.environ.get("TEXT"))
     parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--examples", type=int, default=8192, help="in an epoch")
+    parser.add_argument("--examples", type=int, default=8192, help="examples in an epoch")
     parser.add_argument("--width", type=int, default=64)
     arguments = parser.parse_args()
     torch.manual_seed(0)

@@ -1,7 +1,7 @@
-"""A study of the small network on digits: rate, width and batch, with successive halving.
+"""Study of a small network on digits: learning rate, width and batch size, successive halving.
 
-`python study.py` runs its trials on this machine's cores; where CASTOR_URL names a controller, on
-what that buys. Run it again and it goes on where it was; `optuna-dashboard` reads the same file.
+`python study.py` runs the trials on this machine's cores, or on instances of the controller that
+CASTOR_URL names. The same command resumes the study. `optuna-dashboard` reads the same file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EPOCHS = 9
 
 
 def objective(trial: optuna.trial.BaseTrial) -> float:
-    """Train one network; its accuracy after each epoch is reported."""
+    """Train one network, report its accuracy after each epoch, and return the last accuracy."""
     rate = trial.suggest_float("learning_rate", 1e-3, 0.3, log=True)
     width = trial.suggest_int("width", 4, 16, step=4)
     batch = trial.suggest_categorical("batch_size", [16, 32, 64])
@@ -30,21 +30,21 @@ def objective(trial: optuna.trial.BaseTrial) -> float:
     model = network(width)
     optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
     loss_function = nn.CrossEntropyLoss()
-    reached = 0.0
+    score = 0.0
     for epoch in hpo.epochs(trial, EPOCHS, {"model": model, "optimizer": optimizer}):
         for images, labels in DataLoader(train, batch_size=batch, shuffle=True):
             optimizer.zero_grad()
             loss_function(model(images), labels).backward()
             optimizer.step()
-        reached = accuracy(model, test)
-        trial.report(reached, epoch + 1)
+        score = accuracy(model, test)
+        trial.report(score, epoch + 1)
         if trial.should_prune():
             raise optuna.TrialPruned
-    return reached
+    return score
 
 
 def main() -> None:
-    """Run the study, and say what was best."""
+    """Run the study, and print the best trial."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--trials", type=int, default=12)
     parser.add_argument("--storage", default="sqlite:///digits.db")

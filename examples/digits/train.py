@@ -1,6 +1,6 @@
-"""A small convolutional network on scikit-learn's handwritten digits.
+"""Training of a small convolutional network on scikit-learn's handwritten digits.
 
-Runs as it is with `python train.py`; under Castor the same script is elastic.
+`python train.py` runs it without Castor. The same script is elastic under Castor.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from autoscaler.training.session import session
 
 
 def load() -> tuple[TensorDataset, TensorDataset]:
-    """1,797 images of 8 x 8 pixels, a fifth of them for testing."""
+    """Return 1,797 images of 8 x 8 pixels with labels: four fifths for training, one for tests."""
     digits = load_digits()
     images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
     labels = torch.tensor(digits.target)
@@ -26,7 +26,7 @@ def load() -> tuple[TensorDataset, TensorDataset]:
 
 
 def network(width: int) -> nn.Sequential:
-    """Three convolutions and a linear layer."""
+    """Return a network of three convolutions and a linear layer."""
     return nn.Sequential(
         nn.Conv2d(1, width, 3, padding=1),
         nn.ReLU(),
@@ -41,13 +41,13 @@ def network(width: int) -> nn.Sequential:
 
 @torch.no_grad()
 def accuracy(model: nn.Module, examples: TensorDataset) -> float:
-    """The share of the examples that are told right."""
+    """Return the fraction of examples that the model labels correctly."""
     images, labels = examples.tensors
     return float((model(images).argmax(1) == labels).float().mean())
 
 
 def main() -> None:
-    """Train, and say how well it went."""
+    """Train, and print the accuracy every 20 epochs."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--width", type=int, default=16)

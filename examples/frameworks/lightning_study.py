@@ -1,4 +1,4 @@
-"""A study whose objective trains with Lightning's Trainer; an interrupted trial goes on.
+"""Study whose objective trains with Lightning's Trainer. Interrupted trials are resumed.
 
 pip install lightning
 python lightning_study.py
@@ -22,7 +22,7 @@ EPOCHS = 6
 
 
 class Regression(lightning.LightningModule):
-    """A small network that learns the sine of a number."""
+    """Small network that learns the sine of a number."""
 
     def __init__(self, width: int, learning_rate: float) -> None:
         super().__init__()
@@ -48,17 +48,17 @@ def batches(seed: int, size: int = 64) -> DataLoader[Any]:
 
 
 def objective(trial: optuna.Trial) -> float:
-    """Train for six epochs, and report the loss after each."""
+    """Train for six epochs, report the loss after each, and return the last loss."""
     torch.manual_seed(trial.number)
     module = Regression(
         width=trial.suggest_int("width", 4, 64, log=True),
         learning_rate=trial.suggest_float("learning_rate", 1e-4, 1e-1, log=True),
     )
-    # The Trainer's checkpoint is the state that Castor keeps. On another instance it comes back.
-    file, kept = Path("last.ckpt"), {"checkpoint": b""}
+    # Castor saves the Trainer's checkpoint as state, and restores it on another instance.
+    file, state = Path("last.ckpt"), {"checkpoint": b""}
     loss = float("inf")
-    for epoch in hpo.epochs(trial, EPOCHS, {"trainer": kept}):
-        file.write_bytes(kept["checkpoint"])
+    for epoch in hpo.epochs(trial, EPOCHS, {"trainer": state}):
+        file.write_bytes(state["checkpoint"])
         trainer = lightning.Trainer(
             max_epochs=epoch + 1,
             logger=False,
@@ -69,7 +69,7 @@ def objective(trial: optuna.Trial) -> float:
         )
         trainer.fit(module, batches(1), batches(2), ckpt_path=str(file) if epoch else None)
         trainer.save_checkpoint(file)
-        kept["checkpoint"] = file.read_bytes()
+        state["checkpoint"] = file.read_bytes()
         loss = float(trainer.callback_metrics["val_loss"])
         trial.report(loss, epoch + 1)
         if trial.should_prune():

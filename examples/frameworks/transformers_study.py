@@ -1,4 +1,4 @@
-"""A study whose objective trains with the Trainer of Transformers; an interrupted trial goes on.
+"""Study whose objective trains with Transformers' Trainer. Interrupted trials are resumed.
 
 pip install transformers accelerate
 python transformers_study.py
@@ -45,14 +45,14 @@ class Sentences(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
 
 
 class StopAfterEpoch(TrainerCallback):
-    """Ends the Trainer's loop after an epoch, while its schedule is that of all epochs."""
+    """Callback that stops the Trainer after each epoch; its schedule still covers all epochs."""
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **other: Any) -> None:
         control.should_training_stop = True
 
 
 def objective(trial: optuna.Trial) -> float:
-    """Train for three epochs, and report the loss after each."""
+    """Train for three epochs, report the loss after each, and return the last loss."""
     torch.manual_seed(trial.number)
     model = BertForSequenceClassification(
         BertConfig(
@@ -65,14 +65,14 @@ def objective(trial: optuna.Trial) -> float:
         )
     )
     learning_rate = trial.suggest_float("learning_rate", 1e-4, 1e-2, log=True)
-    # The Trainer's own checkpoint is the state that Castor keeps, as a tar file in memory.
-    kept = {"checkpoint": b""}
+    # Castor saves the Trainer's checkpoint as state: a tar file in memory.
+    saved = {"checkpoint": b""}
     loss = float("inf")
-    for epoch in hpo.epochs(trial, EPOCHS, {"trainer": kept}):
+    for epoch in hpo.epochs(trial, EPOCHS, {"trainer": saved}):
         directory = Path("checkpoints")
         shutil.rmtree(directory, ignore_errors=True)
         if epoch:
-            unpack(kept["checkpoint"], directory)
+            unpack(saved["checkpoint"], directory)
         trainer = Trainer(
             model=model,
             args=TrainingArguments(
@@ -91,7 +91,7 @@ def objective(trial: optuna.Trial) -> float:
             callbacks=[StopAfterEpoch()],
         )
         trainer.train(resume_from_checkpoint=bool(epoch))
-        kept["checkpoint"] = pack(directory)
+        saved["checkpoint"] = pack(directory)
         loss = float(trainer.evaluate()["eval_loss"])
         trial.report(loss, epoch + 1)
         if trial.should_prune():
@@ -108,7 +108,7 @@ def pack(directory: Path) -> bytes:
 
 
 def unpack(content: bytes, directory: Path) -> None:
-    """Write the directory that `pack` made a tar file of."""
+    """Write the files of a tar file of `pack` to a directory."""
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         archive.extractall(directory, filter="data")
 

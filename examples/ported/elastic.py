@@ -1,4 +1,4 @@
-"""The script of plain.py, ported: elastic under Castor, and still run by `python elastic.py`."""
+"""The script of plain.py, made elastic for Castor. `python elastic.py` runs it without Castor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autoscaler.training.session import session
 
 
 def load() -> tuple[TensorDataset, TensorDataset]:
-    """Return the images and labels for training, and those for validation."""
+    """Return images and labels for training, and for validation."""
     digits = load_digits()
     images = torch.tensor(digits.images, dtype=torch.float32).flatten(1) / 16
     labels = torch.tensor(digits.target)
@@ -27,7 +27,7 @@ def load() -> tuple[TensorDataset, TensorDataset]:
 
 @torch.no_grad()
 def accuracy(model: nn.Module, examples: TensorDataset) -> float:
-    """Return the share of the examples that the model labels correctly."""
+    """Return the fraction of examples that the model labels correctly."""
     model.eval()
     images, labels = examples.tensors
     share = float((model(images).argmax(1) == labels).float().mean())
@@ -36,7 +36,7 @@ def accuracy(model: nn.Module, examples: TensorDataset) -> float:
 
 
 def main() -> None:
-    """Train, and keep the weights of the best epoch in best.pt."""
+    """Train, and save the weights of the best epoch to best.pt."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=20)
     epochs = parser.parse_args().epochs
@@ -47,7 +47,7 @@ def main() -> None:
     steps = epochs * (len(train) // 64)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     loss_function = nn.CrossEntropyLoss()
-    own = {"best": 0.0}
+    results = {"best": 0.0}
     with session(
         model,
         optimizer,
@@ -57,18 +57,18 @@ def main() -> None:
         max_grad_norm=1.0,
         num_workers=2,
         drop_last=True,
-        state=own,
+        state=results,
     ) as job:
         for epoch in job.epochs(epochs):
             for images, labels in job.batches():
                 job.step(loss_function(job.model(images), labels))
-            reached = accuracy(model, validation)
-            job.report(accuracy=reached)
+            score = accuracy(model, validation)
+            job.report(accuracy=score)
             if job.decides:
-                print(f"epoch {epoch + 1}: accuracy {reached:.3f}", flush=True)
-            if job.decides and reached > own["best"]:
+                print(f"epoch {epoch + 1}: accuracy {score:.3f}", flush=True)
+            if job.decides and score > results["best"]:
                 torch.save(model.state_dict(), "best.pt")
-            own["best"] = max(own["best"], reached)
+            results["best"] = max(results["best"], score)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 def load() -> tuple[TensorDataset, TensorDataset]:
-    """Return the images and labels for training, and those for validation."""
+    """Return images and labels for training, and for validation."""
     digits = load_digits()
     images = torch.tensor(digits.images, dtype=torch.float32).flatten(1) / 16
     labels = torch.tensor(digits.target)
@@ -25,7 +25,7 @@ def load() -> tuple[TensorDataset, TensorDataset]:
 
 @torch.no_grad()
 def accuracy(model: nn.Module, examples: TensorDataset) -> float:
-    """Return the share of the examples that the model labels correctly."""
+    """Return the fraction of examples that the model labels correctly."""
     model.eval()
     images, labels = examples.tensors
     share = float((model(images).argmax(1) == labels).float().mean())
@@ -34,7 +34,7 @@ def accuracy(model: nn.Module, examples: TensorDataset) -> float:
 
 
 def main() -> None:
-    """Train, and keep the weights of the best epoch in best.pt."""
+    """Train, and save the weights of the best epoch to best.pt."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=20)
     epochs = parser.parse_args().epochs
@@ -54,10 +54,10 @@ def main() -> None:
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             scheduler.step()
-        reached = accuracy(model, validation)
-        print(f"epoch {epoch + 1}: accuracy {reached:.3f}", flush=True)
-        if reached > best:
-            best = reached
+        score = accuracy(model, validation)
+        print(f"epoch {epoch + 1}: accuracy {score:.3f}", flush=True)
+        if score > best:
+            best = score
             torch.save(model.state_dict(), "best.pt")
 
 

@@ -105,8 +105,8 @@ def test_a_study_of_which_nothing_is_known_goes_on() -> None:
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
-        ({}, "give timeout_seconds, or budget_usd"),
-        ({"budget_usd": 1.0}, "go together"),
+        ({}, "set timeout_seconds, or budget_usd"),
+        ({"budget_usd": 1.0}, "need each other"),
         ({"timeout_seconds": 0.0}, "timeout_seconds=0.0 must be more than 0"),
         ({"timeout_seconds": 1.0, "quantile": 1.5}, "quantile=1.5"),
     ],

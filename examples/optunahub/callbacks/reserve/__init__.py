@@ -1,4 +1,4 @@
-"""A callback that begins no trial which a deadline or a budget would cut off."""
+"""Callback that stops a study before a deadline or a budget would interrupt its next trial."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ __all__ = ["ReserveCallback"]
 
 
 class ReserveCallback:
-    """Stops a study once the time or money left is what its running trials still need.
+    """Callback that stops a study if the time or money left is too short for one more trial.
 
-    A trial is taken to last as long as the slower ones of the trials that were trained to their
-    ends. A study without such a trial goes on.
+    Running trials need money, too. The duration of a trial is estimated by a quantile of the
+    durations of complete trials. A study without a complete trial continues.
 
     Args:
-        timeout_seconds: the study's time, from the making of this object. None: no limit.
-        budget_usd: the study's money. It needs `usd_per_hour`. None: no limit.
-        usd_per_hour: the price of what one trial runs on.
-        quantile: the share of completed trials that were as quick as a trial is taken to be.
-        now: the clock.
+        timeout_seconds: time limit of the study, from the creation of this object. None: no limit.
+        budget_usd: budget of the study in US dollars; needs `usd_per_hour`. None: no limit.
+        usd_per_hour: price of the machine of one trial.
+        quantile: quantile of durations that estimates the duration of a trial, from 0 to 1.
+        now: function that returns the current time.
 
     Raises:
         ValueError: neither limit is given, or an argument is out of its range.
@@ -38,9 +38,9 @@ class ReserveCallback:
         now: Callable[[], datetime] = datetime.now,
     ) -> None:
         if timeout_seconds is None and budget_usd is None:
-            raise ValueError("give timeout_seconds, or budget_usd and usd_per_hour")
+            raise ValueError("set timeout_seconds, or budget_usd and usd_per_hour")
         if (budget_usd is None) != (usd_per_hour is None):
-            raise ValueError("budget_usd and usd_per_hour go together")
+            raise ValueError("budget_usd and usd_per_hour need each other: set both or none")
         limits = {
             "timeout_seconds": timeout_seconds,
             "budget_usd": budget_usd,
@@ -56,28 +56,30 @@ class ReserveCallback:
         self._usd_per_second = (usd_per_hour or 0.0) / 3600
         self._quantile = quantile
         self._now = now
-        self._begun = now()
+        self._start = now()
 
     def __call__(self, study: optuna.Study, trial: FrozenTrial) -> None:
-        """Stop the study if one more trial would not come to its end."""
+        """Stop the study if one more trial would exceed the time limit or the budget."""
         trials = study.get_trials(deepcopy=False)
-        complete = [self._seconds(one) for one in trials if one.state is TrialState.COMPLETE]
-        if not complete:
+        durations = [
+            self._seconds(other) for other in trials if other.state is TrialState.COMPLETE
+        ]
+        if not durations:
             return
-        whole = float(np.quantile(complete, self._quantile))
-        to_come = sum(
-            max(whole - self._seconds(one), 0.0)
-            for one in trials
-            if one.state is TrialState.RUNNING
+        estimate = float(np.quantile(durations, self._quantile))
+        remaining = sum(
+            max(estimate - self._seconds(other), 0.0)
+            for other in trials
+            if other.state is TrialState.RUNNING
         )
-        used = sum(self._seconds(one) for one in trials)
-        usd = (used + to_come + whole) * self._usd_per_second
-        seconds = (self._now() - self._begun).total_seconds() + whole
+        used = sum(self._seconds(other) for other in trials)
+        usd = (used + remaining + estimate) * self._usd_per_second
+        seconds = (self._now() - self._start).total_seconds() + estimate
         if usd > self._budget_usd or seconds > self._timeout_seconds:
             study.stop()
 
     def _seconds(self, trial: FrozenTrial) -> float:
-        """Return how long a trial has run so far."""
+        """Return the seconds that a trial has run so far; 0 if it has not started."""
         if trial.datetime_start is None:
             return 0.0
         return ((trial.datetime_complete or self._now()) - trial.datetime_start).total_seconds()

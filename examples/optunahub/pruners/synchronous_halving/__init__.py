@@ -1,4 +1,4 @@
-"""Successive halving whose trials wait for each other, for studies that Castor runs."""
+"""Synchronous successive halving, for studies that Castor runs."""
 
 from __future__ import annotations
 
