@@ -231,7 +231,7 @@ def test_a_joiner_with_another_helper_module_is_refused(fleet: Fleet, tmp_path: 
     second = fleet.start(str(same), EPOCHS="100000")
     wait_until(lambda: is_training(first, 2), what="one with equal code at another path")
     second.kill()
-    _refused(first, fleet.start(str(other), EPOCHS="100000"), "the code differs in losses.py: let")
+    _refused(first, fleet.start(str(other), EPOCHS="100000"), "the code differs in losses.py: run")
 
 
 def test_ranks_of_one_instance_with_seeds_of_their_own_are_refused(fleet: Fleet) -> None:
