@@ -203,7 +203,7 @@ def test_a_step_of_all_by_one_loss_is_no_phase(
     [
         ("logical_ranks splits a batch .*: leave it out", {"logical_ranks": 1}),
         ("a GradScaler changes its factor once .* bfloat16", {"scaler": GradScaler("cpu")}),
-        ("static_graph=True says .*: leave it out", {"static_graph": True}),
+        ("static_graph=True requires .*: leave it out", {"static_graph": True}),
     ],
 )
 def test_sessions_that_have_one_step_a_batch_refuse_phases(
