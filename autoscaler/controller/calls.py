@@ -94,7 +94,7 @@ class CallWorkers:
 
 
 class Calls:
-    """Makes due calls in workers, each intent at most once at a time."""
+    """Executor of due intents in workers; each intent has at most one call at a time."""
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ from autoscaler.store.store import Store
 
 
 class Converging:
-    """Turns decisions into orders and releases in the store."""
+    """Reconciler of decisions with held instances, by orders and releases in the store."""
 
     def __init__(
         self,

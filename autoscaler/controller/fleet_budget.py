@@ -22,9 +22,10 @@ _LEDGER_SECONDS = 30.0
 
 
 class FleetBudget:
-    """Ends every job before the ledger's total and the cost of leaving exceed `budget_usd`.
+    """Budget of all jobs together, counted from the deployment's first instance.
 
-    The budget counts from the deployment's first instance. None: there is no budget.
+    Every job is ended before the ledger's total and the cost of leaving exceed `budget_usd`. None:
+    there is no budget.
     """
 
     def __init__(self, store: Store, budget_usd: Decimal | None) -> None:

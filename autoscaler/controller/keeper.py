@@ -14,7 +14,7 @@ _CHECK_SECONDS = 5.0
 
 
 class LighthouseKeeper:
-    """Restarts and ends the lighthouses that launches have started.
+    """Upkeep of the lighthouses that launches have started.
 
     A supervisor that dies takes its server with it. A job that only trains would not notice.
     """

@@ -13,7 +13,7 @@ from autoscaler.store.store import Store
 
 
 class LaunchGate:
-    """Decides whether an ordered launch may be made now. Thread-safe.
+    """Final check of ordered launches. Thread-safe.
 
     An order may wait long for its call, in a queue of workers or for a throttled cloud.
     `Instances.begin_launch` checks whether the instance is still wanted and its job still takes

@@ -40,7 +40,7 @@ _PHASES_WITHOUT_FAILURE = (JobPhase.PENDING, JobPhase.RUNNING, JobPhase.FINISHED
 
 
 class Lingering:
-    """Decides which idle instances are kept for another trial."""
+    """Choice of the idle instances that are kept for another trial."""
 
     def __init__(
         self, store: Store, settings: ControllerSettings, spending: StudySpending
@@ -92,7 +92,7 @@ class Lingering:
             return False
 
     def _is_needed(self, study: str) -> bool:
-        """Return whether the study has trials to begin, trials without instances, or rungs."""
+        """Return whether a trial of the study may need an instance, now or in a later rung."""
         terms = self._store.studies.terms(study)
         if terms is None or terms.to_begin != 0 or terms.later:
             return True
@@ -121,7 +121,7 @@ class Lingering:
     def soon_free(
         self, alive: Iterable[HeldInstance], now_seconds: float, study: str
     ) -> list[HeldInstance]:
-        """Return the instances that trials of a study are leaving, and those handed over."""
+        """Return the instances that unfinished trials of a study are leaving or have left."""
         leaving = []
         for held in alive:
             since_seconds = _leaves_since_seconds(held)
@@ -136,7 +136,7 @@ class Lingering:
     def _is_within_budgets(
         self, held: HeldInstance, job: JobRecord, study: str, now_seconds: float
     ) -> bool:
-        """Return whether keeping the instance exceeds neither the job's budget nor the study's."""
+        """Return whether the budgets of job and study permit keeping the instance."""
         terms = self._store.studies.terms(study)
         to_come_usd = held.usd_per_hour * Decimal(start_seconds(held)) / 3600
         own_usd = job.spec.objective.most_usd

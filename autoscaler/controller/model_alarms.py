@@ -107,7 +107,7 @@ class ModelAlarms:
             watch.is_recorded = is_contradicted
 
     def _was_recorded(self, job: str) -> bool:
-        """Return whether the job's last event, also of an earlier controller, was an alarm."""
+        """Return whether the job's last alarm event raised one, at any time."""
         for event in self._store.events.latest(job):
             if event.kind in (CONTRADICTED_EVENT, AGREES_EVENT):
                 return event.kind == CONTRADICTED_EVENT

@@ -17,9 +17,9 @@ _LEFT_PHASES: Final = (InstancePhase.DRAINED, InstancePhase.ENDED)
 def waits_outside(held: HeldInstance, own: Iterable[HeldInstance]) -> bool:
     """Return whether an instance has to wait until those of another network have left its job.
 
-    `own` are all instances of the job. Among those that have not left, one that has trained for
-    the job determines its network. Failing that, one whose script was started does, or else any;
-    of several, the one that joined the job first.
+    `own` are all instances of the job. Of those that have not left, the first that has trained for
+    the job determines its network; else the first whose script was started; else the first that
+    joined.
     """
     joined = (other for other in own if other.joined_seconds is not None)
     first = min(

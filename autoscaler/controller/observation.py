@@ -59,7 +59,7 @@ class Observed:
 
 
 class Observer:
-    """Keeps the store consistent with the providers' listings."""
+    """Synchronisation of the store with the providers' listings."""
 
     def __init__(
         self,

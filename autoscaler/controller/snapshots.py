@@ -67,7 +67,7 @@ class _CommonInputs:
 
 
 class Snapshots:
-    """Takes snapshots of the jobs to be planned."""
+    """Source of snapshots of the jobs to be planned."""
 
     def __init__(
         self,
@@ -243,17 +243,13 @@ def job_snapshot(
     report, spec = job.report, job.spec
     total = total_examples(job)
     progress = report.progress_examples if report else 0.0
-    planned_instances = _plannable_instances(
+    planned = _plannable(
         [instance for instance in instances if not _is_shared(instance, offers)], offers, models
     )
-    held = held_allocation(planned_instances)
+    held = held_allocation(planned)
     is_waiting = job.retry_seconds is not None and job.retry_seconds > now_seconds
-    backed_off = false_starts(store, job.id, now_seconds)
-    bounds = (
-        _without_backed_off(spec.instances, offers, backed_off, held)
-        if backed_off
-        else spec.instances
-    )
+    avoided = false_starts(store, job.id, now_seconds)
+    bounds = _without_offers(spec.instances, offers, avoided, held) if avoided else spec.instances
     is_sessionless = is_known_without_session(store, job)
     if is_sessionless:
         bounds = bounds_without_session(bounds)
@@ -268,8 +264,8 @@ def job_snapshot(
         remaining_examples=None if total is None else max(total - progress, 0.0),
         spent_usd=float(spent),
         held=held,
-        trained=trained_allocation(planned_instances),
-        standby=standby_allocation(planned_instances),
+        trained=trained_allocation(planned),
+        standby=standby_allocation(planned),
         models=models,
         noise=report.noise if report else None,
         quality=report.quality if report else (),
@@ -284,8 +280,7 @@ def job_snapshot(
         requested_devices=spec.requested_devices,
         study=spec.study,
         ordered_seconds=max(
-            (instance.ordered_seconds for instance in group_of(held, planned_instances)),
-            default=None,
+            (order.ordered_seconds for order in group_of(held, planned)), default=None
         ),
         waited_seconds=(job.started_seconds or now_seconds) - job.submitted_seconds,
         bounds_reason=ONE_INSTANCE_TEXT if is_sessionless else None,
@@ -297,16 +292,15 @@ def _is_shared(held: HeldInstance, offers: Sequence[Offer]) -> bool:
     return any(offer.shared and offer.id == held.offer for offer in offers)
 
 
-def _plannable_instances(
+def _plannable(
     instances: Sequence[HeldInstance],
     offers: Sequence[Offer],
     models: Mapping[str, ThroughputModel],
 ) -> Sequence[HeldInstance]:
     """Return the instances without those in a queue, which a new plan may order again.
 
-    Once part of an order has capacity, the rest of it counts as starting until that part's size is
-    measured. Otherwise the job would settle on the first instance, and the rest would be
-    cancelled.
+    Once part of an order has capacity, its rest counts as starting until that size is measured.
+    Otherwise the job would settle on the first instance, and the rest would be cancelled.
     """
     launched = [instance for instance in instances if instance.phase is not InstancePhase.QUEUED]
     group = held_allocation(launched) if len(launched) < len(instances) else None
@@ -317,9 +311,7 @@ def _plannable_instances(
     is_measured = model is not None and (group.instances, group.devices) in model.measured
     if is_measured and trained_allocation(launched) == group:
         return launched
-    return [
-        instance for instance in instances if instance in launched or instance.offer == group.offer
-    ]
+    return [held for held in instances if held in launched or held.offer == group.offer]
 
 
 def total_examples(job: JobRecord) -> float | None:
@@ -383,16 +375,16 @@ def bounds_of(batch: BatchSpec) -> BatchBounds:
     )
 
 
-def _without_backed_off(
+def _without_offers(
     bounds: InstanceBounds,
     offers: Sequence[Offer],
-    backed_off: Collection[str],
+    avoided: Collection[str],
     held: Allocation | None,
 ) -> InstanceBounds:
-    """Return the bounds without offers in back-off, if others are left; a held offer stays."""
+    """Return the bounds without avoided offers, if others are left; a held offer stays."""
     held_offer = held.offer if held is not None else None
     allowed = (offer.id for offer in allowed_offers(bounds, offers))
-    remaining = tuple(offer for offer in allowed if offer not in backed_off or offer == held_offer)
+    remaining = tuple(offer for offer in allowed if offer not in avoided or offer == held_offer)
     return replace(bounds, offers=remaining) if remaining else bounds
 
 

@@ -31,7 +31,7 @@ _MAY_STAND_BY = (JobPhase.PENDING, JobPhase.RUNNING)
 
 
 class Standby:
-    """Pauses, recalls and releases instances on standby."""
+    """Pauses, recalls and releases of instances on standby."""
 
     def __init__(self, store: Store, market: Market) -> None:
         self._store = store

@@ -23,7 +23,7 @@ _MOST_TRIALS = 300
 
 
 class StudySnapshots:
-    """Takes snapshots of studies."""
+    """Source of snapshots of studies."""
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ _AT_WORK = (JobPhase.PENDING, JobPhase.RUNNING)
 
 
 class StudySpending:
-    """Sums the costs of all trials of a study; the sum of an ended trial is cached.
+    """Costs of all trials of each study; the sum of an ended trial is cached.
 
     Later ledger entries of an ended trial, such as the last part of its log, are not included.
     """
@@ -59,7 +59,7 @@ class StudySpending:
 
 
 class StudyBudgets:
-    """Ends the trials of a study before they exceed its budget, whatever the plan is."""
+    """Guard of studies' budgets: trials end before their study exceeds its budget."""
 
     def __init__(self, store: Store, spending: StudySpending, troubles: Troubles) -> None:
         self._store = store

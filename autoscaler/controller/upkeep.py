@@ -40,7 +40,7 @@ _NOT_AT_WORK = (
 
 
 class Upkeep:
-    """Advances jobs to their end, and terminates instances that are no longer wanted."""
+    """Lifecycle of jobs, and termination of instances that are no longer wanted."""
 
     def __init__(
         self,
@@ -110,7 +110,8 @@ class Upkeep:
     ) -> None:
         """Retry or fail the job for failures of the present attempt.
 
-        Failures of replicas that lost a peer because it completed the job are ignored.
+        Failures after a replica has completed the job are ignored: the others may have lost their
+        peer.
         """
         if job.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
             return

@@ -84,8 +84,8 @@ def _candidate_batches(
 def batch_to_look_at(bounds: BatchBounds, devices: int, measured: StepTimes) -> int | None:
     """Return the largest batch if only much smaller device batches were measured, else None.
 
-    A few steps at this batch, once per kind of device, measure its value for plans of the next
-    hours, when the noise scale has grown.
+    A trainer runs a few steps at this batch once per kind of device. Plans for the next hours need
+    that measurement when the noise scale has grown.
     """
     if not bounds.adaptive or not measured:
         return None

@@ -50,7 +50,7 @@ def _names(parameters: type[StepParameters]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _DataParallel:
-    """Each device is a replica: `ThroughputParameters`."""
+    """Data parallelism: each device is a replica (`ThroughputParameters`)."""
 
     names: ClassVar[tuple[str, ...]] = _names(ThroughputParameters)
 
@@ -79,7 +79,7 @@ class _DataParallel:
 
 @dataclass(frozen=True, slots=True)
 class _Localities(_DataParallel):
-    """Each device is a replica; instances are in several racks or zones: `LocalityParameters`."""
+    """Data parallelism over several racks or zones (`LocalityParameters`)."""
 
     near_instances: int
     names: ClassVar[tuple[str, ...]] = _names(LocalityParameters)
@@ -103,7 +103,7 @@ class _Localities(_DataParallel):
 
 @dataclass(frozen=True, slots=True)
 class _Pipeline:
-    """Every `stages` devices form a replica: `PipelineParameters`."""
+    """Pipeline parallelism: every `stages` devices form a replica (`PipelineParameters`)."""
 
     stages: int
     microbatches: int

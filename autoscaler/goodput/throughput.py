@@ -44,7 +44,7 @@ class Belief:
     """Normal prior of one parameter in its coordinate.
 
     `deviation` is the standard deviation of the coordinate. If the parameter `follows` the one at
-    that index, `deviation` is relative to the other parameter.
+    that index, the deviation of the other parameter is added.
     """
 
     median: float

@@ -42,7 +42,7 @@ class LighthouseSettings:
 
 
 class LighthouseHost:
-    """Starts, finds and ends lighthouses, each under its own supervisor process.
+    """Host of lighthouses, each under its own supervisor process.
 
     Safe to use from several threads and processes. Linux only.
     """

@@ -12,7 +12,7 @@ from autoscaler.lighthouse.roster import Roster
 
 
 class RosterServer:
-    """Answers the members of one job until its process ends.
+    """Roster server for the members of one job.
 
     A member is lost when its connection ends, or after the heartbeat timeout without a message.
     For the join timeout after its start the server sends no orders, so that members of an earlier
