@@ -88,9 +88,11 @@ def row(name: str, measured: int) -> str:
         drawn = prior.mean + prior.spread @ generator.standard_normal(len(prior.mean))
         truth = Predictor(prior.formula, to_theta(drawn)[None])
         order = generator.permutation(len(sizes))
-        unmeasured = np.array([sizes[i] for i in order[measured:]])
+        unmeasured = np.array([sizes[index] for index in order[measured:]])
         truth_point = Predictor(truth.formula, truth.theta[0])
-        observations = observed(truth_point, [sizes[i] for i in order[:measured]], generator)
+        observations = observed(
+            truth_point, [sizes[index] for index in order[:measured]], generator
+        )
         model = fit(observations, prior)
         (goodput,) = goodput_table(truth, NOISE_EXAMPLES, BOUNDS, *unmeasured.T)
         own_errors += log_errors(model, goodput, unmeasured).tolist()
@@ -102,7 +104,9 @@ def row(name: str, measured: int) -> str:
         low, high = np.quantile(draws, [0.05, 0.95], axis=0, method="weibull")
         is_held += ((low <= actual_goodput) & (actual_goodput <= high)).tolist()
     cells = [
-        100 * np.quantile(errors, q) for errors in (own_errors, seven_errors) for q in (0.5, 0.9)
+        100 * np.quantile(errors, quantile)
+        for errors in (own_errors, seven_errors)
+        for quantile in (0.5, 0.9)
     ]
     of_own, of_seven = (f"{median:.0f}, {decile:.0f}" for median, decile in (cells[:2], cells[2:]))
     return f"| {name} | {measured} | {of_own} | {of_seven} | {100 * np.mean(is_held):.0f} |"

@@ -89,7 +89,7 @@ def read_profile(folder: Path) -> Profile:
     rows = _rows(folder / "placements.csv")
     names = sorted({row["placement"] for row in rows})
     fold_order = np.random.default_rng(0).permutation(len(names))
-    fold = {names[place]: number % FOLDS for number, place in enumerate(fold_order)}
+    fold = {names[index]: number % FOLDS for number, index in enumerate(fold_order)}
     return Profile(
         placements=[_placement_observation(row) for row in rows],
         folds=[fold[row["placement"]] for row in rows],
@@ -234,8 +234,8 @@ def _scores_of_kind(data: Path, kind: OtherKind) -> dict[str, list[Score]]:
         if not path.exists():
             continue
         profile = read_profile(data / "pollux" / "app-profiles" / name)
-        known = fit(profile.placements, prior_for(KIND, size, NETWORK_BYTES_PER_SECOND))
-        carried = prior_from_kind(known, kind.name, kind.speed_ratio)
+        t4_model = fit(profile.placements, prior_for(KIND, size, NETWORK_BYTES_PER_SECOND))
+        carried = prior_from_kind(t4_model, kind.name, kind.speed_ratio)
         fresh = prior_for(kind.name, size, kind.network_bytes_per_second)
         observations = [_placement_observation(row, kind.name) for row in _rows(path)]
         cases = ((carried, 0), (carried, 1), (fresh, 1))

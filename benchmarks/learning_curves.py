@@ -210,14 +210,14 @@ def _case(
         report_counts = [int(generator.integers(1, reports + 1)) for _ in others]
     if situation == "pruned":
         report_counts = _pruned(curves, others)
-    known = [
+    sibling_curves = [
         Curve(curves.progress[other][:count], curves.values[other][:count])
         for other, count in zip(others, report_counts, strict=True)
     ]
     trial = Curve(progress[:reports], values[:reports])
     return Case(
         curves,
-        known,
+        sibling_curves,
         trial,
         progress[later_indices],
         values[later_indices],

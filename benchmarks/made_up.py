@@ -205,7 +205,7 @@ def _truth(nature: Nature, kind: str, random: np.random.Generator) -> _Truth:
     )
 
 
-def _write_steps(place: Path, truth: _Truth, types: Sequence[InstanceType]) -> None:
+def _write_steps(folder: Path, truth: _Truth, types: Sequence[InstanceType]) -> None:
     """Write the step times of all sizes of a kind of device."""
     columns = ("local_bsz", "step_time", "sync_time")
     placements, sizes = [], []
@@ -222,16 +222,16 @@ def _write_steps(place: Path, truth: _Truth, types: Sequence[InstanceType]) -> N
     unique = {(row[0], row[1]): row for row in placements}
     unique_sizes = {row[:3]: row for row in sizes}
     kind = truth.kind.name
-    _write(place / f"placements-{kind}.csv", ("placement", *columns), unique.values())
+    _write(folder / f"placements-{kind}.csv", ("placement", *columns), unique.values())
     _write(
-        place / f"scalability-{kind}.csv",
+        folder / f"scalability-{kind}.csv",
         ("num_nodes", "num_replicas", *columns),
         unique_sizes.values(),
     )
 
 
 def _write_noise(
-    place: Path, nature: Nature, truth: _Truth, first: InstanceType, random: np.random.Generator
+    folder: Path, nature: Nature, truth: _Truth, first: InstanceType, random: np.random.Generator
 ) -> None:
     """Write the gradient statistics, for a run of `hours` on one instance at the initial batch."""
     initial, times = nature.batch
@@ -250,7 +250,7 @@ def _write_noise(
         rows = [
             (end * total, 1.0, variance) for end, variance in zip(ends, variances, strict=True)
         ]
-        _write(place / f"validation-{batch}.csv", ("progress", "grad_sqr", "grad_var"), rows)
+        _write(folder / f"validation-{batch}.csv", ("progress", "grad_sqr", "grad_var"), rows)
 
 
 def _write(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -165,11 +165,11 @@ class Job:
         began = time.time()
         leaver.replica.direct(TrainingDirective(drain=True))
         leaver.replica.process.wait(30)
-        left = time.time()
+        left_at = time.time()
         wait_until(lambda: self.stays.replicas == 1, 30, "one replica")
         self._settle()
         self._note("drain: the other stands still", self.stays.pause(began))
-        self._note("drain: until the leaver's process has ended", left - began)
+        self._note("drain: until the leaver's process has ended", left_at - began)
 
     def kill(self, victim: Watched) -> None:
         """Kill a replica with SIGKILL, and measure the lost steps and the pause."""
@@ -241,9 +241,9 @@ class Job:
         """End all processes."""
         self._fleet.stop()
 
-    def _start(self, place: int) -> Watched:
+    def _start(self, index: int) -> Watched:
         """Start a replica on a core of its own."""
-        core = self._cores[place % len(self._cores)]
+        core = self._cores[index % len(self._cores)]
         replica = self._fleet.start(
             "members.py",
             STEP_SECONDS=str(STEP_SECONDS),

@@ -143,7 +143,7 @@ def gone_on(some: tuple[JobSnapshot, ...]) -> tuple[JobSnapshot, ...]:
     )
 
 
-def _progressed(some: tuple[JobSnapshot, ...]) -> tuple[JobSnapshot, ...]:
+def _progressed(some_jobs: tuple[JobSnapshot, ...]) -> tuple[JobSnapshot, ...]:
     """Return the jobs after a little progress."""
     return tuple(
         replace(
@@ -151,7 +151,7 @@ def _progressed(some: tuple[JobSnapshot, ...]) -> tuple[JobSnapshot, ...]:
             remaining_examples=0.99 * (job.remaining_examples or 0.0),
             spent_usd=job.spent_usd + 0.01,
         )
-        for job in some
+        for job in some_jobs
     )
 
 
@@ -184,14 +184,14 @@ def measure(count: int, like: Mapping[str, Any], clock: Clock = time.process_tim
     return Figures(count, *np.median([(*row, peak_mib) for row in rows], axis=0).tolist())
 
 
-def _measure_once(some: tuple[JobSnapshot, ...], clock: Clock) -> tuple[float, ...]:
+def _measure_once(some_jobs: tuple[JobSnapshot, ...], clock: Clock) -> tuple[float, ...]:
     """Return the measurements of one set of jobs, in the order of `Figures`."""
-    free = Snapshot(NOW, offers(), (), some)
+    free = Snapshot(NOW, offers(), (), some_jobs)
     first_ms, wished = _timed(free, clock)
     again_ms, _ = _timed(free, clock)
     devices = max(_total(wished, free, "devices") // 4, 1.0)
     limits = (Limit("devices", LimitUnit.DEVICES, devices),)
-    renewed = tuple(replace(job, models=_copied_models(job)) for job in some)
+    renewed = tuple(replace(job, models=_copied_models(job)) for job in some_jobs)
     limited = replace(free, limits=limits, jobs=renewed)
     limited_ms, plan = _timed(limited, clock)
     gap_usd_per_hour = 3600 * plan.gap_usd_per_second

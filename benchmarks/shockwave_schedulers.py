@@ -52,10 +52,10 @@ def measure(data: Path, policy: str) -> Totals:
 
 def row(policy: str, ours: Totals, published: Mapping[str, float]) -> str:
     """Return one line of the table."""
-    hours = ours.makespan_s / 3600
-    difference = hours / published["makespan_h"] - 1
+    makespan_hours = ours.makespan_s / 3600
+    difference = makespan_hours / published["makespan_h"] - 1
     return (
-        f"| {policy} | {published['makespan_h']:.2f} | {hours:.2f} | {difference:+.0%} "
+        f"| {policy} | {published['makespan_h']:.2f} | {makespan_hours:.2f} | {difference:+.0%} "
         f"| {published['unfair_pct']:.1f} | {100 * (ours.unfair_share or 0.0):.1f} "
         f"| {published['worst_ftf']:.2f} | {ours.worst_ftf_rho:.2f} "
         f"| {published['avg_jct_h']:.2f} | {ours.avg_jct_s / 3600:.2f} | {ours.restarts} "

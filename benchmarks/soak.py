@@ -314,8 +314,8 @@ def write_digits(directory: Path) -> Path:
 
 def train_undisturbed(kept: Kept, passes: int) -> dict[int, Line]:
     """Return the lines of each pass of the training without losses, by number of the pass."""
-    known = {line["pass"]: line for line in kept.lines(kept.undisturbed)}
-    if passes not in known:
+    lines_by_pass = {line["pass"]: line for line in kept.lines(kept.undisturbed)}
+    if passes not in lines_by_pass:
         environment = {
             **os.environ,
             "DATA": str(write_digits(kept.directory)),

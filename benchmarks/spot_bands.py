@@ -117,9 +117,9 @@ def main() -> None:
     print("| | runs | sooner | in band | 90 % | cheaper | in band | 90 % | high / median |")
     print("|---" * 9 + "|")
     runs_by_group: dict[str, list[Stated]] = defaultdict(list)
-    for place, names in enumerate(TUNING if options.tuning else REPORTED):
+    for index, names in enumerate(TUNING if options.tuning else REPORTED):
         for number, (application, batch, hours) in enumerate(APPLICATIONS):
-            shift = DAY * (3.1 * number + 1.7 * place)
+            shift = DAY * (3.1 * number + 1.7 * index)
             zones = {name: traces[name].shifted(shift) for name in names}
             for objective, slack in OBJECTIVES.items():
                 jobs = Jobs(slack, options.jobs + WARM, application, batch, hours * 3600.0, 0.02)

@@ -62,15 +62,15 @@ class Job:
             self.holdings[self.zone].append(Holding(self.launched, self.now, True))
             self.last, self.zone, self.tries = self.zone, None, 0
         if self.zone is None:
-            asked = choose(self)
-            if asked is None:
+            chosen_zone = choose(self)
+            if chosen_zone is None:
                 return False
-            is_filled = self.is_there(asked)
-            self.asks[asked].append(Ask(self.now, is_filled))
+            is_filled = self.is_there(chosen_zone)
+            self.asks[chosen_zone].append(Ask(self.now, is_filled))
             if is_filled:
-                self.zone, self.launched = asked, self.now
+                self.zone, self.launched = chosen_zone, self.now
             else:
-                self.last, self.tries = asked, self.tries + 1
+                self.last, self.tries = chosen_zone, self.tries + 1
                 self.now += self.refusal - TICK_SECONDS
         elif self.now - self.launched >= BOOT_SECONDS:
             self.useful += TICK_SECONDS
@@ -95,31 +95,31 @@ def believed(job: Job) -> int | None:
     places = [
         Place("aws", "p3.2xlarge", str(zone), Purchase.SPOT) for zone in range(len(job.zones))
     ]
-    seen = {
+    history = {
         place: Seen(tuple(job.asks[zone]), tuple(job.holdings[zone]))
         for zone, place in enumerate(places)
     }
-    estimates = beliefs(seen, dict.fromkeys(places, 0.0), job.now)
+    estimates = beliefs(history, dict.fromkeys(places, 0.0), job.now)
     shares = [estimates[place].useful_share(BOOT_SECONDS, job.refusal) for place in places]
     return shares.index(max(shares))
 
 
 def optimum(zones: Sequence[CapacityTrace], start: float) -> float:
     """Return the least completion time with known traces, by dynamic programming over minutes."""
-    now, boot = start, round(BOOT_SECONDS / TICK_SECONDS)
+    now_seconds, boot = start, round(BOOT_SECONDS / TICK_SECONDS)
     useful = np.zeros((len(zones), boot + 1)) - np.inf
     best = 0.0
     while best < USEFUL_SECONDS:
         older = useful
         useful = np.full_like(older, -np.inf)
         for zone, trace in enumerate(zones):
-            if trace.available(now) > 0:
+            if trace.available(now_seconds) > 0:
                 useful[zone, 0] = best
                 useful[zone, 1:] = older[zone, :-1]
                 useful[zone, -1] = max(useful[zone, -1], older[zone, -1] + TICK_SECONDS)
         best = max(best, float(useful.max()))
-        now += TICK_SECONDS
-    return now - start
+        now_seconds += TICK_SECONDS
+    return now_seconds - start
 
 
 def completion_seconds(job: Job, choose: Choice) -> float:

@@ -233,8 +233,8 @@ def work(
     steps, interval_seconds = effort
     logging.disable(logging.WARNING)  # warnings until the driver is connected
     relay = TrialRelay(NodeClient(url, token), directory / "calls", SystemClock())
-    ours = Line(directory / "agent.sock", lambda: None, relay.take)
-    relay.on_answer = ours.answer
+    agent_line = Line(directory / "agent.sock", lambda: None, relay.take)
+    relay.on_answer = agent_line.answer
     assignment: Any = SimpleNamespace(
         job=f"{_STUDY}-{directory.name}",
         spec=SimpleNamespace(study=_STUDY),
@@ -265,11 +265,11 @@ def work(
 def measure(options: argparse.Namespace, directory: Path) -> dict[str, list[float]]:
     """Return the seconds of all reports in one run, by part."""
     processes = multiprocessing.get_context("spawn")
-    ours, theirs = processes.Pipe()
+    controller_line, controller_end = processes.Pipe()
     state = directory / "state"
-    controller = processes.Process(target=control, args=(state, options.workers, theirs))
+    controller = processes.Process(target=control, args=(state, options.workers, controller_end))
     controller.start()
-    url, tokens = ours.recv()
+    url, tokens = controller_line.recv()
     storage = options.storage or f"sqlite:///{directory / 'study.db'}"
     all_begun = processes.Event()
     driver_arguments = (url, storage, options.pruner, options.workers, all_begun)
@@ -285,15 +285,15 @@ def measure(options: argparse.Namespace, directory: Path) -> dict[str, list[floa
         workers.append(processes.Process(target=work, args=(url, token, folder, effort, end)))
         workers[-1].start()
         lines.append(line)
-    _start_together(lines, ours)
+    _start_together(lines, controller_line)
     whole = [seconds for line in lines for seconds in line.recv()]
-    ours.send("done")
-    parts, used_seconds = ours.recv()
+    controller_line.send("done")
+    parts, used_seconds = controller_line.recv()
     for line in lines:
         line.send("end")
     for process in (*workers, driver):
         process.join()
-    ours.send("end")
+    controller_line.send("end")
     controller.join()
     return {"whole": whole, **parts, "processor": [used_seconds / len(whole)]}
 

@@ -71,23 +71,23 @@ class AntmanPolicy:
         """Return the plan for jobs that share the machines of a pool."""
         pool = pool_of(snapshot)
         queue = by_submission(snapshot.jobs)
-        wanted = {job.id: requested(job, pool) for job in queue}
+        requests = {job.id: requested(job, pool) for job in queue}
         guaranteed = [job for job in queue if self._is_guaranteed(job)]
-        guaranteed.sort(key=lambda job: _held_devices(job) != wanted[job.id])
+        guaranteed.sort(key=lambda job: _held_devices(job) != requests[job.id])
         turns = Turns(pool, queue)
-        kinds = {job.id: turns.take(job, wanted[job.id]) for job in guaranteed}
+        kinds = {job.id: turns.take(job, requests[job.id]) for job in guaranteed}
         served = {job for job, kind in kinds.items() if kind is not None}
-        others = [job for job in queue if job.id not in served]
-        kinds |= {job.id: turns.take(job, 1) for job in others}
-        sizes = {job: wanted[job] for job in served} | _opportunistic_sizes(
-            others, kinds, wanted, turns
+        opportunists = [job for job in queue if job.id not in served]
+        kinds |= {job.id: turns.take(job, 1) for job in opportunists}
+        sizes = {job: requests[job] for job in served} | _opportunistic_sizes(
+            opportunists, kinds, requests, turns
         )
         grants = {
             job.id: Grant(sizes[job.id], self._reason(job, job.id in served), kinds[job.id])
             for job in queue
         }
         first = [job for job in queue if job.id in served]
-        return plan_of(snapshot, pool, [*first, *others], grants)
+        return plan_of(snapshot, pool, [*first, *opportunists], grants)
 
     def _plan_cloud(self, snapshot: Snapshot) -> Plan:
         """Return the plan for jobs that buy instances of their own."""
@@ -131,15 +131,15 @@ def _held_devices(job: JobSnapshot) -> int:
 def _opportunistic_sizes(
     jobs: Sequence[JobSnapshot],
     kinds: Mapping[str, str | None],
-    wanted: Mapping[str, int],
+    requests: Mapping[str, int],
     turns: Turns,
 ) -> dict[str, int]:
     """Return devices by job id: one each, then one more a round up to each request."""
     sizes = {job.id: int(kinds[job.id] is not None) for job in jobs}
-    for size in range(1, max(wanted.values(), default=0)):
+    for size in range(1, max(requests.values(), default=0)):
         for job in jobs:
             kind = kinds[job.id]
-            if kind is not None and sizes[job.id] == size < wanted[job.id]:
+            if kind is not None and sizes[job.id] == size < requests[job.id]:
                 sizes[job.id] += turns.take_more(kind, 1)
     return sizes
 
@@ -147,5 +147,5 @@ def _opportunistic_sizes(
 def _growth_to_request(option: Range, instances: int) -> Growth | None:
     """Return one more instance until they cover the job's request; None from there on."""
     devices = option.job.requested_devices or 1
-    wanted = min(math.ceil(devices / option.devices_used), option.most)
-    return Growth(instances + 1, 1.0) if instances < wanted else None
+    needed_instances = min(math.ceil(devices / option.devices_used), option.most)
+    return Growth(instances + 1, 1.0) if instances < needed_instances else None

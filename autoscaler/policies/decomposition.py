@@ -96,11 +96,13 @@ class _PricedTakes:
     """Column that each job takes at given prices; `worth` is the total value net of prices."""
 
     def __init__(self, columns: Columns, prices: FloatArray) -> None:
-        left = columns.value - prices @ columns.uses
-        most = np.maximum.reduceat(left, columns.first)
-        (best,) = np.nonzero((left == np.repeat(most, columns.counts)) & (left > 0))
+        net_value = columns.value - prices @ columns.uses
+        best_net_value = np.maximum.reduceat(net_value, columns.first)
+        (best,) = np.nonzero(
+            (net_value == np.repeat(best_net_value, columns.counts)) & (net_value > 0)
+        )
         self.chosen: IntArray = best[starts(columns.job[best])]
-        self.worth = float(np.maximum(most, 0.0).sum())
+        self.worth = float(np.maximum(best_net_value, 0.0).sum())
         self.uses: FloatArray = columns.uses[:, self.chosen].sum(axis=1)
 
 
@@ -194,18 +196,20 @@ def _takes_that_fit(columns: Columns, prices: FloatArray) -> IntArray:
 def _filled_greedily(columns: Columns, taken: IntArray, prices: FloatArray) -> IntArray:
     """Return the columns after filling the remaining capacity, most value per use first."""
     weights = np.where(prices > 0, prices, 1e-9 / np.maximum(columns.room, 1e-12))
-    now = np.full(int(columns.job[-1]) + 1, -1)
-    now[columns.job[taken]] = taken
+    chosen_by_job = np.full(int(columns.job[-1]) + 1, -1)
+    chosen_by_job[columns.job[taken]] = taken
     least = _LEAST_GAIN * float(columns.value.max())
     for _ in range(_MOST_FILLINGS):
-        given = now[now >= 0]
-        left = columns.room - columns.uses[:, given].sum(axis=1)
-        before = now[columns.job]
-        has = before >= 0
-        gain = columns.value - np.where(has, columns.value[before], 0.0)
+        given = chosen_by_job[chosen_by_job >= 0]
+        free = columns.room - columns.uses[:, given].sum(axis=1)
+        present = chosen_by_job[columns.job]
+        has_column = present >= 0
+        gain = columns.value - np.where(has_column, columns.value[present], 0.0)
         (rows,) = np.nonzero(gain > least)
-        extra = columns.uses[:, rows] - np.where(has[rows], columns.uses[:, before[rows]], 0.0)
-        bearable = fits(extra, left).all(axis=0)
+        extra = columns.uses[:, rows] - np.where(
+            has_column[rows], columns.uses[:, present[rows]], 0.0
+        )
+        bearable = fits(extra, free).all(axis=0)
         rows, extra = rows[bearable], extra[:, bearable]
         if not len(rows):
             break
@@ -214,11 +218,11 @@ def _filled_greedily(columns: Columns, taken: IntArray, prices: FloatArray) -> I
         order = order[starts(columns.job[rows[order]])]
         order = order[np.argsort(-density[order], kind="stable")]
         total = np.cumsum(np.maximum(extra[:, order], 0.0), axis=1)
-        fitting = fits(total, left).all(axis=0)
+        fitting = fits(total, free).all(axis=0)
         count = len(order) if fitting.all() else max(int(np.argmin(fitting)), 1)
         chosen = rows[order[:count]]
-        now[columns.job[chosen]] = chosen
-    return now[now >= 0]
+        chosen_by_job[columns.job[chosen]] = chosen
+    return chosen_by_job[chosen_by_job >= 0]
 
 
 def useful(value: FloatArray, uses: FloatArray, room: FloatArray) -> BoolArray:

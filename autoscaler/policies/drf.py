@@ -75,7 +75,7 @@ class DrfPolicy:
     ) -> dict[str, int]:
         """Return devices by job id."""
         parts = pool.by_kind()
-        left = {kind: part.available for kind, part in parts.items()}
+        free = {kind: part.available for kind, part in parts.items()}
         sizes = dict.fromkeys((job.id for job in queue), 0)
         heap = [(0.0, index) for index in range(len(queue))]
         while heap:
@@ -84,9 +84,9 @@ class DrfPolicy:
             if kind is None:
                 continue
             replica, most = stages_of(job), min(requested(job, pool), parts[kind].most_of(job))
-            if left[kind] < replica or sizes[job.id] + replica > most:
+            if free[kind] < replica or sizes[job.id] + replica > most:
                 continue
-            left[kind] -= replica
+            free[kind] -= replica
             sizes[job.id] += replica
             weight = job.weight if self._parameters.weighted else 1.0
             heappush(heap, (sizes[job.id] / parts[kind].devices / weight, index))

@@ -98,13 +98,13 @@ class GandivaPolicy:
     ) -> dict[str, int]:
         """Return devices by job id after idle devices double jobs, in the order of submission."""
         grown, largest = dict(sizes), max(part.capacity.values(), default=0)
-        left = part.available - sum(sizes.values())
+        free = part.available - sum(sizes.values())
         for job in by_submission(queue):
             most = min(sizes[job.id] * self._parameters.growth, largest)
-            while 2 * grown[job.id] <= most and grown[job.id] <= left:
+            while 2 * grown[job.id] <= most and grown[job.id] <= free:
                 if not self._is_doubling_useful(job, part, grown[job.id]):
                     break
-                left -= grown[job.id]
+                free -= grown[job.id]
                 grown[job.id] *= 2
         return grown
 

@@ -88,7 +88,7 @@ class GavelPolicy:
     def _problem(self, jobs: Sequence[JobSnapshot], pool: Pool, snapshot: Snapshot) -> SharedKinds:
         """Return the inputs of the linear program for these jobs."""
         parts = pool.by_kind()
-        left = np.array([_steps_left(job) for job in jobs])
+        steps_left = np.array([_steps_left(job) for job in jobs])
         return SharedKinds(
             throughput=np.array(
                 [[_steps_per_second(job, kind, pool) for kind in parts] for job in jobs]
@@ -98,8 +98,8 @@ class GavelPolicy:
             usd_per_hour=self._usd_per_hour(list(parts), snapshot),
             weight=np.array([job.weight for job in jobs]),
             age_seconds=np.array([snapshot.now_seconds - job.submitted_seconds for job in jobs]),
-            steps_left=left,
-            steps=left * np.array([_whole_run_over_left(job) for job in jobs]),
+            steps_left=steps_left,
+            steps=steps_left * np.array([_whole_run_over_left(job) for job in jobs]),
         )
 
     def _usd_per_hour(self, kinds: Sequence[str], snapshot: Snapshot) -> FloatArray:
@@ -160,10 +160,10 @@ def _grants_of_round(
     jobs: Sequence[JobSnapshot], pool: Pool, time_shares: FloatArray, priority: FloatArray
 ) -> dict[str, Grant]:
     """Return grants by job id: the highest priority first, then the larger share."""
-    left = {kind: part.available for kind, part in pool.by_kind().items()}
+    free = {kind: part.available for kind, part in pool.by_kind().items()}
     entries = [
         (-priority[index, column], -time_shares[index, column], column, index, kind)
-        for column, kind in enumerate(left)
+        for column, kind in enumerate(free)
         for index, job in enumerate(jobs)
         if kind in pool.for_job(job)
     ]
@@ -171,8 +171,8 @@ def _grants_of_round(
     for negative, _, column, index, kind in sorted(entries):
         job = jobs[index]
         devices = requested(job, pool)
-        if job.id not in grants and 0 < devices <= left[kind]:
-            left[kind] -= devices
+        if job.id not in grants and 0 < devices <= free[kind]:
+            free[kind] -= devices
             share = time_shares[index, column]
             reason = f"{share:.0%} of its time is to be on {kind}, priority {number(-negative)}"
             grants[job.id] = Grant(devices, reason, kind)

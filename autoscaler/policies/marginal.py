@@ -107,10 +107,10 @@ class MarginalPolicy:
             return self._plan_jobs(others, supply_of(replace(snapshot, limits=limits)))
 
         parts: list[StudyPart] = []
-        for place, work in enumerate(works):
+        for index, work in enumerate(works):
             later = [
                 job
-                for later_work in works[place + 1 :]
+                for later_work in works[index + 1 :]
                 for job in (*later_work.jobs, *later_work.set_aside)
             ]
             taken = supply.uses(targets(parts).values()) + supply.uses(job.held for job in later)

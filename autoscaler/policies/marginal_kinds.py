@@ -212,14 +212,20 @@ def _job_worth(
     horizon_seconds = horizon_of(expected.job, now_seconds, _HORIZON_SECONDS)
     kept_share = kept_in_a_change(pause_seconds, left_seconds, horizon_seconds)
     most = _GROWTH * curve.measured_devices
-    anew = {
+    worth_of_changes = {
         configuration: kept_share * value * rate
         for configuration, rate in expected.rates.items()
         if configuration.total <= most
     }
     least = {kind: _LEAST_SHARE * value * rate for kind, rate in expected.alone.items()}
     return _JobWorth(
-        expected.job, expected.held, anew, value * present_rate, least, value, curve.work
+        expected.job,
+        expected.held,
+        worth_of_changes,
+        value * present_rate,
+        least,
+        value,
+        curve.work,
     )
 
 

@@ -240,8 +240,8 @@ def _growth_steps(
 def _reason(bid: Bid, placement: Placement | None) -> str:
     if placement is None:
         return "every device is worth more to other jobs"
-    left, worth = bid.seconds[placement.devices], bid.worth[placement.devices]
+    seconds_left, worth = bid.seconds[placement.devices], bid.worth[placement.devices]
     return (
-        f"{duration(left)} left, worth {number(worth)} s of waiting per second, "
+        f"{duration(seconds_left)} left, worth {number(worth)} s of waiting per second, "
         f"a device {number(bid.finish_price)} when it ends"
     )

@@ -66,7 +66,8 @@ class OptimusPolicy:
                 for job in jobs_of_kind
             }
             negative_remaining = {
-                job: [-seconds for seconds in left] for job, left in remaining.items()
+                job: [-seconds for seconds in job_seconds]
+                for job, job_seconds in remaining.items()
             }
             for job, size in most_gain_first(negative_remaining, part.available).items():
                 grants[job] = Grant(size, _reason(remaining[job], size), kind)
@@ -126,8 +127,8 @@ def _reason(remaining: Sequence[float], size: int) -> str:
         return "earlier jobs hold every device"
     if size > len(remaining):
         return "its time on more devices is unknown"
-    left = f"{duration(remaining[size - 1])} left"
+    time_left = f"{duration(remaining[size - 1])} left"
     if size == len(remaining):
-        return f"{left}, the most devices it may have"
+        return f"{time_left}, the most devices it may have"
     saved_seconds = max(remaining[size - 1] - remaining[size], 0.0)
-    return f"{left}, one more device would save {duration(saved_seconds)}"
+    return f"{time_left}, one more device would save {duration(saved_seconds)}"

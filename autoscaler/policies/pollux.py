@@ -162,12 +162,12 @@ class PolluxPolicy:
         ]
         base = (1, min(fair, largest_batch))
         staying, *others = speedups_over(base, job, model, sizes)
-        anew = {
+        configuration_speedups = {
             configuration: speedup
             for configuration, speedup in zip(allowed_configurations, others, strict=True)
             if speedup > 0
         }
-        return _Speedups(job, anew, staying)
+        return _Speedups(job, configuration_speedups, staying)
 
     def _may_have(self, configuration: Configuration, model: ThroughputModel | None) -> bool:
         """Return whether the configuration is within the bounds on devices and machines."""

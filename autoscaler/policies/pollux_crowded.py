@@ -168,10 +168,10 @@ def _least_cost_sizes(wishes: Sequence[_JobCosts], available: int) -> list[int]:
     """Return devices of each job at the least total cost, by dynamic programming."""
     least = np.zeros(available + 1)
     given = np.arange(available + 1)
-    left = given[:, None] - given[None, :]
+    remaining = given[:, None] - given[None, :]
     choices = []
     for wish in wishes:
-        totals = np.where(left >= 0, least[left] + wish.costs[None, :], np.inf)
+        totals = np.where(remaining >= 0, least[remaining] + wish.costs[None, :], np.inf)
         choices.append(totals.argmin(axis=1))
         least = totals.min(axis=1)
     sizes: list[int] = []

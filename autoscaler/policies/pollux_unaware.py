@@ -117,8 +117,8 @@ class _Parts:
 
     def _models(self, job: JobSnapshot) -> Mapping[str, ThroughputModel]:
         """Return the model of the kind measured on the most devices, for the one kind of parts."""
-        known = [model for kind, model in job.models.items() if kind in self._pool.by_kind()]
-        best = max(known, key=most_measured, default=None)
+        models = [model for kind, model in job.models.items() if kind in self._pool.by_kind()]
+        best = max(models, key=most_measured, default=None)
         return {} if best is None else {_ANY: best}
 
 
@@ -128,8 +128,8 @@ def _held_devices(job: JobSnapshot) -> int:
 
 def _parts_of(machine: Offer, devices: int, size: int) -> Iterable[_Part]:
     """Yield the parts of a machine, with names in an arbitrary but fixed order."""
-    for place, first in enumerate(range(0, devices, size)):
-        name = f"{crc32(f'{machine.id}/{place}'.encode()):08x}/{machine.id}/{place}"
+    for index, first in enumerate(range(0, devices, size)):
+        name = f"{crc32(f'{machine.id}/{index}'.encode()):08x}/{machine.id}/{index}"
         part = replace(machine, id=name, devices=min(size, devices - first), device_kind=_ANY)
         yield _Part(part, machine.id, machine.device_kind)
 

@@ -161,9 +161,9 @@ def gangs(
     turns = Turns(pool, jobs)
     given = {}
     for job in jobs:
-        wanted = requested(job, pool)
-        kind = turns.take(job, wanted if wanted <= free else 0)
-        given[job.id] = 0 if kind is None else wanted
+        request = requested(job, pool)
+        kind = turns.take(job, request if request <= free else 0)
+        given[job.id] = 0 if kind is None else request
         free -= given[job.id]
         if kind is None and not backfills and job.placement is None:
             free = 0

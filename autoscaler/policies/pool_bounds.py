@@ -58,11 +58,11 @@ def within(
     held, given = dict(job.placement.shares if job.placement else ()), dict(placement.shares)
     kept_first = sorted(given, key=lambda machine: (-held.get(machine, 0), -given[machine]))
     machines = allowed(job, kept_first, types)
-    left = whole(job, sum(given[machine] for machine in machines))
+    remaining = whole(job, sum(given[machine] for machine in machines))
     shares = {}
     for machine in machines:
-        shares[machine] = min(given[machine], left)
-        left -= shares[machine]
+        shares[machine] = min(given[machine], remaining)
+        remaining -= shares[machine]
     kept_shares = tuple(
         sorted((machine, devices) for machine, devices in shares.items() if devices)
     )

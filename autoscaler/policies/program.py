@@ -268,11 +268,11 @@ def _constraints(columns: _Columns, binding: IntArray) -> tuple[Any, FloatArray]
 def _rounded(columns: _Columns, share: FloatArray) -> _Choices:
     """Return the whole columns of the mixture, with the remaining capacity filled greedily."""
     chosen: dict[int, int] = {}
-    left = columns.room
+    free = columns.room
     for column in np.nonzero(share > 1.0 - 1e-6)[0].tolist():
-        if fits(columns.uses[:, column], left).all():
+        if fits(columns.uses[:, column], free).all():
             chosen[int(columns.job[column])] = column
-            left = left - columns.uses[:, column]
+            free = free - columns.uses[:, column]
     return _filled_greedily(columns, chosen)
 
 
@@ -285,13 +285,13 @@ def _filled_greedily(columns: _Columns, chosen: _Choices) -> _Choices:
         taken = list(chosen.values())
         present = np.full(int(columns.job.max()) + 1, -1)
         present[list(chosen)] = taken
-        before = present[columns.job]
-        has_column = before >= 0
-        extra_uses = columns.uses - np.where(has_column, columns.uses[:, before], 0.0)
-        gain = columns.value - np.where(has_column, columns.value[before], 0.0)
-        cost = scaled - np.where(has_column, scaled[before], 0.0)
-        left = columns.room - columns.uses[:, taken].sum(axis=1)
-        open_steps = fits(extra_uses, left).all(axis=0) & (gain > least)
+        present_columns = present[columns.job]
+        has_column = present_columns >= 0
+        extra_uses = columns.uses - np.where(has_column, columns.uses[:, present_columns], 0.0)
+        gain = columns.value - np.where(has_column, columns.value[present_columns], 0.0)
+        cost = scaled - np.where(has_column, scaled[present_columns], 0.0)
+        free = columns.room - columns.uses[:, taken].sum(axis=1)
+        open_steps = fits(extra_uses, free).all(axis=0) & (gain > least)
         if not open_steps.any():
             return chosen
         density = np.where(open_steps, gain / np.maximum(cost, 1e-12), -np.inf)

@@ -38,8 +38,10 @@ class Projection:
         self._models = models
         self._parts = parts
         self._rates = rates
-        known = [kind for kind in parts if kind in models]
-        self._best = max(known, key=lambda kind: most_measured(models[kind]), default=None)
+        modelled_kinds = [kind for kind in parts if kind in models]
+        self._best = max(
+            modelled_kinds, key=lambda kind: most_measured(models[kind]), default=None
+        )
 
     def on(self, kind: str, sizes: Sequence[Size]) -> list[float]:
         """Return useful examples per second at (machines, devices) of a kind that has a model."""

@@ -82,8 +82,8 @@ def create_policy(name: str, parameters: object | None = None) -> Policy:
     if name not in class_paths and name.replace("_", "-") in class_paths:
         name = name.replace("_", "-")
     if name not in class_paths:
-        known = ", ".join(sorted(class_paths))
-        raise SpecError(f'"{name}" is no policy: there are {known}', "policy")
+        known_names = ", ".join(sorted(class_paths))
+        raise SpecError(f'"{name}" is no policy: there are {known_names}', "policy")
     try:
         policy = _load(class_paths[name])
     except Exception as error:

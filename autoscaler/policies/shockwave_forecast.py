@@ -81,13 +81,13 @@ def epochs_left(regimes: Regimes) -> Sequence[float]:
 def _epochs_left(regimes: Regimes) -> Iterator[float]:
     current = regimes.current
     later = len(regimes.regimes) - current - 1
-    left = max(regimes.epochs - regimes.epochs_done, 0.0)
+    remaining = max(regimes.epochs - regimes.epochs_done, 0.0)
     done = regimes.regimes[current].epochs_done
     if later == 0:
-        yield left
+        yield remaining
         return
-    share = (left + done) / (later + 1)
+    share = (remaining + done) / (later + 1)
     of_current = max(share - done, 0.0)
     yield of_current
     for _ in range(later):
-        yield (left - of_current) / later
+        yield (remaining - of_current) / later

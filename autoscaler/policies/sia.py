@@ -121,17 +121,17 @@ class SiaPolicy:
         least = min(
             (speed for speed in (present_goodput, *speeds.values()) if speed > 0), default=1.0
         )
-        anew = {
+        normalised = {
             configuration: speed / least for configuration, speed in speeds.items() if speed > 0
         }
-        return _Row(job, anew, present_goodput / least, factor if held is not None else 1.0)
+        return _Row(job, normalised, present_goodput / least, factor if held is not None else 1.0)
 
     def _most_devices(self, job: JobSnapshot) -> int:
         """Return the most devices of the job; one for a job that has not run yet."""
         if job.service.started_seconds is None:
             return job.placement.devices if job.placement else 1
-        known = max((most_measured(model) for model in job.models.values()), default=0)
-        return min(max(self._parameters.growth * known, 1), self._parameters.most_devices)
+        measured = max((most_measured(model) for model in job.models.values()), default=0)
+        return min(max(self._parameters.growth * measured, 1), self._parameters.most_devices)
 
     def _claim(self, row: _Row, pool: Pool) -> Claim:
         """Return the costs of the configurations that the job could get."""

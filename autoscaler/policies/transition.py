@@ -37,12 +37,12 @@ def _uses(allocations: Sequence[Allocation | None], supply: Supply) -> FloatArra
     index = supply.terms.index
     if not supply.offers:
         return np.zeros((len(supply.limits), len(allocations)))
-    known = [
+    counts_by_offer = [
         (allocation.offer, allocation.instances) if allocation else ("", 0)
         for allocation in allocations
     ]
-    offer = np.array([index.get(name, 0) for name, _ in known], dtype=np.int64)
-    count = np.array([instances if name in index else 0 for name, instances in known])
+    offer = np.array([index.get(name, 0) for name, _ in counts_by_offer], dtype=np.int64)
+    count = np.array([instances if name in index else 0 for name, instances in counts_by_offer])
     uses: FloatArray = supply.unit_uses[:, offer] * count
     return uses
 

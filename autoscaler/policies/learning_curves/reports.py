@@ -186,7 +186,7 @@ def _axis(reports: Reports, trials: int, furthest: float) -> Axis:
     started = reports.progress > 0
     first = np.full(trials, np.inf)
     np.minimum.at(first, reports.trial[started], reports.progress[started])
-    known = first[np.isfinite(first)]
+    first_progress = first[np.isfinite(first)]
     length = max(furthest, float(reports.progress.max(initial=0.0)))
-    unit = float(np.median(known)) if len(known) else (length or 1.0) / 50.0
+    unit = float(np.median(first_progress)) if len(first_progress) else (length or 1.0) / 50.0
     return Axis(unit, max(length, _LEAST_LENGTH * unit))

@@ -117,8 +117,8 @@ def _sibling_curves(
     values = units.inward(reports.value)
     rows = np.zeros((len(trials), len(places)))
     for row, trial in zip(rows, trials, strict=True):
-        known = has_reports[trial]
-        row[:] = np.interp(places, reports.place[trial, known], values[trial, known])
+        reported = has_reports[trial]
+        row[:] = np.interp(places, reports.place[trial, reported], values[trial, reported])
     return rows, trials
 
 
