@@ -58,16 +58,16 @@ def contested(work: StudyWork, market: StudyMarket) -> StudyPart:
     supply, taken, most_times = market.supply, market.taken, market.most_times
     if len(market.others) > FLEET_JOBS:
         taken = taken + supply.uses(job.held for job in market.others)
-    wanted = plan_study(work, supply, taken, most_times)
+    full_part = plan_study(work, supply, taken, most_times)
     is_alone = not market.others or not supply.limits
-    if is_alone or len(market.others) > FLEET_JOBS or wanted.plan is None:
-        return wanted
+    if is_alone or len(market.others) > FLEET_JOBS or full_part.plan is None:
+        return full_part
     least = sum(job.held.instances for job in work.jobs if job.held is not None)
     best = first = plan_study(work, supply, taken, most_times, least)
-    without, part, most = market.beside(first), wanted, _instances(wanted) + 1
+    without_study, part, most = market.beside(first), full_part, _instances(full_part) + 1
     while most - least > 1:
         count = _instances(part)
-        if _gain(work, part, first) >= _loss(market, part, without):
+        if _gain(work, part, first) >= _loss(market, part, without_study):
             least, best = max(count, least + 1), part
         else:
             most = min(count, most - 1)
