@@ -40,16 +40,10 @@ _NEW_SHARE = 0.2
 class ReplicaSettings:
     """Settings of one rank that stay constant while it trains.
 
-    Attributes:
-        bounds: bounds of the job's batch size.
-        device_kind: name of this instance's kind of device.
-        kind_number: number that identifies the kind in rows.
-        farewell_seconds: seconds for which a leaving replica goes on training, so that the others
-            can continue without it at once.
-        warm_up_steps: first steps of the job, which take no gradient squares.
-        least_share: fewest examples that a rank takes at once.
-        fingerprint: fingerprint that must equal the peers'.
-        batches: batch log of another run that this run replays; None for no replay.
+    `kind_number` identifies the kind of device in rows. A leaving replica goes on training for
+    `farewell_seconds`, so that the others can continue without it at once. The job's first
+    `warm_up_steps` take no gradient squares. A rank takes at least `least_share` examples at once.
+    `fingerprint` must equal the peers'. `batches` is another run's log to replay, or None.
     """
 
     bounds: BatchBounds
@@ -65,19 +59,11 @@ class ReplicaSettings:
 class Replica:
     """This rank's part in the rounds of the job.
 
-    Attributes:
-        stop: the early stop of training.
-        limits: examples that devices take at once.
-        leaves: whether the next exchange announces that this replica leaves.
-        wants_checkpoint: whether the next exchange requests a checkpoint.
-        throughput: the controller's fitted throughput model; None before the first.
-        sees_lighthouse: reports whether the lighthouse can be reached.
-        sees_change: reports whether the lighthouse hears others than the members.
-        observations: step times since the last report.
-        pauses: pauses at membership changes since the last report.
-        training_seconds: seconds of training since this start.
-        steps: committed steps since this start.
-        decides: whether this rank is the leader of the deciding replica.
+    The next exchange sends `leaves` and `wants_checkpoint`. `throughput` is the controller's
+    fitted model, None before the first. `limits` holds the examples that devices take at once.
+    `sees_lighthouse` and `sees_change` report as `Peers` does. `decides`: whether this rank leads
+    the deciding replica. `observations` and `pauses` are those since the last report.
+    `training_seconds` and committed `steps` count from this start.
     """
 
     def __init__(
@@ -136,10 +122,7 @@ class Replica:
         return self.batch_over(self.agreement.ranks)
 
     def batch_over(self, shares: int) -> Batch:
-        """Return the split of the present batch over `shares` shares, each of one device.
-
-        If shares are unequal, the split is that of the device with the most examples.
-        """
+        """Return the present batch split over `shares` devices; the largest if unequal."""
         agreement, total = self.agreement, self.agreement.batch_total
         device_maximum = self.limits.agreed(agreement).device_maximum
         if shares != agreement.ranks or not agreement.speeds:
@@ -218,10 +201,10 @@ class Replica:
 
     @property
     def ends_round(self) -> bool:
-        """Whether the present round ends with the last step.
+        """Whether the present round ends with the last step, by a request or an evaluation.
 
-        It does if a replica requests it or the script evaluates on all ranks. A round in which a
-        replica leaves never ends early: the lighthouse must notice the missing heartbeats.
+        A round in which a replica leaves never ends early: the lighthouse must notice the missing
+        heartbeats.
         """
         is_requested = self._stepper.ends_round or self._evaluates or self._stops_alone
         return is_requested and not self.agreement.someone_leaves
@@ -251,8 +234,8 @@ class Replica:
     def samples_step(self, step: int, step_examples: int) -> bool:
         """Return whether step `step` of the job takes gradient squares, in the present round.
 
-        Steps that the end of a pass cuts short take none. Nor do steps of a job with a fixed
-        batch, which does not depend on the noise scale.
+        Steps that the end of a pass cuts short take none, nor do steps of a job with a fixed
+        batch.
         """
         agreement = self.agreement
         if not self.limits.own.may_grow or self._settings.batches is not None:
@@ -392,13 +375,13 @@ class Replica:
             max(row.sampled_seconds for row in exchange.rows),
             squares.samples,
         )
-        trouble_seconds, self._failed_step_seconds = self._failed_step_seconds, None
+        failed_seconds, self._failed_step_seconds = self._failed_step_seconds, None
         self._step_times, self._spent_seconds = (*self._step_times[:2], 0), (0.0, 0.0)
         if last is None or not self.decides:
             return
         if exchange.membership.changed:
             self._step_seconds.clear()
-            since_seconds = asked_seconds if trouble_seconds is None else trouble_seconds
+            since_seconds = asked_seconds if failed_seconds is None else failed_seconds
             seconds = self._clock.monotonic() - since_seconds
             self.pauses.append(pause_of(last.agreement, len(exchange.rows), seconds))
             return
@@ -413,7 +396,5 @@ class Replica:
         if observed is not None:
             self.observations.append(observed)
             key = split.device, split.accumulation
-            previous_seconds = self._step_seconds.get(key, observed.step_seconds)
-            self._step_seconds[key] = previous_seconds + _NEW_SHARE * (
-                observed.step_seconds - previous_seconds
-            )
+            mean = self._step_seconds.get(key, observed.step_seconds)
+            self._step_seconds[key] = mean + _NEW_SHARE * (observed.step_seconds - mean)

@@ -245,8 +245,7 @@ class Reducer:
     def take_waited_seconds(self) -> float:
         """Return the seconds that this device has waited for other ranks since the last call.
 
-        They are those of gradient sums after the last of its own gradients, and of `timed_wait`.
-        Sums concurrent with the backward pass do not count.
+        They are those of `timed_wait` and of gradient sums after the last of its own gradients.
         """
         return self._waits.take_seconds()
 

@@ -339,10 +339,7 @@ class World:
             self._store.set(_end_key(index), "1")
 
     def _await_end(self) -> None:
-        """Record that a member has given this world up, or that the store's host is lost.
-
-        Runs on a separate thread, as a store on a frozen host never answers.
-        """
+        """Wait until a member has given this world up or the store's host is lost."""
         with suppress(RuntimeError):
             self._listener_store.wait([_end_key(self._meeting.index)], _ENDLESS)
         self._is_given_up = True
