@@ -40,20 +40,21 @@ def run(
 def plan(
     file: File,
     trials: Annotated[
-        int | None, Option(help="So many trials, whatever the file says.", min=1)
+        int | None, Option(help="Number of trials; overrides the file.", min=1)
     ] = None,
     steps: Annotated[
         int | None,
         Option(
-            help="What a trial that nobody prunes reports at last.",
-            show_default="the pruner's max_resource, or what earlier trials reported, or 27",
+            help="Last step that a trial reports if it is not pruned.",
+            show_default="the pruner's max_resource, or as in earlier trials, or 27",
             min=1,
         ),
     ] = None,
     step_seconds: Annotated[
         float | None,
         Option(
-            help="What a step takes on one device; 9 trials in 10 within a factor of 2.",
+            help="Seconds of a step on one device. 9 in 10 simulated trials are within a factor "
+            "of 2 of it.",
             show_default="as in earlier trials of the study, or 40",
             min=1e-3,
         ),
@@ -61,18 +62,18 @@ def plan(
     runs: Annotated[
         int | None,
         Option(
-            help="How often it is simulated.",
-            show_default="10, or as many as begin within 15 s",
+            help="Number of simulated runs.",
+            show_default="10, or as many as start within 15 s",
             min=1,
         ),
     ] = None,
-    as_json: Annotated[bool, Option("--json", help="For scripts.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
-    """Show what a study would cost and when it would end, before a dollar is spent.
+    """Predict cost and duration of a study, before it runs.
 
-    The controller's own plans are simulated a few times, on what can be bought now, with trials
-    whose paces and ranks are drawn; beside it the best pool of fixed size for the same draws.
-    Exit status 1: no plan keeps to its deadline, or its budget.
+    The controller's planning is simulated several times on current offers, with randomly drawn
+    speeds and ranks of trials. The best pool of fixed size is simulated with the same draws, for
+    comparison. Exit status 1: no plan keeps the deadline or the budget.
     """
     from autoscaler.cli.study_planning import StudyPlanOptions, print_plan
 

@@ -1,4 +1,4 @@
-"""What a study would come to, as people read it."""
+"""Tables of a simulated study plan."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from autoscaler.spec.quantities import format_duration, format_money
 # A limit is likely to be kept from this share of the runs on.
 _LIKELY = 0.5
 _NOT_KNOWN = (
-    "whether deadline and budget can be kept is not known: the length of a step is assumed. Say "
-    "--step-seconds, or run the study: it measures its first trial before it gives a limit up"
+    "the length of a step is assumed, so deadline and budget are not checked: give "
+    "--step-seconds, or run the study, which measures its first trial before it reports a limit "
+    "as out of reach"
 )
 
 
 def plan_words(plan: StudyPlan) -> RenderableType:
-    """Trials and rungs, bands of cost and finish beside the best pool, and what is assumed."""
+    """Return rungs, ranges of cost and finish beside the best pool, and the assumptions."""
     parts: list[RenderableType] = [
         Text(
             f"{plan.study}: {plan.trials} trials of {plan.steps} steps, {plan.pruner}; "
@@ -37,8 +38,8 @@ def plan_words(plan: StudyPlan) -> RenderableType:
         Text(),
     ]
     if plan.stopped:
-        parts.append(Text(f"{plan.stopped:.0%} of runs end before their trials have", style="red"))
-    parts.extend(Text(f"assumed: {each}", style="dim") for each in plan.assumed)
+        parts.append(Text(f"{plan.stopped:.0%} of runs end before their trials", style="red"))
+    parts.extend(Text(f"assumed: {assumption}", style="dim") for assumption in plan.assumed)
     limits = plan.objective.deadline_seconds, plan.objective.budget_usd
     if plan.is_guess and any(limit is not None for limit in limits):
         parts.append(Text(_NOT_KNOWN))
@@ -46,10 +47,10 @@ def plan_words(plan: StudyPlan) -> RenderableType:
 
 
 def require_feasible(plan: StudyPlan) -> None:
-    """Make sure that the study's limits can be kept at all, where its pace is known.
+    """Check that some run or pool keeps the study's limits, if its pace is known.
 
     Raises:
-        SpecError: in none of the runs they were, nor on any pool.
+        SpecError: no run and no pool keeps the deadline, or none keeps the budget.
     """
     if plan.is_guess:
         return
@@ -59,18 +60,18 @@ def require_feasible(plan: StudyPlan) -> None:
         asked = format_duration(objective.deadline_seconds or 0.0)
         soonest = format_duration(elastic.seconds.low)
         raise SpecError(
-            f"no plan meets {asked}: the study takes {soonest} and more", "objective.deadline"
+            f"no plan meets {asked}: the study takes at least {soonest}", "objective.deadline"
         )
     if elastic.in_budget == 0.0 and (pool is None or not pool.in_budget):
         raise SpecError(
-            f"no plan keeps to {format_money(objective.budget_usd or 0.0)}: it pays for a part of "
-            "the trials only",
+            f"no plan keeps to {format_money(objective.budget_usd or 0.0)}: it pays for a part "
+            "of the trials only",
             "objective.budget",
         )
 
 
 def _rungs(plan: StudyPlan) -> RenderableType:
-    table = words_table("step", "trials that come to it", right=("step",))
+    table = words_table("step", "trials that reach it", right=("step",))
     for rung in plan.rungs:
         table.add_row(f"{rung.step:g}", _count(rung.trials))
     return table
@@ -83,9 +84,9 @@ def _count(band: Band) -> str:
 
 
 def _outlooks(plan: StudyPlan) -> RenderableType:
-    headings = ("5 %", "half", "95 %")
+    headings = ("5 %", "median", "95 %")
     table = words_table("", *headings, "", wraps=("",), right=headings)
-    _add(table, "as Castor would run it", plan.elastic)
+    _add(table, "Castor", plan.elastic)
     if plan.static is not None:
         size = f"{plan.static.size} x {plan.static.offer}"
         _add(table, f"best static pool: {size}", plan.static.outlook)
@@ -94,19 +95,19 @@ def _outlooks(plan: StudyPlan) -> RenderableType:
 
 def _add(table: Table, name: str, outlook: Outlook) -> None:
     usd, seconds = outlook.usd, outlook.seconds
-    costs = (money(each) for each in (usd.low, usd.median, usd.high))
+    costs = (money(quantile) for quantile in (usd.low, usd.median, usd.high))
     table.add_row(name, *costs, _chances(outlook))
-    times = (format_duration(each) for each in (seconds.low, seconds.median, seconds.high))
+    times = (format_duration(quantile) for quantile in (seconds.low, seconds.median, seconds.high))
     table.add_row("", *times, "")
 
 
 def _chances(outlook: Outlook) -> str:
     """Return the shares of runs that keep the limits, and whether they are likely to be kept."""
-    found = []
+    shares = []
     if outlook.in_time is not None:
-        found.append(f"in time {outlook.in_time:.0%}")
+        shares.append(f"in time {outlook.in_time:.0%}")
     if outlook.in_budget is not None:
-        found.append(f"in budget {outlook.in_budget:.0%}")
-    if found and outlook.chance < _LIKELY:
-        found.append("unlikely")
-    return ", ".join(found)
+        shares.append(f"in budget {outlook.in_budget:.0%}")
+    if shares and outlook.chance < _LIKELY:
+        shares.append("unlikely")
+    return ", ".join(shares)

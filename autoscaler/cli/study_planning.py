@@ -1,4 +1,4 @@
-"""`castor study plan`: what a study would come to, simulated before it costs anything."""
+"""`castor study plan`: cost and finish of a study, simulated before it costs anything."""
 
 from __future__ import annotations
 
@@ -63,16 +63,16 @@ from autoscaler.wire.study_messages import StudyView
 _STEPS = 27
 _STEP_SECONDS = 40.0
 _FEW = 3
-# What twice the devices make a distributed trial faster, where nobody has measured it.
+# Speed-up of a distributed trial by twice the devices, where none was measured.
 _DOUBLING = 1.8
 _START_SECONDS, _HANDOVER_SECONDS = 10.0, 1.0
-# Runs that nobody asked for begin only so early, but for the least.
+# Without --runs: at most `_RUNS`; after `_BEGIN_SECONDS` only the first `_LEAST_RUNS` begin.
 _RUNS, _LEAST_RUNS, _BEGIN_SECONDS = 10, 3, 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class StudyPlanOptions:
-    """What `castor study plan` was told; None: as the file, earlier trials or a default say."""
+    """Options of `castor study plan`; None: from the file, earlier trials or a default."""
 
     file: Path
     trials: int | None = None
@@ -83,11 +83,13 @@ class StudyPlanOptions:
 
 @dataclass(frozen=True, slots=True)
 class StudyPlan:
-    """What a study would come to. `assumed` is what nobody has measured, in words.
+    """Simulated cost and finish of a study.
 
-    `objective` is the study's with a deadline in seconds from now. `stopped` is the share of runs
-    in which it was not paid or not let run to its end. `is_guess`: the length of a step is
-    neither measured nor told, so nothing follows for the study's limits.
+    Attributes:
+        objective: the study's objective, its deadline in seconds from now.
+        stopped: share of runs that ended before their trials, for budget or deadline.
+        assumed: assumptions that no measurement supports, in words.
+        is_guess: whether the length of a step is assumed, so that no limit can be checked.
     """
 
     study: str
@@ -112,13 +114,13 @@ class _Market:
     source: str
 
     def simulated(self) -> SimulatedMarket:
-        """As simulations have it."""
+        """Return the market as simulations use it."""
         equipment = {offer.id: Equipment(offer, offer.device_kind) for offer in self.offers}
         return SimulatedMarket(equipment, self.limits)
 
 
 def print_plan(options: StudyPlanOptions, as_json: bool) -> None:
-    """Print what the study of a file would come to.
+    """Print the simulated cost and finish of a study file.
 
     Raises:
         SpecError: as `plan_study`, or no plan keeps to its deadline or budget.
@@ -135,7 +137,7 @@ def print_plan(options: StudyPlanOptions, as_json: bool) -> None:
 
 
 def plan_study(options: StudyPlanOptions, now_seconds: float, is_shown: bool = True) -> StudyPlan:
-    """Simulate the study of a file a few times, with a bar on standard error.
+    """Simulate the study of a file a few times, with a progress bar on standard error.
 
     Raises:
         SpecError: the file or an option can't be used.
@@ -175,7 +177,7 @@ def plan_study(options: StudyPlanOptions, now_seconds: float, is_shown: bool = T
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """What all runs have in common."""
+    """Inputs that all runs share."""
 
     spec: StudySpec
     bounds: InstanceBounds
@@ -187,13 +189,13 @@ class _Base:
 
     @property
     def speedup(self) -> dict[int, float]:
-        """How many times as fast as on one device a trial is, by devices."""
+        """Speed of a trial relative to one device, by number of devices."""
         most = max(offer.devices * self.bounds.most_of(offer) for offer in self.market.offers)
         return speedups(most, self.doubling)
 
     @property
     def doubling(self) -> float:
-        """How many times as fast twice the devices make a trial."""
+        """Speed-up of a trial by twice the devices."""
         assumed = _DOUBLING if self.is_distributed else 1.0
         return self.measured_doubling or assumed
 
@@ -204,30 +206,30 @@ class _Base:
 
     @property
     def cheapest_usd_per_hour(self) -> float:
-        """Of what can run one trial."""
+        """Price of the cheapest offer that can run one trial."""
         return min(float(offer.usd_per_hour) for offer in self.market.offers)
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """What nobody has measured."""
-        words = "one device each is all that trials use"
+        """Assumptions that no measurement supports, in words."""
+        words = "each trial uses one device"
         if self.is_distributed:
             words = f"twice the devices make a trial {self.doubling:.2g} times as fast"
             if self.measured_doubling is not None:
                 words = f"{words}, as with earlier trials"
         return (
-            f"{words}; every kind of device is as fast as any other",
+            f"{words}; all kinds of device are equally fast",
             f"a trial takes {_START_SECONDS:g} s to start on a new instance, "
-            f"{_HANDOVER_SECONDS:g} s on one that another leaves, and gives its own back while "
-            "it waits for others",
-            "nothing else runs on this controller, whose policy is marginal",
+            f"{_HANDOVER_SECONDS:g} s on one that it takes over, and gives its instance back while "
+            "it waits for other trials",
+            "no other job runs on the controller, and its policy is marginal",
         )
 
     def require_one_trial(self) -> None:
-        """Make sure that the budget pays one whole trial of median pace where that is cheapest.
+        """Check that the budget pays for one whole trial of median pace on the cheapest offer.
 
         Raises:
-            SpecError: it does not.
+            SpecError: the budget is too small.
         """
         seconds = {
             offer: offer.boot_seconds
@@ -236,17 +238,19 @@ class _Base:
             for offer in self.market.offers
             for times in (_at(self.speedup, offer.devices),)
         }
-        usd, offer = min((own * offer.usd_per_second, offer.id) for offer, own in seconds.items())
+        usd, offer = min(
+            (took * offer.usd_per_second, offer.id) for offer, took in seconds.items()
+        )
         budget = self.spec.objective.budget_usd
         if budget is not None and usd > budget:
             raise SpecError(
-                f"{format_money(budget)} can't pay one trial: on {offer} it is about "
+                f"{format_money(budget)} can't pay one trial: on {offer} a trial costs about "
                 f"{format_money(round(usd, 4))}",
                 "objective.budget",
             )
 
     def study(self, seed: int) -> SimulatedStudy:
-        """One draw of it."""
+        """Return one draw of the study."""
         trials, rule = self.search.rule.trials, self.search.rule
         curves = drawn_curves(trials, self.steps, self.search.rungs, self.pace, seed)
         kinds = sorted({offer.device_kind for offer in self.market.offers})
@@ -263,10 +267,10 @@ class _Base:
         )
 
     def pools(self, trials: int) -> list[Pool]:
-        """Those that the study may have, with how fast its trials are there."""
+        """Return the fixed pools that the study may hold, with the speed of a trial on each."""
         speedup = self.speedup
-        found = pools(self.market.offers, self.market.limits, self.bounds, trials)
-        return [Pool(offer, size, _at(speedup, offer.devices)) for offer, size in found]
+        sizes = pools(self.market.offers, self.market.limits, self.bounds, trials)
+        return [Pool(offer, size, _at(speedup, offer.devices)) for offer, size in sizes]
 
 
 def _at(speedup: dict[int, float], devices: int) -> float:
@@ -274,7 +278,7 @@ def _at(speedup: dict[int, float], devices: int) -> float:
 
 
 def _study(options: StudyPlanOptions, now_seconds: float) -> tuple[StudySpec, InstanceBounds]:
-    """The file's study as its driver would have it, its deadline counted from now."""
+    """Return the file's study as a driver would run it, its deadline counted from now."""
     from hpo.catching import catch_of
     from hpo.distributed import trial_job
     from hpo.study_file import check_methods, objective_of
@@ -292,7 +296,7 @@ def _study(options: StudyPlanOptions, now_seconds: float) -> tuple[StudySpec, In
 
 
 def _market(spec: StudySpec, bounds: InstanceBounds, now_seconds: float) -> _Market:
-    """What can be bought for a trial, as of now."""
+    """Return the offers for trials, and the limits on them, as of now."""
     fleet = fleet_of(spec.name)
     if fleet is None:
         offers, limits = market_here()
@@ -307,40 +311,42 @@ def _market(spec: StudySpec, bounds: InstanceBounds, now_seconds: float) -> _Mar
         if is_allowed(offer, bounds)
     )
     if not allowed:
-        named = ", ".join(bounds.offers or ()) or "on-demand alone"
-        known = ", ".join(offer.id for offer in offers) or "nothing"
-        raise SpecError(f"{named}: there is {known}", "job.instances.offers")
+        named = ", ".join(bounds.offers or ()) or "on-demand offers"
+        known = ", ".join(offer.id for offer in offers) or "none"
+        raise SpecError(f"{named}: not offered; offers are {known}", "job.instances.offers")
     return _Market(allowed, limits, source)
 
 
 def _size(
     options: StudyPlanOptions, spec: StudySpec, known: StudyView | None
 ) -> tuple[int, int, tuple[str, ...]]:
-    """Trials, steps of one that goes all the way, and what is to be said of them."""
+    """Return the numbers of trials and of steps of an unpruned trial, and remarks on these."""
     from hpo.study_file import trials_left
 
     trials = options.trials or trials_left(spec)
     if trials is None:
-        raise SpecError("the file sets no end: say how many with --trials", "trials")
+        raise SpecError("the file sets no number of trials: give --trials", "trials")
     if trials == 0:
-        raise SpecError(f"all {spec.trials} have ended: raise it, or say --trials", "trials")
+        raise SpecError(
+            f"all {spec.trials} have ended: raise the number, or give --trials", "trials"
+        )
     steps = options.steps or steps_by_pruner(spec)
     if steps is not None:
         return trials, steps, ()
     if known is not None and known.terms is not None and known.terms.full_work is not None:
         steps = round(known.terms.full_work)
-        return trials, steps, (f"{steps} steps a trial, as earlier ones took",)
-    return trials, _STEPS, (f"{_STEPS} steps a trial: say --steps",)
+        return trials, steps, (f"{steps} steps a trial, as in earlier trials",)
+    return trials, _STEPS, (f"{_STEPS} steps a trial: change with --steps",)
 
 
 def _pace(options: StudyPlanOptions, spec: StudySpec, known: StudyView | None) -> tuple[Pace, str]:
-    """How fast trials are: as told, as earlier ones were, or a guess."""
+    """Return the pace of trials, as given, measured or assumed, and a remark on it."""
     measured = () if options.step_seconds is not None else _measured(known, spec.job.distributed)
     if measured:
-        words = f"trials are as fast as {len(measured)} earlier ones were"
+        words = f"trials are as fast as {len(measured)} earlier ones"
         return Pace(sorted(measured)[len(measured) // 2], measured), words
     seconds = options.step_seconds or _STEP_SECONDS
-    hint = "" if options.step_seconds else ": say --step-seconds"
+    hint = "" if options.step_seconds else ": change with --step-seconds"
     words = (
         f"a step takes {format_duration(seconds)} on one device, 9 trials in 10 within a factor "
         f"of {ASSUMED_FACTOR:g}{hint}"
@@ -357,46 +363,49 @@ def _measured_doubling(known: StudyView | None) -> float | None:
 
 
 def _measured(known: StudyView | None, is_distributed: bool) -> tuple[float, ...]:
-    """Seconds a step of earlier trials on one device, each by the fewest devices that it had.
+    """Return the seconds of a step on one device of earlier trials.
 
-    What holds a start too is left out where a few do not.
+    Each trial counts by the fewest devices on which it was measured. Measurements that include a
+    start are left out if at least `_FEW` do not.
     """
     doubling = (_measured_doubling(known) or _DOUBLING) if is_distributed else 1.0
-    found: list[tuple[bool, float]] = []
+    paces: list[tuple[bool, float]] = []
     for record in () if known is None else known.trials:
         speeds = [speed for speed in record.speeds if speed.work > 0]
         if speeds:
             least = min(speeds, key=lambda speed: (speed.has_start, speed.size.devices))
             devices = least.size.devices
             times = speedups(devices, doubling)[devices]
-            found.append((least.has_start, times * least.seconds / least.work))
-    clean = [seconds for has_start, seconds in found if not has_start]
-    return tuple(clean if len(clean) >= _FEW else (seconds for _, seconds in found))
+            paces.append((least.has_start, times * least.seconds / least.work))
+    clean = [seconds for has_start, seconds in paces if not has_start]
+    return tuple(clean if len(clean) >= _FEW else (seconds for _, seconds in paces))
 
 
 def _simulated(base: _Base, runs: int | None, is_shown: bool) -> list[StudyResult]:
-    """So many runs, those of the first seeds; without a number as many as are begun in time."""
+    """Return the results of the first `runs` seeds; None: as many as begin in time."""
     most, clock = runs or _RUNS, SystemClock()
     begin_until = clock.monotonic() + (_BEGIN_SECONDS if runs is None else float("inf"))
-    found: dict[int, StudyResult] = {}
+    results: dict[int, StudyResult] = {}
     with _workers(most) as workers, progress_bar(is_shown) as progress:
         task = progress.add_task("runs of the study", total=most)
         under_way: dict[Future[StudyResult], int] = {}
         seeds = iter(range(most))
         while True:
-            is_early = clock.monotonic() < begin_until or len(found) + len(under_way) < _LEAST_RUNS
+            is_early = (
+                clock.monotonic() < begin_until or len(results) + len(under_way) < _LEAST_RUNS
+            )
             while is_early and len(under_way) < _cores(most) and (seed := next(seeds, -1)) >= 0:
                 under_way[workers.submit(_run, base, seed)] = seed
             if not under_way:
-                return [found[seed] for seed in sorted(found)]
+                return [results[seed] for seed in sorted(results)]
             done, _ = wait(under_way, return_when=FIRST_COMPLETED)
-            for each in done:
-                found[under_way.pop(each)] = each.result()
+            for future in done:
+                results[under_way.pop(future)] = future.result()
                 progress.advance(task)
 
 
 def _workers(runs: int) -> Executor:
-    """One run needs no process of its own."""
+    """Return an executor: a thread where one core or one run needs no further process."""
     if _cores(runs) == 1:
         return ThreadPoolExecutor(1)
     return ProcessPoolExecutor(_cores(runs), mp_context=get_context("spawn"))

@@ -1,6 +1,6 @@
-"""Trials that nobody has run yet: their paces are drawn, and so is who is better than whom.
+"""Random trials for the simulation of a study that has not run: paces and ranks are drawn.
 
-What a study costs depends on how fast its trials are and on how many go on, not on which.
+The cost of a study depends on the paces of its trials and on how many survive, not on which.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from autoscaler.simulator.curves import Curve
 
-# 9 in 10 paces are within a factor of 2 of the median, if nothing better is known.
+# 9 in 10 paces are within this factor of the median, where none was measured.
 ASSUMED_FACTOR: Final = 2.0
 _NINE_IN_TEN_DEVIATIONS = 1.645
 _MOST_REPORTS = 20
@@ -23,17 +23,23 @@ _MOST_REPORTS = 20
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Seconds of a step on one device: of earlier trials, or an assumed median."""
+    """Distribution of the seconds of a step on one device.
+
+    Attributes:
+        step_seconds: median.
+        measured: seconds of a step of earlier trials; empty: the spread is assumed.
+    """
 
     step_seconds: float
     measured: tuple[float, ...] = ()
 
     def draw(self, count: int, source: np.random.Generator) -> list[float]:
-        """Return the seconds of a step of each trial of one study that may be.
+        """Return the seconds of a step of each trial of one simulated study, `count` of them.
 
-        Earlier trials are a sample of what trials take, and a small one may be unlike the rest. So
-        a study is drawn from a sample of them with replacement, and a trial from a kernel around
-        one of these (the smoothed bootstrap; width by Silverman 1986, equation 3.31).
+        A study is drawn from a sample of the earlier trials with replacement, and each of its
+        trials from a kernel around one of that sample: the smoothed bootstrap (width by Silverman
+        1986, equation 3.31). So the spread includes that a few earlier trials may be unlike the
+        rest.
         """
         if self.measured:
             logarithms = np.log(source.choice(self.measured, len(self.measured)))
@@ -46,22 +52,22 @@ class Pace:
 
 
 def speedups(most_devices: int, doubling: float) -> dict[int, float]:
-    """Return how many times as fast as on one device a trial is, by devices.
+    """Return the speed of a trial relative to one device, by number of devices.
 
     Args:
-        most_devices: the most devices of a trial.
-        doubling: how many times as fast twice the devices make it, 1 to 2.
+        most_devices: largest number of devices of a trial.
+        doubling: speed-up by twice the devices, 1 to 2.
     """
-    found, devices = {1: 1.0}, 1
+    speeds, devices = {1: 1.0}, 1
     while devices < most_devices:
-        before, added = found[devices], min(2 * devices, most_devices) / devices
+        before, added = speeds[devices], min(2 * devices, most_devices) / devices
         devices = min(2 * devices, most_devices)
-        found[devices] = before * doubling ** math.log2(added)
-    return found
+        speeds[devices] = before * doubling ** math.log2(added)
+    return speeds
 
 
 def measured_doubling(rates: Sequence[Mapping[int, float]]) -> float | None:
-    """Return how many times as fast twice the devices make a trial; None if no trial tells.
+    """Return the speed-up of a trial by twice the devices; None if none was measured.
 
     The median over the trials that were measured on two numbers of devices or more, each from the
     fewest to the most.
@@ -69,19 +75,19 @@ def measured_doubling(rates: Sequence[Mapping[int, float]]) -> float | None:
     Args:
         rates: steps a second by devices, one mapping a trial.
     """
-    found = []
+    gains = []
     for by_devices in rates:
         few, many = min(by_devices, default=0), max(by_devices, default=0)
         if few < many:
             gain = by_devices[many] / by_devices[few]
-            found.append(gain ** (1.0 / math.log2(many / few)))
-    return min(max(float(np.median(found)), 1.0), 2.0) if found else None
+            gains.append(gain ** (1.0 / math.log2(many / few)))
+    return min(max(float(np.median(gains)), 1.0), 2.0) if gains else None
 
 
 def drawn_curves(
     count: int, steps: int, rungs: Collection[float], pace: Pace, seed: int
 ) -> tuple[Curve, ...]:
-    """Trials of so many steps, that report at each rung and a few times in between."""
+    """Return the curves of `count` trials of `steps` steps, with reports at all rungs."""
     source = np.random.default_rng(seed)
     epochs = _reports(steps, rungs)
     lengths = [epochs[0], *(end - start for start, end in pairwise(epochs))]
@@ -106,6 +112,6 @@ def _reports(steps: int, rungs: Collection[float]) -> tuple[float, ...]:
 
 
 def quantiles(values: Sequence[float]) -> tuple[float, float, float]:
-    """What 5 %, half and 95 % of the values are at most."""
+    """Return the 5 %, 50 % and 95 % quantiles of the values."""
     low, median, high = np.quantile(np.array(values, dtype=float), (0.05, 0.5, 0.95)).tolist()
     return low, median, high
