@@ -82,7 +82,7 @@ def submit(
 ) -> None:
     """Submit a job from a job file.
 
-    Its working directory is packed and uploaded. The controller then launches instances for it.
+    The job's working directory is packed and uploaded. The controller then launches instances.
     """
     from autoscaler.cli.submission import hand_in
     from autoscaler.cli.tables import counted

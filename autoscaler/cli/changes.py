@@ -48,9 +48,9 @@ def parse_changes(words: Sequence[str], bounds: InstanceBounds, now_seconds: flo
 
 
 def _key_hint(key: str) -> str:
-    known = ["objective", "priority", *_BOUND_SETTERS]
-    close = get_close_matches(key, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"valid keys are {', '.join(known)}"
+    valid = ["objective", "priority", *_BOUND_SETTERS]
+    close = get_close_matches(key, valid, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"valid keys are {', '.join(valid)}"
 
 
 def _parse_priority(value: str) -> float:

@@ -186,9 +186,9 @@ def _facts(job: JobView) -> list[tuple[str, str]]:
         batch = f"{report.batch.total}"
         if report.batch.accumulation:
             batch += f" in {report.batch.accumulation + 1} micro-steps"
-        known = noise is not None and is_usable(noise)
+        is_known = noise is not None and is_usable(noise)
         unknown = "not known yet" if report.bounds.may_grow else "not measured, the batch is fixed"
-        scale = f"{number(noise.examples)} examples" if noise and known else unknown
+        scale = f"{number(noise.examples)} examples" if noise and is_known else unknown
         facts += [
             ("goodput", goodput),
             ("batch", f"{batch}   noise scale {scale}   learning rate {report.learning_rate:.3g}"),
@@ -196,12 +196,12 @@ def _facts(job: JobView) -> list[tuple[str, str]]:
         if report.state_bytes is not None:
             facts.append(("traffic", _traffic(report.parameter_bytes, report.state_bytes)))
         facts += [("memory", text) for text in report.bounds.memory_words]
-        left = ""
+        time_left = ""
         if job.eta_seconds is not None:
-            left = f", {format_duration(job.eta_seconds)} left"
+            time_left = f", {format_duration(job.eta_seconds)} left"
         done = f"{report.progress_examples:,.0f}"
         total = f"{report.total_examples:,.0f}" if report.total_examples else "?"
-        facts.append(("progress", f"{done} of {total} useful examples{left}"))
+        facts.append(("progress", f"{done} of {total} useful examples{time_left}"))
         if report.metrics:
             numbers = "   ".join(f"{name} {value:.4g}" for name, value in report.metrics.items())
             facts.append(("reported", numbers))

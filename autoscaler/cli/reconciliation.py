@@ -121,9 +121,9 @@ def print_report(report: Report, as_json: bool) -> None:
 
 def reconciliation_table(report: Report) -> RenderableType:
     """Return a table with a row for each day and their sum, notes and advice."""
-    asked = Text(report.words.asked.format(usd=money(report.asked_usd)), style="dim")
+    query_cost = Text(report.words.asked.format(usd=money(report.asked_usd)), style="dim")
     table = _table(report.reconciliation)
-    return Group(table, *map(Text, _notes(report)), _advice(report), asked)
+    return Group(table, *map(Text, _notes(report)), _advice(report), query_cost)
 
 
 def _table(reconciliation: Reconciliation) -> Table:

@@ -96,13 +96,13 @@ def _choice_words(choice: Choice) -> str:
     return f"{choice.action}: {choice.holding}; {choice.reason}"
 
 
-def _means_table(found: Replay) -> Table:
+def _means_table(result: Replay) -> Table:
     """Return a table of each job's mean price ($/h) and predicted goodput, under both policies."""
     right = ("decisions", "$/h\ndecided", "$/h\nwould", "goodput\ndecided", "goodput\nwould")
     first = "mean over a job's decisions"
     table = words_table(first, *right, wraps=(first,), right=right)
-    for job in dict.fromkeys(moment.job for moment in found.moments):
-        moments = [moment for moment in found.moments if moment.job == job]
+    for job in dict.fromkeys(moment.job for moment in result.moments):
+        moments = [moment for moment in result.moments if moment.job == job]
         sides = [moment.decided for moment in moments], [moment.would for moment in moments]
         table.add_row(
             job,

@@ -55,7 +55,7 @@ class SimulatedMarket:
 
     @property
     def offers(self) -> tuple[Offer, ...]:
-        """All offers."""
+        """All offers of the market."""
         return tuple(item.offer for item in self.equipment.values())
 
     def settings_of_applications(self, common: TrainingSettings) -> dict[str, TrainingSettings]:

@@ -83,11 +83,13 @@ def _require_batches(arrivals: tuple[Arrival, ...], profiles: Mapping[str, Profi
     """
     for arrival in arrivals:
         profile = profiles[arrival.application]
-        least, most = profile.initial_batch, profile.maximum_batch
-        if not least / BATCHES_WITHIN_FACTOR <= arrival.batch_size <= most * BATCHES_WITHIN_FACTOR:
+        least, largest = profile.initial_batch, profile.maximum_batch
+        if not (
+            least / BATCHES_WITHIN_FACTOR <= arrival.batch_size <= largest * BATCHES_WITHIN_FACTOR
+        ):
             message = (
                 f"{arrival.batch_size} is too far from the measured batches of "
-                f"{arrival.application}, {least} to {most}: use a batch at most "
+                f"{arrival.application}, {least} to {largest}: use a batch at most "
                 f"{BATCHES_WITHIN_FACTOR:g} times beyond"
             )
             raise arrival.error("batch_size", message)
@@ -101,8 +103,10 @@ def _require_room(arrivals: tuple[Arrival, ...], market: SimulatedMarket) -> Non
     """
     if not market.is_pool:
         raise SpecError("jobs with regimes need a fixed pool: use --cluster", "--regimes")
-    most = sum(offer.devices for offer in market.offers)
+    pool_devices = sum(offer.devices for offer in market.offers)
     for arrival in arrivals:
-        if arrival.devices_requested > most:
-            message = f"requests {arrival.devices_requested} devices, but the pool has {most}"
+        if arrival.devices_requested > pool_devices:
+            message = (
+                f"requests {arrival.devices_requested} devices, but the pool has {pool_devices}"
+            )
             raise arrival.error("scale_factor", message)

@@ -151,8 +151,8 @@ def instances_text(job: JobView) -> str:
     parts = []
     for offer in sorted({instance.offer for instance in job.instances}):
         phases = [instance.phase for instance in job.instances if instance.offer == offer]
-        others = sorted({phase_words(phase, job) for phase in phases if phase != "training"})
-        suffix = f" ({', '.join(others)})" if others else ""
+        not_training = sorted({phase_words(phase, job) for phase in phases if phase != "training"})
+        suffix = f" ({', '.join(not_training)})" if not_training else ""
         parts.append(f"{len(phases)} x {offer}{suffix}")
     return ", ".join(parts) or "-"
 

@@ -127,8 +127,8 @@ class LimitForm(Form):
         return self._maxima()[0]
 
     def _maxima(self) -> list[tuple[LimitUnit, float]]:
-        given = [(unit, getattr(self, unit.value)) for unit in LimitUnit]
-        return [(unit, float(maximum)) for unit, maximum in given if maximum is not None]
+        maxima = [(unit, getattr(self, unit.value)) for unit in LimitUnit]
+        return [(unit, float(maximum)) for unit, maximum in maxima if maximum is not None]
 
 
 class PricesForm(Form):

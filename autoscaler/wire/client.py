@@ -129,11 +129,11 @@ class Client:
         return decode(tuple[LogPart, ...], self._http.call("POST", f"/v1/jobs/{name}/logs", body))
 
     def outputs(self, name: str) -> OutputsView:
-        """Return the list of a job's outputs. `UnknownJob`."""
+        """Return the manifests of a job's outputs. `UnknownJob`."""
         return self._http.get(OutputsView, f"/v1/jobs/{name}/outputs")
 
     def checkpoint(self, name: str) -> CheckpointView:
-        """Return the newest checkpoint of a job. `UnknownJob`; `NotFound`: it has none."""
+        """Return the newest checkpoint of a job. `UnknownJob`; `NotFound`: the job has none."""
         return self._http.get(CheckpointView, f"/v1/jobs/{name}/checkpoint")
 
     def fetch(self, path: str, destination: Path, on_bytes: Callable[[int], None]) -> None:

@@ -158,8 +158,8 @@ class TimeAxis:
             axes.axvline(self.deadline_s / self.unit, color=RED, linewidth=1.0, linestyle="--")
         elif study.deadline_s is not None:
             words = f"deadline after {format_duration(study.deadline_s)} "
-            place = axes.transAxes
-            axes.text(1.0, 0.98, words, color=RED, ha="right", va="top", transform=place)
+            coordinates = axes.transAxes
+            axes.text(1.0, 0.98, words, color=RED, ha="right", va="top", transform=coordinates)
         axes.set_xlim(0, self.last * 1.02)
         axes.set_xlabel(f"{self.word} since the start")
 
