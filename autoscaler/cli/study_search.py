@@ -1,4 +1,4 @@
-"""How the study of a file searches, as simulations have it."""
+"""Search of a study file in the form that simulations use."""
 
 from __future__ import annotations
 
@@ -11,17 +11,21 @@ from autoscaler.domain.errors import SpecError
 from autoscaler.domain.study import MethodOption, StudySpec
 from autoscaler.simulator.searches import AsynchronousHalving, SynchronousHalving
 
-# Pruners by which none of the trials may be known to end early.
-_PRUNED_BY_VALUES = {None: "median", "median": "median"} | {
+# Pruners that decide by values: no trial is simulated as pruned. Optuna's default is median.
+_VALUE_PRUNERS = {None: "median", "median": "median"} | {
     name: name for name in ("percentile", "threshold", "wilcoxon", "patient")
 }
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedSearch:
-    """A rule, the steps at which trials are compared, and what has to be said of it.
+    """Search to simulate.
 
-    The last of `rungs` is the end.
+    Attributes:
+        rule: halving rule.
+        rungs: steps at which trials are compared; the last is the end of a trial.
+        pruner: name of the pruner, in words.
+        remarks: differences from the real search, in words.
     """
 
     rule: SynchronousHalving | AsynchronousHalving
@@ -31,14 +35,14 @@ class PlannedSearch:
 
 
 def steps_by_pruner(spec: StudySpec) -> int | None:
-    """The steps of a trial that goes all the way, if the pruner's options say it."""
+    """Return the pruner's option `max_resource`, the steps of a whole trial; None if not set."""
     options = spec.pruner.options if spec.pruner is not None else {}
     most = options.get("max_resource")
     return most if isinstance(most, int) else None
 
 
 def search_of_file(spec: StudySpec, trials: int, steps: int) -> PlannedSearch:
-    """The search of a study, of so many trials of so many steps.
+    """Return the search of a study with `trials` trials of `steps` steps each.
 
     Raises:
         SpecError: the steps end before the first rung.
@@ -51,12 +55,15 @@ def search_of_file(spec: StudySpec, trials: int, steps: int) -> PlannedSearch:
         return _successive(spec, options, trials, steps)
     if name == "hyperband":
         return _hyperband(spec, options, trials, steps)
-    return _to_the_end(spec, name, trials, steps)
+    return _unpruned(spec, name, trials, steps)
 
 
 def _synchronous(options: Mapping[str, MethodOption], trials: int, steps: int) -> PlannedSearch:
-    eta, first = _whole(options, "reduction_factor", 3), _whole(options, "min_resource", 1)
-    group = _whole(options, "trials", trials)
+    eta, first = (
+        _integer_option(options, "reduction_factor", 3),
+        _integer_option(options, "min_resource", 1),
+    )
+    group = _integer_option(options, "trials", trials)
     rungs = tuple(float(first * eta**n) for n in range(64) if first * eta**n < steps)
     rule = SynchronousHalving(trials, eta, (*rungs, float(steps)))
     remarks: tuple[str, ...] = ()
@@ -68,17 +75,17 @@ def _synchronous(options: Mapping[str, MethodOption], trials: int, steps: int) -
 def _successive(
     spec: StudySpec, options: Mapping[str, MethodOption], trials: int, steps: int
 ) -> PlannedSearch:
-    eta = _whole(options, "reduction_factor", 4)
-    spared = _whole(options, "min_early_stopping_rate", 0)
-    bootstrap = _whole(options, "bootstrap_count", 0)
-    first = _whole(options, "min_resource", max(steps // 100, 1))
+    eta = _integer_option(options, "reduction_factor", 4)
+    skipped_rungs = _integer_option(options, "min_early_stopping_rate", 0)
+    bootstrap = _integer_option(options, "bootstrap_count", 0)
+    first = _integer_option(options, "min_resource", max(steps // 100, 1))
     remarks: tuple[str, ...] = ()
     if not isinstance(options.get("min_resource"), int):
         remarks = (
-            "min_resource: auto prunes nobody until a trial is complete, which is not simulated",
+            "min_resource: auto prunes no trial until one is complete, which is not simulated",
         )
     rule = AsynchronousHalving(
-        trials, float(first * eta**spared), eta, spec.at_once, bootstrap=bootstrap
+        trials, float(first * eta**skipped_rungs), eta, spec.at_once, bootstrap=bootstrap
     )
     return PlannedSearch(rule, _rungs(rule, steps), "successive_halving", remarks)
 
@@ -86,12 +93,18 @@ def _successive(
 def _hyperband(
     spec: StudySpec, options: Mapping[str, MethodOption], trials: int, steps: int
 ) -> PlannedSearch:
-    """The brackets that Optuna puts the trials of a study of this name into.
+    """Return the search with the brackets that Optuna assigns to the trials of this study.
 
-    Source: Optuna's HyperbandPruner: shares of brackets, and a checksum of name and number.
+    Source: Optuna's HyperbandPruner: budgets of brackets, and a checksum of name and number.
+
+    Raises:
+        SpecError: the steps end before the first rung.
     """
-    eta, first = _whole(options, "reduction_factor", 3), _whole(options, "min_resource", 1)
-    most = _whole(options, "max_resource", steps + 1)
+    eta, first = (
+        _integer_option(options, "reduction_factor", 3),
+        _integer_option(options, "min_resource", 1),
+    )
+    most = _integer_option(options, "max_resource", steps + 1)
     if first > most:
         raise SpecError(f"{most} steps end before the first rung, at {first}", "pruner")
     count = math.floor(math.log(most / first, eta)) + 1
@@ -100,40 +113,40 @@ def _hyperband(
     remarks: tuple[str, ...] = ()
     if not isinstance(options.get("max_resource"), int):
         remarks = (
-            "max_resource: auto prunes nobody until a trial is complete, which is not simulated",
+            "max_resource: auto prunes no trial until one is complete, which is not simulated",
         )
-    bootstrap = _whole(options, "bootstrap_count", 0)
+    bootstrap = _integer_option(options, "bootstrap_count", 0)
     rule = AsynchronousHalving(trials, float(first), eta, spec.at_once, brackets, bootstrap)
-    words = " + ".join(str(brackets.count(each)) for each in range(count))
+    words = " + ".join(str(brackets.count(bracket)) for bracket in range(count))
     return PlannedSearch(rule, _rungs(rule, steps), f"hyperband ({words} in brackets)", remarks)
 
 
 def _bracket(name: str, shares: list[int]) -> int:
-    left = crc32(name.encode()) % sum(shares)
-    for place, share in enumerate(shares):
-        left -= share
-        if left < 0:
-            return place
+    remainder = crc32(name.encode()) % sum(shares)
+    for index, share in enumerate(shares):
+        remainder -= share
+        if remainder < 0:
+            return index
     return len(shares) - 1
 
 
-def _to_the_end(spec: StudySpec, name: str | None, trials: int, steps: int) -> PlannedSearch:
+def _unpruned(spec: StudySpec, name: str | None, trials: int, steps: int) -> PlannedSearch:
     rule = AsynchronousHalving(trials, float(steps), 2, spec.at_once)
     remarks: tuple[str, ...] = ()
-    by_values = _PRUNED_BY_VALUES.get(name)
-    if by_values is not None:
+    pruner = _VALUE_PRUNERS.get(name)
+    if pruner is not None:
         remarks = (
-            f"whom {by_values} prunes depends on values: all are taken to go to their ends, which "
-            "is the most that it can cost",
+            f"{pruner} prunes by values: all trials are simulated to their ends, which is the "
+            "highest cost possible",
         )
-    return PlannedSearch(rule, (float(steps),), by_values or "none", remarks)
+    return PlannedSearch(rule, (float(steps),), pruner or "none", remarks)
 
 
 def _rungs(rule: AsynchronousHalving, steps: int) -> tuple[float, ...]:
-    every = (rule.min_resource * rule.eta**rung for rung in range(64))
-    return (*(rung for rung in every if rung < steps), float(steps))
+    rungs = (rule.min_resource * rule.eta**number for number in range(64))
+    return (*(rung for rung in rungs if rung < steps), float(steps))
 
 
-def _whole(options: Mapping[str, MethodOption], name: str, default: int) -> int:
+def _integer_option(options: Mapping[str, MethodOption], name: str, default: int) -> int:
     value = options.get(name)
     return value if isinstance(value, int) else default

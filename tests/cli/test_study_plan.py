@@ -112,7 +112,7 @@ def test_who_prunes_by_values_is_taken_to_prune_nobody(file: Path) -> None:
     )
     search = search_of_file(load_study(file, 0.0)[0], 4, 9)
     assert search.rungs == (9.0,)
-    assert "whom median prunes depends on values" in search.remarks[0]
+    assert "median prunes by values" in search.remarks[0]
     file.write_text(
         STUDY.replace("successive_halving", "synchronous_halving").replace(
             "{min_resource: 1, ", "{trials: 4, min_resource: 2, max_resource: 9, "
