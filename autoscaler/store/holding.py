@@ -1,4 +1,4 @@
-"""What becomes of an instance, with the calls that are made for it and its bill; no storage."""
+"""State transitions of an instance, its cloud calls and its bill; no storage."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from autoscaler.domain.transfer import TransferAccount
 from autoscaler.store.places import Place, next_place
 from autoscaler.store.transfers import line_seconds, settled
 
-# The id of an intent that the store has not numbered yet.
+# Id of an intent before the store assigns a number.
 UNNUMBERED = 0
-# The error of a launch that was dropped before a cloud was called.
+# Error of a launch that was cancelled before the cloud was called.
 NOT_WANTED = "not wanted any more before it was launched"
 
-_AT_WORK = (
+_WORKING_PHASES = (
     InstancePhase.PREPARING,
     InstancePhase.READY,
     InstancePhase.STARTING,
     InstancePhase.TRAINING,
     InstancePhase.WAITING,
 )
-# The phases of a job for which instances are ordered and launched.
+# Phases of a job in which instances are ordered and launched for the job.
 TAKES_INSTANCES = (JobPhase.PENDING, JobPhase.RUNNING)
-_TOLD_BY_NODES = frozenset((*_AT_WORK, InstancePhase.DRAINING, InstancePhase.DRAINED))
+_NODE_PHASES = frozenset((*_WORKING_PHASES, InstancePhase.DRAINING, InstancePhase.DRAINED))
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One more instance of an offer for a job.
+    """Request for one more instance of an offer for a job.
 
-    `token_of` makes the launch token of an instance's id. The order is made only if the job holds
-    fewer than `most` instances of the offer that are wanted; None is no such bound.
+    `token_of` returns the launch token of an instance id. The job gets the instance only if it
+    holds fewer than `most` wanted instances of the offer; None is no limit.
     """
 
     job: str
@@ -56,19 +56,19 @@ class Order:
     most: int | None = None
 
     def is_needed(self, held: Iterable[HeldInstance]) -> bool:
-        """Return whether to order, for a job that holds these instances."""
+        """Return whether the job, which holds the instances `held`, is below the limit `most`."""
         if self.most is None:
             return True
-        alike = [each for each in held if each.offer == self.offer.id]
-        return sum(each.desired is Desired.PRESENT for each in alike) < self.most
+        of_offer = [instance for instance in held if instance.offer == self.offer.id]
+        return sum(instance.desired is Desired.PRESENT for instance in of_offer) < self.most
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What changes together or not at all: an instance, the calls for it, its bill.
+    """Instance, its cloud calls and its bill, which change in one transaction.
 
-    `last_line` is the one that opened or closed its bill last; `new_lines` are still to be
-    written.
+    `last_line` is the latest line that opened or closed the bill, None before the first.
+    `new_lines` are lines of the ledger that are not written yet.
     """
 
     held: HeldInstance
@@ -80,14 +80,16 @@ class Holding:
 
 
 def ordered(order: Order, phase: JobPhase, places: Iterable[Place]) -> Holding:
-    """The instance that an order makes; `places` are all there ever were of its job.
+    """Return the new instance of an order, with its launch intent.
+
+    `phase` is the phase of the job; `places` are all slots and generations used so far.
 
     Raises:
-        Conflict: the job, in that phase, is stopping or has ended.
+        Conflict: the job is stopping or has ended.
     """
     job, offer = order.job, order.offer
     if phase not in TAKES_INSTANCES:
-        raise Conflict(f"job {job} is {phase}: nothing is ordered for it any more")
+        raise Conflict(f"job {job} is {phase}: it takes no more instances")
     slot, generation = next_place(list(places))
     held = HeldInstance(
         id=f"{job}-{slot}-{generation}",
@@ -104,37 +106,39 @@ def ordered(order: Order, phase: JobPhase, places: Iterable[Place]) -> Holding:
         facts={NETWORK_FACT: offer.network} if offer.network else {},
         transfer=TransferAccount(offer.upload_usd_per_gb, offer.download_usd_per_gb),
     )
-    launch = _intent(IntentKind.LAUNCH, held.id, order.token_of(held.id), order.now_seconds)
+    launch = _new_intent(IntentKind.LAUNCH, held.id, order.token_of(held.id), order.now_seconds)
     return Holding(held, offer.minimum_billed_seconds, launch)
 
 
 def has_left(held: HeldInstance) -> bool:
-    """Whether its job has let it go and it has left that, as a trial does that waits."""
+    """Return whether the job has released the instance and its work for the job has ended."""
     return held.desired is Desired.ABSENT and held.phase is InstancePhase.DRAINED
 
 
 def unwanted(held: HeldInstance, now_seconds: float) -> HeldInstance:
-    """Wanted no more: it drains if it is at work."""
+    """Return the instance as no longer wanted; a working instance starts to drain."""
     if held.phase is InstancePhase.ENDED or held.desired is Desired.ABSENT:
         return held
-    phase = InstancePhase.DRAINING if held.phase in _AT_WORK else held.phase
+    phase = InstancePhase.DRAINING if held.phase in _WORKING_PHASES else held.phase
     return replace(held, desired=Desired.ABSENT, draining_seconds=now_seconds, phase=phase)
 
 
 def heard(
     held: HeldInstance, told: InstancePhase, now_seconds: float, facts: Mapping[str, str]
 ) -> HeldInstance:
-    """As its node tells that it is.
+    """Return the instance after its node reported the phase `told`.
+
+    `facts` are added to the known facts. An ended instance does not change.
 
     Raises:
-        Conflict: `told` is not for a node to tell.
+        Conflict: nodes do not report the phase `told`.
     """
-    if told not in _TOLD_BY_NODES:
-        raise Conflict(f"instance {held.id}: a node can't tell that it is {told}")
+    if told not in _NODE_PHASES:
+        raise Conflict(f"instance {held.id}: a node can't report the phase {told}")
     if held.phase is InstancePhase.ENDED:
         return held
     joined_seconds, training_seconds = held.joined_seconds, held.training_seconds
-    phase = told if _follows(told, held.phase) else held.phase
+    phase = told if _may_follow(told, held.phase) else held.phase
     if phase is InstancePhase.TRAINING and training_seconds is None:
         training_seconds = now_seconds
     return replace(
@@ -148,7 +152,7 @@ def heard(
 
 
 def to_be_taken_back(held: HeldInstance, reclaim_seconds: float) -> HeldInstance:
-    """With a notice of reclaim; of several the earliest counts."""
+    """Return the instance with a reclaim at `reclaim_seconds`; the earliest notice counts."""
     known_seconds = held.reclaim_seconds
     if known_seconds is not None and known_seconds <= reclaim_seconds:
         return held
@@ -171,12 +175,12 @@ def to_be_terminated(holding: Holding, now_seconds: float, facts: Mapping[str, s
 
 
 def is_unsent(launch: Intent) -> bool:
-    """Return whether a launch is still to be made and no instance can have come of it."""
+    """Return whether a launch is pending and no call so far can have created an instance."""
     return launch.state is IntentState.PENDING and launch.sent_seconds is None
 
 
 def may_be_sent(holding: Holding, phase: JobPhase) -> bool:
-    """Return whether the launch of a holding is still to be made, for a job in `phase`."""
+    """Return whether the launch is pending and a job in `phase` still wants the instance."""
     is_pending = holding.launch.state is IntentState.PENDING
     is_wanted = holding.held.desired is Desired.PRESENT and phase in TAKES_INSTANCES
     return is_pending and is_wanted
@@ -196,12 +200,13 @@ def sent(holding: Holding, phase: JobPhase, now_seconds: float) -> Holding:
 
 
 def seen_in_cloud(holding: Holding, seen: CloudInstance, now_seconds: float) -> Holding:
-    """As its cloud shows it: launched at the first sight, then as long as it is not terminated.
+    """Return the holding after its cloud reported the instance as `seen`.
 
-    One that waits in a queue for its capacity is not launched, and ends there without a bill.
+    The first report with a launch time opens the bill; a report as terminated closes it. An
+    instance that ends in a queue for capacity has no bill.
 
     Raises:
-        Conflict: it is another one in the cloud.
+        Conflict: the cloud reports a second instance under this id.
     """
     held = holding.held
     if held.cloud_id not in (None, seen.id):
@@ -210,7 +215,7 @@ def seen_in_cloud(holding: Holding, seen: CloudInstance, now_seconds: float) -> 
             f"and {seen.id} too: terminate {seen.id}"
         )
     if held.cloud_id is None:
-        holding = _known(holding, seen)
+        holding = _first_seen(holding, seen)
     if seen.refusal is not None:
         return _never_ran(holding, now_seconds)
     if held.launched_seconds is None and seen.launched_seconds is not None:
@@ -224,7 +229,11 @@ def seen_in_cloud(holding: Holding, seen: CloudInstance, now_seconds: float) -> 
 
 
 def repriced(holding: Holding, offer: Offer, now_seconds: float) -> Holding:
-    """At the price that its offer has now, if it is billed and that has changed."""
+    """Return the holding billed at the current price of `offer`.
+
+    The bill is closed at the old price and opened at the new price. Nothing changes if the price
+    is the same or no bill is open.
+    """
     held, last = holding.held, holding.last_line
     usd_per_hour, extras = offer.usd_per_hour, offer.extras_usd_per_hour
     is_same = (held.usd_per_hour, held.extras_usd_per_hour) == (usd_per_hour, extras)
@@ -232,7 +241,7 @@ def repriced(holding: Holding, offer: Offer, now_seconds: float) -> Holding:
         return holding
     at_seconds = line_seconds(now_seconds, last.at_seconds)
     closed = replace(last, kind=EntryKind.CLOSE, at_seconds=at_seconds)
-    opened = replace(  # a moment later, likewise
+    opened = replace(  # at the next float: too short to be billed
         last,
         at_seconds=math.nextafter(at_seconds, math.inf),
         usd_per_hour=usd_per_hour,
@@ -244,11 +253,11 @@ def repriced(holding: Holding, offer: Offer, now_seconds: float) -> Holding:
 
 
 def billed_again(holding: Holding, now_seconds: float) -> Holding:
-    """With its end taken back, if its bill is closed: billed on from there, terminated again."""
+    """Return the holding with its closed bill opened again from its end, and a new termination."""
     last = holding.last_line
     if last is None or last.kind is not EntryKind.CLOSE:
         return holding
-    # A moment later, less than is billed: no two lines of a kind have the same time.
+    # The next float: too short to be billed. Two lines of one kind need different times.
     opened = replace(
         last, kind=EntryKind.OPEN, at_seconds=math.nextafter(last.at_seconds, math.inf)
     )
@@ -256,40 +265,40 @@ def billed_again(holding: Holding, now_seconds: float) -> Holding:
 
 
 def refused(holding: Holding, error: str, now_seconds: float) -> Holding:
-    """Ended before it was launched: its cloud refused.
+    """Return the holding ended without a launch, with `error` as the reason.
 
     Raises:
-        Conflict: the cloud has shown it.
+        Conflict: the cloud has reported the instance.
     """
     held = holding.held
     if held.cloud_id is not None:
         raise Conflict(f"instance {held.id} was launched: it is {held.cloud_id}")
     if held.phase is InstancePhase.ENDED:
         return holding
-    holding = with_transfer(holding, now_seconds)  # its agent may have been heard all the same
+    holding = with_transfer(holding, now_seconds)  # the agent may have reported transfers anyway
     return replace(
         holding,
         held=replace(holding.held, phase=InstancePhase.ENDED, ended_seconds=now_seconds),
-        launch=_settled(holding.launch, IntentState.FAILED, error),
+        launch=_resolved(holding.launch, IntentState.FAILED, error),
         termination=holding.termination
-        and _settled(holding.termination, IntentState.FAILED, error),
+        and _resolved(holding.termination, IntentState.FAILED, error),
     )
 
 
-def _follows(phase: InstancePhase, known: InstancePhase) -> bool:
+def _may_follow(phase: InstancePhase, known: InstancePhase) -> bool:
     if known is InstancePhase.DRAINED:
         return False
     return known is not InstancePhase.DRAINING or phase is InstancePhase.DRAINED
 
 
-def _known(holding: Holding, seen: CloudInstance) -> Holding:
-    """It is in its cloud, if only in a queue there."""
+def _first_seen(holding: Holding, seen: CloudInstance) -> Holding:
+    """Return the holding with its instance known to the cloud, at least in a queue."""
     held = holding.held
     phase = InstancePhase.QUEUED if held.phase is InstancePhase.REQUESTED else held.phase
     return replace(
         holding,
         held=replace(held, phase=phase, cloud_id=seen.id),
-        launch=_settled(holding.launch, IntentState.DONE),
+        launch=_resolved(holding.launch, IntentState.DONE),
     )
 
 
@@ -322,12 +331,12 @@ def _ended(holding: Holding, ended_seconds: float) -> Holding:
     return replace(
         holding,
         held=replace(held, phase=InstancePhase.ENDED, ended_seconds=ended_seconds),
-        termination=termination and _settled(termination, IntentState.DONE),
+        termination=termination and _resolved(termination, IntentState.DONE),
     )
 
 
 def _never_ran(holding: Holding, now_seconds: float) -> Holding:
-    """Return the holding ended without a bill: its cloud refused the launch that it had taken."""
+    """Return the holding ended without a bill: the cloud accepted the launch, then refused it."""
     held, last, termination = holding.held, holding.last_line, holding.termination
     if last is not None and last.kind is not EntryKind.CLOSE:
         closed = replace(last, kind=EntryKind.CLOSE, minimum_billed_seconds=0)
@@ -341,34 +350,39 @@ def _never_ran(holding: Holding, now_seconds: float) -> Holding:
             launched_seconds=None,
             ended_seconds=ended_seconds,
         ),
-        termination=termination and _settled(termination, IntentState.DONE),
+        termination=termination and _resolved(termination, IntentState.DONE),
     )
 
 
 def with_line(holding: Holding, line: LedgerEntry) -> Holding:
-    """Return the holding with one more line of its bill to write."""
+    """Return the holding with one more line of the ledger to write."""
     return replace(holding, last_line=line, new_lines=(*holding.new_lines, line))
 
 
 def with_transfer(holding: Holding, now_seconds: float) -> Holding:
-    """With a line for what it owes for what it has sent and fetched, if it does."""
+    """Return the holding with a ledger line for unbilled transfers, if there are any."""
     lined = settled(holding.held, now_seconds)
     return replace(holding, held=lined.held, new_lines=(*holding.new_lines, *lined.new_lines))
 
 
 def _with_termination(holding: Holding, now_seconds: float, again: bool = False) -> Holding:
-    """With the intent to terminate it, unless that is pending or, not `again`, done."""
-    known, launch = holding.termination, holding.launch
-    if known is None:
-        asked = _intent(IntentKind.TERMINATE, launch.instance, launch.token, now_seconds)
-    elif again or known.state is IntentState.FAILED:
-        asked = replace(known, state=IntentState.PENDING, not_before_seconds=now_seconds)
+    """Return the holding with a pending intent to terminate its instance.
+
+    A failed intent becomes pending again. A pending or completed intent does so only if `again`.
+    """
+    known_termination, launch = holding.termination, holding.launch
+    if known_termination is None:
+        termination = _new_intent(IntentKind.TERMINATE, launch.instance, launch.token, now_seconds)
+    elif again or known_termination.state is IntentState.FAILED:
+        termination = replace(
+            known_termination, state=IntentState.PENDING, not_before_seconds=now_seconds
+        )
     else:
         return holding
-    return replace(holding, termination=asked)
+    return replace(holding, termination=termination)
 
 
-def _intent(kind: IntentKind, instance: str, token: str, now_seconds: float) -> Intent:
+def _new_intent(kind: IntentKind, instance: str, token: str, now_seconds: float) -> Intent:
     return Intent(
         id=UNNUMBERED,
         kind=kind,
@@ -380,7 +394,7 @@ def _intent(kind: IntentKind, instance: str, token: str, now_seconds: float) -> 
     )
 
 
-def _settled(intent: Intent, state: IntentState, error: str | None = None) -> Intent:
+def _resolved(intent: Intent, state: IntentState, error: str | None = None) -> Intent:
     if intent.state is not IntentState.PENDING:
         return intent
     return replace(intent, state=state, error=error)

@@ -1,7 +1,7 @@
-"""Instances: ordered, seen in the cloud, told of by their nodes, given back.
+"""Repository of instances, from the order to the end.
 
-What costs money changes together or not at all: an order is written with the intent to launch
-it, and what the cloud bills with the lines of the ledger.
+Changes that cost money are atomic: an order is written together with its launch intent, and a
+billed change together with its ledger lines.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ class Instances(ABC):
         token_of: Callable[[str], str],
         now_seconds: float,
     ) -> HeldInstance:
-        """Write down one more instance for a job, and the intent to launch it.
+        """Record one more instance for a job, together with the intent to launch it.
 
-        It takes the lowest slot (from 0) in which no instance is left, and the next generation
-        (from 1) of that slot; its id is `job-slot-generation`. `token_of` makes the launch token
-        of that id and must be pure.
+        The instance gets the lowest free slot (from 0) and the next generation (from 1) of that
+        slot. Its id is `job-slot-generation`. `token_of` returns the launch token of an id and
+        must be pure.
 
         Raises:
             Conflict: the job is stopping or has ended.
-            UnknownJob: there is none.
+            UnknownJob: no job has this id.
         """
         holding = self._add(Order(job, offer, devices_used, token_of, now_seconds))
         assert holding is not None, "an order without a bound is always made"
@@ -68,14 +68,14 @@ class Instances(ABC):
         token_of: Callable[[str], str],
         now_seconds: float,
     ) -> HeldInstance | None:
-        """Order as `order` does, if the job holds fewer than `most` wanted ones of the offer.
+        """Order as `order` does, if the job holds fewer than `most` wanted instances of the offer.
 
-        They are counted in the transaction that writes the order, so that two that order for
-        one decision order no more than the decision wants. None if the job holds enough.
+        Instances are counted in the transaction that writes the order, so that concurrent
+        callers do not exceed `most`. Returns None if the job holds enough.
 
         Raises:
             Conflict: the job is stopping or has ended.
-            UnknownJob: there is none.
+            UnknownJob: no job has this id.
         """
         order = Order(job, offer, devices_used, token_of, now_seconds, most)
         holding = self._add(order)
@@ -84,61 +84,62 @@ class Instances(ABC):
     def hand_over(
         self, instance: str, job: str, devices_used: int, now_seconds: float
     ) -> HeldInstance:
-        """Let an instance that its job has left, or that has ended, be another's of its study.
+        """Assign an instance to another job of the same study, and return the instance.
 
-        From this moment on the other job pays; nothing is billed twice. What belongs to the job
-        begins anew: its place, how far it is, what it told. What belongs to the instance stays:
-        its id, its times of launch and joining, what it took to start (`START_FACT`). That the
-        job has it already is no error.
+        The holding job must have ended, or have released the instance and drained it. The new
+        job pays from `now_seconds` on; nothing is billed twice. Slot, phase and training times
+        start anew. The id, the launch and join times and `START_FACT` stay. Nothing changes if
+        the job uses the instance already.
 
         Raises:
-            Conflict: the job that holds it is at it or of another study, the other takes none any
-                more, or the instance is being ended, is taken back or never joined.
-            UnknownInstance, UnknownJob: there is none.
+            Conflict: the instance is in use, ending, reclaimed or never joined; the jobs belong
+                to different studies; or the new job is stopping or has ended.
+            UnknownInstance, UnknownJob: no such instance or job.
         """
         return self._move(instance, HandOver(job, devices_used, now_seconds)).held
 
     @abstractmethod
     def get(self, instance: str) -> HeldInstance:
-        """The instance of this id.
+        """Return the instance with this id.
 
         Raises:
-            UnknownInstance: there is none.
+            UnknownInstance: no instance has this id.
         """
 
     @abstractmethod
     def alive(self) -> tuple[HeldInstance, ...]:
-        """All instances of all jobs that have not ended, in the order of their requests."""
+        """Return the instances of all jobs that have not ended, by time of request."""
 
     @abstractmethod
     def of_job(self, job: str, include_ended: bool = False) -> tuple[HeldInstance, ...]:
-        """The instances of one job, in the order of their requests."""
+        """Return the instances of one job, by time of request."""
 
     @abstractmethod
     def never_trained(self, job: str) -> tuple[HeldInstance, ...]:
-        """The instances of a job that were launched, and ended or released before they trained.
+        """Return the instances of a job that were launched but never trained, and are given up.
 
-        Of each offer only those after the last one of that offer that began to train.
+        An instance is given up when it has ended or was released. For each offer, only instances
+        given up after the latest start of training on that offer are returned.
         """
 
     def release(self, instance: str, now_seconds: float) -> HeldInstance:
-        """Want an instance no more: it drains if it is at work. It goes on being paid.
+        """Mark an instance as unwanted: a working instance starts to drain. Billing continues.
 
         Raises:
-            UnknownInstance: there is none.
+            UnknownInstance: no instance has this id.
         """
         return self._change(instance, lambda held: unwanted(held, now_seconds))
 
     def request_termination(
         self, instance: str, now_seconds: float, facts: Mapping[str, str] | None = None
     ) -> HeldInstance:
-        """Mark an instance as unwanted, and write down one intent to terminate it.
+        """Mark an instance as unwanted, and record one intent to terminate it.
 
-        An instance whose launch was never sent, or was only ever definitely refused, ends at
-        once and is never billed. `facts`, of why, are added to those known.
+        An instance whose launch was never sent, or was definitely refused each time, ends at
+        once and is never billed. `facts` state the reason and are added to the known facts.
 
         Raises:
-            UnknownInstance: there is none.
+            UnknownInstance: no instance has this id.
         """
 
         def terminate(holding: Holding) -> Holding:
@@ -147,14 +148,14 @@ class Instances(ABC):
         return self._change_holding(instance, terminate).held
 
     def begin_launch(self, instance: str, now_seconds: float) -> bool:
-        """Mark the launch of an instance as sent; return whether the call is to be made.
+        """Mark the launch of an instance as sent; return whether to call the provider.
 
-        The mark is written before the provider is called, in the transaction that reads whether
-        the instance is wanted and its job takes instances. An unwanted launch that was never
-        sent ends its instance, unbilled.
+        The mark is written before the call, in the transaction that checks that the instance is
+        wanted and that its job takes instances. An unwanted launch that was never sent ends its
+        instance without a bill.
 
         Raises:
-            UnknownInstance: there is none.
+            UnknownInstance: no instance has this id.
         """
 
         def send(holding: Holding, phase: JobPhase) -> Holding:
@@ -170,18 +171,18 @@ class Instances(ABC):
         now_seconds: float,
         refuse: Refuse | None = None,
     ) -> HeldInstance:
-        """Take over what the cloud says. The same news may come any number of times.
+        """Update an instance from a report of its cloud. A repeated report changes nothing.
 
-        The first sight settles the launch, and the first with a time of launch opens the bill at
-        that: what waits in a queue has none, and ends there without a bill. `TERMINATED` ends the
-        instance and closes the bill at the cloud's time of end. The ledger follows the cloud
-        alone: an instance whose launch was given up is billed if it is there after all, and
-        terminated. A launch that the cloud took and refused later is not billed; `refuse` is then
-        as in `launch_failed`.
+        The first report settles the launch. The first report with a launch time opens the bill
+        at that time; an instance that ends in a queue for capacity has no bill. `TERMINATED`
+        ends the instance and closes the bill at the end time of the cloud. The ledger follows
+        the cloud alone: an instance that appears after its launch was given up is billed and
+        terminated. A launch that the cloud accepted and later refused is not billed; `refuse`
+        then works as in `launch_failed`.
 
         Raises:
             Conflict: another cloud instance is known under this id.
-            UnknownInstance: there is none.
+            UnknownInstance: no instance has this id.
         """
 
         def take_over(holding: Holding) -> Holding:
@@ -190,10 +191,12 @@ class Instances(ABC):
         return self._change_holding(instance, take_over, refuse).held
 
     def reprice(self, instance: str, offer: Offer, now_seconds: float) -> bool:
-        """Bill an instance at its offer's price of now, from now on. False if nothing changes.
+        """Bill an instance at the current price of its offer from now on.
+
+        Returns whether the price of an open bill changed.
 
         Raises:
-            UnknownInstance: there is none.
+            UnknownInstance: no instance has this id.
         """
 
         def price(holding: Holding) -> Holding:
@@ -202,13 +205,13 @@ class Instances(ABC):
         return bool(self._change_holding(instance, price).new_lines)
 
     def bill_again(self, instance: str, now_seconds: float) -> bool:
-        """Take back the end of an instance that its cloud still lists.
+        """Reopen the bill of an ended instance that its cloud still lists.
 
-        It is billed on from the end that was written down, and terminated again. False if its
-        bill is open, so that there is nothing to take back.
+        Billing continues from the recorded end, and the instance is terminated again. Returns
+        False if the bill is not closed.
 
         Raises:
-            UnknownInstance: there is none.
+            UnknownInstance: no instance has this id.
         """
 
         def bill(holding: Holding) -> Holding:
@@ -219,15 +222,15 @@ class Instances(ABC):
     def launch_failed(
         self, instance: str, error: str, now_seconds: float, refuse: Refuse | None = None
     ) -> HeldInstance:
-        """End an instance that the cloud refused to launch. It was never there and costs nothing.
+        """End an instance whose launch the cloud refused; it never existed and costs nothing.
 
-        Only for a refusal that is sure: where the outcome is not known, the launch is tried
-        again with its token. `refuse` makes the refusal of its offer, which is kept in the same
-        transaction; None keeps none.
+        Only for a definite refusal: a launch with an unknown outcome is retried with its token.
+        `refuse` returns the refusal of the offer, which is stored in the same transaction; None
+        stores none.
 
         Raises:
-            Conflict: the cloud has shown the instance.
-            UnknownInstance: there is none.
+            Conflict: the cloud has reported the instance.
+            UnknownInstance: no instance has this id.
         """
 
         def fail(holding: Holding) -> Holding:
@@ -236,12 +239,13 @@ class Instances(ABC):
         return self._change_holding(instance, fail, refuse).held
 
     def give_up_launch(self, instance: str, now_seconds: float, refuse: Refuse) -> HeldInstance:
-        """Want an instance no more whose launch is not answered, and refuse its offer.
+        """Mark an instance as unwanted after its launch got no answer, and refuse its offer.
 
-        What came of the launch is still found out; both are kept in one transaction.
+        Both changes are one transaction. The launch intent stays pending until its outcome is
+        known.
 
         Raises:
-            UnknownInstance: there is none.
+            UnknownInstance: no instance has this id.
         """
 
         def give_up(holding: Holding) -> Holding:
@@ -258,91 +262,92 @@ class Instances(ABC):
         job: str | None = None,
         transfer: TransferCount | None = None,
     ) -> HeldInstance:
-        """Take over what a node says of its instance; `facts` are added to those known.
+        """Update an instance from a report of its node; `facts` are added to the known facts.
 
-        It says so of its work for `job`: where the instance has become another's since, only that
-        it was heard is kept. None is whatever job it is.
+        Working phases follow each other in any order, because scripts are restarted. A draining
+        instance only changes to `DRAINED`; an ended instance does not change.
 
-        `transfer` is what it has counted so far. The ledger has lines for it, now and then, where
-        that costs something; nothing of it counts twice, however often and late it is told, and
-        what it sent for a job that it has left is that job's to pay.
-
-        The phases of work follow each other in any order, as a script is started again. An
-        instance that drains only gets on to `DRAINED`, and one that has ended hears nothing
-        more.
+        Args:
+            job: job that the report is about; None for the current job of the instance. If the
+                instance has moved to another job, only the time of the report is stored.
+            transfer: cumulative transfers of the instance. Repeated and late counts are billed
+                once. Traffic for the previous job is billed to that job.
 
         Raises:
-            Conflict: `phase` is not for a node to tell.
-            UnknownInstance: there is none.
+            Conflict: nodes do not report this `phase`.
+            UnknownInstance: no instance has this id.
         """
 
-        def hear(held: HeldInstance) -> HeldInstance:
+        def with_report(held: HeldInstance) -> HeldInstance:
             if job in (None, held.job):
                 return heard(held, phase, now_seconds, facts or {})
             return replace(held, seen_seconds=max(now_seconds, held.seen_seconds or now_seconds))
 
-        def hear_all(held: HeldInstance) -> Lined:
+        def with_report_and_transfer(held: HeldInstance) -> Lined:
             if transfer is None:
-                return Lined(hear(held))
-            return transferred(hear(held), transfer, job, now_seconds)
+                return Lined(with_report(held))
+            return transferred(with_report(held), transfer, job, now_seconds)
 
-        return self._change_lined(instance, hear_all)
+        return self._change_lined(instance, with_report_and_transfer)
 
     def note(self, instance: str, facts: Mapping[str, str]) -> HeldInstance:
-        """Add facts to those known of an instance.
+        """Add facts to the known facts of an instance.
 
         Raises:
-            UnknownInstance: there is none.
+            UnknownInstance: no instance has this id.
         """
         return self._change(instance, lambda held: replace(held, facts={**held.facts, **facts}))
 
     def use_devices(self, instance: str, devices_used: int) -> HeldInstance:
-        """Have an instance train on this many of its devices.
+        """Set the number of devices that an instance trains on.
 
         Raises:
-            UnknownInstance: there is none.
+            UnknownInstance: no instance has this id.
         """
         return self._change(instance, lambda held: replace(held, devices_used=devices_used))
 
     def take_back(self, instance: str, reclaim_seconds: float, now_seconds: float) -> HeldInstance:
-        """Release an instance that its cloud takes back at `reclaim_seconds`.
+        """Release an instance that its cloud reclaims at `reclaim_seconds`.
 
-        Of several notices the earliest counts. Notice and release are kept in one transaction.
+        The earliest of several notices counts. Notice and release are one transaction.
 
         Raises:
-            UnknownInstance: there is none.
+            UnknownInstance: no instance has this id.
         """
 
-        def leave(held: HeldInstance) -> HeldInstance:
+        def reclaim(held: HeldInstance) -> HeldInstance:
             return unwanted(to_be_taken_back(held, reclaim_seconds), now_seconds)
 
-        return self._change(instance, leave)
+        return self._change(instance, reclaim)
 
     @abstractmethod
     def _add(self, order: Order) -> Holding | None:
-        """Keep the instance that an order makes; nothing if that raises or is not needed."""
+        """Store the new instance of an order; return None if the order is not needed."""
 
     @abstractmethod
     def _move(self, instance: str, order: HandOver) -> Holding:
-        """Keep what `handed_over` makes of an instance and two jobs; nothing if it raises."""
+        """Store the result of `handed_over` for an instance; nothing if it raises."""
 
     def _change(
         self, instance: str, change: Callable[[HeldInstance], HeldInstance]
     ) -> HeldInstance:
-        """Keep what `change` makes of an instance; nothing if it raises."""
+        """Store the result of `change` for an instance; nothing if it raises."""
         return self._change_lined(instance, lambda held: Lined(change(held)))
 
     @abstractmethod
     def _change_lined(
         self, instance: str, change: Callable[[HeldInstance], Lined]
     ) -> HeldInstance:
-        """Keep what `change` makes of an instance, and its lines; nothing if it raises."""
+        """Store the instance and ledger lines that `change` returns; nothing if it raises."""
 
     @abstractmethod
     def _change_of_job(
         self, instance: str, change: Callable[[Holding, JobPhase], Holding]
     ) -> tuple[Holding, JobPhase]:
-        """Keep what `change` makes of a holding and the phase of its job; nothing if it raises."""
+        """Store the result of `change` for a holding and its job's phase; nothing if it raises.
+
+        Returns the stored holding and the phase.
+        """
 
     @abstractmethod
     def _change_holding(
@@ -351,12 +356,13 @@ class Instances(ABC):
         change: Callable[[Holding], Holding],
         refuse: Refuse | None = None,
     ) -> Holding:
-        """Keep what `change` makes of an instance with its calls and bill; nothing if it raises.
+        """Store the result of `change` for a holding; nothing if it raises.
 
-        `change` is given no `new_lines`. `refuse` makes the refusal of the instance's offer.
+        `change` gets a holding without `new_lines`. `refuse` returns the refusal of the offer of
+        the instance, which is stored too; None stores none.
         """
 
 
 def unknown_instance(instance: str) -> UnknownInstance:
-    """The error that there is no such instance."""
-    return UnknownInstance(f"no instance {instance!r}: castor status lists those there are")
+    """Return the error for an id that no instance has."""
+    return UnknownInstance(f"no instance {instance!r}: castor status lists all instances")

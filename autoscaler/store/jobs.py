@@ -1,4 +1,4 @@
-"""Jobs: what was submitted, and the phases it goes through."""
+"""Repository of jobs, with the transitions between their phases."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autoscaler.domain.job import InstanceBounds, JobPhase, JobRecord, JobSpec
 from autoscaler.domain.objective import Objective
 
 FINAL_PHASES = tuple(phase for phase in JobPhase if phase.is_final)
-_NEXT = {
+_NEXT_PHASES = {
     JobPhase.PENDING: set(JobPhase),
     JobPhase.RUNNING: {JobPhase.PENDING, JobPhase.STOPPING, JobPhase.FINISHED, JobPhase.FAILED},
     JobPhase.STOPPING: set(FINAL_PHASES),
@@ -20,66 +20,68 @@ _NEXT = {
 
 
 class Jobs(ABC):
-    """The jobs of one store. Methods take ids; only `find` also takes names."""
+    """Jobs of one store. Methods take ids; only `find` also takes names."""
 
     @abstractmethod
     def add(self, spec: JobSpec, now_seconds: float) -> JobRecord:
-        """Add a job. Its id is its name, and the name with `.2`, `.3`... when used before.
+        """Add a job. Its id is its name, with `.2`, `.3`... appended if the name was used before.
 
         Raises:
-            Conflict: a job of that name has not ended.
+            Conflict: a job with this name has not ended.
         """
 
     @abstractmethod
     def find(self, name_or_id: str) -> JobRecord:
-        """The latest job of that name, else the job of that id: what a person means.
+        """Return the latest job with this name, else the job with this id.
 
         Raises:
-            UnknownJob: there is none; the message suggests names that are close.
+            UnknownJob: no job has this name or id; the message suggests similar ids.
         """
 
     @abstractmethod
     def get(self, job: str) -> JobRecord:
-        """The job of exactly this id.
+        """Return the job with this id.
 
         Raises:
-            UnknownJob: there is none.
+            UnknownJob: no job has this id.
         """
 
     @abstractmethod
     def alive(self) -> tuple[JobRecord, ...]:
-        """All jobs that have not ended, the oldest first."""
+        """Return all jobs that have not ended, the oldest first."""
 
     @abstractmethod
     def ended_with_lighthouse(self) -> tuple[JobRecord, ...]:
-        """The jobs that have ended and whose lighthouse has not been put out."""
+        """Return the ended jobs that still have the address of a lighthouse."""
 
     @abstractmethod
     def all(self) -> tuple[JobRecord, ...]:
-        """All jobs there ever were, the oldest first."""
+        """Return all jobs, ended ones included, the oldest first."""
 
     def set_phase(
         self, job: str, phase: JobPhase, now_seconds: float, cause: str | None = None
     ) -> JobRecord:
-        """Move a job on. To set the phase that it has changes nothing but a given `cause`.
+        """Move a job to a phase, and set its `cause` unless that is None.
+
+        The current phase is accepted: then only the cause changes.
 
         Raises:
-            Conflict: the phase does not follow from the one that is.
-            UnknownJob: there is none.
+            Conflict: the phase can't follow the current phase.
+            UnknownJob: no job has this id.
         """
 
         def move(record: JobRecord) -> JobRecord:
-            moved = record if phase is record.phase else _moved(record, phase, now_seconds)
+            moved = record if phase is record.phase else _with_phase(record, phase, now_seconds)
             return moved if cause is None else replace(moved, cause=cause)
 
         return self._change(job, move)
 
     def request_stop(self, job: str, now_seconds: float) -> JobRecord:
-        """Have a job stopped; it is `STOPPING` until what it holds has been given back.
+        """Move a job to `STOPPING`, which lasts until all its instances have ended.
 
         Raises:
             Conflict: the job has ended.
-            UnknownJob: there is none.
+            UnknownJob: no job has this id.
         """
         return self.set_phase(job, JobPhase.STOPPING, now_seconds)
 
@@ -90,11 +92,11 @@ class Jobs(ABC):
         instances: InstanceBounds | None = None,
         priority: float | None = None,
     ) -> JobRecord:
-        """Change what may be changed while a job runs; None leaves it as it is.
+        """Change the parts of a job's spec that may change while it runs; None keeps a part.
 
         Raises:
             Conflict: the job is stopping or has ended.
-            UnknownJob: there is none.
+            UnknownJob: no job has this id.
         """
 
         def change(record: JobRecord) -> JobRecord:
@@ -113,19 +115,21 @@ class Jobs(ABC):
         return self._change(job, change)
 
     def set_lighthouse(self, job: str, address: str | None) -> None:
-        """Keep the address of the job's lighthouse; None when it has none.
+        """Store the address of the job's lighthouse; None if the job has no lighthouse.
 
         Raises:
-            UnknownJob: there is none.
+            UnknownJob: no job has this id.
         """
         self._change(job, lambda record: replace(record, lighthouse=address))
 
     def start_attempt(self, job: str, attempt: int, retry_seconds: float | None) -> None:
-        """Number the next start of the script; it is held back until `retry_seconds`.
+        """Set the number of the next start of the script, which is due at `retry_seconds`.
+
+        `retry_seconds` is seconds since the epoch; None means at once.
 
         Raises:
-            Conflict: a later attempt was started already, or the job has ended.
-            UnknownJob: there is none.
+            Conflict: a later attempt has started already, or the job has ended.
+            UnknownJob: no job has this id.
         """
 
         def start(record: JobRecord) -> JobRecord:
@@ -140,35 +144,37 @@ class Jobs(ABC):
 
     @abstractmethod
     def _change(self, job: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord:
-        """Keep what `change` makes of a job; nothing if it raises."""
+        """Store the result of `change` for a job; nothing if it raises."""
 
 
 def new_id(name: str, earlier: Sequence[JobRecord]) -> str:
-    """The id of one more job of a name; `earlier` are all there were of it.
+    """Return the id of a new job; `earlier` are all jobs so far with the same name.
 
     Raises:
-        Conflict: one of them has not ended.
+        Conflict: an earlier job has not ended.
     """
     for record in earlier:
         if not record.phase.is_final:
             raise Conflict(
                 f"job {record.id} is {record.phase}: wait for its end, "
-                f"say castor stop {record.id}, or choose another name"
+                f"run castor stop {record.id}, or choose another name"
             )
     return f"{name}.{len(earlier) + 1}" if earlier else name
 
 
 def unknown_job(job: str, known: Iterable[str]) -> UnknownJob:
-    """The error that there is no such job, with the ids that are close."""
-    close = get_close_matches(job, known)
-    meant = f"did you mean {' or '.join(close)}?" if close else "castor status lists all jobs"
-    return UnknownJob(f"no job {job!r}: {meant}")
+    """Return the error for an id that no job has; the message suggests similar ids of `known`."""
+    similar = get_close_matches(job, known)
+    suggestion = (
+        f"did you mean {' or '.join(similar)}?" if similar else "castor status lists all jobs"
+    )
+    return UnknownJob(f"no job {job!r}: {suggestion}")
 
 
-def _moved(record: JobRecord, phase: JobPhase, now_seconds: float) -> JobRecord:
+def _with_phase(record: JobRecord, phase: JobPhase, now_seconds: float) -> JobRecord:
     if record.phase.is_final:
         raise Conflict(f"job {record.id} has ended ({record.phase}): it can't become {phase}")
-    if phase not in _NEXT[record.phase]:
+    if phase not in _NEXT_PHASES[record.phase]:
         raise Conflict(f"job {record.id} is {record.phase}: it can't become {phase}")
     starts = phase is JobPhase.RUNNING and record.started_seconds is None
     return replace(

@@ -188,7 +188,7 @@ def test_a_store_has_one_controller_whatever_its_state_directory(
     store = f"sqlite:///{terminal.state}/castor.db"
     done = terminal.castor("serve", "--port", "0", "--state", tmp_path, "--store", store)
     assert done.returncode == 1
-    assert "another controller has the store" in done.stderr
+    assert "another controller holds the store" in done.stderr
     assert f"state {terminal.state}" in done.stderr
 
 

@@ -42,7 +42,7 @@ class Claims:
     def test_a_second_controller_is_refused_and_hears_who_has_the_store(self, url: str) -> None:
         with (
             claim_store(url, Path("/states/first")),
-            pytest.raises(Conflict, match=f"pid {os.getpid()}.*stop that one"),
+            pytest.raises(Conflict, match=f"pid {os.getpid()}.*stop that controller"),
             claim_store(url, Path("/states/second")),
         ):
             raise AssertionError("two have it")
