@@ -1,4 +1,4 @@
-"""Offers that a cloud refused, and until when they are not asked for again."""
+"""Repository of offers that a cloud refused, with the end of their back-off."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """`in_a_row` waves of launches of an offer were refused since one was accepted.
+    """Refusal of an offer by its cloud, for `in_a_row` waves of launches in a row.
 
-    `reason` is what the cloud said of the last.
+    The offer is not requested again before `until_seconds`, in seconds since the epoch. `reason`
+    is the latest message of the cloud.
     """
 
     offer: str
@@ -21,11 +22,14 @@ class Refusal:
     reason: str = ""
 
     def waves_before(self, now_seconds: float) -> int:
-        """How many waves were over by now: what is refused while one is kept away is of that."""
+        """Return the number of refused waves whose back-off is over.
+
+        Refusals during a back-off belong to the wave that started it.
+        """
         return self.in_a_row - (self.until_seconds > now_seconds)
 
     def after(self, known: Refusal | None, now_seconds: float) -> Refusal:
-        """Return this refusal, which came now, with what is `known` of those before."""
+        """Return this new refusal, merged with the `known` refusal of the same offer."""
         if known is None:
             return self
         return replace(
@@ -36,11 +40,11 @@ class Refusal:
 
 
 Refuse = Callable[[Refusal | None], Refusal]
-"""Makes the refusal to keep of an offer from the one that is known."""
+"""Function from the known refusal of an offer, None if there is none, to the one to store."""
 
 
 class Capacity(ABC):
-    """What is known of the capacity behind the offers."""
+    """Refusals of the offers of one store."""
 
     def refused(
         self,
@@ -50,10 +54,10 @@ class Capacity(ABC):
         until_seconds: float,
         reason: str = "",
     ) -> Refusal:
-        """Keep away from an offer until then.
+        """Store a refusal of an offer, which is unavailable until `until_seconds`.
 
-        Refusals that come while it is kept away from already belong to one wave of launches and
-        count once, so that a back-off that doubles with `in_a_row` does not jump.
+        Refusals during a back-off belong to one wave of launches and count once, so that a
+        back-off that doubles with `in_a_row` does not jump.
         """
 
         refusal = Refusal(offer, error_kind, 1, until_seconds, reason)
@@ -61,16 +65,16 @@ class Capacity(ABC):
 
     @abstractmethod
     def accepted(self, offer: str) -> None:
-        """A launch of the offer succeeded: what was refused before is forgotten."""
+        """Delete the refusal of an offer, after a launch of the offer succeeded."""
 
     @abstractmethod
     def refusals(self) -> Mapping[str, Refusal]:
-        """The refusals of each offer since it was last accepted, also those that are over."""
+        """Return the refusals since the last accepted launch, by offer, expired ones included."""
 
     @abstractmethod
     def unavailable(self, now_seconds: float) -> frozenset[str]:
-        """The offers that are not to be asked for now."""
+        """Return the offers whose back-off is not over."""
 
     @abstractmethod
     def _change(self, offer: str, refuse: Refuse) -> Refusal:
-        """Keep what `refuse` makes of the refusal that is known of an offer."""
+        """Store and return the result of `refuse` for the known refusal of an offer."""

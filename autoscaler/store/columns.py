@@ -1,4 +1,4 @@
-"""Types of columns: domain dataclasses as JSON, exact money, words of an enum."""
+"""Types of columns: domain dataclasses as JSON, exact money, values of an enum."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ T = TypeVar("T")
 
 
 def encode(value: object) -> bytes:
-    """A dataclass, or a container of them, as UTF-8 JSON; infinities and NaN as JSON5 has them."""
+    """Return a dataclass or container as UTF-8 JSON, with infinities and NaN as in JSON5."""
     return to_json(value)
 
 
 def decode(adapter: TypeAdapter[T], document: str | bytes) -> T:
-    """What `encode` made, as the type of `adapter`; fields that are missing take their defaults.
+    """Decode a document from `encode` to the type of `adapter`. Missing fields take defaults.
 
     Raises:
         StoreError: the document does not fit the type.
@@ -39,7 +39,7 @@ def decode(adapter: TypeAdapter[T], document: str | bytes) -> T:
 
 
 class Document(TypeDecorator[T], Generic[T]):
-    """A value of the domain as JSON text. A value is replaced, never changed in place."""
+    """Column of a domain value as JSON text. Values are replaced, never changed in place."""
 
     impl = Text
     cache_ok = True
@@ -49,31 +49,31 @@ class Document(TypeDecorator[T], Generic[T]):
         self._adapter = adapter
 
     def process_bind_param(self, value: T | None, dialect: Dialect) -> str | None:
-        """To JSON."""
+        """Return the value as JSON text; None stays None."""
         return None if value is None else encode(value).decode()
 
     def process_result_value(self, value: Any | None, dialect: Dialect) -> T | None:
-        """From JSON."""
+        """Return the value of a JSON text; None stays None."""
         return None if value is None else decode(self._adapter, value)
 
 
 class Money(TypeDecorator[Decimal]):
-    """A Decimal as text: the same digits come back on every database, trailing zeros too."""
+    """Column of a Decimal as text, which keeps all digits, trailing zeros included."""
 
     impl = Text
     cache_ok = True
 
     def process_bind_param(self, value: Decimal | None, dialect: Dialect) -> str | None:
-        """To text."""
+        """Return the amount as text; None stays None."""
         return None if value is None else str(value)
 
     def process_result_value(self, value: Any | None, dialect: Dialect) -> Decimal | None:
-        """From text."""
+        """Return the amount of a text; None stays None."""
         return None if value is None else Decimal(value)
 
 
 def word(kind: type[StrEnum]) -> Enum:
-    """A column that holds one of the values of `kind`; a new value needs no migration."""
+    """Return a column type for the values of the enum `kind`; new values need no migration."""
     return Enum(
         kind,
         native_enum=False,

@@ -1,9 +1,9 @@
-"""Connections and transactions of SQLite and PostgreSQL, made to behave alike.
+"""Connections and transactions of SQLite and PostgreSQL, with the same behaviour on both.
 
-Writers take turns: SQLite has one at a time by nature (`BEGIN IMMEDIATE`), PostgreSQL by an
-advisory lock that each writing transaction holds to its end. What a writer reads is therefore
-still true when it commits, and no transaction has to be tried again. A reader sees one moment of
-the whole store, and neither waits for a writer nor holds one up.
+Writing transactions are serialized: by `BEGIN IMMEDIATE` in SQLite, by an advisory lock held to
+the end of the transaction in PostgreSQL. The data that a writer reads is therefore unchanged when
+it commits, and no transaction needs a retry. A reader sees a consistent snapshot of the whole
+store, and readers and writers do not block each other.
 """
 
 from __future__ import annotations
@@ -21,43 +21,43 @@ from sqlalchemy.orm import Session
 
 from autoscaler.domain.errors import StoreError
 
-_PATIENCE_SECONDS = 30
-_WRITES = "castor_writes"
-_WRITERS_LOCK = 0x0CA5704
-_FORMS = "say sqlite:////path/to/castor.db or postgresql://user@host/database"
-# What a person can do about what databases refuse, by a part of their words.
-_WAYS_OUT = (
+_TIMEOUT_SECONDS = 30
+_WRITES_OPTION = "castor_writes"
+_WRITERS_LOCK_KEY = 0x0CA5704
+_URL_HELP = "use sqlite:////path/to/castor.db or postgresql://user@host/database"
+# Remedies for errors of databases: (part of the error message, remedy).
+_REMEDIES = (
     ("unable to open database file", "its directory must exist and be writable"),
     ("readonly database", "the file and its directory must be writable"),
     ("file is not a database", "name another path, or restore it from a copy"),
     ("malformed", "restore it from a copy"),
     ("disk is full", "free some space on its disk"),
     ("No space left", "free some space on its disk"),
-    ("database is locked", f"another process has been writing for {_PATIENCE_SECONDS} s"),
-    ("lock timeout", f"another process has been writing for {_PATIENCE_SECONDS} s"),
+    ("database is locked", f"another process has been writing for {_TIMEOUT_SECONDS} s"),
+    ("lock timeout", f"another process has been writing for {_TIMEOUT_SECONDS} s"),
 )
 
 
 class Database:
-    """One database, safe to share between threads; other processes may have it open too."""
+    """One database. Threads may share this object; other processes may open the database too."""
 
     def __init__(self, url: str) -> None:
-        """Prepare connections to `url`; none is made yet.
+        """Prepare connections to `url`, without connecting yet.
 
         Raises:
-            StoreError: the URL names no file of SQLite and no database of PostgreSQL.
+            StoreError: the URL names neither an SQLite file nor a PostgreSQL database.
         """
         parsed = parse_url(url)
         self.name = parsed.render_as_string(hide_password=True)
         self._engine = _sqlite(parsed) if is_sqlite(parsed) else _postgresql(parsed)
-        self._writer = self._engine.execution_options(**{_WRITES: True})
-        hasty = _sqlite(parsed, "NORMAL") if is_sqlite(parsed) else self._engine
-        self._hasty_writer = hasty.execution_options(**{_WRITES: True})
-        self._turn = threading.Lock()
+        self._writer = self._engine.execution_options(**{_WRITES_OPTION: True})
+        unsynced = _sqlite(parsed, "NORMAL") if is_sqlite(parsed) else self._engine
+        self._unsynced_writer = unsynced.execution_options(**{_WRITES_OPTION: True})
+        self._write_lock = threading.Lock()
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """A transaction that sees one moment of the store.
+        """Yield a reading transaction, which sees a consistent snapshot of the store.
 
         Raises:
             StoreError: the database refused, or did not answer.
@@ -67,84 +67,82 @@ class Database:
 
     @contextmanager
     def write(self, may_be_lost: bool = False) -> Iterator[Session]:
-        """A transaction that commits at its end, or not at all. It must be short, and not nested.
+        """Yield a writing transaction, which commits on exit and rolls back on an error.
 
-        One that `may_be_lost` is not synced in SQLite: a power cut may undo it with all after it
-        that were not synced either, as if it had never been.
+        Transactions must be short and not nested. SQLite does not sync a transaction that
+        `may_be_lost`: a power cut may undo it, together with later unsynced transactions.
 
         Raises:
-            StoreError: the database refused, or did not answer; nothing was changed, except
-                perhaps where the connection broke during the commit itself.
+            StoreError: the database refused, or did not answer. Nothing has changed, unless the
+                connection broke during the commit.
         """
-        writer = self._hasty_writer if may_be_lost else self._writer
-        with self._turn, self._errors(), Session(writer) as session, session.begin():
+        writer = self._unsynced_writer if may_be_lost else self._writer
+        with self._write_lock, self._errors(), Session(writer) as session, session.begin():
             yield session
 
     def close(self) -> None:
-        """Close all connections that are not in use."""
+        """Close all idle connections."""
         self._engine.dispose()
-        self._hasty_writer.dispose()
+        self._unsynced_writer.dispose()
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
         try:
             yield
         except (DBAPIError, TimeoutError) as error:
-            said = " ".join(str(getattr(error, "orig", None) or error).split())
-            raise StoreError(f"store {self.name}: {said}{_way_out(said)}") from error
+            message = " ".join(str(getattr(error, "orig", None) or error).split())
+            raise StoreError(f"store {self.name}: {message}{_remedy(message)}") from error
 
 
 def parse_url(url: str) -> URL:
-    """Return the URL of a store with the driver that Castor uses.
+    """Return the URL of a store, with the driver that Castor uses.
 
     Raises:
-        StoreError: it names no file of SQLite and no database of PostgreSQL.
+        StoreError: the URL names neither an SQLite file nor a PostgreSQL database.
     """
     try:
         parsed = make_url(url)
     except ArgumentError as error:
-        raise StoreError(f"the URL of the store can't be read: {_FORMS}") from error
+        raise StoreError(f"the URL of the store can't be read: {_URL_HELP}") from error
     if parsed.drivername in ("postgres", "postgresql", "postgresql+psycopg"):
         return parsed.set(drivername="postgresql+psycopg")
     if not is_sqlite(parsed):
-        raise StoreError(f"store {parsed.drivername}: not a database Castor knows: {_FORMS}")
+        raise StoreError(f"store {parsed.drivername}: not a database Castor knows: {_URL_HELP}")
     if not parsed.database or parsed.database == ":memory:":
-        raise StoreError(f"store {url}: a store in memory would be lost: {_FORMS}")
+        raise StoreError(f"store {url}: a store in memory would be lost: {_URL_HELP}")
     return parsed
 
 
 def is_sqlite(url: URL) -> bool:
-    """Return whether a URL of `parse_url` names a file of SQLite."""
+    """Return whether a URL from `parse_url` names an SQLite file."""
     return url.get_backend_name() == "sqlite"
 
 
 def _sqlite(url: URL, synchronous: str = "FULL") -> Engine:
     path = Path(url.database or "").absolute()
-    engine = create_engine(
-        url.set(database=str(path)), connect_args={"timeout": _PATIENCE_SECONDS}
-    )
+    engine = create_engine(url.set(database=str(path)), connect_args={"timeout": _TIMEOUT_SECONDS})
 
     @event.listens_for(engine, "do_connect")
-    def own_file(*_: object) -> None:
-        # Only the owner may read it: it holds what jobs say of themselves. SQLite gives the files
-        # beside it the same rights. What goes wrong here SQLite itself tells in a moment. A file
-        # that is there must not be opened: to close it again would drop the locks of all our
-        # connections, and another process that closes the store would throw our writes away.
+    def create_private_file(*_: object) -> None:
+        # Only the owner may read the file: it holds reports of jobs. SQLite copies the mode to
+        # its other files and reports errors when it connects. O_EXCL: an existing file must not
+        # be opened here, because closing it would release the POSIX locks of this process, and
+        # another process that closes the store would discard our writes.
         with suppress(OSError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
     @event.listens_for(engine, "connect")
     def configure(connection: sqlite3.Connection, _: object) -> None:
-        # Transactions are begun below, not by the driver, which begins them too late.
+        # The listener below begins transactions; the driver would begin them too late.
         connection.isolation_level = None
         connection.execute("PRAGMA journal_mode = WAL")
-        # An intent must outlive a power cut before its call is made, so commits are synced.
+        # FULL syncs each commit: an intent must survive a power cut before its call is made.
         connection.execute(f"PRAGMA synchronous = {synchronous}")
         connection.execute("PRAGMA foreign_keys = ON")
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        writes = connection.get_execution_options().get(_WRITES)
+        writes = connection.get_execution_options().get(_WRITES_OPTION)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
@@ -152,20 +150,20 @@ def _sqlite(url: URL, synchronous: str = "FULL") -> Engine:
 
 def _postgresql(url: URL) -> Engine:
     arguments = {
-        "connect_timeout": _PATIENCE_SECONDS,
-        "options": f"-c lock_timeout={_PATIENCE_SECONDS}s",
+        "connect_timeout": _TIMEOUT_SECONDS,
+        "options": f"-c lock_timeout={_TIMEOUT_SECONDS}s",
     }
     engine = create_engine(url, pool_pre_ping=True, connect_args=arguments)
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        if connection.get_execution_options().get(_WRITES):
-            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITERS_LOCK})")
+        if connection.get_execution_options().get(_WRITES_OPTION):
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITERS_LOCK_KEY})")
         else:
             connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
     return engine
 
 
-def _way_out(said: str) -> str:
-    return next((f"; {way_out}" for sign, way_out in _WAYS_OUT if sign in said), "")
+def _remedy(message: str) -> str:
+    return next((f"; {remedy}" for part, remedy in _REMEDIES if part in message), "")

@@ -1,4 +1,4 @@
-"""What happened, in words for a person: an instance lost, a launch refused, an orphan found."""
+"""Repository of events for people: an instance lost, a launch refused, an orphan found."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to a job, or to the fleet where `job` is None."""
+    """An event of a job, or of the fleet if `job` is None, in seconds since the epoch."""
 
     at_seconds: float
     kind: str
@@ -17,16 +17,16 @@ class Event:
 
 
 class Events(ABC):
-    """The events of one store; they are only added, and forgotten when they are old."""
+    """Events of one store. Events are added and, when they are old, deleted."""
 
     @abstractmethod
     def add(self, event: Event) -> None:
-        """Keep an event."""
+        """Store an event."""
 
     @abstractmethod
     def latest(self, job: str | None = None, limit: int = 100) -> tuple[Event, ...]:
-        """The last events of one job, or of everything, the latest first."""
+        """Return at most `limit` events of one job, or of all if None, the latest first."""
 
     @abstractmethod
     def prune(self, before_seconds: float) -> None:
-        """Forget the events before then."""
+        """Delete the events before `before_seconds`."""

@@ -1,4 +1,4 @@
-"""Hand-over of an instance to another job of its study; no storage."""
+"""Hand-over of an instance to another job of the same study; no storage."""
 
 from __future__ import annotations
 
@@ -30,27 +30,33 @@ from autoscaler.store.transfers import line_seconds
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """An instance is to be another job's from now on, with so many of its devices at work."""
+    """Request to move an instance to `job`, which uses `devices_used` of its devices."""
 
     job: str
     devices_used: int
     now_seconds: float
 
 
-# What is to be known of an instance whatever job it works for.
+# Facts that an instance keeps when it moves to another job.
 _FACTS_OF_INSTANCE = (START_FACT, NETWORK_FACT)
 
 
 def handed_over(
     holding: Holding, order: HandOver, jobs: tuple[JobRecord, JobRecord], places: Iterable[Place]
 ) -> Holding:
-    """As an instance of another job of the same study; `places` are all that job ever had.
+    """Return the holding with its instance moved to another job of the same study.
 
-    `jobs` are the one that holds it and the one that is to. Their bills meet in one moment, and
-    what it owes for what it has sent is the first one's.
+    The bill of the first job ends where the bill of the second begins. The first job pays for
+    unbilled transfers. Nothing changes if the instance works for the job already.
+
+    Args:
+        holding: the instance with its calls and bill.
+        order: the request.
+        jobs: the job that holds the instance, and the job that gets it.
+        places: all slots and generations that the second job has used so far.
 
     Raises:
-        Conflict: it is not to be had, or not for this job.
+        Conflict: the instance can't be moved, or not to this job.
     """
     held, (before, after) = holding.held, jobs
     if before.id == after.id and not has_left(held):
@@ -58,11 +64,11 @@ def handed_over(
     _require_free(holding, before, after)
     holding = with_transfer(holding, order.now_seconds)
     held, last = holding.held, holding.last_line
-    assert last is not None, "what was launched has a bill"
+    assert last is not None, "a launched instance has a bill"
     at_seconds = line_seconds(order.now_seconds, last.at_seconds)
     slot, generation = next_place(list(places))
     closed = replace(last, kind=EntryKind.CLOSE, at_seconds=at_seconds)
-    # A moment later, less than is billed: should it have ended by then, it is closed at once.
+    # The next float: if the instance has ended in the cloud, the new job pays nothing.
     opened = replace(last, job=after.id, at_seconds=math.nextafter(at_seconds, math.inf))
     moved = replace(
         held,
@@ -84,16 +90,18 @@ def handed_over(
 def _require_free(holding: Holding, before: JobRecord, after: JobRecord) -> None:
     held = holding.held
     if before.spec.study is None or before.spec.study != after.spec.study:
-        raise Conflict(f"instance {held.id}: {before.id} and {after.id} are not of one study")
+        raise Conflict(
+            f"instance {held.id}: {before.id} and {after.id} belong to different studies"
+        )
     if not before.phase.is_final and not has_left(held):
         raise Conflict(f"instance {held.id} is still held by job {before.id}")
     if after.phase not in TAKES_INSTANCES:
-        raise Conflict(f"job {after.id} is {after.phase}: it takes no instance any more")
-    leaves = held.desired is Desired.ABSENT and not has_left(held)
-    if leaves or holding.termination is not None or held.phase is InstancePhase.ENDED:
-        raise Conflict(f"instance {held.id} leaves: it goes to no other job")
+        raise Conflict(f"job {after.id} is {after.phase}: it takes no more instances")
+    is_ending = held.desired is Desired.ABSENT and not has_left(held)
+    if is_ending or holding.termination is not None or held.phase is InstancePhase.ENDED:
+        raise Conflict(f"instance {held.id} is ending: it can't move to another job")
     if held.reclaim_seconds is not None or held.joined_seconds is None:
-        raise Conflict(f"instance {held.id} is taken back, or was never there")
+        raise Conflict(f"instance {held.id} is being reclaimed, or has never joined")
 
 
 def _facts_of_instance(held: HeldInstance) -> dict[str, str]:

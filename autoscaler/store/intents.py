@@ -1,4 +1,4 @@
-"""Calls to a cloud: written down before they are made, settled when their outcome is known."""
+"""Repository of intents: calls to a cloud, recorded before the call and settled after it."""
 
 from __future__ import annotations
 
@@ -11,55 +11,60 @@ from autoscaler.domain.intent import Intent, IntentKind, IntentState
 
 
 class Intents(ABC):
-    """The intents of one store; they are written by `Instances`. `attempts` counts failed calls.
+    """Intents of one store, which `Instances` writes. `attempts` counts failed calls.
 
-    After a crash those that are pending are made again: a launch with its token is the same
-    launch, and terminating twice is terminating once.
+    After a crash, pending calls are made again. Both kinds are idempotent: a repeated launch has
+    the same token, and a repeated termination has no further effect.
     """
 
     @abstractmethod
     def pending(self, now_seconds: float) -> tuple[Intent, ...]:
-        """The calls that are due, the oldest first.
+        """Return the calls that are due, the oldest first.
 
-        A termination waits until the launch of its instance is settled: before, it is not known
-        what to terminate, and a launch that is on its way would be left over.
+        A termination is due only after the launch of its instance is settled. Before that, the
+        instance may not be known, and a launch in progress would leave an orphan.
         """
 
     @abstractmethod
     def of_instance(self, instance: str) -> tuple[Intent, ...]:
-        """All intents of one instance, the oldest first."""
+        """Return all intents of one instance, the oldest first."""
 
     def done(self, intent: int) -> None:
-        """The call succeeded. To say so again changes nothing.
+        """Mark the call of an intent as successful. Repeated calls change nothing.
 
         Raises:
-            Conflict: there is no such intent, or it was given up.
+            Conflict: no intent has this id, or the intent was given up.
         """
         self._change(intent, _done)
 
     def failed(
         self, intent: int, error: str, retry_seconds: float | None, is_unsent: bool = False
     ) -> None:
-        """Put a failed call off until `retry_seconds`, or give the intent up if that is None.
+        """Schedule the retry of a failed call, or give the intent up.
 
-        A launch is given up with `Instances.launch_failed`, which ends its instance too. A
-        launch that is settled already stays so; a termination that was told to the cloud but
-        had no effect may be made again. `is_unsent` states that no call of the intent so far can
-        have launched an instance, and clears `Intent.sent_seconds`.
+        Use `Instances.launch_failed` to give up a launch, which ends its instance too. A settled
+        launch does not change. A termination that succeeded without effect becomes pending again.
+
+        Args:
+            intent: id of the intent.
+            error: message of the failure.
+            retry_seconds: time of the retry in seconds since the epoch; None gives the intent up.
+            is_unsent: whether no call so far can have launched an instance. If so,
+                `Intent.sent_seconds` is cleared.
 
         Raises:
-            Conflict: there is no such intent, or it is a launch and not to be made again.
+            Conflict: no intent has this id, or the intent is a launch and `retry_seconds` is None.
         """
         self._change(intent, lambda known: _failed(known, error, retry_seconds, is_unsent))
 
     @abstractmethod
     def _change(self, intent: int, change: Callable[[Intent], Intent]) -> None:
-        """Keep what `change` makes of an intent; nothing if it raises."""
+        """Store the result of `change` for an intent; nothing if it raises."""
 
 
 def unknown_intent(intent: int) -> Conflict:
-    """The error that there is no such intent."""
-    return Conflict(f"no intent {intent}: it is not of this store")
+    """Return the error for an id that no intent has."""
+    return Conflict(f"no intent {intent} in this store")
 
 
 def _done(intent: Intent) -> Intent:
@@ -75,7 +80,7 @@ def _failed(intent: Intent, error: str, retry_seconds: float | None, is_unsent: 
         if retry_seconds is None:
             raise Conflict(f"intent {intent.id} is a launch: end its instance, {intent.instance}")
     sent_seconds = None if is_unsent else intent.sent_seconds
-    tried = replace(intent, attempts=intent.attempts + 1, error=error, sent_seconds=sent_seconds)
+    failed = replace(intent, attempts=intent.attempts + 1, error=error, sent_seconds=sent_seconds)
     if retry_seconds is None:
-        return replace(tried, state=IntentState.FAILED)
-    return replace(tried, state=IntentState.PENDING, not_before_seconds=retry_seconds)
+        return replace(failed, state=IntentState.FAILED)
+    return replace(failed, state=IntentState.PENDING, not_before_seconds=retry_seconds)

@@ -1,4 +1,4 @@
-"""Every decision, with all that it was made of: what was decided can be made again."""
+"""Repository of decisions with their inputs, so that each decision can be reproduced."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autoscaler.domain.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """One decision, made at `at_seconds` in that tick as part of the plan of that number."""
+    """A decision, with its plan number, its tick, and its time in seconds since the epoch."""
 
     plan: int
     tick: int
@@ -22,7 +22,7 @@ class JournalEntry:
 
 
 class Journal(ABC):
-    """The decisions of one store, and the snapshots behind them."""
+    """Decisions of one store, with their plans and snapshots."""
 
     @abstractmethod
     def add(
@@ -33,33 +33,33 @@ class Journal(ABC):
         plan: Plan,
         decisions: Sequence[Decision],
     ) -> None:
-        """Keep `decisions`, those of the plan that are worth keeping, and the plan's snapshot."""
+        """Store a plan with its snapshot, and the given subset of its decisions."""
 
     @abstractmethod
     def decisions(self, job: str | None = None, limit: int = 100) -> tuple[JournalEntry, ...]:
-        """The last decisions of one job or of all, the latest first."""
+        """Return at most `limit` decisions of one job, or of all if None, the latest first."""
 
     @abstractmethod
     def inputs(self, entry: JournalEntry) -> Snapshot:
-        """The snapshot of which the decision was made, equal to what the policy was given.
+        """Return the snapshot that the policy had for the decision.
 
         Raises:
-            StoreError: it was pruned.
+            StoreError: the plan was pruned.
         """
 
     @abstractmethod
     def plan(self, entry: JournalEntry) -> Plan:
-        """The plan that the decision is part of, with the decisions that were kept of it.
+        """Return the plan of the decision, with the stored decisions of that plan.
 
         Raises:
-            StoreError: it was pruned.
+            StoreError: the plan was pruned.
         """
 
     @abstractmethod
     def prune(self, before_seconds: float) -> None:
-        """Forget the plans made before then, with their decisions and inputs."""
+        """Delete plans made before `before_seconds`, with their decisions and snapshots."""
 
 
 def pruned(entry: JournalEntry) -> StoreError:
-    """The error that the plan of an entry is not kept any more."""
+    """Return the error for an entry whose plan or snapshot is no longer stored."""
     return StoreError(f"plan {entry.plan} was pruned: keep the journal for longer")

@@ -1,4 +1,4 @@
-"""The lines of the ledger. They are written with what the cloud tells, and never changed."""
+"""Ledger of costs. Lines are written with reports of the cloud, and never changed."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from autoscaler.domain.spending import LedgerEntry
 
 
 class LedgerLines(ABC):
-    """The ledger of one store, to be read; `Instances.observe_cloud` writes it."""
+    """Read access to the ledger of one store, which the methods of `Instances` write."""
 
     @abstractmethod
     def entries(self, job: str | None = None) -> tuple[LedgerEntry, ...]:
-        """All lines, or those of the instances that a job has ever paid for.
+        """Return all lines, or all lines of the instances that a job has ever paid for.
 
-        They come in the order in which they were written. What other jobs paid for these
-        instances is among them: what one of them owes is known from the whole bill only.
+        Lines are in order of writing. The lines of a job include payments of other jobs for the
+        same instances, because the cost of one job follows only from the whole bill.
         """

@@ -1,4 +1,4 @@
-"""What was measured of each job: step times, durations, noise, and the models fitted to them."""
+"""Measurements of each job: step times, durations, noise scales, and the fitted models."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from autoscaler.domain.snapshot import ThroughputModel
 from autoscaler.store.step_times import Configuration
 
 MAXIMUM_CONFIGURATIONS = 200
-# A duration counts at least this share of the mean, however many came before it.
-_LEAST_SHARE = 0.1
-# The noise scale changes with the order of magnitude of the progress, so points of the history
-# stand this factor apart: fewer than 300 for a million-fold progress.
+# Least weight of the newest duration in a mean of durations.
+_LEAST_WEIGHT = 0.1
+# Least ratio of the progress at successive points of the noise history. The noise scale changes
+# with the order of magnitude of the progress; a million-fold progress has fewer than 300 points.
 _NOISE_SPACING = 1.05
 
-# The names of durations that the controller measures: from the launch call to the first step
-# trained, the same from when an instance came from another job, and how long an allocation lasted
-# that a later decision took back.
+# Names of durations that the controller measures: from the launch call to the first training step,
+# from the hand-over by another job to the first step, and of an allocation until it is reversed.
 START_DURATION = "start"
 HAND_OVER_DURATION = "hand-over"
 REVERSED_DURATION = "reversed"
@@ -29,31 +28,31 @@ REVERSED_DURATION = "reversed"
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """The mean of `count` durations, the last ones counting most."""
+    """Mean of `count` durations, in seconds. Later durations weigh at least a tenth."""
 
     seconds: float = 0.0
     count: int = 0
 
     def with_one_more(self, seconds: float) -> Mean:
-        """The mean after one more duration."""
+        """Return the mean after one more duration."""
         count = self.count + 1
-        share = max(1 / count, _LEAST_SHARE)
+        share = max(1 / count, _LEAST_WEIGHT)
         return Mean(self.seconds + (seconds - self.seconds) * share, count)
 
 
 @dataclass(frozen=True, slots=True)
 class NoisePoint:
-    """The noise scale when the job had made that progress."""
+    """Gradient noise scale at one progress of a job."""
 
     progress_examples: float
     noise: NoiseScale
 
 
 class Measurements(ABC):
-    """The measurements of the jobs of one store.
+    """Measurements of the jobs of one store.
 
-    What adds to them raises `UnknownJob` where there is no such job. A time that is negative or
-    not finite, and a step time of 0 or of no step, is passed over: it would spoil the mean.
+    Methods that add measurements raise `UnknownJob` if no job has the id. They ignore times that
+    are negative or not finite, and step times of 0 or over 0 steps.
     """
 
     @abstractmethod
@@ -64,48 +63,47 @@ class Measurements(ABC):
 
     @abstractmethod
     def observations(self, job: str) -> tuple[StepObservation, ...]:
-        """Return one observation for each configuration, the one that ran last first.
+        """Return one observation for each configuration, the latest first.
 
-        `steps` is the faded weight: a step counts half when `step_times.HALF_LIFE_SECONDS` of
-        training in the same configuration have followed it. `era` tells which observations of a
-        size are from before it changed its speed. The `MAXIMUM_CONFIGURATIONS` that ran last are
-        kept.
+        `steps` is the decayed weight, with a half-life of `step_times.HALF_LIFE_SECONDS` of
+        training in the same configuration. `era` is 0 at the current speed of a size and negative
+        before its last changes of speed. Only the latest `MAXIMUM_CONFIGURATIONS` are kept.
         """
 
     @abstractmethod
     def step_seconds(self, job: str) -> float | None:
-        """The step time of the configuration that ran last; None before the first."""
+        """Return the step time of the latest configuration in seconds; None before the first."""
 
     def add_pause(self, job: str, pause: MembershipPause) -> None:
-        """Merge what a change of membership cost into the mean of `pause_name(pause.kind)`."""
+        """Merge the pause of a change of membership into the mean of `pause_name(pause.kind)`."""
         self.add_duration(job, None, pause_name(pause.kind), pause.seconds)
 
     @abstractmethod
     def add_duration(self, job: str, offer: str | None, what: str, seconds: float) -> None:
-        """Merge a duration into the mean of its name; `offer` None where it belongs to none."""
+        """Merge a duration into the mean named `what`; `offer` is None if it has no offer."""
 
     @abstractmethod
     def durations(self, job: str) -> Mapping[tuple[str | None, str], Mean]:
-        """The means of a job's durations, by offer and name."""
+        """Return the mean durations of a job, by (offer or None, name)."""
 
     @abstractmethod
     def noise_history(self, job: str) -> tuple[NoisePoint, ...]:
-        """The noise scale over the progress of a job, at points a twentieth of it apart."""
+        """Return the noise scales of a job over its progress, at points at least 5 % apart."""
 
     @abstractmethod
     def save_models(self, job: str, models: Mapping[str, ThroughputModel]) -> None:
-        """Keep the fitted models of a job, by kind of device, in place of those before."""
+        """Store the fitted models of a job, by kind of device, in place of the earlier models."""
 
     @abstractmethod
     def models(self, job: str) -> Mapping[str, ThroughputModel]:
-        """The models that were saved last; none before that."""
+        """Return the stored models, by kind of device; empty if none are stored."""
 
 
 class Book(ABC):
-    """The measurements of one job, open to be written; the job is there."""
+    """Writable measurements of one existing job."""
 
     def add_report(self, report: TrainingReport, now_seconds: float) -> None:
-        """Take the measurements out of a report."""
+        """Store the step times, pauses and noise scale of a report."""
         self.add_observations(report.observations, now_seconds)
         for pause in report.pauses:
             self.add_duration(None, pause_name(pause.kind), pause.seconds)
@@ -117,7 +115,7 @@ class Book(ABC):
     ) -> None:
         """Merge step times into the means of their configurations."""
         for new in observations:
-            if _says_something(new):
+            if _is_valid(new):
                 configuration = Configuration(
                     new.device_kind, new.instances, new.devices, new.device_batch, new.accumulation
                 )
@@ -141,7 +139,7 @@ class Book(ABC):
 
     @abstractmethod
     def _forget_all_but(self, maximum: int) -> None:
-        """Keep the configurations that ran last."""
+        """Keep only the `maximum` latest configurations."""
 
     @abstractmethod
     def _merge_duration(self, offer: str | None, what: str, seconds: float) -> None:
@@ -149,7 +147,7 @@ class Book(ABC):
 
     @abstractmethod
     def _last_noise_examples(self) -> float:
-        """The progress at the last point of the noise history; 0 before the first."""
+        """Return the progress at the last point of the noise history; 0 before the first."""
 
     @abstractmethod
     def _keep_noise(self, point: NoisePoint) -> None:
@@ -157,10 +155,10 @@ class Book(ABC):
 
 
 def pause_name(kind: str) -> str:
-    """The name among the durations of the pauses of that kind: join, drain or loss."""
+    """Return the name of the duration for pauses of a kind: join, drain or loss."""
     return f"{kind} pause"
 
 
-def _says_something(new: StepObservation) -> bool:
+def _is_valid(new: StepObservation) -> bool:
     has_steps = new.steps > 0 and 0 < new.step_seconds < math.inf
     return has_steps and 0 <= new.sync_seconds < math.inf

@@ -1,7 +1,7 @@
-"""Bring the tables of a database to the version of this code.
+"""Migration of a database to the table version of this code.
 
-A new SQLite database gets its tables from `newest.sql`, which a test compares with what the
-migrations make. Alembic is imported only where a migration is to run: its import takes as long as
+A new SQLite database gets its tables from `newest.sql`; a test compares that file with the result
+of the migrations. Alembic is imported only to run migrations, because its import takes as long as
 the rest of opening a store.
 """
 
@@ -17,22 +17,22 @@ from autoscaler.store.database import Database
 
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 NEWEST_TABLES: Final = _MIGRATIONS / "newest.sql"
-_VERSIONS: Final = "alembic_version"
+_VERSION_TABLE: Final = "alembic_version"
 
 
 def migrate(database: Database) -> str:
-    """Run the migrations that are missing, all in one transaction; return the version reached.
+    """Run the missing migrations in one transaction; return the new version of the tables.
 
     Raises:
-        StoreError: the database holds something else, or tables of a version that this code
+        StoreError: the database holds tables of another program, or of a version that this code
             does not know.
     """
     newest = _newest_version()
     with database.read() as session:
-        found = _version(session.connection())
-    if found != newest:
+        current = _version(session.connection())
+    if current != newest:
         with database.write() as session:
-            # Another process may have migrated since the first look.
+            # Another process may have migrated the database since the first check.
             connection = session.connection()
             if connection.dialect.name == "sqlite" and not inspect(connection).get_table_names():
                 _create_tables(connection)
@@ -44,16 +44,16 @@ def migrate(database: Database) -> str:
 
 
 def _newest_version() -> str:
-    """Return the version that the last migration of the package makes."""
+    """Return the version of the package's last migration, such as "0010"."""
     return max(path.name[1:5] for path in _MIGRATIONS.glob("versions/v[0-9]*.py"))
 
 
 def _version(connection: Connection) -> str | None:
-    """Return the version of the tables; None if there are none, or another program's."""
-    if not inspect(connection).has_table(_VERSIONS):
+    """Return the version of the tables; None if there are none, or only another program's."""
+    if not inspect(connection).has_table(_VERSION_TABLE):
         return None
-    found: str | None = connection.scalar(text(f"SELECT version_num FROM {_VERSIONS}"))
-    return found
+    version: str | None = connection.scalar(text(f"SELECT version_num FROM {_VERSION_TABLE}"))
+    return version
 
 
 def _create_tables(connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""The store in a database."""
+"""Opening of a store in a database."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from autoscaler.store.store import Store
 
 
 def open_store(url: str) -> Store:
-    """Open a store, and bring its tables to the version of this code.
+    """Open a store, and migrate its tables to the version of this code.
 
     Args:
-        url: `sqlite:////path/to/castor.db`, made if it is missing, or
+        url: `sqlite:////path/to/castor.db`, created if it is missing, or
             `postgresql://user@host/database`, which must exist.
 
     Raises:
-        StoreError: the database can't be opened, is no database, or a newer Castor wrote it.
+        StoreError: the database can't be opened, is not a database, or is of a newer version.
     """
     database = Database(url)
     try:

@@ -1,4 +1,4 @@
-"""The places of a job's pool: which there are, and which comes next."""
+"""Slots and generations of a job's instances."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from autoscaler.domain.instance import InstancePhase
 
 
 class Place(NamedTuple):
-    """A slot of a job, the generation that is or was there, and how far that is."""
+    """Slot of a job, generation of an instance in the slot, and phase of that instance."""
 
     slot: int
     generation: int
@@ -17,9 +17,10 @@ class Place(NamedTuple):
 
 
 def places_of(job: str, instances: Iterable[tuple[str, str, Place]]) -> list[Place]:
-    """The places that a job has or ever had, from (id, job, place) of instances.
+    """Return all places that a job has used so far.
 
-    One that was handed over to another job has left its name behind, which is not used twice.
+    `instances` are (id, holding job, place). The id of an instance that moved to another job still
+    names its first place, which is not used again.
     """
     places = []
     for name, holder, place in instances:
@@ -32,7 +33,7 @@ def places_of(job: str, instances: Iterable[tuple[str, str, Place]]) -> list[Pla
 
 
 def next_place(places: Sequence[Place]) -> tuple[int, int]:
-    """The first slot that is free, and the generation that would be in it."""
+    """Return the lowest free slot, and the next generation in that slot."""
     taken = {place.slot for place in places if place.phase is not InstancePhase.ENDED}
     slot = next(slot for slot in range(len(taken) + 1) if slot not in taken)
     return slot, 1 + max((place.generation for place in places if place.slot == slot), default=0)

@@ -1,4 +1,4 @@
-"""What was learnt of each program, for the next job that runs it."""
+"""Repository of program memories: measurements of a program for the next job that runs it."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from autoscaler.domain.program import ProgramMemory
 
 
 class Programs(ABC):
-    """The memories of one store, by the name of the program."""
+    """Memories of programs in one store, by name of the program."""
 
     @abstractmethod
     def remember(self, memory: ProgramMemory) -> None:
-        """Keep a memory in the place of the one before."""
+        """Store the memory of a program, in place of the earlier memory."""
 
     @abstractmethod
     def recall(self, program: str) -> ProgramMemory | None:
-        """What is remembered of a program; None for nothing."""
+        """Return the memory of a program; None if there is none."""
 
     @abstractmethod
     def all(self) -> tuple[ProgramMemory, ...]:
-        """All that is remembered, by name."""
+        """Return all memories, sorted by name of the program."""
 
     @abstractmethod
     def forget(self, program: str) -> bool:
-        """Drop what is remembered of a program; False if that was nothing."""
+        """Delete the memory of a program; return False if there was none."""

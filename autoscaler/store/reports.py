@@ -1,4 +1,4 @@
-"""What running jobs tell of themselves: reports of training, and failures."""
+"""Reports of running jobs: training reports and failures."""
 
 from __future__ import annotations
 
@@ -20,38 +20,37 @@ class Reports(ABC):
     def add(
         self, job: str, report: TrainingReport, origin: ReportOrigin, now_seconds: float
     ) -> bool:
-        """Keep what a job tells of itself; return whether it is now its latest report.
+        """Store a training report; return whether it is now the latest report of its job.
 
-        A report becomes the latest if its step is not behind the latest one's, or if a later
-        start of the script tells it (by attempt, then by time of start): after a restart from a
-        checkpoint the step goes back. It is passed over if its instance has ended or has begun
-        a later start. So no report that is late replaces a newer one of the same start, and if
-        a late one of an earlier start got through, the next report puts it right.
+        A report becomes the latest if its step is not behind the latest step. So does a report
+        of a later start of the script, by attempt and then by time of start, because a restart
+        from a checkpoint lowers the step. A report is ignored if its instance has ended or has
+        reported a later start.
 
-        Step times and pauses are counted once, also if a report comes twice: those of an
-        instance must go on in (start, step).
+        Step times and pauses of a repeated report are counted once: for each instance, reports
+        count only in increasing order of (start, step).
 
         Raises:
-            UnknownJob, UnknownInstance: there is none.
-            Conflict: the instance is not one of this job's.
+            UnknownJob, UnknownInstance: no such job or instance.
+            Conflict: the instance does not belong to this job.
         """
 
     @abstractmethod
     def add_failure(self, job: str, failure: Failure, now_seconds: float) -> bool:
-        """Keep a failed start of the script; return False if that start's is kept already.
+        """Store a failed start of the script; return False if that start is stored already.
 
         Raises:
-            UnknownJob: there is none.
+            UnknownJob: no job has this id.
         """
 
     @abstractmethod
     def failures(self, job: str) -> tuple[Failure, ...]:
-        """The failed starts of a job, in the order in which they were told."""
+        """Return the failed starts of a job, in order of arrival."""
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceMark:
-    """How far the reports of an instance have come: the start and step of its last one."""
+    """Start and step of the last report of an instance; None before the first."""
 
     report_started_seconds: float | None = None
     report_step: int | None = None
@@ -59,7 +58,7 @@ class InstanceMark:
 
 @dataclass(frozen=True, slots=True)
 class JobMark:
-    """Which start of the script told the latest report of a job."""
+    """Start of the script that sent the latest report of a job; None before the first."""
 
     report_attempt: int | None = None
     report_started_seconds: float | None = None
@@ -67,7 +66,7 @@ class JobMark:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a report is good for: its step times and pauses count, it is its job's latest."""
+    """Use of a report: whether its measurements count, and whether it is the job's latest."""
 
     counts: bool
     is_latest: bool
@@ -79,10 +78,10 @@ def judge(
     job: tuple[JobRecord, JobMark],
     instance: tuple[HeldInstance, InstanceMark],
 ) -> Verdict:
-    """Judge a report by what its job and instance have told before.
+    """Decide the use of a report from the earlier reports of its job and instance.
 
     Raises:
-        Conflict: the instance is not one of this job's.
+        Conflict: the instance does not belong to this job.
     """
     (record, job_mark), (held, instance_mark) = job, instance
     if held.job != record.id:
@@ -92,44 +91,44 @@ def judge(
     if held.ended_seconds is not None or is_overtaken:
         return Verdict(counts=False, is_latest=False)
     return Verdict(
-        counts=_goes_on(report, origin, instance_mark),
+        counts=_is_newer(report, origin, instance_mark),
         is_latest=_is_latest(report, origin, record.report, job_mark),
     )
 
 
 def reported(record: JobRecord, report: TrainingReport, now_seconds: float) -> JobRecord:
-    """Return a job with its latest report, without what is measured.
+    """Return a job with `report` as its latest, without step times and pauses.
 
-    The least that a device of a kind was known to take at once stays known: whoever reports may
-    not have heard that another kind ran out of memory.
+    Limits of examples per device that earlier reports gave stay in force, because the reporter
+    may not know that another kind of device ran out of memory.
     """
     bounds = report.bounds
     if record.report is not None:
-        for kind, most in record.report.bounds.kind_maxima:
+        for kind, limit in record.report.bounds.kind_maxima:
             if len(bounds.kind_maxima) < MOST_KINDS:
-                bounds = bounds.limited(kind, most)
+                bounds = bounds.limited(kind, limit)
     kept = replace(report, observations=(), pauses=(), bounds=bounds)
     return replace(record, report=kept, reported_seconds=now_seconds)
 
 
 def failed(record: JobRecord, failure: Failure) -> JobRecord:
-    """Return a job of which a start of the script failed.
+    """Return a job after a failed start of its script.
 
-    The next start is told what devices take at once, where memory ran out in this one.
+    If memory ran out, the limit of examples per device applies from the next start on.
     """
     record = replace(record, cause=failure.cause, last_lines=failure.last_lines)
     if failure.device_limit is None:
         return record
-    kind, most = failure.device_limit
+    kind, limit = failure.device_limit
     batch = record.spec.batch
-    limited = replace(batch, kind_maxima=with_limit(batch.kind_maxima, kind, most))
+    limited = replace(batch, kind_maxima=with_limit(batch.kind_maxima, kind, limit))
     report = record.report
     if report is not None:
-        report = replace(report, bounds=report.bounds.limited(kind, most))
+        report = replace(report, bounds=report.bounds.limited(kind, limit))
     return replace(record, spec=replace(record.spec, batch=limited), report=report)
 
 
-def _goes_on(report: TrainingReport, origin: ReportOrigin, mark: InstanceMark) -> bool:
+def _is_newer(report: TrainingReport, origin: ReportOrigin, mark: InstanceMark) -> bool:
     if mark.report_started_seconds is None or mark.report_step is None:
         return True
     last = (mark.report_started_seconds, mark.report_step)
@@ -141,6 +140,6 @@ def _is_latest(
 ) -> bool:
     if known is None or mark.report_attempt is None or mark.report_started_seconds is None:
         return True
-    told_by = (mark.report_attempt, mark.report_started_seconds)
-    is_later_start = (origin.attempt, origin.started_seconds) > told_by
+    latest_start = (mark.report_attempt, mark.report_started_seconds)
+    is_later_start = (origin.attempt, origin.started_seconds) > latest_start
     return is_later_start or report.step >= known.step

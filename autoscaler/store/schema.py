@@ -1,4 +1,7 @@
-"""The tables. Times are seconds since the Unix epoch; no row of this module leaves the room."""
+"""Tables of the database. Times are seconds since the Unix epoch.
+
+Only `autoscaler.store` uses these rows; its callers get values of the domain.
+"""
 
 from __future__ import annotations
 
@@ -44,14 +47,17 @@ _NOT_ENDED = text(f"phase <> '{InstancePhase.ENDED}'")
 
 
 class Table(DeclarativeBase):
-    """The base of all tables; constraints are named alike on every database."""
+    """Base of all tables, with the same names of constraints on every database."""
 
     def to(self, kind: type[Value]) -> Value:
-        """The value of the domain whose fields are columns of this row, by the same names."""
+        """Return a dataclass of type `kind`, filled from the columns with its field names."""
         return kind(**{field.name: getattr(self, field.name) for field in fields(kind)})
 
     def take(self, value: DataclassInstance, but: str | None = None) -> None:
-        """Take over the fields of such a value, except `but`; what is equal is not written."""
+        """Set the columns named like the fields of `value`, except the field `but`.
+
+        SQLAlchemy writes only columns whose value changes.
+        """
         for field in fields(value):
             if field.name != but:
                 setattr(self, field.name, getattr(value, field.name))
@@ -66,7 +72,7 @@ class Table(DeclarativeBase):
     )
     type_annotation_map = {  # noqa: RUF012
         str: Text(),
-        # Only INTEGER numbers the rows of SQLite, where it has 64 bits anyway.
+        # SQLite assigns row numbers only to INTEGER columns, which have 64 bits there.
         int: BigInteger().with_variant(Integer(), "sqlite"),
         float: Double(),
         bytes: LargeBinary(),
@@ -81,7 +87,7 @@ class Table(DeclarativeBase):
 
 
 class JobRow(Table):
-    """A job. `report_attempt` and `report_started_seconds` tell which start told the report."""
+    """A job. `report_attempt` and `report_started_seconds` name the start that sent the report."""
 
     __tablename__ = "jobs"
 
@@ -105,7 +111,7 @@ class JobRow(Table):
 
 
 class FailureRow(Table):
-    """One start of a job's script that failed."""
+    """A failed start of a job's script."""
 
     __tablename__ = "failures"
     __table_args__ = (UniqueConstraint("job", "instance", "attempt"),)
@@ -119,9 +125,9 @@ class FailureRow(Table):
 
 
 class InstanceRow(Table):
-    """An instance. At most one that has not ended is in a slot of a job.
+    """An instance. A slot of a job has at most one instance that has not ended.
 
-    `report_started_seconds` and `report_step` are of the last report that it told.
+    `report_started_seconds` and `report_step` describe the last report of the instance.
     """
 
     __tablename__ = "instances"
@@ -164,7 +170,7 @@ class InstanceRow(Table):
 
 
 class IntentRow(Table):
-    """A call to a cloud, written before it is made: at most one of a kind for an instance."""
+    """A call to a cloud, written before it is made. An instance has at most one of each kind."""
 
     __tablename__ = "intents"
     __table_args__ = (UniqueConstraint("instance", "kind"),)
@@ -181,7 +187,7 @@ class IntentRow(Table):
 
 
 class RefusalRow(Table):
-    """An offer that was refused `in_a_row` times, and until when it is not asked for again."""
+    """An offer that was refused `in_a_row` times, and the end of its back-off."""
 
     __tablename__ = "refusals"
 
@@ -193,7 +199,7 @@ class RefusalRow(Table):
 
 
 class LedgerRow(Table):
-    """A line of the ledger. The database itself refuses to change or delete one."""
+    """A line of the ledger. The database refuses to change or delete lines."""
 
     __tablename__ = "ledger"
     __table_args__ = (UniqueConstraint("instance", "kind", "at_seconds"),)
@@ -213,7 +219,7 @@ class LedgerRow(Table):
 
 
 class ObservationRow(Table):
-    """Faded means of the step times of one configuration, as `StepTimes` has them."""
+    """Decaying means of the step times of one configuration; see `StepTimes`."""
 
     __tablename__ = "observations"
 
@@ -233,7 +239,7 @@ class ObservationRow(Table):
 
 
 class DurationRow(Table):
-    """The running mean of one named duration; `offer` is empty where it belongs to none."""
+    """Running mean of one named duration; `offer` is empty if the duration has no offer."""
 
     __tablename__ = "durations"
 
@@ -245,7 +251,7 @@ class DurationRow(Table):
 
 
 class NoiseRow(Table):
-    """The noise scale at one point of a job's progress."""
+    """Noise scale at one point of a job's progress."""
 
     __tablename__ = "noise"
 
@@ -256,7 +262,7 @@ class NoiseRow(Table):
 
 
 class ModelsRow(Table):
-    """The fitted throughput models of a job, by kind of device."""
+    """Fitted throughput models of a job, by kind of device."""
 
     __tablename__ = "models"
 
@@ -267,7 +273,7 @@ class ModelsRow(Table):
 
 
 class ProgramRow(Table):
-    """What was learnt of a program."""
+    """Measurements of a program, for later jobs that run it."""
 
     __tablename__ = "programs"
 
@@ -276,7 +282,7 @@ class ProgramRow(Table):
 
 
 class PlanRow(Table):
-    """A plan of one tick: `document` holds what it was made of, less the parts in `pieces`."""
+    """A plan of one tick. `document` holds the plan and its snapshot without the shared pieces."""
 
     __tablename__ = "plans"
 
@@ -287,7 +293,7 @@ class PlanRow(Table):
 
 
 class PieceRow(Table):
-    """A part that many snapshots have in common, under the SHA-256 of its content."""
+    """A part that several snapshots share, stored under the SHA-256 of its content."""
 
     __tablename__ = "pieces"
 
@@ -309,7 +315,7 @@ class DecisionRow(Table):
 
 
 class EventRow(Table):
-    """Something that happened to a job, or to the fleet where `job` is None."""
+    """An event of a job, or of the fleet if `job` is None."""
 
     __tablename__ = "events"
     __table_args__ = (Index(None, "job", "id"),)
@@ -322,7 +328,7 @@ class EventRow(Table):
 
 
 class JoinTokenRow(Table):
-    """A token with which one instance may join once; only its hash is kept."""
+    """A token that lets one instance join once. Only its hash is stored."""
 
     __tablename__ = "join_tokens"
 
@@ -333,7 +339,7 @@ class JoinTokenRow(Table):
 
 
 class PersonRow(Table):
-    """A person who may use the service; only the hash of the token is kept."""
+    """A person who may use the service. Only the hash of the person's token is stored."""
 
     __tablename__ = "people"
 
@@ -342,7 +348,7 @@ class PersonRow(Table):
 
 
 class SettingRow(Table):
-    """A value that is chosen once for this store."""
+    """A setting of this store."""
 
     __tablename__ = "settings"
 

@@ -1,4 +1,4 @@
-"""What holds until somebody takes it back: values chosen once, a freeze, studies to be stopped."""
+"""Settings that hold until they are withdrawn: ids, a freeze, and stop requests of studies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _stop_key(study: str, driver: str, at_once: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Freeze:
-    """Nothing is to be bought or given back, because a person said so."""
+    """Request of a person that the controller neither launches nor terminates instances."""
 
     since_seconds: float
     person: str
@@ -28,7 +28,7 @@ class Settings(ABC):
     """The settings of one store."""
 
     def frozen(self) -> Freeze | None:
-        """Who froze the controller, if somebody did and nobody has released it."""
+        """Return the freeze in force; None if there is none."""
         text = self._value(_FROZEN)
         if text is None:
             return None
@@ -36,19 +36,19 @@ class Settings(ABC):
         return Freeze(float(since), person)
 
     def freeze(self, freeze: Freeze) -> None:
-        """From now on nothing is bought or given back; the first to say so stands."""
+        """Freeze the controller. An earlier freeze stays in force."""
         self.once(_FROZEN, lambda: f"{freeze.since_seconds!r} {freeze.person}")
 
     def unfreeze(self) -> None:
-        """Let the controller act again."""
+        """End the freeze, if there is one."""
         self._drop(_FROZEN)
 
     def stop_study(self, study: str, driver: str, at_once: bool) -> None:
-        """Have a driver end its study: with the trials that run, or `at_once`."""
+        """Request that a driver ends its study: after its running trials, or `at_once`."""
         self.once(_stop_key(study, driver, at_once), lambda: "stop")
 
     def study_stop(self, study: str, driver: str) -> StudyStop:
-        """Whether a driver is to end its study."""
+        """Return the stop request for a driver's study; `StudyStop.NOT` if there is none."""
         if self._value(_stop_key(study, driver, at_once=True)) is not None:
             return StudyStop.AT_ONCE
         if self._value(_stop_key(study, driver, at_once=False)) is not None:
@@ -56,22 +56,22 @@ class Settings(ABC):
         return StudyStop.NOT
 
     def forget_stop(self, study: str, driver: str) -> None:
-        """The driver has ended."""
+        """Remove the stop requests of a driver that has ended."""
         for at_once in (True, False):
             self._drop(_stop_key(study, driver, at_once))
 
     def controller_id(self) -> str:
-        """The id of this deployment, made on the first call; its instances carry it as a tag."""
+        """Return the id of this deployment, made on the first call. Its instances are tagged."""
         return self.once("controller_id", lambda: str(uuid4()))
 
     @abstractmethod
     def once(self, key: str, make: Callable[[], str]) -> str:
-        """The value of `key`; the first call of all makes it. It is kept as it is, in clear."""
+        """Return the value of `key`, which the first call makes. It is stored unencrypted."""
 
     @abstractmethod
     def _value(self, key: str) -> str | None:
-        """The value of `key`, if it was chosen."""
+        """Return the value of `key`; None if it has none."""
 
     @abstractmethod
     def _drop(self, key: str) -> None:
-        """Forget the value of `key`."""
+        """Delete the value of `key`, if it has one."""

@@ -1,7 +1,7 @@
-"""Snapshots cut into pieces, so that what did not change since the last tick is kept once.
+"""Splitting of snapshots into pieces, so that unchanged pieces are stored once.
 
-Nearly all of a snapshot are the draws of the throughput models and the offers, which change
-seldom, while a plan is made every few seconds.
+Offers and samples of the throughput models are most of a snapshot. They change seldom, while a
+plan is made every few seconds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Pieces = Mapping[str, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Market:
-    """The part of a snapshot that all jobs share and that seldom changes."""
+    """Offers and limits of a snapshot, which all jobs share."""
 
     offers: tuple[Offer, ...]
     limits: tuple[Limit, ...]
@@ -31,9 +31,10 @@ class Market:
 
 @dataclass(frozen=True, slots=True)
 class PlanDocument:
-    """A plan without its decisions and the rest of its snapshot; `market` and `models` are keys.
+    """A plan without its decisions, and its snapshot without the pieces.
 
-    `models` has one key for each job of the snapshot, in their order.
+    `market` and `models` are keys of pieces; `models` has one key for each job of the snapshot, in
+    the same order.
     """
 
     snapshot: Snapshot
@@ -48,37 +49,37 @@ _MODELS: TypeAdapter[Mapping[str, ThroughputModel]] = TypeAdapter(dict[str, Thro
 
 
 def cut(snapshot: Snapshot, plan: Plan) -> tuple[bytes, Pieces]:
-    """The compressed document of a plan, and the compressed pieces that it names by SHA-256."""
+    """Return the compressed document of a plan, and its compressed pieces by SHA-256."""
     pieces: dict[str, bytes] = {}
 
-    def piece(value: object) -> str:
+    def add_piece(value: object) -> str:
         content = encode(value)
         key = sha256(content).hexdigest()
         pieces[key] = zlib.compress(content)
         return key
 
-    rest = replace(
+    without_pieces = replace(
         snapshot,
         offers=(),
         limits=(),
         jobs=tuple(replace(job, models={}) for job in snapshot.jobs),
     )
     document = PlanDocument(
-        snapshot=rest,
+        snapshot=without_pieces,
         plan=replace(plan, decisions=()),
-        market=piece(Market(snapshot.offers, snapshot.limits)),
-        models=tuple(piece(job.models) for job in snapshot.jobs),
+        market=add_piece(Market(snapshot.offers, snapshot.limits)),
+        models=tuple(add_piece(job.models) for job in snapshot.jobs),
     )
     return zlib.compress(encode(document)), pieces
 
 
 def read_document(document: bytes) -> PlanDocument:
-    """What `cut` made of a plan."""
+    """Decode the document of a plan that `cut` returned."""
     return decode(_DOCUMENT, zlib.decompress(document))
 
 
 def join(document: PlanDocument, pieces: Pieces) -> Snapshot:
-    """The snapshot again, equal to the one that was cut; `pieces` hold at least its own."""
+    """Return the snapshot of a document; `pieces` hold at least those that the document names."""
     market = decode(_MARKET, zlib.decompress(pieces[document.market]))
     jobs = tuple(
         replace(job, models=decode(_MODELS, zlib.decompress(pieces[key])))

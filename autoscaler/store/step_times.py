@@ -1,4 +1,4 @@
-"""Step times of one configuration over many reports: a faded mean, and changes of speed."""
+"""Step times of one configuration over many reports: decaying means and changes of speed."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from dataclasses import dataclass, replace
 
 from autoscaler.domain.report import StepObservation
 
-# A step time that was measured this much training in the same configuration ago counts half: a
-# single odd step of an ordinary length moves little.
+# Half-life of a step time in the means, in seconds of training in the same configuration.
 HALF_LIFE_SECONDS = 30.0
-# A speed is settled, and a change of speed accepted, when two reports agree and have timed this
-# many seconds of training together.
+# A speed is settled, and a change of speed accepted, when two reports agree and together cover
+# this many seconds of training.
 SETTLED_SECONDS = 5.0
-# Step times that differ by more than this, as a logarithm, are of two speeds.
+# Natural logarithm of the ratio of two step times above which they count as different speeds.
 CHANGED_LOG_RATIO = 0.25
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Size:
-    """A number of instances and of devices in all, of one kind."""
+    """Numbers of instances and of devices in total, for one kind of device."""
 
     device_kind: str
     instances: int
@@ -29,7 +28,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Configuration:
-    """What a job trains on, and how the batch is split: what step times depend on."""
+    """Devices and split of the batch of a job, on which step times depend."""
 
     device_kind: str
     instances: int
@@ -39,7 +38,7 @@ class Configuration:
 
     @property
     def size(self) -> Size:
-        """The size without the batch."""
+        """Size of the configuration, without the split of the batch."""
         return Size(self.device_kind, self.instances, self.devices)
 
 
@@ -47,7 +46,7 @@ class Configuration:
 class Run:
     """Successive observations that agree with each other and contradict the settled speed.
 
-    `since_seconds` is when the first of them was reported.
+    `since_seconds` is the time of the first report, in seconds since the epoch.
     """
 
     step_seconds: float
@@ -58,12 +57,12 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """The faded means of the step times of one configuration; `steps` is their faded weight.
+    """Decaying means of the step times of one configuration; `steps` is their decayed weight.
 
     Attributes:
-        era: number of changes of speed of the size until these were measured.
+        era: number of changes of speed of the size before these measurements.
         settled_seconds: step time when two reports first agreed in this era; 0 before.
-        run: the observations that may become a change of speed.
+        run: observations that may become a change of speed.
     """
 
     step_seconds: float = 0.0
@@ -75,20 +74,20 @@ class StepTimes:
     run: Run | None = None
 
     def with_more(self, new: StepObservation, now_seconds: float) -> StepTimes:
-        """Return the means after one more stretch of training.
+        """Return the means after one more observation.
 
-        The means take every observation. A second report that agrees with the first settles the
-        speed. A second one that contradicts it alike begins it anew: as the next era if the speed
-        was settled, since then the size has become faster or slower.
+        A second report that agrees with the first settles the speed. Two reports that agree with
+        each other and contradict the means restart them. If the speed was settled, the restart
+        begins the next era, because the size has become faster or slower.
         """
         reference_seconds = self.settled_seconds or self.step_seconds
         if not self.steps or _is_same_speed(reference_seconds, new.step_seconds):
             times = replace(self._mixed(new, now_seconds), run=None)
-            is_second = self.steps > 0 and self.updated_seconds < now_seconds
-            return times.settled() if is_second else times
-        run = _longer(self.run, new, now_seconds)
-        is_second = run.since_seconds < now_seconds
-        if is_second and run.steps * run.step_seconds >= SETTLED_SECONDS:
+            is_second_report = self.steps > 0 and self.updated_seconds < now_seconds
+            return times.settled() if is_second_report else times
+        run = _extended_run(self.run, new, now_seconds)
+        is_second_report = run.since_seconds < now_seconds
+        if is_second_report and run.steps * run.step_seconds >= SETTLED_SECONDS:
             return StepTimes(
                 step_seconds=run.step_seconds,
                 sync_seconds=run.sync_seconds,
@@ -100,7 +99,7 @@ class StepTimes:
         return replace(self._mixed(new, now_seconds), run=run)
 
     def observation(self, configuration: Configuration, era: int = 0) -> StepObservation:
-        """Return these means as if they had been measured in one stretch, in that `era`."""
+        """Return the means as one observation in the given `era`."""
         return StepObservation(
             device_kind=configuration.device_kind,
             instances=configuration.instances,
@@ -127,7 +126,7 @@ class StepTimes:
         )
 
     def settled(self) -> StepTimes:
-        """Return these, settled if they were timed for long enough."""
+        """Return the means, settled if they cover at least `SETTLED_SECONDS` of training."""
         is_timed = self.steps * self.step_seconds >= SETTLED_SECONDS
         if self.settled_seconds or not is_timed:
             return self
@@ -137,14 +136,14 @@ class StepTimes:
 def merged(
     known: StepTimes | None, size_era: int, new: StepObservation, now_seconds: float
 ) -> StepTimes:
-    """Return the times of a configuration after one more observation.
+    """Return the step times of a configuration after one more observation.
 
     Args:
-        known: the times before; None if there are none.
-        size_era: the latest era of the configurations of its size. Times of an earlier one are
-            dropped, because they were measured at another speed.
+        known: step times before; None if there are none.
+        size_era: latest era of the configurations of the same size. Step times of an earlier
+            era are dropped, because they were measured at another speed.
         new: the observation.
-        now_seconds: when it was reported.
+        now_seconds: time of the report, in seconds since the epoch.
     """
     if known is None or known.era < size_era:
         known = StepTimes(era=size_era)
@@ -164,8 +163,8 @@ def _is_same_speed(first_seconds: float, second_seconds: float) -> bool:
     return abs(math.log(first_seconds / second_seconds)) <= CHANGED_LOG_RATIO
 
 
-def _longer(run: Run | None, new: StepObservation, now_seconds: float) -> Run:
-    """Return the run with one more observation, which begins another if it does not fit."""
+def _extended_run(run: Run | None, new: StepObservation, now_seconds: float) -> Run:
+    """Return the run with one more observation; one at another speed starts a new run."""
     if run is None or not _is_same_speed(run.step_seconds, new.step_seconds):
         return Run(new.step_seconds, new.sync_seconds, new.steps, now_seconds)
     steps = run.steps + new.steps

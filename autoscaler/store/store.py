@@ -1,4 +1,4 @@
-"""All that the controller must not forget."""
+"""Durable state of the controller."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from autoscaler.store.trials import Leases, Trials
 
 @dataclass(frozen=True, eq=False)
 class Store:
-    """One attribute for each aggregate; every method of theirs is one transaction.
+    """Repositories of the store, one for each aggregate; each method is one transaction.
 
-    Safe to share between threads; other processes may have the same database open. What is
-    returned are values that no later change touches. Every method may raise `StoreError`: the
-    database refused or did not answer, and nothing was changed, except perhaps where the
-    connection to it broke during the commit itself. `close` closes the connections.
+    Threads may share a store, and other processes may open the same database. Returned values are
+    immutable. Every method may raise `StoreError`: the database refused or did not answer.
+    Nothing has changed then, unless the connection broke during the commit. `close` closes the
+    connections.
     """
 
     url: str

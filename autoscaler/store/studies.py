@@ -1,4 +1,4 @@
-"""What drivers state of their studies, and how the trials of these get on."""
+"""Terms of studies, as their drivers state them, and records of their trials."""
 
 from __future__ import annotations
 
@@ -14,51 +14,55 @@ from autoscaler.domain.terms import StudyTerms, TrialProgress, TrialRecord
 
 @dataclass(frozen=True, slots=True)
 class StatedTerms:
-    """The terms that a driver stated last, and the budget that a person has set since."""
+    """Latest terms from the driver, and the budget that a person set since; None for no budget."""
 
     terms: StudyTerms
     budget_usd: Decimal | None = None
 
     @property
     def in_force(self) -> StudyTerms:
-        """The terms as they hold."""
+        """Terms with the budget of the person in place of the driver's, if one is set."""
         if self.budget_usd is None:
             return self.terms
         objective = replace(self.terms.objective, budget_usd=self.budget_usd)
         return replace(self.terms, objective=objective)
 
     def stated(self, terms: StudyTerms) -> StatedTerms:
-        """After a driver has stated terms anew."""
+        """Return the terms after the driver states new terms.
+
+        The budget of the person stays unless the driver states another budget than before.
+        """
         is_same = terms.objective.budget_usd == self.terms.objective.budget_usd
         return StatedTerms(terms, self.budget_usd if is_same else None)
 
 
 def unknown_study(study: str) -> NotFound:
-    """The error of whoever asks for a study that there is not."""
-    return NotFound(f"study {study}: no driver has stated anything of it; castor study run does")
+    """Return the error for a study of which no terms are stored."""
+    return NotFound(f"study {study} has no terms: start it with castor study run")
 
 
 class StudyBook(ABC):
-    """The terms of the studies of one store, and the records of their trials."""
+    """Terms of the studies of one store, and records of their trials."""
 
     @abstractmethod
     def state(self, study: str, terms: StudyTerms) -> None:
-        """Let these be the terms of a study, in place of those before.
+        """Store the terms of a study in place of the earlier terms.
 
-        Another budget than was stated before takes the place of the one that was set.
+        If the terms have another budget than before, that budget replaces the one of
+        `set_budget`.
         """
 
     @abstractmethod
     def set_budget(self, study: str, budget_usd: Decimal) -> None:
-        """Let this be the budget of a study, whatever its driver states.
+        """Set the budget of a study in US dollars, in place of the budget in its terms.
 
         Raises:
-            NotFound: nothing was stated of it.
+            NotFound: no terms of the study are stored.
         """
 
     @abstractmethod
     def terms(self, study: str) -> StudyTerms | None:
-        """The terms of a study as they hold; None before they were stated."""
+        """Return the terms in force for a study; None if no terms are stored."""
 
     @abstractmethod
     def tell(
@@ -67,15 +71,20 @@ class StudyBook(ABC):
         told: Iterable[tuple[TrialProgress, Allocation | None]],
         now_seconds: float,
     ) -> None:
-        """Take down how trials stand, and what each trains on.
+        """Store the progress of trials, each with the allocation that it trains on.
+
+        Args:
+            study: name of the study.
+            told: pairs of progress and allocation; the allocation is None for no instances.
+            now_seconds: time of the statement, in seconds since the epoch.
 
         Raises:
-            UnknownJob: one of them is no job.
+            UnknownJob: a trial is not a job.
         """
 
     @abstractmethod
     def trials(self, study: str) -> tuple[TrialRecord, ...]:
-        """All that was told of the trials of a study, those that were told of first before."""
+        """Return the records of all trials of a study, by time of their first statement."""
 
 
 def after(
@@ -84,7 +93,7 @@ def after(
     trained: Allocation | None,
     now_seconds: float,
 ) -> TrialRecord:
-    """The record of a trial once it was told of, for the first time or again."""
+    """Return the record of a trial after a new statement; `record` is None at the first."""
     if record is None:
         return TrialRecord.first(stands, trained, now_seconds)
     return record.told(stands, trained, now_seconds)

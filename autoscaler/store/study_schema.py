@@ -1,4 +1,4 @@
-"""The tables of studies: their drivers, their trials, and what these say to each other."""
+"""Tables of studies: terms, driver leases, trial records, and calls of trials to drivers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOT_ANSWERED = text("answer IS NULL")
 
 
 class IncarnationRow(Table):
-    """A start of a trial's script that speaks with the driver of the study."""
+    """A start of a trial's script that calls the driver of the study."""
 
     __tablename__ = "incarnations"
 
@@ -27,7 +27,7 @@ class IncarnationRow(Table):
 
 
 class TrialCallRow(Table):
-    """What an incarnation told or asked, and its answer once there is one."""
+    """A call of an incarnation to the driver, and its answer; None if it has none yet."""
 
     __tablename__ = "trial_calls"
     __table_args__ = (
@@ -51,7 +51,7 @@ class TrialCallRow(Table):
 
 
 class LeaseRow(Table):
-    """Who drives a study."""
+    """Lease of the driver of a study."""
 
     __tablename__ = "leases"
 
@@ -61,7 +61,7 @@ class LeaseRow(Table):
 
 
 class StudyRow(Table):
-    """What the driver of a study has stated of it."""
+    """Terms of a study, and the budget that a person set; None if none is set."""
 
     __tablename__ = "studies"
 
@@ -71,7 +71,7 @@ class StudyRow(Table):
 
 
 class TrialRow(Table):
-    """How a trial of a study stands, and how fast it was."""
+    """Record of the progress and speeds of a trial."""
 
     __tablename__ = "trials"
 

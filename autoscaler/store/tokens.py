@@ -1,4 +1,4 @@
-"""Who may speak to the service. Only hashes of tokens are kept."""
+"""Repository of tokens for access to the service. Only hashes of tokens are stored."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ from abc import ABC, abstractmethod
 
 
 class Tokens(ABC):
-    """The tokens of one store."""
+    """Join tokens of instances and tokens of people, in one store."""
 
     @abstractmethod
     def issue(self, token_hash: str, instance: str, expires_seconds: float) -> None:
-        """Keep a token with which that instance may join once, before it expires.
+        """Store a token with which an instance may join once before `expires_seconds`.
 
-        A launch that is made again issues its token again, which then expires later; one that was
-        used stays used.
+        A repeated launch issues its token again, which can only extend its life. A used token
+        stays used.
 
         Raises:
-            UnknownInstance: there is none.
+            UnknownInstance: no instance has this id.
         """
 
     @abstractmethod
     def is_good(self, token_hash: str, now_seconds: float) -> bool:
-        """The token could be used now: it was issued, has not expired, and was not used."""
+        """Return whether a token was issued, has not expired, and is unused."""
 
     @abstractmethod
     def burn(self, token_hash: str, now_seconds: float) -> bool:
-        """Use a token up. True for exactly one caller, of all threads and processes.
+        """Use a token; return True for exactly one caller among all threads and processes.
 
-        False if it was never issued, has expired, or was used before.
+        Returns False if the token was never issued, has expired, or was used before.
         """
 
     @abstractmethod
     def set_person(self, name: str, token_hash: str) -> None:
-        """Let a person in with a token, in place of the one they had."""
+        """Store the token of a person, in place of the person's earlier token."""
 
     @abstractmethod
     def person(self, token_hash: str) -> str | None:
-        """The name of the person with that token; None if there is nobody."""
+        """Return the name of the person with a token; None if nobody has the token."""

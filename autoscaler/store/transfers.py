@@ -1,7 +1,7 @@
-"""What becomes of an instance's account when its agent tells what it has sent and fetched.
+"""Billing of the transfers that the agent of an instance reports.
 
-Not every heartbeat is a line of the ledger: what is owed is booked once it is a sum worth a line,
-and when the instance goes to another job or ends.
+Not every heartbeat adds a line to the ledger: transfers are billed once they cost at least
+`BOOKED_FROM_USD`, and when the instance moves to another job or ends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BOOKED_FROM_USD: Final = Decimal("0.001")
 
 @dataclass(frozen=True, slots=True)
 class Lined:
-    """An instance, and the lines that are to be written with it."""
+    """An instance, and the ledger lines to write with it."""
 
     held: HeldInstance
     new_lines: tuple[LedgerEntry, ...] = ()
@@ -29,42 +29,43 @@ class Lined:
 def transferred(
     held: HeldInstance, count: TransferCount, job: str | None, now_seconds: float
 ) -> Lined:
-    """With what its agent has counted while it worked for `job`; None is whatever job it is.
+    """Return the instance after its agent reported a total of transfers.
 
-    The job that holds it pays, but for what is told of its work for the one before. What is told
-    after its end is owed at once.
+    `job` is the job that the agent worked for, None the current job. The job that holds the
+    instance pays, except for transfers that the agent reports for the previous job. Transfers
+    reported after the end of the instance are billed at once.
     """
     account = held.transfer
-    news = account.news(count)
-    if account.is_free or not news:
+    new_transfer = account.news(count)
+    if account.is_free or not new_transfer:
         return Lined(held)
     account = account.at(count)
     if job is not None and job == account.before and job != held.job:
-        return _booked(replace(held, transfer=account), job, news, now_seconds)
-    account = replace(account, owed=account.owed + news)
-    owing = replace(held, transfer=account)
+        return _billed(replace(held, transfer=account), job, new_transfer, now_seconds)
+    account = replace(account, owed=account.owed + new_transfer)
+    with_debt = replace(held, transfer=account)
     if account.usd(account.owed) >= BOOKED_FROM_USD or held.phase is InstancePhase.ENDED:
-        return settled(owing, now_seconds)
-    return Lined(owing)
+        return settled(with_debt, now_seconds)
+    return Lined(with_debt)
 
 
 def settled(held: HeldInstance, now_seconds: float) -> Lined:
-    """With all booked that it owes."""
+    """Return the instance with a ledger line for all its unbilled transfers, if there are any."""
     account = held.transfer
     if not account.owed:
         return Lined(held)
-    clean = replace(held, transfer=replace(account, owed=Transfer()))
-    return _booked(clean, held.job, account.owed, now_seconds)
+    without_debt = replace(held, transfer=replace(account, owed=Transfer()))
+    return _billed(without_debt, held.job, account.owed, now_seconds)
 
 
 def line_seconds(now_seconds: float, last_seconds: float | None) -> float:
-    """When a line is written now: no two lines of a kind have the same time."""
+    """Return the time of a new ledger line: now, but later than the last line of its kind."""
     if last_seconds is None:
         return now_seconds
     return max(now_seconds, math.nextafter(last_seconds, math.inf))
 
 
-def _booked(held: HeldInstance, job: str, transfer: Transfer, now_seconds: float) -> Lined:
+def _billed(held: HeldInstance, job: str, transfer: Transfer, now_seconds: float) -> Lined:
     account = held.transfer
     usd = account.usd(transfer)
     if not usd:

@@ -1,4 +1,4 @@
-"""What trials ask the drivers of their studies, and are answered; who drives a study."""
+"""Calls of trials to the drivers of their studies, their answers, and leases of drivers."""
 
 from __future__ import annotations
 
@@ -10,79 +10,79 @@ from autoscaler.domain.trial import GivenAnswer, TrialAnswer, TrialCall, Waiting
 
 
 class Trials(ABC):
-    """The calls of the trials of one store. A trial is a job whose spec names a study.
+    """Calls of the trials of one store. A trial is a job whose spec names a study.
 
-    A process that holds a trial is one incarnation of it. As soon as the next one has begun,
-    nothing more is taken from it. A distributed trial is held by one on each instance: those that
-    train together are kept apart from one left behind by their quorum.
+    An incarnation is one start of a trial's script. Once the next incarnation begins, calls of
+    the earlier one are refused. A distributed trial has one incarnation on each instance; there
+    only a later incarnation on the same instance supersedes it.
     """
 
     @abstractmethod
     def begin(self, job: str, instance: str, started_seconds: float) -> int:
-        """The number of the incarnation that this start of the script is, from 1.
+        """Return the number of the incarnation for a start of the script, from 1.
 
-        The same start is the same incarnation, however often it begins.
+        Repeated calls for the same start return the same number.
 
         Raises:
-            UnknownJob: there is none.
-            Conflict: a later one has begun.
+            UnknownJob: no job has this id.
+            Conflict: a later incarnation has begun.
         """
 
     @abstractmethod
     def tell(self, job: str, incarnation: int, calls: Iterable[TrialCall]) -> str:
-        """Keep calls; one that is kept already is not kept twice. Returns the trial's study.
+        """Store calls, each number once, and return the study of the trial.
 
         Raises:
-            UnknownJob: there is none.
-            Conflict: a later incarnation has begun, or this one never has.
+            UnknownJob: no job has this id.
+            Conflict: a later incarnation has begun, or this incarnation never began.
         """
 
     @abstractmethod
     def waiting(self, study: str, limit: int = 1000) -> tuple[WaitingCall, ...]:
-        """Calls of a study's trials without an answer, in the order in which they came."""
+        """Return at most `limit` unanswered calls of a study's trials, in order of arrival."""
 
     @abstractmethod
     def answer(self, answers: Iterable[GivenAnswer]) -> None:
-        """Keep answers; the first to a call stays, one to no call is passed over."""
+        """Store answers. Later answers to the same call, and answers to no call, are ignored."""
 
     @abstractmethod
     def answers(self, job: str, incarnation: int, after: int) -> tuple[TrialAnswer, ...]:
-        """The answers to an incarnation's calls beyond the one of number `after`, by number."""
+        """Return the answers to an incarnation's calls with numbers above `after`, by number."""
 
 
 class Leases(ABC):
-    """Who drives each study of one store: one holder at a time."""
+    """Leases on the studies of one store. One driver at a time holds the lease of a study."""
 
     @abstractmethod
     def take(self, study: str, holder: str, now_seconds: float, seconds: float) -> None:
-        """Drive a study for so long from now, or for longer.
+        """Acquire or renew the lease of a study, until `seconds` from now.
 
         Raises:
-            Conflict: another holder does.
+            Conflict: another holder has the lease.
         """
 
     @abstractmethod
     def leave(self, study: str, holder: str) -> None:
-        """Drive it no more. Whoever does not, may say so too."""
+        """Release the lease of a study. Releasing a lease that is not held does nothing."""
 
     @abstractmethod
     def holder(self, study: str, now_seconds: float) -> str | None:
-        """Who drives a study now; None for nobody."""
+        """Return the current holder of the lease of a study; None if no lease is in force."""
 
 
 def refuse_superseded(job: str, incarnation: int, latest: int) -> None:
-    """Refuse an incarnation that is not the latest that has begun.
+    """Check that an incarnation is the latest.
 
     Raises:
-        Conflict: so it is.
+        Conflict: it is not.
     """
     if incarnation != latest:
         raise Conflict(f"incarnation {incarnation} of trial {job} is over: {latest} holds it")
 
 
 def already_driven(study: str, holder: str, left_seconds: float) -> Conflict:
-    """The refusal of a second driver."""
+    """Return the error for a second driver; the lease ends in `left_seconds`."""
     return Conflict(
-        f"study {study} is driven by {holder}: wait until it ends, or {left_seconds:.0f} s after "
-        "it has died"
+        f"study {study} is driven by {holder}: wait until that driver ends; if it has died, its "
+        f"lease ends in {left_seconds:.0f} s"
     )

@@ -1,4 +1,4 @@
-"""Migrations by Alembic, for databases that have tables already, and for PostgreSQL."""
+"""Migrations by Alembic, for PostgreSQL and for SQLite databases that have tables already."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from autoscaler.domain.errors import StoreError
 
 
 def upgrade(connection: Connection, found: str | None, name: str) -> None:
-    """Run the migrations that are missing in a database of version `found`; None: of no version.
+    """Run the missing migrations in a database of version `found`; None for no version.
 
     Raises:
-        StoreError: the database holds something else, or tables of a version that this code
+        StoreError: the database holds tables of another program, or of a version that this code
             does not know.
     """
-    _refuse_foreign(_scripts(), connection, found, name)
+    _require_known_version(_scripts(), connection, found, name)
     config = _config()
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
@@ -28,7 +28,7 @@ def upgrade(connection: Connection, found: str | None, name: str) -> None:
 
 @cache
 def _scripts() -> ScriptDirectory:
-    """Return the migrations of the package, which are read once."""
+    """Return the migrations of the package, read once per process."""
     return ScriptDirectory.from_config(_config())
 
 
@@ -38,18 +38,20 @@ def _config() -> Config:
     return config
 
 
-def _refuse_foreign(
+def _require_known_version(
     scripts: ScriptDirectory, connection: Connection, found: str | None, name: str
 ) -> None:
     if found is None:
         if inspect(connection).get_table_names():
-            raise StoreError(f"store {name} holds the tables of another program: name another")
+            raise StoreError(
+                f"store {name} holds the tables of another program: name another store"
+            )
         return
     try:
         scripts.get_revision(found)
     except CommandError as error:
         raise StoreError(
-            f"store {name} has tables of version {found}, this Castor knows those up to "
+            f"store {name} has tables of version {found}, and this Castor supports versions up to "
             f"{scripts.get_current_head()}: install the newer Castor that wrote it, "
             "or name another store"
         ) from error

@@ -73,12 +73,12 @@ class HandOverConformance:
             store.instances.hand_over(held.id, "s-1", 1, NOW + 10)
         _end_first(store)
         add_job(store, "alone")
-        with pytest.raises(Conflict, match="not of one study"):
+        with pytest.raises(Conflict, match="different studies"):
             store.instances.hand_over(held.id, "alone", 1, NOW + 10)
         with pytest.raises(UnknownJob):
             store.instances.hand_over(held.id, "s-2", 1, NOW + 10)
         store.instances.take_back(held.id, NOW + 30, NOW + 11)
-        with pytest.raises(Conflict, match="leaves"):
+        with pytest.raises(Conflict, match="is ending"):
             store.instances.hand_over(held.id, "s-1", 1, NOW + 12)
         store.jobs.set_phase("s-1", JobPhase.FAILED, NOW + 13)
         with pytest.raises(Conflict, match="s-1 is failed"):
@@ -105,7 +105,7 @@ class HandOverConformance:
         store.instances.release(held.id, NOW + 41)
         store.instances.record_node(held.id, InstancePhase.DRAINED, NOW + 42)
         store.instances.request_termination(held.id, NOW + 43)
-        with pytest.raises(Conflict, match="leaves"):
+        with pytest.raises(Conflict, match="is ending"):
             store.instances.hand_over(held.id, "s-1", 1, NOW + 44)
         assert sum(c.seconds for c in Ledger(store.ledger.entries()).charges(NOW + 101)) == 100
 

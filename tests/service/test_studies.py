@@ -181,7 +181,7 @@ def test_a_stop_reaches_the_driver_and_ends_with_it(api: Api) -> None:
 
 def test_terms_progress_and_budget_of_a_study_are_seen(api: Api) -> None:
     """And the way from the start of training to the first report is a speed."""
-    with pytest.raises(NotFound, match="study sweep: no driver has stated anything"):
+    with pytest.raises(NotFound, match="study sweep has no terms"):
         StudyClient(api.url, TOKEN, "sweep").view()
     ours, (held, _) = driver(api), joined(api, TRIAL)
     terms = StudyTerms(objective=Objective(budget_usd=Decimal(5)), to_begin=2)

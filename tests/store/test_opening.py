@@ -171,8 +171,8 @@ class TestPostgreSQLMigrations(Migrations):
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("castor.db", "can't be read: say sqlite"),
-        ("mysql://host/castor", "mysql: not a database Castor knows: say sqlite"),
+        ("castor.db", "can't be read: use sqlite"),
+        ("mysql://host/castor", "mysql: not a database Castor knows: use sqlite"),
         ("sqlite://", "in memory"),
         ("sqlite:///:memory:", "in memory"),
     ],

@@ -1,15 +1,15 @@
-"""Where Alembic enters. It runs in the transaction that `autoscaler.store.upgrading` hands over.
+"""Entry point of Alembic, in the transaction that `autoscaler.store.upgrading` passes.
 
-A change of the tables is written by hand as the next file of `versions`, numbered on; a test
-compares what the migrations make with `autoscaler.store.schema` on both databases. Then write
-`newest.sql` anew: ``python -m tests.store.newest_tables``.
+To change the tables, write the next numbered file of `versions` by hand, then regenerate
+`newest.sql` with ``python -m tests.store.newest_tables``. A test compares the result of the
+migrations with `autoscaler.store.schema` on both databases.
 """
 
 from __future__ import annotations
 
 from alembic import context
 
-from autoscaler.store import study_schema as _study_schema  # noqa: F401  # its tables are Table's too
+from autoscaler.store import study_schema as _study_schema  # noqa: F401  # adds tables
 from autoscaler.store.schema import Table
 
 context.configure(

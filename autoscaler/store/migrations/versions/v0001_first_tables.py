@@ -1,4 +1,4 @@
-"""The first tables."""
+"""First version of the tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was learnt of each program."""
+"""Table of program memories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What trials and the drivers of their studies say to each other."""
+"""Tables of calls between trials and the drivers of their studies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The terms of studies, and how their trials get on."""
+"""Tables of study terms and trial records."""
 
 from __future__ import annotations
 

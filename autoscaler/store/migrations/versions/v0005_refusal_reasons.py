@@ -1,4 +1,4 @@
-"""Why a cloud refused an offer, in its words."""
+"""Reason of a refused offer, as text of the cloud."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ down_revision = "0004"
 
 
 def upgrade() -> None:
-    """Add the reason; of earlier refusals it is not known."""
+    """Add the reason, empty for earlier refusals."""
     reason = sa.Column("reason", sa.Text(), nullable=False, server_default="")
     op.add_column("refusals", reason)

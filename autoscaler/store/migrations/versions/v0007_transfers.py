@@ -1,4 +1,4 @@
-"""What instances send to where jobs keep their files, and fetch from there, and what it costs."""
+"""Bytes that instances send to and fetch from the storage of jobs, and their cost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _INTEGER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
-    """Add it to instances, where it costs those that there are nothing, and to the ledger."""
+    """Add transfers to instances, at no cost for existing ones, and to the ledger."""
     account = sa.Column("transfer", sa.Text(), nullable=False, server_default="{}")
     op.add_column("instances", account)
     op.add_column("ledger", sa.Column("usd", sa.Text(), nullable=False, server_default="0"))

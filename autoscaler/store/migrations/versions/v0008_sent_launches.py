@@ -1,4 +1,4 @@
-"""When a launch was sent whose outcome is not known."""
+"""Time at which a launch with an unknown outcome was sent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ down_revision = "0007"
 
 
 def upgrade() -> None:
-    """Add the time to intents; any launch that is pending may have been sent before."""
+    """Add the time to intents, and mark pending launches as sent, since they may have been."""
     op.add_column("intents", sa.Column("sent_seconds", sa.Double(), nullable=True))
     intents = sa.table(
         "intents",

@@ -1,4 +1,4 @@
-"""Changes of speed of the sizes that jobs train on."""
+"""Eras of step times: changes of speed of the sizes that jobs train on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _INTEGER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
-    """Take the step times that are known for those of the first era, settled if timed for 5 s."""
+    """Assign known step times to the first era, as settled if they cover at least 5 s."""
     op.add_column("observations", sa.Column("era", _INTEGER, nullable=False, server_default="0"))
     op.add_column(
         "observations",

@@ -1,4 +1,4 @@
-"""The name `roster` of an engine, in lighthouses and reports of jobs."""
+"""New name `roster` of an engine, in lighthouse addresses and reports of jobs."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ down_revision = "0009"
 
 
 def upgrade() -> None:
-    """Give the engine that was called `restart` its name, in the text of JSON documents, too."""
+    """Rename the engine `restart` to `roster` in addresses and in the text of JSON documents."""
     jobs = sa.table("jobs", sa.column("lighthouse", sa.Text), sa.column("report", sa.Text))
-    old, new = "restart://", "roster://"
+    old_scheme, new_scheme = "restart://", "roster://"
     op.execute(
         jobs.update()
-        .where(jobs.c.lighthouse.startswith(old))
-        .values(lighthouse=sa.literal(new) + sa.func.substr(jobs.c.lighthouse, len(old) + 1))
+        .where(jobs.c.lighthouse.startswith(old_scheme))
+        .values(
+            lighthouse=sa.literal(new_scheme)
+            + sa.func.substr(jobs.c.lighthouse, len(old_scheme) + 1)
+        )
     )
-    written = '"engine":"restart"'
+    old_field = '"engine":"restart"'
     op.execute(
         jobs.update()
-        .where(jobs.c.report.contains(written))
-        .values(report=sa.func.replace(jobs.c.report, written, '"engine":"roster"'))
+        .where(jobs.c.report.contains(old_field))
+        .values(report=sa.func.replace(jobs.c.report, old_field, '"engine":"roster"'))
     )
