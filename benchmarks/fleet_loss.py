@@ -20,8 +20,8 @@ import planning
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.offer import Limit, LimitUnit
 from autoscaler.domain.snapshot import Snapshot
-from autoscaler.economics import supply as supplies
-from autoscaler.economics.wishes import Wish, wish
+from autoscaler.economics.choice.demands import Demand, demand
+from autoscaler.economics.supply import supply as supplies
 from autoscaler.policies.marginal import MarginalPolicy
 from autoscaler.policies.program import Effort
 from autoscaler.policies.sharing import Sharing, share_out
@@ -41,18 +41,18 @@ def as_fleet(snapshot: Snapshot) -> dict[str, Allocation | None]:
         supplies.FLEET_JOBS = usual
 
 
-def wishes(snapshot: Snapshot) -> list[Wish]:
+def demands(snapshot: Snapshot) -> list[Demand]:
     """Return each job's own choice among all sizes."""
     terms = supplies.supply_of(replace(snapshot, jobs=())).terms
     supply = supplies.Supply(terms, snapshot.now_seconds, snapshot.replan_seconds)
     room = supply.maximum - supply.uses(job.held for job in snapshot.jobs)
-    return [wish(job, supply, room) for job in snapshot.jobs]
+    return [demand(job, supply, room) for job in snapshot.jobs]
 
 
 def more_by_itself(snapshot: Snapshot) -> tuple[float, float]:
     """Return the relative extra cost of fleet wishes: of their sum, and the mean over jobs."""
     fleet_targets, best_usd, fleet_usd = as_fleet(snapshot), [], []
-    for choice in wishes(snapshot):
+    for choice in demands(snapshot):
         index = choice.at.candidates.index(fleet_targets[choice.job.id])
         best_usd.append(choice.expected_usd[choice.target])
         fleet_usd.append(choice.expected_usd[index])
@@ -64,14 +64,14 @@ def more_by_itself(snapshot: Snapshot) -> tuple[float, float]:
 def less_within(snapshot: Snapshot) -> float:
     """Return the relative loss of worth of a fleet plan within limits."""
     supply = supplies.supply_of(replace(snapshot, jobs=()))
-    best = share_out(wishes(snapshot), supply, Effort())
+    best = share_out(demands(snapshot), supply, Effort())
     return 1.0 - _worth(as_fleet(snapshot), best) / _worth(best.targets, best)
 
 
 def _worth(targets: _Targets, best: Sharing) -> float:
     """Return the total worth of the targets beyond nothing."""
     return sum(
-        share.value(share.wish.at.candidates.index(targets[job])) - share.worth.nothing
+        share.value(share.demand.at.candidates.index(targets[job])) - share.worth.nothing
         for job, share in best.shares.items()
     )
 
@@ -86,7 +86,7 @@ def main() -> None:
     unlimited = Snapshot(planning.NOW, planning.offers(), (), jobs)
     alone = {
         choice.job.id: choice.at.candidates.allocation(choice.target or 0)
-        for choice in wishes(unlimited)
+        for choice in demands(unlimited)
     }
     by_id = {offer.id: offer for offer in planning.offers()}
     devices = sum(

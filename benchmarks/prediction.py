@@ -56,7 +56,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from convergence import SCRIPTS, data_of
 from resized_job import TASKS, Resize, ResizedJob, Stretch
 
-from autoscaler.economics.forecast import range_of
+from autoscaler.economics.forecasts.forecast import range_of
 from autoscaler.goodput.draws import noise_draws
 from autoscaler.goodput.efficiency import efficiency
 from autoscaler.goodput.prediction import goodput_draws, predicted_step

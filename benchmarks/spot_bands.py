@@ -22,7 +22,7 @@ from spot import WARM, Jobs, read_zones, simulate
 
 from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
-from autoscaler.economics.frontier import Prospect, frontier
+from autoscaler.economics.forecasts.frontier import JobForecast, frontier
 from autoscaler.policies.base import Policy
 from autoscaler.policies.registry import create_policy
 from autoscaler.simulator.profiles import Profile, read_profiles
@@ -44,7 +44,7 @@ class Stating:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self.stated: dict[str, Prospect | None] = {}
+        self.stated: dict[str, JobForecast | None] = {}
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Return the policy's plan, and store the prospects of new jobs."""
@@ -54,7 +54,7 @@ class Stating:
         return self._policy.plan(snapshot)
 
 
-def _statement(job: JobSnapshot, snapshot: Snapshot) -> Prospect | None:
+def _statement(job: JobSnapshot, snapshot: Snapshot) -> JobForecast | None:
     """Return the stated prospect of a job; None for a job of unknown length or with instances."""
     if job.remaining_examples is None or job.held is not None:
         return None
@@ -68,7 +68,7 @@ class Stated:
 
     seconds: float
     usd: float
-    prospect: Prospect
+    prospect: JobForecast
 
     @property
     def held(self) -> tuple[bool, bool, bool, bool, bool, bool]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from data_folder import data_folder
 
-from autoscaler.economics.price import price_of_progress
+from autoscaler.economics.pricing.price import price_of_progress
 from providers.simulated.capacity import CapacityTrace, read_capacity_trace
 
 MOST_INSTANCES = 16

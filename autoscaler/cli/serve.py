@@ -42,7 +42,8 @@ StudyTotal = Annotated[
     ),
 ]
 Fleet = Annotated[
-    Path | None, Option(help="File of users' shares and agreed prices; see docs/economics.md.")
+    Path | None,
+    Option(help="File of users' shares and agreed prices; see docs/economics-fleets.md."),
 ]
 Pools = Annotated[
     list[str] | None,

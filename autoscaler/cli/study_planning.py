@@ -220,8 +220,8 @@ class _Base:
         return (
             f"{words}; all kinds of device are equally fast",
             f"a trial takes {_START_SECONDS:g} s to start on a new instance, "
-            f"{_HANDOVER_SECONDS:g} s on one that it takes over, and gives its instance back while "
-            "it waits for other trials",
+            f"{_HANDOVER_SECONDS:g} s on one that it takes over, and gives its instance back "
+            "while it waits for other trials",
             "no other job runs on the controller, and its policy is marginal",
         )
 

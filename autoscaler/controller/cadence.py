@@ -11,8 +11,12 @@ from autoscaler.controller.experience import in_steps
 from autoscaler.domain.job import JobRecord
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
-from autoscaler.economics.carrying import bounded_seconds, save_interval_seconds, upload_usd
-from autoscaler.economics.supply import SECONDS_PER_HOUR
+from autoscaler.economics.pricing.transfers import (
+    bounded_seconds,
+    save_interval_seconds,
+    upload_usd,
+)
+from autoscaler.economics.supply.supply import SECONDS_PER_HOUR
 
 # Least interval in write times: checkpoints are written beside training, to the same disk or
 # network, for at most a tenth of the time.

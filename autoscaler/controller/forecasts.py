@@ -10,7 +10,7 @@ from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.snapshots import job_snapshot, total_examples
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.snapshot import JobSnapshot
-from autoscaler.economics.forecast import Forecast, fixed_sizes
+from autoscaler.economics.forecasts.forecast import Forecast, fixed_sizes
 from autoscaler.store.store import Store
 
 

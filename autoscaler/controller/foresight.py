@@ -19,7 +19,7 @@ from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.plan import Decision
 from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.snapshot import Snapshot
-from autoscaler.economics.frontier import Frontier, frontier
+from autoscaler.economics.forecasts.frontier import Frontier, frontier
 from autoscaler.goodput.memory import with_memory
 from autoscaler.policies.base import Policy
 from autoscaler.store.memory.store import memory_store

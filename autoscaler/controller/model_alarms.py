@@ -11,7 +11,7 @@ from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobRecord
 from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import ThroughputModel
-from autoscaler.economics.wording import number
+from autoscaler.economics.pricing.wording import number
 from autoscaler.goodput.prediction import PredictedStep, predicted_step
 from autoscaler.store.events import Event
 from autoscaler.store.store import Store

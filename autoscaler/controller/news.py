@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobRecord
 from autoscaler.domain.snapshot import Snapshot, ThroughputModel
-from autoscaler.economics.keeping import Same
+from autoscaler.economics.supply.caches import IdentityKey
 
 
 def news_in(snapshot: Snapshot) -> tuple[object, ...]:
@@ -23,7 +23,7 @@ def news_in(snapshot: Snapshot) -> tuple[object, ...]:
             job.placement,
             job.trained,
             job.standby,
-            Same(job.models),
+            IdentityKey(job.models),
             job.noise is None,
             job.remaining_examples is None,
         )
@@ -63,7 +63,7 @@ def standing(
         job.spec,
         job.started_seconds is None,
         job.retry_seconds is not None and job.retry_seconds > now_seconds,
-        Same(models),
+        IdentityKey(models),
         None if report is None else report.bounds,
         report is None or report.noise is None,
         None if report is None else report.total_examples,

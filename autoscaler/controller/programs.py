@@ -11,7 +11,7 @@ from autoscaler.domain.job import JobRecord, JobSpec
 from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import JobSnapshot
-from autoscaler.economics.keeping import Same
+from autoscaler.economics.supply.caches import IdentityKey
 from autoscaler.goodput.draws import is_usable
 from autoscaler.goodput.memory import (
     Lesson,
@@ -34,7 +34,7 @@ class Programs:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._learnt_from: dict[str, tuple[object, ...]] = {}
-        self._last_seen: dict[str, tuple[Same, float]] = {}
+        self._last_seen: dict[str, tuple[IdentityKey, float]] = {}
 
     def of(self, job: JobRecord) -> ProgramMemory | None:
         """Return the memory of the job's program; None if the job's report contradicts it."""
@@ -52,9 +52,9 @@ class Programs:
         if report is None or not observations:
             return
         progress = math.log(max(report.progress_examples, 1.0)) // math.log(_NOISE_SPACING)
-        if self._last_seen.get(job.id) == (Same(observations), progress):
+        if self._last_seen.get(job.id) == (IdentityKey(observations), progress):
             return
-        self._last_seen[job.id] = Same(observations), progress
+        self._last_seen[job.id] = IdentityKey(observations), progress
         sizes = frozenset(
             (observation.device_kind, observation.instances, observation.devices)
             for observation in observations

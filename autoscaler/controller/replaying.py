@@ -13,8 +13,8 @@ from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.errors import SpecError, StoreError
 from autoscaler.domain.plan import Decision
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
-from autoscaler.economics.candidates import candidates
-from autoscaler.economics.supply import SECONDS_PER_HOUR, Supply, supply_of
+from autoscaler.economics.allocation.candidates import candidates
+from autoscaler.economics.supply.supply import SECONDS_PER_HOUR, Supply, supply_of
 from autoscaler.policies.base import Policy
 from autoscaler.policies.registry import create_policy, require_ground
 from autoscaler.store.journal import JournalEntry

@@ -46,7 +46,7 @@ from autoscaler.domain.snapshot import (
     ThroughputModel,
     Truth,
 )
-from autoscaler.economics.shares import weights
+from autoscaler.economics.pricing.shares import weights
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.store.store import Store
 

@@ -15,7 +15,7 @@ from scipy.optimize import linear_sum_assignment
 
 from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
-from autoscaler.economics.wording import duration
+from autoscaler.economics.pricing.wording import duration
 from autoscaler.policies.alone import seconds_left
 from autoscaler.policies.pool import Grant, Pool, by_submission, gangs, plan_of, pool_of, requested
 

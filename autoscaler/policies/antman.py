@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from autoscaler.domain.offer import Purchase
 from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
-from autoscaler.economics.supply import supply_of
+from autoscaler.economics.supply.supply import supply_of
 from autoscaler.policies.pool import Grant, Turns, by_submission, plan_of, pool_of, requested
 from autoscaler.policies.purchases import Growth, Range, ascent, plan_of_allocations, ranges
 

@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from autoscaler.domain.offer import Limit
-from autoscaler.economics.reasons import Contest
-from autoscaler.economics.supply import BoolArray, IntArray
+from autoscaler.economics.explanation.reasons import Contest
+from autoscaler.economics.supply.supply import BoolArray, IntArray
 from autoscaler.goodput.throughput import FloatArray
 
 
@@ -42,7 +42,7 @@ class Standings:
     held: Holding
     given: Holding
     wished: Holding
-    wishes: BoolArray
+    demands: BoolArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class Contests:
     def _binding_limit(self) -> IntArray:
         """Return the dearest limit of which the wish needs more than is given, or -1, (n,)."""
         standings = self._standings
-        needs_more = (standings.wished.uses > standings.given.uses) & standings.wishes
+        needs_more = (standings.wished.uses > standings.given.uses) & standings.demands
         if not len(needs_more):
             return np.full(len(standings.jobs), -1)
         price = np.where(needs_more, self._prices[:, None], -np.inf)

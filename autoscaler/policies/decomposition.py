@@ -15,8 +15,8 @@ import numpy as np
 import scipy  # its parts are imported when first used, which takes half a second
 
 from autoscaler.domain.errors import SolverError
-from autoscaler.economics.many_fluid import starts
-from autoscaler.economics.supply import BoolArray, IntArray, fits
+from autoscaler.economics.scarcity.many_fluid import starts
+from autoscaler.economics.supply.supply import BoolArray, IntArray, fits
 from autoscaler.goodput.throughput import FloatArray
 
 # Relative precision of the bound at which the search for prices ends.

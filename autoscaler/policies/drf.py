@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 
 from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
-from autoscaler.economics.wording import percent
+from autoscaler.economics.pricing.wording import percent
 from autoscaler.policies.pool import (
     Grant,
     Pool,

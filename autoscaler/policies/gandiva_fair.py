@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
-from autoscaler.economics.wording import number
+from autoscaler.economics.pricing.wording import number
 from autoscaler.policies.pool import Grant, Pool, by_submission, gangs, plan_of, pool_of, requested
 
 _LEAST_SECONDS = 1.0

@@ -14,7 +14,7 @@ import numpy as np
 from autoscaler.domain.errors import SolverError
 from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
-from autoscaler.economics.wording import number
+from autoscaler.economics.pricing.wording import number
 from autoscaler.goodput.batch import goodput_table
 from autoscaler.goodput.formulas import predictor_of
 from autoscaler.goodput.throughput import FloatArray

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
-from autoscaler.economics.wording import percent
+from autoscaler.economics.pricing.wording import percent
 from autoscaler.policies.chances import Aim, chances
 from autoscaler.policies.leases import lease_runs
 from autoscaler.policies.pool import Grant, Pool, by_submission, gangs, plan_of, pool_of, requested

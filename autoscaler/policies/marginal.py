@@ -13,12 +13,12 @@ import numpy as np
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.plan import Decision, Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
-from autoscaler.economics.facts import Facts, facts_of
-from autoscaler.economics.objectives import MOST_TIMES_DEAREST
-from autoscaler.economics.reasons import Contest, Surroundings, action_of, reason
-from autoscaler.economics.supply import SECONDS_PER_HOUR, Supply, supply_of
-from autoscaler.economics.surplus import keeping_usd_per_second
-from autoscaler.economics.wishes import Why, Wish, wish
+from autoscaler.economics.choice.demands import ChoiceReason, Demand, demand
+from autoscaler.economics.choice.surplus import keeping_usd_per_second
+from autoscaler.economics.explanation.facts import Facts, facts_of
+from autoscaler.economics.explanation.reasons import Contest, LimitUsage, action_of, reason
+from autoscaler.economics.pricing.objectives import MOST_TIMES_DEAREST
+from autoscaler.economics.supply.supply import SECONDS_PER_HOUR, Supply, supply_of
 from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.contests import Contests, Standings
 from autoscaler.policies.marginal_fleet import plan_fleet
@@ -60,7 +60,7 @@ _DEFAULTS = MarginalParameters()
 class _Outcome:
     """Target of every job by id; `sharing` is None where the limits allow all wishes."""
 
-    wishes: Sequence[Wish]
+    demands: Sequence[Demand]
     targets: Mapping[str, Allocation | None]
     sharing: Sharing | None
 
@@ -133,9 +133,9 @@ class MarginalPolicy:
             jobs,
             _Targets(
                 targets=targets,
-                bids={choice.job.id: choice.bid for choice in outcome.wishes},
-                keeping={choice.job.id: _keeping_value(choice) for choice in outcome.wishes},
-                facts=(facts_of(choice, targets[choice.job.id]) for choice in outcome.wishes),
+                bids={choice.job.id: choice.bid for choice in outcome.demands},
+                keeping={choice.job.id: _keeping_value(choice) for choice in outcome.demands},
+                facts=(facts_of(choice, targets[choice.job.id]) for choice in outcome.demands),
             ),
             supply,
             shared,
@@ -167,28 +167,28 @@ class MarginalPolicy:
             if following == targets:
                 break
             targets = following
-        return _Outcome(first.wishes, targets, replace(first.sharing, targets=targets))
+        return _Outcome(first.demands, targets, replace(first.sharing, targets=targets))
 
     def _outcome(self, jobs: Sequence[JobSnapshot], supply: Supply) -> _Outcome:
         """Return the wish and the target of each job for the snapshot as it is."""
         room = supply.maximum - supply.uses(job.held for job in jobs)
         most_times = self._parameters.most_times_dearest
-        wishes = [wish(job, supply, room, most_times) for job in jobs]
-        targets = {choice.job.id: _wished_target(choice) for choice in wishes}
+        demands = [demand(job, supply, room, most_times) for job in jobs]
+        targets = {choice.job.id: _wished_target(choice) for choice in demands}
         if supply.bears(supply.uses(targets.values())):
-            return _Outcome(wishes, targets, None)
-        sharing = share_out(wishes, supply, self._parameters.effort)
-        return _Outcome(wishes, sharing.targets, sharing)
+            return _Outcome(demands, targets, None)
+        sharing = share_out(demands, supply, self._parameters.effort)
+        return _Outcome(demands, sharing.targets, sharing)
 
 
-def _keeping_value(choice: Wish) -> float:
+def _keeping_value(choice: Demand) -> float:
     """Return the job's saving by keeping its allocation, $ per second."""
     return keeping_usd_per_second(choice.at, choice.bid, choice.work)
 
 
-def _wished_target(choice: Wish) -> Allocation | None:
+def _wished_target(choice: Demand) -> Allocation | None:
     """Return the allocation that the job would have by itself; None for nothing."""
-    if choice.why is Why.HOLDS_UNKNOWN:
+    if choice.why is ChoiceReason.HOLDS_UNKNOWN:
         return choice.job.held
     return None if choice.target is None else choice.at.candidates.allocation(choice.target)
 
@@ -236,7 +236,7 @@ def _assembled_plan(
     jobs: Sequence[JobSnapshot], given: _Targets, supply: Supply, shared: _SharedLimits | None
 ) -> Plan:
     """Return the plan with a decision, reason and figures for each job."""
-    around = Surroundings(supply, supply.uses(given.targets.values()))
+    around = LimitUsage(supply, supply.uses(given.targets.values()))
     contests, prices = None, np.zeros(len(supply.limits))
     if shared is not None:
         prices = shared.prices
@@ -283,7 +283,7 @@ def _with_minimum(contest: Contest | None, jobs: Mapping[str, JobSnapshot]) -> C
 
 
 def _decision(
-    facts: Facts, bid: float, around: Surroundings, contest: Contest | None, release_first: bool
+    facts: Facts, bid: float, around: LimitUsage, contest: Contest | None, release_first: bool
 ) -> Decision:
     """Return the decision that gives a job the target of its facts."""
     job, target = facts.job, facts.target
@@ -292,10 +292,10 @@ def _decision(
     if change is not None:
         figures |= change.figures()
         is_move = job.held is not None and target is not None and job.held.offer != target.offer
-        release_first = release_first or (is_move and not change.works_on)
+        release_first = release_first or (is_move and not change.trains_during_boot)
     return Decision(
         job=job.id,
-        action=action_of(job.held, target, stops=facts.why is Why.STOPS),
+        action=action_of(job.held, target, stops=facts.why is ChoiceReason.STOPS),
         current=job.held,
         target=target,
         reason=reason(facts, around, contest),

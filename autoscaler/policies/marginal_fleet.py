@@ -1,4 +1,4 @@
-"""The plan of a large fleet, whose jobs are priced together: docs/economics.md, large fleets."""
+"""Plan of a large fleet, whose jobs are priced together (docs/economics-fleets.md)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import numpy as np
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.snapshot import JobSnapshot
-from autoscaler.economics.displacing import starting_share
-from autoscaler.economics.facts import Facts, facts_of
-from autoscaler.economics.fleet import Fleet, can_be_listed, fleets
-from autoscaler.economics.fleet_facts import fleet_facts, fleet_targets
-from autoscaler.economics.fleet_worth import keeping_of_jobs, worth_of_jobs
-from autoscaler.economics.many_fluid import Fluid, fluid_prices
-from autoscaler.economics.narrowing import narrowed
-from autoscaler.economics.supply import BoolArray, IntArray, Supply
-from autoscaler.economics.surplus import keeping_usd_per_second, worth
-from autoscaler.economics.wishes import Why, Wish, wish
+from autoscaler.economics.choice.demands import ChoiceReason, Demand, demand
+from autoscaler.economics.choice.surplus import keeping_usd_per_second, worth
+from autoscaler.economics.explanation.facts import Facts, facts_of
+from autoscaler.economics.fleets.dominance import prune_dominated
+from autoscaler.economics.fleets.facts import fleet_facts, fleet_targets
+from autoscaler.economics.fleets.fleet import Fleet, can_be_listed, fleets
+from autoscaler.economics.fleets.surplus import keeping_of_jobs, worth_of_jobs
+from autoscaler.economics.pricing.displacement import starting_share
+from autoscaler.economics.scarcity.many_fluid import FluidJobs, fluid_prices
+from autoscaler.economics.supply.supply import BoolArray, IntArray, Supply
 from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.contests import Holding, Standings
 from autoscaler.policies.decomposition import Columns, Division, divide, useful
@@ -97,11 +97,13 @@ def plan_fleet(jobs: Sequence[JobSnapshot], supply: Supply, most_times: float) -
     room = supply.maximum - supply.uses(job.held for job in jobs)
     batched = [job for job in jobs if can_be_listed(job, supply)]
     names = {job.id for job in batched}
-    singles = [wish(job, supply, room, most_times) for job in jobs if job.id not in names]
+    singles = [demand(job, supply, room, most_times) for job in jobs if job.id not in names]
     groups = [_bidders_of_fleet(fleet) for fleet in fleets(batched, supply, room, most_times)]
-    groups += [_bidders_of_one(narrowed(choice)) for choice in singles if choice.eligible.any()]
+    groups += [
+        _bidders_of_one(prune_dominated(choice)) for choice in singles if choice.eligible.any()
+    ]
     given = [group.wished for group in groups]
-    unknown = [choice for choice in singles if choice.why is Why.HOLDS_UNKNOWN]
+    unknown = [choice for choice in singles if choice.why is ChoiceReason.HOLDS_UNKNOWN]
     kept: Mapping[str, Allocation | None] = {choice.job.id: choice.job.held for choice in unknown}
     used = supply.uses(kept.values())
     for group in groups:
@@ -143,7 +145,7 @@ def _bidders_of_fleet(fleet: Fleet) -> _Bidders:
     )
 
 
-def _bidders_of_one(choice: Wish) -> _Bidders:
+def _bidders_of_one(choice: Demand) -> _Bidders:
     """Return the bidders of a single job that cannot be priced with others."""
     candidates = choice.at.candidates
 
@@ -220,7 +222,7 @@ def _finish_prices(
         position[indices] = start + np.arange(len(indices))
         weights = group.weights
         parts.append(
-            Fluid(
+            FluidJobs(
                 value_of_time=(group.bids * weights)[indices],
                 starting_share=np.array([starting_share(job) for job in group.jobs])[indices],
                 work=group.remaining[indices],
@@ -233,10 +235,10 @@ def _finish_prices(
             )
         )
     joined_prices = fluid_prices(
-        Fluid(
+        FluidJobs(
             *(
                 _concatenated([getattr(part, name) for part in parts])
-                for name in (field.name for field in fields(Fluid))
+                for name in (field.name for field in fields(FluidJobs))
             )
         ),
         room,
@@ -271,7 +273,7 @@ def _standings(
         held=holding([group.held for group in groups]),
         given=holding(given),
         wished=holding(wished),
-        wishes=np.concatenate([columns >= 0 for columns in wished]),
+        demands=np.concatenate([columns >= 0 for columns in wished]),
     )
 
 

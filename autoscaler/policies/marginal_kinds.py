@@ -15,7 +15,7 @@ import numpy as np
 
 from autoscaler.domain.allocation import Placement
 from autoscaler.domain.snapshot import JobSnapshot, ThroughputModel
-from autoscaler.economics.wording import duration, number
+from autoscaler.economics.pricing.wording import duration, number
 from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.configurations import (
     Claim,

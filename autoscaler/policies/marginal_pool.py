@@ -12,8 +12,8 @@ import numpy as np
 from autoscaler.domain.allocation import Placement
 from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
-from autoscaler.economics.price import hull
-from autoscaler.economics.wording import duration, number
+from autoscaler.economics.pricing.price import hull
+from autoscaler.economics.pricing.wording import duration, number
 from autoscaler.policies.marginal_kinds import Placed, plan_kinds
 from autoscaler.policies.packing import Packing
 from autoscaler.policies.pool import Pool, plan_of_placements, pool_of

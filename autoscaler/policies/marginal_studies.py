@@ -11,8 +11,8 @@ from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.offer import Limit, LimitUnit
 from autoscaler.domain.plan import Decision, Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot, StudySnapshot
-from autoscaler.economics.objectives import price_range
-from autoscaler.economics.reasons import action_of
+from autoscaler.economics.explanation.reasons import action_of
+from autoscaler.economics.pricing.objectives import price_range
 from autoscaler.economics.studies.asynchronous import plan_asynchronous
 from autoscaler.economics.studies.constraints import study_constraints
 from autoscaler.economics.studies.infeasible import infeasible_reason
@@ -21,7 +21,7 @@ from autoscaler.economics.studies.study_plan import StudyPlan, TrialDecision
 from autoscaler.economics.studies.study_state import StudyState, study_state
 from autoscaler.economics.studies.supply import Room
 from autoscaler.economics.studies.trial_state import TrialState
-from autoscaler.economics.supply import SECONDS_PER_HOUR, Supply
+from autoscaler.economics.supply.supply import SECONDS_PER_HOUR, Supply
 from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.transition import releases_first
 

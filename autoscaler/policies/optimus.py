@@ -14,7 +14,7 @@ import numpy as np
 
 from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot, Truth
-from autoscaler.economics.wording import duration
+from autoscaler.economics.pricing.wording import duration
 from autoscaler.goodput.batch import goodput_table
 from autoscaler.goodput.formulas import predictor_of
 from autoscaler.policies.greedy import most_gain_first

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from autoscaler.domain.allocation import Placement
 from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot, ThroughputModel
-from autoscaler.economics.wording import number
+from autoscaler.economics.pricing.wording import number
 from autoscaler.policies.configurations import (
     Claim,
     Configuration,

@@ -62,8 +62,8 @@ class PolluxCrowdedPolicy(PolluxPolicy):
         fair = fair_share(pool, jobs)
         moved_jobs, placements = jobs, {job.id: held_in(job, pool) for job in jobs}
         for _ in range(_PASSES):
-            wishes = self._costs_by_kind(moved_jobs, pool, fair, snapshot.now_seconds)
-            following = _improve(wishes, placements, pool)
+            demands = self._costs_by_kind(moved_jobs, pool, fair, snapshot.now_seconds)
+            following = _improve(demands, placements, pool)
             if following == placements:
                 break
             placements = following
@@ -107,17 +107,17 @@ class PolluxCrowdedPolicy(PolluxPolicy):
 
 
 def _improve(
-    wishes: Mapping[str, Sequence[_JobCosts]], held: Mapping[str, Placement | None], pool: Pool
+    demands: Mapping[str, Sequence[_JobCosts]], held: Mapping[str, Placement | None], pool: Pool
 ) -> dict[str, Placement | None]:
     """Return the held placements, replaced on each kind where new ones cost less."""
     placements_after = dict(held)
-    for kind, job_costs in wishes.items():
+    for kind, job_costs in demands.items():
         part = pool.by_kind()[kind]
         candidate_placements = _placements(
             job_costs, _least_cost_sizes(job_costs, part.available), part
         )
         present_cost, candidate_cost = (
-            sum(wish.cost_of(placements[wish.job.id]) for wish in job_costs)
+            sum(demand.cost_of(placements[demand.job.id]) for demand in job_costs)
             for placements in (held, candidate_placements)
         )
         if candidate_cost < present_cost - _LEAST_GAIN * abs(present_cost):
@@ -164,14 +164,14 @@ def _jobs_by_kind(jobs: Sequence[JobSnapshot], pool: Pool) -> Mapping[str, list[
     return {kind: by_submission(jobs_of_kind) for kind, jobs_of_kind in kind_jobs.items()}
 
 
-def _least_cost_sizes(wishes: Sequence[_JobCosts], available: int) -> list[int]:
+def _least_cost_sizes(demands: Sequence[_JobCosts], available: int) -> list[int]:
     """Return devices of each job at the least total cost, by dynamic programming."""
     least = np.zeros(available + 1)
     given = np.arange(available + 1)
     remaining = given[:, None] - given[None, :]
     choices = []
-    for wish in wishes:
-        totals = np.where(remaining >= 0, least[remaining] + wish.costs[None, :], np.inf)
+    for demand in demands:
+        totals = np.where(remaining >= 0, least[remaining] + demand.costs[None, :], np.inf)
         choices.append(totals.argmin(axis=1))
         least = totals.min(axis=1)
     sizes: list[int] = []
@@ -183,22 +183,22 @@ def _least_cost_sizes(wishes: Sequence[_JobCosts], available: int) -> list[int]:
 
 
 def _placements(
-    wishes: Sequence[_JobCosts], sizes: Sequence[int], part: Pool
+    demands: Sequence[_JobCosts], sizes: Sequence[int], part: Pool
 ) -> dict[str, Placement | None]:
     """Return placements by job id: jobs of unchanged size stay, then the largest are first."""
     packing = Packing(part.capacity)
-    placements: dict[str, Placement | None] = {wish.job.id: None for wish in wishes}
+    placements: dict[str, Placement | None] = {demand.job.id: None for demand in demands}
     moving = []
-    for wish, size in zip(wishes, sizes, strict=True):
-        if size == wish.held_devices and wish.held is not None:
-            packing.take(wish.held)
-            placements[wish.job.id] = wish.held
+    for demand, size in zip(demands, sizes, strict=True):
+        if size == demand.held_devices and demand.held is not None:
+            packing.take(demand.held)
+            placements[demand.job.id] = demand.held
         elif size:
-            moving.append((size, wish))
-    for size, wish in sorted(moving, key=lambda entry: -entry[0]):
-        placement = _fit(packing, part, size, wish.held)
+            moving.append((size, demand))
+    for size, demand in sorted(moving, key=lambda entry: -entry[0]):
+        placement = _fit(packing, part, size, demand.held)
         packing.take(placement)
-        placements[wish.job.id] = placement
+        placements[demand.job.id] = placement
     return placements
 
 

@@ -2,7 +2,8 @@
 
 Devices have no price and a second of waiting costs each job its weight. The worth of a device
 follows from the jobs alone. Progress has the price that it will have when the job finishes,
-``lambda = min_k (w + mu(T) k) / G(k)``, mu(T) the price of a device then. See docs/economics.md.
+``lambda = min_k (w + mu(T) k) / G(k)``, mu(T) the price of a device then
+(docs/economics-fleets.md).
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoscaler.domain.snapshot import JobSnapshot, ThroughputModel
-from autoscaler.economics.fluid import FluidJob, finish_prices
-from autoscaler.economics.price import price_of_progress
-from autoscaler.economics.remaining import UNKNOWN_REMAINING_SECONDS, knows_the_end
-from autoscaler.economics.supply import IntArray
+from autoscaler.economics.allocation.remaining import UNKNOWN_REMAINING_SECONDS, knows_the_end
+from autoscaler.economics.pricing.price import price_of_progress
+from autoscaler.economics.scarcity.fluid import FluidJob, finish_prices
+from autoscaler.economics.supply.supply import IntArray
 from autoscaler.goodput.batch import goodput_table
 from autoscaler.goodput.formulas import predictor_of
 from autoscaler.goodput.throughput import FloatArray

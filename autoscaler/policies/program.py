@@ -16,7 +16,7 @@ import numpy as np
 import scipy  # its parts are imported when first used, which takes half a second
 
 from autoscaler.domain.errors import SolverError
-from autoscaler.economics.supply import BoolArray, IntArray, fits
+from autoscaler.economics.supply.supply import BoolArray, IntArray, fits
 from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.relaxation import best_mixture
 

@@ -12,8 +12,8 @@ from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.plan import Decision, Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot, ThroughputModel
-from autoscaler.economics.reasons import action_of
-from autoscaler.economics.supply import Supply
+from autoscaler.economics.explanation.reasons import action_of
+from autoscaler.economics.supply.supply import Supply
 from autoscaler.policies.transition import releases_first
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
-from autoscaler.economics.wording import number
+from autoscaler.economics.pricing.wording import number
 from autoscaler.policies.optimism import goodputs
 from autoscaler.policies.pool import Grant, Pool, by_submission, plan_of, pool_of
 from autoscaler.policies.pool_bounds import whole

@@ -13,8 +13,8 @@ from operator import itemgetter
 
 import numpy as np
 
-from autoscaler.economics.hulls import upper_hull
-from autoscaler.economics.supply import IntArray
+from autoscaler.economics.pricing.hulls import upper_hull
+from autoscaler.economics.supply.supply import IntArray
 from autoscaler.goodput.throughput import FloatArray
 
 # Relative excess over the remaining capacity at which a step still counts as whole.

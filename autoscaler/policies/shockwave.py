@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from autoscaler.domain.errors import SolverError
 from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
-from autoscaler.economics.wording import duration, number
+from autoscaler.economics.pricing.wording import duration, number
 from autoscaler.policies.alone import Alone, alone, contention
 from autoscaler.policies.pool import Grant, Pool, by_submission, gangs, plan_of, pool_of, requested
 from autoscaler.policies.shockwave_forecast import Forecast, forecast
@@ -87,7 +87,7 @@ class ShockwavePolicy:
     forecast, less a penalty for a finish after the fair one. The artifact requires fair finishes;
     if there are none, it solves again with the utilities of late jobs times rho to a power of 5 to
     15. The penalty needs one program only. It is fairer too: it makes a few jobs late where the
-    power makes all equally late (docs/results.md compares both).
+    power makes all equally late (docs/results-schedulers.md compares both).
 
     The first round runs jobs that get all rounds of the window, then running jobs, so that a job's
     rounds are consecutive, then jobs by finish-time ratio, largest first. Remaining devices go to

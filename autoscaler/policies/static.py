@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
-from autoscaler.economics.supply import Supply, supply_of
+from autoscaler.economics.supply.supply import Supply, supply_of
 from autoscaler.policies.purchases import plan_of_allocations
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from autoscaler.domain.plan import Decision, Plan
 from autoscaler.domain.snapshot import JobSnapshot
-from autoscaler.economics.supply import FLEET_JOBS, SECONDS_PER_HOUR, Supply
+from autoscaler.economics.supply.supply import FLEET_JOBS, SECONDS_PER_HOUR, Supply
 from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.marginal_studies import StudyPart, StudyWork, plan_study, targets
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
-from autoscaler.economics.wording import number
+from autoscaler.economics.pricing.wording import number
 from autoscaler.policies.alone import Alone, alone, contention, usual_seconds_left
 from autoscaler.policies.leases import lease_runs
 from autoscaler.policies.pool import Grant, Pool, by_submission, gangs, plan_of, pool_of, requested

@@ -14,8 +14,8 @@ import numpy as np
 
 from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import Snapshot
-from autoscaler.economics.supply import supply_of
-from autoscaler.economics.wording import number
+from autoscaler.economics.pricing.wording import number
+from autoscaler.economics.supply.supply import supply_of
 from autoscaler.goodput.formulas import predictor_of
 from autoscaler.policies.pool import by_submission
 from autoscaler.policies.purchases import (

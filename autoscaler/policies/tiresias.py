@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
-from autoscaler.economics.wording import number
+from autoscaler.economics.pricing.wording import number
 from autoscaler.policies.pool import Grant, Pool, by_submission, gangs, plan_of, pool_of, requested
 
 _SECONDS_PER_HOUR = 3600.0

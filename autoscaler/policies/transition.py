@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from autoscaler.domain.allocation import Allocation
-from autoscaler.economics.supply import Supply, with_tolerance
+from autoscaler.economics.supply.supply import Supply, with_tolerance
 from autoscaler.goodput.throughput import FloatArray
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
-from autoscaler.economics.supply import Supply, supply_of
-from autoscaler.economics.wording import number, percent
+from autoscaler.economics.pricing.wording import number, percent
+from autoscaler.economics.supply.supply import Supply, supply_of
 from autoscaler.policies.optimism import speedups_over
 from autoscaler.policies.pool import by_submission
 from autoscaler.policies.purchases import Growth, Range, ascent, plan_of_allocations, ranges

@@ -8,7 +8,7 @@ from autoscaler.controller.foresight import Circumstances, Foresight, foresee
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.program import ProgramMemory
-from autoscaler.economics.frontier import HourlyRate, Prospect
+from autoscaler.economics.forecasts.frontier import HourlyRate, JobForecast
 from autoscaler.policies.registry import create_policy
 from autoscaler.wire.plan_messages import PlanView, ProspectView, RateView
 
@@ -65,7 +65,7 @@ def _rate_view(rate: HourlyRate) -> RateView:
     )
 
 
-def _prospect_view(prospect: Prospect) -> ProspectView:
+def _prospect_view(prospect: JobForecast) -> ProspectView:
     return ProspectView(
         first=prospect.first,
         then=prospect.then,

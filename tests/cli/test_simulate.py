@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from autoscaler.cli.app import app
 from autoscaler.cli.pictures.simulation import GROUND_WORDS, bin_seconds
 from autoscaler.domain.errors import SpecError
-from autoscaler.economics.wishes import Why
+from autoscaler.economics.choice.demands import ChoiceReason
 from tests.simulator import toy
 
 WORKLOAD = "name,time,application,num_replicas,batch_size\na,0,toy,2,32\nb,50,toy,1,16\n"
@@ -179,7 +179,7 @@ def test_what_is_reserved_is_used_first_and_costs_nothing(files: Path, policy: s
 
 
 def test_pictures_have_a_word_of_their_own_for_every_ground() -> None:
-    named = {why.name.lower().replace("_", " ") for why in Why} | {"outbid"}
+    named = {why.name.lower().replace("_", " ") for why in ChoiceReason} | {"outbid"}
     assert set(GROUND_WORDS) == named
 
 

@@ -85,7 +85,9 @@ def test_trials_without_number_and_offers_that_are_not_there(file: Path) -> None
     with pytest.raises(SpecError, match="trials: the file sets no number of trials: give"):
         plan(file)
     file.write_text(STUDY.replace("spot: false", "offers: [p5]"))
-    with pytest.raises(SpecError, match=r"job.instances.offers: p5: not offered; offers are local-small, "):
+    with pytest.raises(
+        SpecError, match=r"job.instances.offers: p5: not offered; offers are local-small, "
+    ):
         plan(file)
 
 

@@ -18,9 +18,9 @@ from autoscaler.domain.instance import CloudInstance, CloudState, HeldInstance, 
 from autoscaler.domain.job import JobPhase, JobSpec
 from autoscaler.domain.offer import Offer, Purchase
 from autoscaler.domain.snapshot import JobSnapshot, ThroughputModel
-from autoscaler.economics.reasons import place
-from autoscaler.economics.starts import start_seconds
-from autoscaler.economics.supply import is_sure
+from autoscaler.economics.explanation.reasons import place
+from autoscaler.economics.pricing.starts import start_seconds
+from autoscaler.economics.supply.supply import is_sure
 from autoscaler.store.memory.store import memory_store
 from autoscaler.store.store import Store
 from tests.controller.world import World

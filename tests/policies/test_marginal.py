@@ -13,7 +13,7 @@ from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.offer import Limit, LimitUnit
 from autoscaler.domain.plan import Action, Decision, Plan
 from autoscaler.domain.snapshot import Snapshot
-from autoscaler.economics.supply import supply_of
+from autoscaler.economics.supply.supply import supply_of
 from autoscaler.policies import program
 from autoscaler.policies.marginal import MarginalParameters, MarginalPolicy
 from autoscaler.policies.program import Effort
@@ -29,8 +29,8 @@ from tests.economics.cases import (
     snapshot,
     valued,
 )
+from tests.economics.choice.test_demands import target_of, wish_of
 from tests.economics.strategies import snapshots
-from tests.economics.test_wishes import target_of, wish_of
 
 ONE = Allocation("local-small", 1, 1)
 TWO = Allocation("local-small", 2, 1)
@@ -72,12 +72,12 @@ def test_without_a_limit_each_job_gets_its_own_best(moment: Snapshot) -> None:
 @given(snapshots(jobs=3, is_limited=True))
 @settings(max_examples=60)
 def test_few_jobs_share_limits_for_the_most_surplus(moment: Snapshot) -> None:
-    wishes = [wish_of(one, moment) for one in moment.jobs]
+    demands = [wish_of(one, moment) for one in moment.jobs]
     supply = supply_of(moment)
-    assume(all(own.eligible.any() for own in wishes))
-    found = share_out(wishes, supply, Effort())
+    assume(all(own.eligible.any() for own in demands))
+    found = share_out(demands, supply, Effort())
     options = []
-    for own in wishes:
+    for own in demands:
         share = found.shares[own.job.id]
         columns = np.nonzero(own.eligible)[0].tolist()
         options.append(
@@ -90,7 +90,7 @@ def test_few_jobs_share_limits_for_the_most_surplus(moment: Snapshot) -> None:
         if supply.bears(sum((uses for _, uses in choice), np.zeros(len(moment.limits))))
     )
     got = 0.0
-    for own in wishes:
+    for own in demands:
         share = found.shares[own.job.id]
         got += share.value(own.at.candidates.index(found.targets[own.job.id]))
     assert got == pytest.approx(best, rel=1e-6, abs=1e-12)

@@ -21,10 +21,11 @@ from autoscaler.domain.offer import Limit, LimitUnit, Offer, Purchase
 from autoscaler.domain.plan import Decision, Plan
 from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot, SwitchingCosts, ThroughputModel
-from autoscaler.economics import remembered, speeds
-from autoscaler.economics.keeping import Kept
-from autoscaler.economics.supply import supply_of
-from autoscaler.economics.wishes import Wish, wish
+from autoscaler.economics.allocation import speeds
+from autoscaler.economics.choice.demands import Demand, demand
+from autoscaler.economics.fleets import shortlist_cache
+from autoscaler.economics.supply.caches import ByteBoundedCache
+from autoscaler.economics.supply.supply import supply_of
 from autoscaler.goodput import many
 from autoscaler.goodput.fit import fit
 from autoscaler.goodput.prior import prior_for, prior_from_kind
@@ -42,19 +43,19 @@ HELD = Allocation("t4-1-on-demand", 1, 1)
 @pytest.fixture
 def fleet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Any number of jobs is a fleet, and nothing is remembered."""
-    monkeypatch.setattr("autoscaler.economics.supply.FLEET_JOBS", 0)
+    monkeypatch.setattr("autoscaler.economics.supply.supply.FLEET_JOBS", 0)
     forget(monkeypatch)
     yield
 
 
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (remembered, speeds):
-        monkeypatch.setattr(module, "_KEPT", Kept(10**9))
+    for module in (shortlist_cache, speeds):
+        monkeypatch.setattr(module, "_KEPT", ByteBoundedCache(10**9))
 
 
 def plan_as_fleet(moment: Snapshot) -> Plan:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("autoscaler.economics.supply.FLEET_JOBS", 0)
+        patched.setattr("autoscaler.economics.supply.supply.FLEET_JOBS", 0)
         return MarginalPolicy().plan(moment)
 
 
@@ -119,17 +120,17 @@ def moment_of(some: Sequence[JobSnapshot], *limits: Limit) -> Snapshot:
     return Snapshot(NOW, offers(), limits, tuple(some))
 
 
-def wishes_in(moment: Snapshot) -> list[Wish]:
+def wishes_in(moment: Snapshot) -> list[Demand]:
     supply = supply_of(moment)
     room = supply.maximum - supply.uses(job.held for job in moment.jobs)
-    return [wish(job, supply, room) for job in moment.jobs]
+    return [demand(job, supply, room) for job in moment.jobs]
 
 
 def worth_of(held: Mapping[str, Allocation | None], best: Sharing) -> float:
     """Beyond that of holding nothing."""
     return sum(
-        share.wish.job.weight
-        * (share.value(share.wish.at.candidates.index(held[name])) - share.worth.nothing)
+        share.demand.job.weight
+        * (share.value(share.demand.at.candidates.index(held[name])) - share.worth.nothing)
         for name, share in best.shares.items()
     )
 
@@ -142,15 +143,15 @@ def test_few_jobs_as_a_fleet_stay_within_limits_and_do_as_well_up_to_the_gap(
     plan = plan_as_fleet(moment)
     found, supply = targets(plan), supply_of(moment)
     assert supply.bears(supply.uses(found.values()))
-    wishes = wishes_in(moment)
-    assume(all(own.eligible.any() and own.target is not None for own in wishes))
-    wished = [own.at.candidates.allocation(own.target or 0) for own in wishes]
+    demands = wishes_in(moment)
+    assume(all(own.eligible.any() and own.target is not None for own in demands))
+    wished = [own.at.candidates.allocation(own.target or 0) for own in demands]
     if supply.bears(supply.uses(wished)):
-        for own in wishes:
+        for own in demands:
             usd = own.expected_usd[own.at.candidates.index(found[own.job.id])]
             assert usd <= 1.02 * own.expected_usd[own.target] + 1e-9
         return
-    best = share_out(wishes, supply, Effort())
+    best = share_out(demands, supply, Effort())
     most = worth_of(best.targets, best)
     assert worth_of(found, best) >= 0.98 * most - plan.gap_usd_per_second - 1e-9
 
@@ -159,10 +160,10 @@ def test_what_jobs_wish_costs_little_more_than_when_each_is_looked_at_alone(flee
     moment = moment_of(jobs())
     found = targets(MarginalPolicy().plan(moment))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("autoscaler.economics.supply.FLEET_JOBS", 500)
-        wishes = wishes_in(moment)
+        patched.setattr("autoscaler.economics.supply.supply.FLEET_JOBS", 500)
+        demands = wishes_in(moment)
     more = []
-    for own in wishes:
+    for own in demands:
         usd = own.expected_usd[own.at.candidates.index(found[own.job.id])]
         more.append(usd / own.expected_usd[own.target] - 1.0)
     assert np.mean(more) < 0.01
@@ -189,7 +190,7 @@ def test_limits_are_shared_nearly_as_well_as_by_the_program(
     supply = supply_of(moment)
     assert supply.bears(supply.uses(targets(plan).values()))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("autoscaler.economics.supply.FLEET_JOBS", 500)
+        patched.setattr("autoscaler.economics.supply.supply.FLEET_JOBS", 500)
         best = share_out(wishes_in(moment), supply_of(moment), Effort(exact_jobs=0))
     most = worth_of(best.targets, best)
     assert worth_of(targets(plan), best) >= 0.98 * most
@@ -280,7 +281,7 @@ def test_what_is_not_listed_is_planned_as_by_itself(fleet: None) -> None:
     moment = moment_of([plain, *rare])
     found = {each.job: each for each in MarginalPolicy().plan(moment).decisions}
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("autoscaler.economics.supply.FLEET_JOBS", 500)
+        patched.setattr("autoscaler.economics.supply.supply.FLEET_JOBS", 500)
         alone = {each.job: each for each in MarginalPolicy().plan(moment).decisions}
     assert found.keys() == alone.keys()
     for job in rare:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoscaler.domain.errors import SolverError
-from autoscaler.economics.supply import fits
+from autoscaler.economics.supply.supply import fits
 from autoscaler.policies import program
 from autoscaler.policies.program import Award, Bid, Effort, award
 

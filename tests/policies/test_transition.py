@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.offer import Limit, LimitUnit
-from autoscaler.economics.supply import supply_of
+from autoscaler.economics.supply.supply import supply_of
 from autoscaler.policies.transition import releases_first
 from tests.economics.cases import LARGE, SMALL, devices, snapshot
 

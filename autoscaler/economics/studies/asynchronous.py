@@ -22,7 +22,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoscaler.economics.forecast import Range
+from autoscaler.economics.forecasts.forecast import Range
+from autoscaler.economics.pricing.wording import duration, money
 from autoscaler.economics.studies.concurrency import Concurrency, concurrent_trials
 from autoscaler.economics.studies.constraints import BudgetTracker, StudyConstraints
 from autoscaler.economics.studies.study_plan import (
@@ -36,7 +37,6 @@ from autoscaler.economics.studies.study_plan import (
 from autoscaler.economics.studies.study_state import StudyState
 from autoscaler.economics.studies.supply import Room
 from autoscaler.economics.studies.trial_state import TrialState, remaining_cost_usd
-from autoscaler.economics.wording import duration, money
 
 _MOST_ROOM = 10_000
 

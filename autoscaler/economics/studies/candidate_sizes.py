@@ -11,9 +11,9 @@ import numpy as np
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.snapshot import JobSnapshot
-from autoscaler.economics.starts import billed_start_seconds
+from autoscaler.economics.pricing.starts import billed_start_seconds
 from autoscaler.economics.studies.supply import StudySupply, TrialSwitching
-from autoscaler.economics.supply import BoolArray, Supply
+from autoscaler.economics.supply.supply import BoolArray, Supply
 from autoscaler.goodput.throughput import FloatArray
 
 # Number of the cheapest considered of offers that differ in zone and price alone.

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autoscaler.economics.pricing.wording import duration, money, per_hour
 from autoscaler.economics.studies.constraints import StudyConstraints
 from autoscaler.economics.studies.study_state import StudyState
 from autoscaler.economics.studies.trial_state import size_of
-from autoscaler.economics.wording import duration, money, per_hour
 from autoscaler.goodput.throughput import FloatArray
 
 _MOST_TO_BEGIN = 10_000

@@ -6,8 +6,12 @@ from dataclasses import dataclass
 
 from autoscaler.domain.objective import AfterDeadline
 from autoscaler.domain.snapshot import StudySnapshot
-from autoscaler.economics.objectives import PriceRange, value_of_time, value_of_time_when_late
-from autoscaler.economics.wording import duration, money
+from autoscaler.economics.pricing.objectives import (
+    PriceRange,
+    value_of_time,
+    value_of_time_when_late,
+)
+from autoscaler.economics.pricing.wording import duration, money
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from autoscaler.domain.allocation import Allocation
-from autoscaler.economics.forecast import Range
+from autoscaler.economics.forecasts.forecast import Range
 
 
 class TrialAction(StrEnum):

@@ -20,7 +20,7 @@ from autoscaler.economics.studies.speeds.trial_speeds import (
 )
 from autoscaler.economics.studies.supply import StudySupply
 from autoscaler.economics.studies.trial_state import FreedInstances, TrialState
-from autoscaler.economics.supply import BoolArray, Supply
+from autoscaler.economics.supply.supply import BoolArray, Supply
 from autoscaler.goodput.throughput import FloatArray
 
 # Fraction of a reporting interval by which an unreported trial is assumed to lag.

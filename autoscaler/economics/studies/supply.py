@@ -10,8 +10,8 @@ import numpy as np
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.offer import Limit, Offer
-from autoscaler.economics.spot import goodput_with_reclaims, price_with_refills
-from autoscaler.economics.supply import SECONDS_PER_HOUR, IntArray
+from autoscaler.economics.pricing.spot import goodput_with_reclaims, price_with_refills
+from autoscaler.economics.supply.supply import SECONDS_PER_HOUR, IntArray
 from autoscaler.goodput.throughput import FloatArray
 
 _ROUNDING = 1e-9

@@ -15,7 +15,7 @@ import numpy as np
 from autoscaler.economics.studies.rungs.packing import NEVER
 from autoscaler.economics.studies.rungs.rung import FutureRung
 from autoscaler.economics.studies.supply import StudySupply
-from autoscaler.economics.supply import IntArray
+from autoscaler.economics.supply.supply import IntArray
 from autoscaler.goodput.throughput import FloatArray
 
 _BARRIERS = 40

@@ -17,7 +17,7 @@ import numpy as np
 from autoscaler.economics.studies.rungs.rung import Rung
 from autoscaler.economics.studies.supply import Room, StudySupply
 from autoscaler.economics.studies.trial_state import FreedInstances, TrialState
-from autoscaler.economics.supply import IntArray
+from autoscaler.economics.supply.supply import IntArray
 from autoscaler.goodput.throughput import FloatArray
 
 # Seconds that stand for never: finite, so that sums and differences are numbers.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoscaler.economics.studies.trial_state import FreedInstances, TrialState
-from autoscaler.economics.supply import IntArray
+from autoscaler.economics.supply.supply import IntArray
 from autoscaler.goodput.throughput import FloatArray
 
 

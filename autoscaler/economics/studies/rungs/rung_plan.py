@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from autoscaler.economics.forecast import range_of
-from autoscaler.economics.stages import quantile
+from autoscaler.economics.choice.stages import quantile
+from autoscaler.economics.forecasts.forecast import range_of
+from autoscaler.economics.pricing.wording import duration, money, per_hour, percent
 from autoscaler.economics.studies.constraints import StudyConstraints
 from autoscaler.economics.studies.rungs.packing import Assignment, InstanceSource
 from autoscaler.economics.studies.rungs.rung import Rung
@@ -22,7 +23,6 @@ from autoscaler.economics.studies.study_plan import (
     WaitCause,
 )
 from autoscaler.economics.studies.supply import StudySupply
-from autoscaler.economics.wording import duration, money, per_hour, percent
 
 # Free instances are kept for the next rung up to this many boots before it begins.
 _RELUCTANCE = 1.25

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autoscaler.economics.stages import quantile
+from autoscaler.economics.choice.stages import quantile
+from autoscaler.economics.pricing.wording import duration, money
 from autoscaler.economics.studies.rungs.rung import Rung
 from autoscaler.economics.studies.rungs.water_filling import Filling
 from autoscaler.economics.studies.study_plan import TrialAction, TrialDecision
 from autoscaler.economics.studies.supply import StudySupply
 from autoscaler.economics.studies.trial_state import TrialState
-from autoscaler.economics.wording import duration, money
 
 # Probes cost at most this share of what is still to be paid.
 _CHEAP = 0.05

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from autoscaler.economics.forecast import Range
+from autoscaler.economics.forecasts.forecast import Range
+from autoscaler.economics.pricing.wording import duration
 from autoscaler.economics.studies.constraints import BudgetTracker, StudyConstraints
 from autoscaler.economics.studies.rungs.rung import (
     FutureRung,
@@ -30,7 +31,6 @@ from autoscaler.economics.studies.trial_state import (
     TrialState,
     remaining_cost_usd,
 )
-from autoscaler.economics.wording import duration
 from autoscaler.goodput.throughput import FloatArray
 
 # Share of the time left that is not planned for; chosen on development seeds.

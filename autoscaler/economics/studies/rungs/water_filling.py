@@ -29,7 +29,7 @@ from autoscaler.economics.studies.rungs.packing import (
 )
 from autoscaler.economics.studies.rungs.rung import Rung
 from autoscaler.economics.studies.supply import StudySupply
-from autoscaler.economics.supply import BoolArray
+from autoscaler.economics.supply.supply import BoolArray
 from autoscaler.goodput.throughput import FloatArray
 
 # Quantile of a trial's time that a packing plans with.

@@ -14,7 +14,7 @@ from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.terms import TrialRecord
 from autoscaler.economics.studies.supply import StudySupply
-from autoscaler.economics.supply import BoolArray, IntArray
+from autoscaler.economics.supply.supply import BoolArray, IntArray
 from autoscaler.goodput.sibling_speeds import (
     Siblings,
     SpeedMeasurements,

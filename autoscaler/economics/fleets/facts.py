@@ -1,0 +1,152 @@
+"""Facts of a fleet's decisions for their reasons, one job at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+
+import numpy as np
+
+from autoscaler.domain.allocation import Allocation
+from autoscaler.economics.choice.requirements import Requirement
+from autoscaler.economics.explanation.change import Change
+from autoscaler.economics.explanation.facts import Facts, Option
+from autoscaler.economics.fleets.fleet import Fleet
+from autoscaler.economics.supply.supply import BoolArray, IntArray
+
+
+def fleet_targets(fleet: Fleet, given: IntArray) -> list[Allocation | None]:
+    """Return each job's allocation; `given` is its candidate, (J,), -1 for nothing."""
+    index = np.arange(len(given)), np.maximum(given, 0)
+    lists, offers = fleet.lists, fleet.supply.offers
+    rows = zip(
+        fleet.jobs,
+        given.tolist(),
+        lists.offer[index].tolist(),
+        lists.instances[index].tolist(),
+        lists.devices_used[index].tolist(),
+        strict=True,
+    )
+    targets: list[Allocation | None] = []
+    for job, candidate, offer, *size in rows:
+        target = None if candidate < 0 else Allocation(offers[offer].id, *size)
+        targets.append(job.held if target == job.held else target)
+    return targets
+
+
+def fleet_facts(
+    fleet: Fleet, given: IntArray, targets: Sequence[Allocation | None]
+) -> Iterator[Facts]:
+    """Yield the facts of each job, lazily, since all at once would take too much memory."""
+    choices = fleet.choices
+    holds, as_wished = fleet.has_held & (given == 0), choices.target == given
+    other, has_faster = _alternatives(fleet)
+    other = np.where(holds, other, -1)
+    rows = zip(
+        fleet.jobs,
+        targets,
+        fleet.value_of_time.tolist(),
+        choices.why,
+        fleet.work.tolist(),
+        holds.tolist(),
+        as_wished.tolist(),
+        _options(fleet, np.where(fleet.has_held & ~holds, 0, -1)),
+        _options(fleet, given, is_told_of=True),
+        _options(fleet, np.where(as_wished, -1, choices.target)),
+        _options(fleet, other, is_told_of=True),
+        has_faster.tolist(),
+        strict=True,
+    )
+    for (
+        job,
+        target,
+        value,
+        why,
+        work,
+        stays,
+        gets_wish,
+        held,
+        given_option,
+        wished,
+        alternative,
+        is_faster,
+    ) in rows:
+        yield Facts(
+            job=job,
+            requirement=Requirement(value),
+            why=why,
+            work=work,
+            target=target,
+            held=given_option if stays else held,
+            given=given_option,
+            wished=given_option if gets_wish else wished,
+            other=alternative,
+            has_faster=is_faster,
+        )
+
+
+def _alternatives(fleet: Fleet) -> tuple[IntArray, BoolArray]:
+    """Return the best alternative to the held candidate, (J,), and whether any is faster, (J,).
+
+    The alternative is one of the faster candidates if there are any; -1 if nothing is allowed.
+    """
+    is_other = fleet.lists.allowed.copy()
+    is_other[:, 0] &= ~fleet.has_held
+    faster = is_other & (fleet.rate > fleet.rate[:, :1])
+    has_faster: BoolArray = faster.max(axis=1)
+    eligible = np.where(has_faster[:, None], faster, is_other)
+    best = np.where(eligible, fleet.choices.expected_usd, np.inf).argmin(axis=1)
+    return np.where(eligible.max(axis=1), best, -1), has_faster
+
+
+def _changes(fleet: Fleet, columns: IntArray) -> Iterator[Change | None]:
+    """Yield the figures of the change from each job's held candidate; None for -1.
+
+    `columns` are candidates of the J jobs, (J,).
+    """
+    index = np.arange(len(columns)), np.maximum(columns, 0)
+    changes, value, has_held = fleet.taken, fleet.value_of_time, fleet.has_held
+    price, trains_during_boot = (
+        fleet.lists.usd_per_second[index],
+        changes.trains_during_boot[index],
+    )
+    idle_usd = np.where(trains_during_boot, 0.0, changes.ready_seconds[index]) * value
+    paused_usd = changes.pause_seconds[index] * (price + value)
+    rows = zip(
+        (columns >= 0).tolist(),
+        np.where(has_held, fleet.rate[:, 0], 0.0).tolist(),
+        fleet.rate[index].tolist(),
+        np.where(has_held, fleet.lists.usd_per_second[:, 0], 0.0).tolist(),
+        price.tolist(),
+        value.tolist(),
+        changes.ready_seconds[index].tolist(),
+        trains_during_boot.tolist(),
+        (changes.boot_usd[index] + idle_usd + paused_usd).tolist(),
+        changes.carried_usd[index].tolist(),
+        (has_held & (fleet.ends.network[index] != fleet.ends.network[:, 0])).tolist(),
+        strict=True,
+    )
+    return (Change(*row) if exists else None for exists, *row in rows)
+
+
+def _options(fleet: Fleet, columns: IntArray, is_told_of: bool = False) -> Iterator[Option | None]:
+    """Yield one candidate of each job as plain numbers; None for -1.
+
+    `columns` are candidates of the J jobs, (J,).
+    """
+    index = np.arange(len(columns)), np.maximum(columns, 0)
+    lists, choices, offers = fleet.lists, fleet.choices, fleet.supply.offers
+    rows = zip(
+        (columns >= 0).tolist(),
+        lists.offer[index].tolist(),
+        lists.instances[index].tolist(),
+        lists.devices_used[index].tolist(),
+        lists.usd_per_second[index].tolist(),
+        fleet.rate[index].tolist(),
+        lists.measured[index].tolist(),
+        choices.mean_usd[index].tolist(),
+        choices.better[index].tolist(),
+        _changes(fleet, columns) if is_told_of else repeat(None, len(columns)),
+        strict=True,
+    )
+    return (Option(offers[offer], *row) if exists else None for exists, offer, *row in rows)

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.job import InstanceBounds
+from autoscaler.economics.forecasts.forecast import fixed_sizes, outlook
+from tests.economics import naive
+from tests.economics.cases import LARGE, SMALL, job, model, offer, snapshot
+
+ONE = Allocation("local-small", 1, 1)
+
+
+def test_fixed_sizes_run_from_launch_to_end() -> None:
+    job_snapshot = job(instances=InstanceBounds(1, 2), held=ONE, spent_usd=5.0)
+    forecasts = fixed_sizes(job_snapshot, (SMALL, LARGE), 9000.0)
+    moment = snapshot(job_snapshot)
+    assert [str(size_forecast.allocation) for size_forecast in forecasts] == [
+        *("1 x local-large", "2 x local-large", "1 x local-small", "2 x local-small"),
+    ]
+    for size_forecast in forecasts:
+        seconds = 6.0 + 9000.0 / naive.goodput(job_snapshot, moment, size_forecast.allocation)
+        assert size_forecast.seconds.median == pytest.approx(seconds)
+        usd = seconds * naive.price(job_snapshot, moment, size_forecast.allocation)
+        assert size_forecast.usd.ninety_percent == pytest.approx(usd)
+
+
+def test_ninety_percent_is_beyond_the_median_where_the_model_is_unsure() -> None:
+    unsure = job(models=model(draws=32, spread=0.3))
+    (first, *_) = fixed_sizes(unsure, (SMALL,), 9000.0)
+    draws = [d.beta_compute_seconds_per_example for d in unsure.models["core"].draws]
+    seconds = np.sort([6.0 + 9000.0 * d for d in draws])
+    assert first.seconds.median == pytest.approx(seconds[16])
+    assert first.seconds.ninety_percent == pytest.approx(seconds[29])
+
+
+def test_the_outlook_adds_what_was_spent() -> None:
+    job_snapshot = job(held=ONE, spent_usd=1.0)
+    forecast = outlook(job_snapshot, (SMALL, LARGE), ONE)
+    assert forecast is not None
+    assert forecast.seconds.median == pytest.approx(90.0)
+    assert forecast.usd.median == pytest.approx(1.0 + 90 * 0.10 / 3600)
+    beyond = outlook(job_snapshot, (SMALL, LARGE), Allocation("local-small", 8, 1))
+    assert beyond is not None
+
+
+def test_no_outlook_without_an_end_or_a_model() -> None:
+    job_snapshot = job(held=ONE)
+    assert outlook(replace(job_snapshot, remaining_examples=None), (SMALL,), ONE) is None
+    assert outlook(job_snapshot, (SMALL,), Allocation("gone", 1, 1)) is None
+    assert outlook(job_snapshot, (offer("card", kind="card"),), Allocation("card", 1, 1)) is None
