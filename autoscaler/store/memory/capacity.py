@@ -9,7 +9,7 @@ from autoscaler.store.memory.tables import Tables
 
 
 class MemoryCapacity(Capacity):
-    """The refusal of each offer that has one."""
+    """Refusals by offer, in memory."""
 
     def __init__(self, tables: Tables) -> None:
         self._lock = tables.lock

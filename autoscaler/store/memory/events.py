@@ -10,7 +10,7 @@ from autoscaler.store.memory.tables import Tables
 
 
 class MemoryEvents(Events):
-    """All events in the order in which they came, and those of each job."""
+    """Events in order of arrival, in total and by job."""
 
     def __init__(self, tables: Tables) -> None:
         self._lock = tables.lock

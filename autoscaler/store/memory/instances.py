@@ -21,7 +21,7 @@ from autoscaler.store.transfers import Lined
 
 
 class MemoryInstances(Instances):
-    """The instances of the tables; also writes intents and the ledger."""
+    """Instances of the shared tables; also writes intents and the ledger."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -39,18 +39,18 @@ class MemoryInstances(Instances):
             return self._tables.instances_of(job, include_ended)
 
     def never_trained(self, job: str) -> tuple[HeldInstance, ...]:
-        every = self.of_job(job, include_ended=True)
-        in_vain = [held for held in every if _is_in_vain(held)]
+        instances = self.of_job(job, include_ended=True)
+        untrained = [held for held in instances if _is_given_up_untrained(held)]
         trained_seconds: dict[str, float] = {}
-        for held in every if in_vain else ():
+        for held in instances if untrained else ():
             if held.training_seconds is not None:
                 known_seconds = trained_seconds.get(held.offer, held.training_seconds)
                 trained_seconds[held.offer] = max(known_seconds, held.training_seconds)
         return tuple(
             held
-            for held in in_vain
+            for held in untrained
             if held.offer not in trained_seconds
-            or _over_seconds(held) > trained_seconds[held.offer]
+            or _given_up_seconds(held) > trained_seconds[held.offer]
         )
 
     def _add(self, order: Order) -> Holding | None:
@@ -116,10 +116,16 @@ class MemoryInstances(Instances):
 
     def _places(self, job: str) -> list[Place]:
         tables = self._tables
-        every = [*tables.instances_of(job, include_ended=True), *tables.given_away.get(job, ())]
+        instances = [
+            *tables.instances_of(job, include_ended=True),
+            *tables.given_away.get(job, ()),
+        ]
         return places_of(
             job,
-            ((each.id, each.job, Place(each.slot, each.generation, each.phase)) for each in every),
+            (
+                (held.id, held.job, Place(held.slot, held.generation, held.phase))
+                for held in instances
+            ),
         )
 
     def _holding(self, instance: str) -> Holding:
@@ -135,15 +141,15 @@ class MemoryInstances(Instances):
         )
 
 
-def _is_in_vain(held: HeldInstance) -> bool:
+def _is_given_up_untrained(held: HeldInstance) -> bool:
     if held.training_seconds is not None or held.launched_seconds is None:
         return False
     return held.phase is InstancePhase.ENDED or held.desired is Desired.ABSENT
 
 
-def _over_seconds(held: HeldInstance) -> float:
-    over_seconds = held.draining_seconds
-    if over_seconds is None:
-        over_seconds = held.ended_seconds
-    assert over_seconds is not None, "it ended, or was released"
-    return over_seconds
+def _given_up_seconds(held: HeldInstance) -> float:
+    given_up_seconds = held.draining_seconds
+    if given_up_seconds is None:
+        given_up_seconds = held.ended_seconds
+    assert given_up_seconds is not None, "a given-up instance has ended or was released"
+    return given_up_seconds

@@ -10,7 +10,7 @@ from autoscaler.store.memory.tables import Tables
 
 
 class MemoryIntents(Intents):
-    """The intents that `MemoryInstances` wrote."""
+    """Intents of the shared tables, which `MemoryInstances` writes."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables

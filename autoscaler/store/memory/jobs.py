@@ -10,7 +10,7 @@ from autoscaler.store.memory.tables import Tables
 
 
 class MemoryJobs(Jobs):
-    """The jobs of the tables."""
+    """Jobs of the shared tables."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -30,8 +30,8 @@ class MemoryJobs(Jobs):
 
     def find(self, name_or_id: str) -> JobRecord:
         with self._tables.lock:
-            of_name = self._tables.jobs_named(name_or_id)
-            return of_name[-1] if of_name else self._tables.job(name_or_id)
+            jobs = self._tables.jobs_named(name_or_id)
+            return jobs[-1] if jobs else self._tables.job(name_or_id)
 
     def get(self, job: str) -> JobRecord:
         with self._tables.lock:

@@ -1,4 +1,4 @@
-"""The journal in memory."""
+"""Journal in memory."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from autoscaler.store.memory.tables import Tables
 class MemoryJournal(Journal):
     """All decisions, and the snapshots of the last plans.
 
-    A snapshot of many jobs takes some hundred kilobytes, so that only the last `inputs_kept` are
-    kept; older ones count as pruned.
+    A snapshot of many jobs takes some hundred kilobytes. Therefore only the last `inputs_kept`
+    snapshots are kept; older ones count as pruned.
     """
 
     def __init__(self, tables: Tables, inputs_kept: int) -> None:
         self._lock = tables.lock
         self._inputs_kept = inputs_kept
-        self._made = 0
+        self._plan_count = 0
         self._plans: dict[int, tuple[float, Plan]] = {}
         self._inputs: dict[int, Snapshot] = {}
         self._entries: list[JournalEntry] = []
@@ -36,13 +36,14 @@ class MemoryJournal(Journal):
         decisions: Sequence[Decision],
     ) -> None:
         with self._lock:
-            self._made += 1
-            kept = replace(plan, decisions=tuple(decisions))
-            self._plans[self._made] = (now_seconds, kept)
-            self._inputs[self._made] = snapshot
-            self._inputs.pop(self._made - self._inputs_kept, None)
+            self._plan_count += 1
+            plan_to_keep = replace(plan, decisions=tuple(decisions))
+            self._plans[self._plan_count] = (now_seconds, plan_to_keep)
+            self._inputs[self._plan_count] = snapshot
+            self._inputs.pop(self._plan_count - self._inputs_kept, None)
             self._entries.extend(
-                JournalEntry(self._made, tick, now_seconds, decision) for decision in decisions
+                JournalEntry(self._plan_count, tick, now_seconds, decision)
+                for decision in decisions
             )
 
     def decisions(self, job: str | None = None, limit: int = 100) -> tuple[JournalEntry, ...]:
@@ -66,8 +67,12 @@ class MemoryJournal(Journal):
 
     def prune(self, before_seconds: float) -> None:
         with self._lock:
-            old = {plan for plan, (made, _) in self._plans.items() if made < before_seconds}
-            self._entries = [entry for entry in self._entries if entry.plan not in old]
-            for plan in old:
+            old_plans = {
+                plan
+                for plan, (at_seconds, _) in self._plans.items()
+                if at_seconds < before_seconds
+            }
+            self._entries = [entry for entry in self._entries if entry.plan not in old_plans]
+            for plan in old_plans:
                 del self._plans[plan]
                 self._inputs.pop(plan, None)

@@ -1,4 +1,4 @@
-"""The ledger in memory."""
+"""Ledger in memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from autoscaler.store.memory.tables import Tables
 
 
 class MemoryLedgerLines(LedgerLines):
-    """The lines that `MemoryInstances` wrote."""
+    """Ledger lines of the shared tables, which `MemoryInstances` writes."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables

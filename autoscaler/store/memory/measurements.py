@@ -17,7 +17,7 @@ from autoscaler.store.step_times import Configuration, Size, StepTimes, merged
 
 
 class MemoryMeasurements(Measurements):
-    """A book for each job."""
+    """Measurements in memory, with one book for each job."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -60,7 +60,11 @@ class MemoryMeasurements(Measurements):
         return self._models.get(job, {})
 
     def book(self, job: str) -> MemoryBook:
-        """The book of a job, or `UnknownJob`; the caller holds the lock of the tables."""
+        """Return the book of a job; the caller holds the lock of the tables.
+
+        Raises:
+            UnknownJob: no job has this id.
+        """
         book = self._books.get(job)
         if book is None:
             book = self._books[self._tables.job(job).id] = MemoryBook()
@@ -68,7 +72,7 @@ class MemoryMeasurements(Measurements):
 
 
 class MemoryBook(Book):
-    """The measurements of one job."""
+    """Measurements of one job, in memory."""
 
     def __init__(self) -> None:
         self.durations: dict[tuple[str | None, str], Mean] = {}
@@ -79,13 +83,24 @@ class MemoryBook(Book):
         self._latest_first: tuple[StepObservation, ...] | None = ()
 
     def latest_first(self) -> tuple[StepObservation, ...]:
-        """The means of each configuration. The tuple is kept until the next change."""
+        """Return the means of each configuration, the latest first.
+
+        Returns the same tuple object until the next change.
+        """
         if self._latest_first is None:
-            self._latest_first = tuple(self._means[each] for each in self._in_order())
+            self._latest_first = tuple(
+                self._means[configuration] for configuration in self._configurations_latest_first()
+            )
         return self._latest_first
 
-    def _in_order(self) -> list[Configuration]:
-        return sorted(self._times, key=lambda each: (-self._times[each].updated_seconds, each))
+    def _configurations_latest_first(self) -> list[Configuration]:
+        return sorted(
+            self._times,
+            key=lambda configuration: (
+                -self._times[configuration].updated_seconds,
+                configuration,
+            ),
+        )
 
     def _merge(
         self, configuration: Configuration, new: StepObservation, now_seconds: float
@@ -104,7 +119,7 @@ class MemoryBook(Book):
 
     def _forget_all_but(self, maximum: int) -> None:
         if len(self._times) > maximum:
-            for configuration in self._in_order()[maximum:]:
+            for configuration in self._configurations_latest_first()[maximum:]:
                 del self._times[configuration], self._means[configuration]
 
     def _merge_duration(self, offer: str | None, what: str, seconds: float) -> None:

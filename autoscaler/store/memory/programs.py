@@ -8,7 +8,7 @@ from autoscaler.store.programs import Programs
 
 
 class MemoryPrograms(Programs):
-    """The memory of each program."""
+    """Memories of programs, by name of the program."""
 
     def __init__(self, tables: Tables) -> None:
         self._lock = tables.lock

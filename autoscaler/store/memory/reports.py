@@ -9,7 +9,7 @@ from autoscaler.store.reports import InstanceMark, JobMark, Reports, failed, jud
 
 
 class MemoryReports(Reports):
-    """The failures of each job by start; the reports are kept with the jobs of the tables."""
+    """Failures of each job by start. The jobs of the shared tables hold the reports."""
 
     def __init__(self, tables: Tables, measurements: MemoryMeasurements) -> None:
         self._tables = tables

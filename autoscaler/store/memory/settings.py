@@ -9,7 +9,7 @@ from autoscaler.store.settings import Settings
 
 
 class MemorySettings(Settings):
-    """The values that were chosen."""
+    """Settings by key, in memory."""
 
     def __init__(self, tables: Tables) -> None:
         self._lock = tables.lock

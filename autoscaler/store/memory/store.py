@@ -1,4 +1,4 @@
-"""The store in memory."""
+"""Store in memory."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from autoscaler.store.store import Store
 
 
 def memory_store(inputs_kept: int = 100) -> Store:
-    """A new store in memory, for simulations: it dies with its process, and a call costs little.
+    """Return a new store in memory, for simulations. It is lost when its process ends.
 
     Args:
-        inputs_kept: of how many plans, the last ones, the journal keeps the snapshot.
+        inputs_kept: number of latest plans whose snapshots the journal keeps.
     """
     tables = Tables()
     measurements = MemoryMeasurements(tables)

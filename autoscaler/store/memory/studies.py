@@ -14,7 +14,7 @@ from autoscaler.store.studies import StatedTerms, StudyBook, after, unknown_stud
 
 
 class MemoryStudyBook(StudyBook):
-    """The records of each study by their jobs, in the order in which they came."""
+    """Records of trials by study and job, in order of their first statement."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -43,12 +43,12 @@ class MemoryStudyBook(StudyBook):
         told: Iterable[tuple[TrialProgress, Allocation | None]],
         now_seconds: float,
     ) -> None:
-        every = tuple(told)
+        statements = tuple(told)
         with self._lock:
-            for stands, _ in every:
+            for stands, _ in statements:
                 self._tables.job(stands.job)
             records = self._records[study]
-            for stands, trained in every:
+            for stands, trained in statements:
                 known = records.get(stands.job)
                 records[stands.job] = after(known, stands, trained, now_seconds)
 

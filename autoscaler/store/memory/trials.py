@@ -11,7 +11,7 @@ from autoscaler.store.trials import Leases, Trials, already_driven, refuse_super
 
 
 class MemoryTrials(Trials):
-    """Each call by its job, incarnation and number, in the order in which they came."""
+    """Calls by job, incarnation and number, in order of arrival."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -49,10 +49,10 @@ class MemoryTrials(Trials):
 
     def answer(self, answers: Iterable[GivenAnswer]) -> None:
         with self._lock:
-            for each in answers:
-                if (each.job, each.incarnation, each.answer.number) in self._calls:
-                    known = self._answers[each.job, each.incarnation]
-                    known.setdefault(each.answer.number, each.answer)
+            for given in answers:
+                if (given.job, given.incarnation, given.answer.number) in self._calls:
+                    known = self._answers[given.job, given.incarnation]
+                    known.setdefault(given.answer.number, given.answer)
 
     def answers(self, job: str, incarnation: int, after: int) -> tuple[TrialAnswer, ...]:
         with self._lock:
@@ -65,12 +65,14 @@ class MemoryTrials(Trials):
         latest = len(starts)
         if is_distributed and 1 <= incarnation <= latest:
             instance, _ = starts[incarnation - 1]
-            latest = max(number for number, (at, _) in enumerate(starts, 1) if at == instance)
+            latest = max(
+                number for number, (other, _) in enumerate(starts, 1) if other == instance
+            )
         refuse_superseded(job, incarnation, latest)
 
 
 class MemoryLeases(Leases):
-    """The holder of each study's lease, and until when."""
+    """Leases by study: the holder, and the end in seconds since the epoch."""
 
     def __init__(self, tables: Tables) -> None:
         self._lock = tables.lock

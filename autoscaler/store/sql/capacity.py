@@ -13,7 +13,7 @@ from autoscaler.store.schema import RefusalRow
 
 
 class SqlCapacity(Capacity):
-    """The table of refusals."""
+    """Repository on the table of refusals."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -37,7 +37,7 @@ class SqlCapacity(Capacity):
 
 
 def keep_refusal(session: Session, offer: str, refuse: Refuse) -> Refusal:
-    """Keep what `refuse` makes of the refusal that is known of an offer."""
+    """Store and return the result of `refuse` for the known refusal of an offer."""
     row = session.get(RefusalRow, offer)
     refusal = refuse(None if row is None else row.to(Refusal))
     if row is None:

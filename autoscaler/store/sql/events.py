@@ -10,7 +10,7 @@ from autoscaler.store.schema import EventRow
 
 
 class SqlEvents(Events):
-    """The table of events."""
+    """Repository on the table of events."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

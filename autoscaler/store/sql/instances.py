@@ -26,10 +26,10 @@ from autoscaler.store.sql.capacity import keep_refusal
 from autoscaler.store.sql.jobs import job_row
 from autoscaler.store.transfers import Lined
 
-_Other = aliased(InstanceRow)
+_OtherInstance = aliased(InstanceRow)
 _TRAINED_SECONDS = (
-    select(func.max(_Other.training_seconds))
-    .where(_Other.job == InstanceRow.job, _Other.offer == InstanceRow.offer)
+    select(func.max(_OtherInstance.training_seconds))
+    .where(_OtherInstance.job == InstanceRow.job, _OtherInstance.offer == InstanceRow.offer)
     .scalar_subquery()
 )
 _NEVER_TRAINED = select(InstanceRow).where(
@@ -44,7 +44,7 @@ _NEVER_TRAINED = select(InstanceRow).where(
 
 
 class SqlInstances(Instances):
-    """The table of instances; also writes those of intents and of the ledger."""
+    """Repository on the table of instances; also writes the tables of intents and the ledger."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -72,7 +72,9 @@ class SqlInstances(Instances):
 
     def _add(self, order: Order) -> Holding | None:
         with self._database.write() as session:
-            if order.most is not None and not order.is_needed(_held(session, order.job)):
+            if order.most is not None and not order.is_needed(
+                _alive_instances(session, order.job)
+            ):
                 return None
             phase = job_row(session, order.job).phase
             holding = ordered(order, phase, _places(session, order.job))
@@ -88,7 +90,7 @@ class SqlInstances(Instances):
             before = job_row(session, instance_row(session, instance).job).to(JobRecord)
             after = job_row(session, order.job).to(JobRecord)
             places = _places(session, order.job)
-            return _keep(
+            return _change_row(
                 session,
                 instance,
                 lambda holding: handed_over(holding, order, (before, after), places),
@@ -110,7 +112,7 @@ class SqlInstances(Instances):
     ) -> tuple[Holding, JobPhase]:
         with self._database.write() as session:
             phase = job_row(session, instance_row(session, instance).job).phase
-            return _keep(session, instance, lambda holding: change(holding, phase)), phase
+            return _change_row(session, instance, lambda holding: change(holding, phase)), phase
 
     def _change_holding(
         self,
@@ -119,24 +121,28 @@ class SqlInstances(Instances):
         refuse: Refuse | None = None,
     ) -> Holding:
         with self._database.write() as session:
-            holding = _keep(session, instance, change)
+            holding = _change_row(session, instance, change)
             if refuse is not None:
                 keep_refusal(session, holding.held.offer, refuse)
             return holding
 
 
 def instance_row(session: Session, instance: str) -> InstanceRow:
-    """The row of an instance, or `UnknownInstance`."""
+    """Return the row of an instance.
+
+    Raises:
+        UnknownInstance: no instance has this id.
+    """
     row = session.get(InstanceRow, instance)
     if row is None:
         raise unknown_instance(instance)
     return row
 
 
-def _keep(session: Session, instance: str, change: Callable[[Holding], Holding]) -> Holding:
+def _change_row(session: Session, instance: str, change: Callable[[Holding], Holding]) -> Holding:
     row = instance_row(session, instance)
-    of_instance = select(IntentRow).where(IntentRow.instance == instance)
-    intents = {intent.kind: intent for intent in session.scalars(of_instance)}
+    intent_rows = select(IntentRow).where(IntentRow.instance == instance)
+    intents = {intent.kind: intent for intent in session.scalars(intent_rows)}
     launch, termination = intents[IntentKind.LAUNCH], intents.get(IntentKind.TERMINATE)
     holding = change(
         Holding(
@@ -156,7 +162,7 @@ def _keep(session: Session, instance: str, change: Callable[[Holding], Holding])
     return holding
 
 
-def _held(session: Session, job: str) -> list[HeldInstance]:
+def _alive_instances(session: Session, job: str) -> list[HeldInstance]:
     """Return the instances of a job that have not ended."""
     rows = select(InstanceRow).where(
         InstanceRow.job == job, InstanceRow.phase != InstancePhase.ENDED
@@ -165,9 +171,9 @@ def _held(session: Session, job: str) -> list[HeldInstance]:
 
 
 def _places(session: Session, job: str) -> list[Place]:
-    """All that there ever were of a job."""
-    own = InstanceRow.job == job, InstanceRow.id.startswith(f"{job}-", autoescape=True)
-    rows = session.scalars(select(InstanceRow).where(or_(*own)))
+    """Return all places that a job has used so far."""
+    conditions = InstanceRow.job == job, InstanceRow.id.startswith(f"{job}-", autoescape=True)
+    rows = session.scalars(select(InstanceRow).where(or_(*conditions)))
     return places_of(
         job, ((row.id, row.job, Place(row.slot, row.generation, row.phase)) for row in rows)
     )

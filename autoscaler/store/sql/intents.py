@@ -14,7 +14,7 @@ from autoscaler.store.schema import IntentRow
 
 
 class SqlIntents(Intents):
-    """The table of intents."""
+    """Repository on the table of intents."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -14,16 +14,16 @@ from autoscaler.store.schema import JobRow
 
 
 class SqlJobs(Jobs):
-    """The table of jobs."""
+    """Repository on the table of jobs."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def add(self, spec: JobSpec, now_seconds: float) -> JobRecord:
         with self._database.write() as session:
-            of_name = session.scalars(select(JobRow).where(JobRow.name == spec.name))
+            rows_of_name = session.scalars(select(JobRow).where(JobRow.name == spec.name))
             row = JobRow(
-                id=new_id(spec.name, [earlier.to(JobRecord) for earlier in of_name]),
+                id=new_id(spec.name, [earlier.to(JobRecord) for earlier in rows_of_name]),
                 name=spec.name,
                 spec=spec,
                 phase=JobPhase.PENDING,
@@ -37,8 +37,8 @@ class SqlJobs(Jobs):
 
     def find(self, name_or_id: str) -> JobRecord:
         with self._database.read() as session:
-            of_name = select(JobRow).where(JobRow.name == name_or_id)
-            row = session.scalars(of_name.order_by(JobRow.number.desc()).limit(1)).first()
+            rows_of_name = select(JobRow).where(JobRow.name == name_or_id)
+            row = session.scalars(rows_of_name.order_by(JobRow.number.desc()).limit(1)).first()
             return (row or job_row(session, name_or_id)).to(JobRecord)
 
     def get(self, job: str) -> JobRecord:
@@ -57,8 +57,8 @@ class SqlJobs(Jobs):
 
     def _list(self, rows: Select[JobRow]) -> tuple[JobRecord, ...]:
         with self._database.read() as session:
-            ordered = session.scalars(rows.order_by(JobRow.number))
-            return tuple(row.to(JobRecord) for row in ordered)
+            sorted_rows = session.scalars(rows.order_by(JobRow.number))
+            return tuple(row.to(JobRecord) for row in sorted_rows)
 
     def _change(self, job: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord:
         with self._database.write() as session:
@@ -69,7 +69,11 @@ class SqlJobs(Jobs):
 
 
 def job_row(session: Session, job: str) -> JobRow:
-    """The row of a job, or `UnknownJob` with the ids that are close."""
+    """Return the row of a job.
+
+    Raises:
+        UnknownJob: no job has this id; the message suggests similar ids.
+    """
     row = session.scalars(select(JobRow).where(JobRow.id == job)).one_or_none()
     if row is None:
         raise unknown_job(job, session.scalars(select(JobRow.id)).all())

@@ -1,4 +1,4 @@
-"""The journal in a database."""
+"""Journal in a database."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from autoscaler.store.snapshots import PlanDocument, cut, join, read_document
 
 
 class SqlJournal(Journal):
-    """The tables of plans, decisions, and pieces of snapshots."""
+    """Repository on the tables of plans, decisions, and pieces of snapshots."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -40,22 +40,22 @@ class SqlJournal(Journal):
                 for decision in decisions
             )
             for key, content in pieces.items():
-                _use(session, key, content, now_seconds)
+                _store_piece(session, key, content, now_seconds)
 
     def decisions(self, job: str | None = None, limit: int = 100) -> tuple[JournalEntry, ...]:
         rows = select(DecisionRow, PlanRow).join(PlanRow, PlanRow.id == DecisionRow.plan)
         if job is not None:
             rows = rows.where(DecisionRow.job == job)
         with self._database.read() as session:
-            found = session.execute(rows.order_by(DecisionRow.id.desc()).limit(limit))
+            results = session.execute(rows.order_by(DecisionRow.id.desc()).limit(limit))
             return tuple(
                 JournalEntry(plan.id, plan.tick, plan.at_seconds, decision.decision)
-                for decision, plan in found
+                for decision, plan in results
             )
 
     def inputs(self, entry: JournalEntry) -> Snapshot:
         with self._database.read() as session:
-            document = _document(session, entry)
+            document = _read_plan(session, entry)
             keys = {document.market, *document.models}
             pieces = session.scalars(select(PieceRow).where(PieceRow.sha256.in_(keys)))
             return join(document, {piece.sha256: piece.content for piece in pieces})
@@ -63,18 +63,18 @@ class SqlJournal(Journal):
     def plan(self, entry: JournalEntry) -> Plan:
         rows = select(DecisionRow).where(DecisionRow.plan == entry.plan).order_by(DecisionRow.id)
         with self._database.read() as session:
-            plan = _document(session, entry).plan
+            plan = _read_plan(session, entry).plan
             return replace(plan, decisions=tuple(row.decision for row in session.scalars(rows)))
 
     def prune(self, before_seconds: float) -> None:
-        old = select(PlanRow.id).where(PlanRow.at_seconds < before_seconds)
+        old_plans = select(PlanRow.id).where(PlanRow.at_seconds < before_seconds)
         with self._database.write() as session:
-            session.execute(delete(DecisionRow).where(DecisionRow.plan.in_(old)))
+            session.execute(delete(DecisionRow).where(DecisionRow.plan.in_(old_plans)))
             session.execute(delete(PlanRow).where(PlanRow.at_seconds < before_seconds))
             session.execute(delete(PieceRow).where(PieceRow.used_seconds < before_seconds))
 
 
-def _use(session: Session, key: str, content: bytes, now_seconds: float) -> None:
+def _store_piece(session: Session, key: str, content: bytes, now_seconds: float) -> None:
     row = session.get(PieceRow, key)
     if row is None:
         session.add(PieceRow(sha256=key, content=content, used_seconds=now_seconds))
@@ -82,7 +82,7 @@ def _use(session: Session, key: str, content: bytes, now_seconds: float) -> None
         row.used_seconds = max(row.used_seconds, now_seconds)
 
 
-def _document(session: Session, entry: JournalEntry) -> PlanDocument:
+def _read_plan(session: Session, entry: JournalEntry) -> PlanDocument:
     row = session.get(PlanRow, entry.plan)
     if row is None:
         raise pruned(entry)

@@ -1,4 +1,4 @@
-"""The ledger in a database."""
+"""Ledger in a database."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autoscaler.store.schema import LedgerRow
 
 
 class SqlLedgerLines(LedgerLines):
-    """The table of the ledger."""
+    """Repository on the table of the ledger."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -19,7 +19,7 @@ class SqlLedgerLines(LedgerLines):
     def entries(self, job: str | None = None) -> tuple[LedgerEntry, ...]:
         rows = select(LedgerRow).order_by(LedgerRow.id)
         if job is not None:
-            paid = select(LedgerRow.instance).where(LedgerRow.job == job)
-            rows = rows.where(LedgerRow.instance.in_(paid))
+            paid_instances = select(LedgerRow.instance).where(LedgerRow.job == job)
+            rows = rows.where(LedgerRow.instance.in_(paid_instances))
         with self._database.read() as session:
             return tuple(row.to(LedgerEntry) for row in session.scalars(rows))

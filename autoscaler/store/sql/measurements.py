@@ -23,7 +23,7 @@ from autoscaler.store.step_times import Configuration, Size, StepTimes, latest_e
 
 
 class SqlMeasurements(Measurements):
-    """The tables of observations, durations, noise and models."""
+    """Repository on the tables of observations, durations, noise and models."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -81,7 +81,7 @@ class SqlMeasurements(Measurements):
 
 
 class SqlBook(Book):
-    """The rows of one job's measurements, within a transaction."""
+    """Rows of one job's measurements, within a transaction."""
 
     def __init__(self, session: Session, job: str) -> None:
         self._session = session

@@ -11,7 +11,7 @@ from autoscaler.store.schema import ProgramRow
 
 
 class SqlPrograms(Programs):
-    """The table of programs."""
+    """Repository on the table of programs."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -28,7 +28,7 @@ class SqlPrograms(Programs):
     def all(self) -> tuple[ProgramMemory, ...]:
         with self._database.read() as session:
             rows = session.scalars(select(ProgramRow))
-            return tuple(sorted((row.memory for row in rows), key=lambda each: each.program))
+            return tuple(sorted((row.memory for row in rows), key=lambda memory: memory.program))
 
     def forget(self, program: str) -> bool:
         with self._database.write() as session:

@@ -16,7 +16,7 @@ from autoscaler.store.sql.measurements import SqlBook
 
 
 class SqlReports(Reports):
-    """The table of failures; reports are in those of jobs and instances."""
+    """Repository on the table of failures. Rows of jobs and instances hold the reports."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -10,7 +10,7 @@ from autoscaler.store.settings import Settings
 
 
 class SqlSettings(Settings):
-    """The table of settings."""
+    """Repository on the table of settings."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

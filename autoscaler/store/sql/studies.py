@@ -16,7 +16,7 @@ from autoscaler.store.study_schema import StudyRow, TrialRow
 
 
 class SqlStudyBook(StudyBook):
-    """The tables of studies and of their trials."""
+    """Repository on the tables of studies and of their trials."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -47,14 +47,14 @@ class SqlStudyBook(StudyBook):
         told: Iterable[tuple[TrialProgress, Allocation | None]],
         now_seconds: float,
     ) -> None:
-        every = {stands.job: (stands, trained) for stands, trained in told}
+        statements = {stands.job: (stands, trained) for stands, trained in told}
         with self._database.write() as session:
-            known = {
+            known_rows = {
                 row.job: row
-                for row in session.scalars(select(TrialRow).where(TrialRow.job.in_(every)))
+                for row in session.scalars(select(TrialRow).where(TrialRow.job.in_(statements)))
             }
-            for job, (stands, trained) in every.items():
-                row = known.get(job)
+            for job, (stands, trained) in statements.items():
+                row = known_rows.get(job)
                 if row is None:
                     job_row(session, job)
                     row = TrialRow(study=study, job=job)

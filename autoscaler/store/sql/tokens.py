@@ -11,7 +11,7 @@ from autoscaler.store.tokens import Tokens
 
 
 class SqlTokens(Tokens):
-    """The tables of tokens and people."""
+    """Repository on the tables of join tokens and people."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -28,15 +28,15 @@ class SqlTokens(Tokens):
             row.expires_seconds = max(row.expires_seconds, expires_seconds)
 
     def is_good(self, token_hash: str, now_seconds: float) -> bool:
-        good = select(JoinTokenRow.hash).where(*_is_good(token_hash, now_seconds))
+        matching = select(JoinTokenRow.hash).where(*_conditions_of_good(token_hash, now_seconds))
         with self._database.read() as session:
-            return session.scalar(good) is not None
+            return session.scalar(matching) is not None
 
     def burn(self, token_hash: str, now_seconds: float) -> bool:
-        unused = update(JoinTokenRow).where(*_is_good(token_hash, now_seconds))
-        burned = unused.values(burned_seconds=now_seconds).returning(JoinTokenRow.hash)
+        unused = update(JoinTokenRow).where(*_conditions_of_good(token_hash, now_seconds))
+        used = unused.values(burned_seconds=now_seconds).returning(JoinTokenRow.hash)
         with self._database.write() as session:
-            return session.scalar(burned) is not None
+            return session.scalar(used) is not None
 
     def set_person(self, name: str, token_hash: str) -> None:
         with self._database.write() as session:
@@ -48,7 +48,7 @@ class SqlTokens(Tokens):
             return session.scalar(names)
 
 
-def _is_good(token_hash: str, now_seconds: float) -> tuple[ColumnElement[bool], ...]:
+def _conditions_of_good(token_hash: str, now_seconds: float) -> tuple[ColumnElement[bool], ...]:
     return (
         JoinTokenRow.hash == token_hash,
         JoinTokenRow.burned_seconds.is_(None),

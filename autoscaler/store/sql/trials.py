@@ -14,8 +14,8 @@ from autoscaler.store.sql.jobs import job_row
 from autoscaler.store.study_schema import IncarnationRow, LeaseRow, TrialCallRow
 from autoscaler.store.trials import Leases, Trials, already_driven, refuse_superseded
 
-# Statements of the core, not of the mapper: every report of every trial passes through them.
-_ANSWER = (
+# Core statements, faster than the ORM: every report of every trial passes through them.
+_STORE_ANSWER = (
     update(TrialCallRow.__table__)  # type: ignore[arg-type]
     .where(
         TrialCallRow.job == bindparam("in_job"),
@@ -28,24 +28,24 @@ _ANSWER = (
 
 
 class SqlTrials(Trials):
-    """The tables of incarnations and their calls."""
+    """Repository on the tables of incarnations and their calls."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def begin(self, job: str, instance: str, started_seconds: float) -> int:
         with self._database.write() as session:
-            known = select(IncarnationRow.number).where(
+            numbers = select(IncarnationRow.number).where(
                 IncarnationRow.job == job,
                 IncarnationRow.instance == instance,
                 IncarnationRow.started_seconds == started_seconds,
             )
-            where = _instance_that_counts(job_row(session, job).spec, instance)
-            number = session.scalar(known)
+            counted_instance = _counted_instance(job_row(session, job).spec, instance)
+            number = session.scalar(numbers)
             if number is not None:
-                refuse_superseded(job, number, _latest(session, job, where))
+                refuse_superseded(job, number, _latest_incarnation(session, job, counted_instance))
                 return number
-            number = _latest(session, job) + 1
+            number = _latest_incarnation(session, job) + 1
             row = IncarnationRow(
                 job=job, number=number, instance=instance, started_seconds=started_seconds
             )
@@ -56,24 +56,26 @@ class SqlTrials(Trials):
         with self._database.write() as session:
             spec = job_row(session, job).spec
             row = session.get(IncarnationRow, (job, incarnation)) if spec.distributed else None
-            where = None if row is None else row.instance
-            refuse_superseded(job, incarnation, _latest(session, job, where))
+            counted_instance = None if row is None else row.instance
+            refuse_superseded(
+                job, incarnation, _latest_incarnation(session, job, counted_instance)
+            )
             study = spec.study or ""
-            told = {call.number: call for call in calls}
-            own = select(TrialCallRow.number).where(
+            calls_by_number = {call.number: call for call in calls}
+            known_numbers = select(TrialCallRow.number).where(
                 TrialCallRow.job == job,
                 TrialCallRow.incarnation == incarnation,
-                TrialCallRow.number.in_(told),
+                TrialCallRow.number.in_(calls_by_number),
             )
-            known = set(session.scalars(own))
+            stored_numbers = set(session.scalars(known_numbers))
             common = {"study": study, "job": job, "incarnation": incarnation}
-            new = [
+            new_rows = [
                 {**common, "number": call.number, "text": call.text}
-                for call in told.values()
-                if call.number not in known
+                for call in calls_by_number.values()
+                if call.number not in stored_numbers
             ]
-            if new:
-                session.connection().execute(insert(TrialCallRow), new)
+            if new_rows:
+                session.connection().execute(insert(TrialCallRow), new_rows)
             return study
 
     def waiting(self, study: str, limit: int = 1000) -> tuple[WaitingCall, ...]:
@@ -90,18 +92,18 @@ class SqlTrials(Trials):
             )
 
     def answer(self, answers: Iterable[GivenAnswer]) -> None:
-        given = [
+        parameters = [
             {
-                "in_job": each.job,
-                "in_incarnation": each.incarnation,
-                "to_number": each.answer.number,
-                "answer": each.answer.text,
+                "in_job": given.job,
+                "in_incarnation": given.incarnation,
+                "to_number": given.answer.number,
+                "answer": given.answer.text,
             }
-            for each in answers
+            for given in answers
         ]
-        if given:  # a question whose answer is lost waits on, and is answered again
+        if parameters:  # a call whose answer is lost stays unanswered and is answered again
             with self._database.write(may_be_lost=True) as session:
-                session.connection().execute(_ANSWER, given)
+                session.connection().execute(_STORE_ANSWER, parameters)
 
     def answers(self, job: str, incarnation: int, after: int) -> tuple[TrialAnswer, ...]:
         answered = (
@@ -121,7 +123,7 @@ class SqlTrials(Trials):
 
 
 class SqlLeases(Leases):
-    """The table of leases."""
+    """Repository on the table of leases."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -147,13 +149,16 @@ class SqlLeases(Leases):
             return row.holder if row is not None and row.until_seconds > now_seconds else None
 
 
-def _instance_that_counts(spec: JobSpec, instance: str) -> str | None:
-    """The instance on which a later incarnation supersedes one of this instance; None for any."""
+def _counted_instance(spec: JobSpec, instance: str) -> str | None:
+    """Return the only instance on which a later incarnation supersedes; None if any does."""
     return instance if spec.distributed else None
 
 
-def _latest(session: Session, job: str, instance: str | None = None) -> int:
-    """The number of the incarnation that began last, there or anywhere; 0 if none has."""
+def _latest_incarnation(session: Session, job: str, instance: str | None = None) -> int:
+    """Return the number of the latest incarnation of a job; 0 if none has begun.
+
+    `instance` restricts the search to one instance; None searches all.
+    """
     numbers = select(func.max(IncarnationRow.number)).where(IncarnationRow.job == job)
     if instance is not None:
         numbers = numbers.where(IncarnationRow.instance == instance)
