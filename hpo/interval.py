@@ -25,6 +25,11 @@ class Interval:
         """Whether it is due, without beginning the next interval."""
         return self._clock.monotonic() - self._last_seconds >= self._seconds
 
+    @property
+    def left_seconds(self) -> float:
+        """Seconds until it is due; 0 if it is."""
+        return max(self._last_seconds + self._seconds - self._clock.monotonic(), 0.0)
+
     def end(self) -> None:
         """Let it be due at once."""
         self._last_seconds = self._clock.monotonic() - self._seconds

@@ -24,7 +24,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
+from autoscaler.clock import SystemClock
 from autoscaler.domain.trial import AHEAD_VARIABLE, IMPORTS_VARIABLE, WORKER_COMMAND
+from hpo.interval import Interval
 
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 _LOOK_SECONDS = 0.5
@@ -42,8 +44,10 @@ def await_order() -> None:
     os.chdir("/")  # the first trial's directory goes with it
     line = socket.socket(fileno=os.dup(0))
     _read_nothing()
+    looks = Interval(_LOOK_SECONDS, SystemClock())
+    looks.is_due()
     with line, line.makefile("rb") as orders:
-        while order := _next_order(line, orders):
+        while order := _next_order(line, orders, looks):
             is_safe = _is_safe_to_fork()
             gc.freeze()  # or the worker's collector would copy every page that it looks at
             if _is_forked(line):
@@ -96,10 +100,15 @@ def _exit_code(error: SystemExit) -> int:
     return 1
 
 
-def _next_order(line: socket.socket, orders: Any) -> bytes:
-    """The next order, empty for none. Until it is there, import what workers have imported."""
-    while not select.select([line], [], [], _LOOK_SECONDS)[0]:
-        _import_as_noted()
+def _next_order(line: socket.socket, orders: Any, looks: Interval) -> bytes:
+    """Return the next order, empty for none.
+
+    Until it is there, import what workers have imported, also where orders follow each other
+    faster than the notes are looked at.
+    """
+    while not select.select([line], [], [], looks.left_seconds)[0]:
+        if looks.is_due():
+            _import_as_noted()
     text: bytes = orders.readline()
     return text
 
