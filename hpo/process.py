@@ -54,17 +54,3 @@ def lines_above_bar() -> Iterator[None]:
     log = logging.getLogger("hpo")
     with logging_redirect_tqdm([log] if log.handlers else None):
         yield
-
-
-@contextmanager
-def quiet_requests() -> Iterator[None]:
-    """Let each request to the controller not be logged, unless somebody has said what is to be."""
-    requests = logging.getLogger("httpx")
-    if requests.level != logging.NOTSET:
-        yield
-        return
-    requests.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        requests.setLevel(logging.NOTSET)

@@ -47,7 +47,7 @@ from hpo.naming import is_known, name_at, settle_name, slug
 from hpo.objective import Objective, home_of, pack_objective
 from hpo.optuna_internals import check_release
 from hpo.patience import patiently
-from hpo.process import heard, lines_above_bar, quiet_requests
+from hpo.process import heard, lines_above_bar
 from hpo.standing import standing_beside, trials_to_come
 from hpo.tolerance import fatal_message
 
@@ -185,7 +185,6 @@ def run_study(
         bundle = pack_objective(objective, directory, archive, own_file(study), study)
         with (
             heard(),
-            quiet_requests(),
             controller_for(slug(study.study_name), template, is_lasting(study)) as (
                 address,
                 keep_alive,

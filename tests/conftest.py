@@ -128,7 +128,7 @@ def _compiler() -> Engine:
 
 @pytest.fixture(scope="session", autouse=True)
 def loaded_certificates() -> Iterator[None]:
-    """Load the certificates of authorities once: calls over plain HTTP need none of them."""
+    """Load the certificates of authorities once: httpx reads them also for plain HTTP."""
     from httpx._transports import default
 
     with pytest.MonkeyPatch.context() as patch:

@@ -8,7 +8,6 @@ from autoscaler.domain.text import printable, printable_lines
 
 _MINIMUM_LEVELS = {
     # These libraries log each call at level INFO.
-    "httpx": logging.WARNING,
     "alembic": logging.WARNING,
     "botocore": logging.WARNING,
     # It warns of each source without credentials. Castor itself reports that all sources fail.

@@ -11,7 +11,6 @@ from typing import Annotated, Any, get_type_hints
 from typer import Option
 
 from autoscaler.domain.errors import SpecError
-from autoscaler.spec.objective_text import parse_objective_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +131,8 @@ class SimulateOptions:
         limit_usd = self.fleet_usd_per_hour
         if limit_usd is not None and not 0 < limit_usd < float("inf"):
             raise SpecError(f"{limit_usd} must be above 0", "--fleet-usd-per-hour")
+        from autoscaler.spec.objective_text import parse_objective_text
+
         deadlines = [
             parse_objective_text(self.objective or "balanced", now_seconds).deadline_seconds
             for now_seconds in (0.0, 1.0)

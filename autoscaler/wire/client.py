@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import BinaryIO
 
-import httpx
+from httpcore import ConnectionInterface
 
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.program import ProgramMemory
@@ -59,8 +59,10 @@ class Client:
     constructor raises `SpecError` if `url` is malformed.
     """
 
-    def __init__(self, url: str, token: str, transport: httpx.BaseTransport | None = None) -> None:
-        self._http = Http(url, token, transport)
+    def __init__(
+        self, url: str, token: str, connections: ConnectionInterface | None = None
+    ) -> None:
+        self._http = Http(url, token, connections)
 
     def submit(self, spec: JobSpec, bundle: Path | None = None) -> JobView:
         """Submit a job. `Conflict`: the name is in use; `SpecError`: the job can't run here."""
@@ -197,9 +199,9 @@ class StudyClient:
     """Client of a controller for one study, mostly used by its driver. Errors as in `Client`."""
 
     def __init__(
-        self, url: str, token: str, study: str, transport: httpx.BaseTransport | None = None
+        self, url: str, token: str, study: str, connections: ConnectionInterface | None = None
     ) -> None:
-        self._http = Http(url, token, transport)
+        self._http = Http(url, token, connections)
         self.study = study
         self._path = f"/v1/studies/{study}"
 
@@ -298,11 +300,11 @@ class NodeClient:
     """
 
     def __init__(
-        self, url: str, token: str | None = None, transport: httpx.BaseTransport | None = None
+        self, url: str, token: str | None = None, connections: ConnectionInterface | None = None
     ) -> None:
         self._url = url
-        self._transport = transport
-        self._http = Http(url, token, transport)
+        self._connections = connections
+        self._http = Http(url, token, connections)
 
     def join(self, request: JoinRequest) -> JoinReply:
         """Exchange the single-use token for an assignment and a lasting token.
@@ -313,7 +315,7 @@ class NodeClient:
             JoinReply, self._http.call("POST", "/v1/node/join", encode(JoinRequest, request))
         )
         self._http.close()
-        self._http = Http(self._url, reply.token, self._transport)
+        self._http = Http(self._url, reply.token, self._connections)
         return reply
 
     def assignment(self) -> Assignment:

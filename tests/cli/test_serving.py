@@ -225,7 +225,7 @@ def test_a_controller_imports_nothing_that_it_may_not_need(tmp_path: Path) -> No
         "    fleet_usd_per_hour=None, checkpoint_seconds=300.0)\n"
         "deployment = Deployment(settings, 'http://127.0.0.1:1', SystemClock())\n"
         "deployment.tick()\n"
-        "late = {'scipy.optimize', 'scipy.linalg', 'alembic', 'httpx', 'rich', 'torch'}\n"
+        "late = {'scipy.optimize', 'scipy.linalg', 'alembic', 'httpcore', 'rich', 'torch'}\n"
         "assert not late & sys.modules.keys(), late & sys.modules.keys()\n"
         "deployment.close()\n"
     )

@@ -9,23 +9,7 @@ import sys
 import pytest
 from tqdm import tqdm
 
-from hpo.process import heard, lines_above_bar, quiet_requests, terminated_in_order
-
-
-def test_requests_are_not_told_unless_that_was_asked_for() -> None:
-    requests = logging.getLogger("httpx")
-    before = requests.level
-    try:
-        for level, meanwhile in (
-            (logging.NOTSET, logging.WARNING),
-            (logging.DEBUG, logging.DEBUG),
-        ):
-            requests.setLevel(level)
-            with quiet_requests():
-                assert requests.level == meanwhile
-            assert requests.level == level
-    finally:
-        requests.setLevel(before)
+from hpo.process import heard, lines_above_bar, terminated_in_order
 
 
 def test_the_log_is_printed_only_where_logging_is_not_configured(
@@ -71,7 +55,7 @@ def test_a_worker_imports_nothing_that_runs_beside_the_study() -> None:
     """Check what a worker imports, and that each public name is there when it is used."""
     program = (
         "import sys, hpo.worker\n"
-        "late = {'autoscaler.wire', 'httpx', 'hpo.running', 'optuna.artifacts', 'pydantic'}\n"
+        "late = {'autoscaler.wire', 'httpcore', 'hpo.running', 'optuna.artifacts', 'pydantic'}\n"
         "assert not late & sys.modules.keys(), late & sys.modules.keys()\n"
         "import hpo\n"
         "assert set(hpo.__all__) <= set(dir(hpo))\n"

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-import httpx
+import httpcore
 import pytest
 
 from autoscaler.clock import SystemClock, VirtualClock
 from autoscaler.domain.errors import Unavailable
 from autoscaler.node.logs import LogShipping, last_lines, write_line
 from autoscaler.wire.client import NodeClient
+from tests.fakes.connections import Answering
 
 
 class Copy:
@@ -23,17 +25,17 @@ class Copy:
     part_bytes = 1 << 18
 
     def append_log(self, offset: int, text: bytes, job: str) -> int:
-        client = NodeClient("http://controller", "token", httpx.MockTransport(self._answer))
+        client = NodeClient("http://controller", "token", Answering(self._answer))
         return client.append_log(offset, text, job)
 
-    def _answer(self, request: httpx.Request) -> httpx.Response:
+    def _answer(self, request: httpcore.Request, chunk: bytes) -> tuple[int, bytes]:
         if self.is_away:
-            raise httpx.ConnectError("away")
-        offset, chunk = int(request.url.params["offset"]), request.content
+            raise httpcore.ConnectError("away")
+        (offset,) = map(int, re.findall(rb"offset=(\d+)", request.url.target))
         self.sizes.append(len(chunk))
         if offset <= len(self.text) < offset + len(chunk):
             self.text = self.text[:offset] + chunk
-        return httpx.Response(200, content=str(len(self.text)).encode())
+        return 200, str(len(self.text)).encode()
 
 
 @pytest.fixture

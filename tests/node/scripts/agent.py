@@ -15,7 +15,6 @@ from autoscaler.node.user_data import load_user_data
 from providers.metadata import read_metadata
 
 logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
-logging.getLogger("httpx").setLevel(logging.WARNING)
 settings = json.loads(sys.argv[1])
 if "launcher" in settings:
     settings["launcher"] = tuple(settings["launcher"])
