@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,9 @@ class Attachment:
         self._trial = trial
         self.artifacts: StudyArtifacts | None = None
         self._verdicts: dict[int, bool] = {}
+        self._fixed: Mapping[str, Any] | None = None  # of an enqueued trial; None: not read yet
+        self._steps: set[int] = set()
+        self._names: set[str] = set()
         self.has_ended = False
         self.error_kinds: tuple[str, ...] = ()
         self.study_error: Exception | None = None
@@ -77,6 +80,18 @@ class Attachment:
     def frozen(self) -> FrozenTrial:
         """The trial as it stands."""
         return optuna_internals.frozen_trial(self._study, self._trial)
+
+    def _read_once(self) -> Mapping[str, Any]:
+        """Read what is known of the trial at first; return its fixed parameters.
+
+        This driver alone writes to the trial, so its steps and parameters are known from then on.
+        """
+        if self._fixed is None:
+            frozen = self.frozen()
+            self._fixed = frozen.system_attrs.get(optuna_internals.FIXED_PARAMETERS, {})
+            self._steps.update(frozen.intermediate_values)
+            self._names.update(frozen.distributions)
+        return self._fixed
 
     def bind(self, job: str) -> None:
         """Note which job runs the trial, and which have run it before."""
@@ -183,15 +198,17 @@ class Attachment:
 
     def _suggest(self, name: str, distribution: str) -> dict[str, Any]:
         """Return the value, and what the sampler has sampled together with it."""
-        wanted, before = json_to_distribution(distribution), self.frozen()
-        fixed = before.system_attrs.get(optuna_internals.FIXED_PARAMETERS, {})
-        is_sampled = not (name in fixed or name in before.distributions or wanted.single())
+        wanted, fixed = json_to_distribution(distribution), self._read_once()
+        is_sampled = not (name in fixed or name in self._names or wanted.single())
         value = _suggested(self._trial, name, wanted)
+        self._names.add(name)
         return {"value": value, "sampled": sampled_values(self._trial) if is_sampled else {}}
 
     def _report(self, value: float, step: int) -> None:
-        if step not in self.frozen().intermediate_values:
+        self._read_once()
+        if step not in self._steps:
             self._trial.report(value, step)
+            self._steps.add(step)
 
     def _should_prune(self, step: int | None = None) -> bool:
         """The pruner's word on a step that one of several processes asks of, or on the last."""
@@ -215,7 +232,8 @@ class Attachment:
         A pruner such as successive halving counts a trial as it judges it. Where a driver died
         between that and its answer, the trial is judged again as it was before.
         """
-        step = self.frozen().last_step
+        self._read_once()
+        step = max(self._steps, default=None)
         if step is None or len(self._study.directions) > 1:
             return bool(self._trial.should_prune())
         if step not in self._verdicts:

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import optuna
 import pytest
-from optuna.trial import Trial, TrialState
+from optuna.distributions import FloatDistribution, distribution_to_json
+from optuna.trial import FrozenTrial, Trial, TrialState
 
+from hpo import optuna_internals
 from hpo.attachment import (
     Attachment,
     NotYet,
@@ -364,3 +366,24 @@ def test_several_directions_are_refused_by_optuna_s_own_words() -> None:
     study = optuna.create_study(directions=["minimize"] * 2, pruner=optuna.pruners.NopPruner())
     attachment = new_attachment(study)
     assert not attachment.answer(Call(BEGIN, {}))["never_prunes"]
+
+
+def test_what_is_known_of_a_trial_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = optuna.create_study(pruner=optuna.pruners.MedianPruner())
+    attachment = new_attachment(study)
+    reads: list[int] = []
+    read = optuna_internals.frozen_trial
+
+    def counted(study: optuna.Study, trial: Trial) -> FrozenTrial:
+        reads.append(trial.number)
+        return read(study, trial)
+
+    monkeypatch.setattr(optuna_internals, "frozen_trial", counted)
+    distribution = distribution_to_json(FloatDistribution(0.0, 1.0))
+    for number in range(3):
+        attachment.answer(Call("suggest", {"name": f"x{number}", "distribution": distribution}))
+        attachment.answer(Call("report", {"value": 1.0, "step": number}))
+        attachment.answer(Call("report", {"value": 2.0, "step": number}))
+        attachment.answer(Call("should_prune", {}))
+    assert len(reads) == 1
+    assert set(study.trials[0].intermediate_values.values()) == {1.0}
