@@ -141,7 +141,7 @@ class Deployment:
             except Exception:  # the loop goes on: the next tick reconciles from the stored state
                 _log.exception("a tick failed")
             took_seconds = self._clock.monotonic() - begun_seconds
-            self._clock.sleep(min(_REST_FACTOR * took_seconds, _LONGEST_REST_SECONDS))
+            stopped.wait(min(_REST_FACTOR * took_seconds, _LONGEST_REST_SECONDS))
             self.wake.wait(self._settings.tick_seconds)
 
     def close(self) -> None:

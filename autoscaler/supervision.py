@@ -25,7 +25,7 @@ _START_SECONDS = 30.0
 _END_SECONDS = 30.0
 GIVE_BACK_SECONDS: Final = 180.0  # longer than a drain, unless checkpoints take a minute
 LOCK_FILE: Final = "lock"  # locked by the controller that serves from the state directory
-_POLL_SECONDS = 0.1
+_POLL_SECONDS = 0.03
 _LAST_LINES = 30
 _SUPERVISOR_LOCK_FILE = "keeper.lock"
 
