@@ -129,9 +129,9 @@ def _open_aws(source: str, state: Path, host: str, controller: str, clock: Clock
     with _from_extra(AWS):
         from providers.aws.provider import AwsProvider
         from providers.aws.reading import fetch_settings, open_session, parse_settings
-        from providers.aws.settings import AwsSettings, Patience
+        from providers.aws.settings import AwsSettings, CallTimeouts
         from providers.cloud.price_list import read_price_table
-    session, patience = open_session(), Patience()
+    session, patience = open_session(), CallTimeouts()
     prices = KnownPrices(_prices_file(state, AWS))
 
     def connect(settings: AwsSettings) -> AwsProvider:
@@ -152,8 +152,8 @@ def _open_gcp(source: str, state: Path, host: str, controller: str, clock: Clock
         from providers.gcp.reading import fetch_settings, parse_settings
         from providers.gcp.records import Records
         from providers.gcp.session import open_session
-        from providers.gcp.settings import GcpSettings, Patience
-    patience = Patience()
+        from providers.gcp.settings import CallTimeouts, GcpSettings
+    patience = CallTimeouts()
     prices = KnownPrices(_prices_file(state, GCP))
     records = Records(state / "gcp.db", controller)
 

@@ -19,11 +19,11 @@ from fastapi import FastAPI
 
 from autoscaler.clock import Clock, SystemClock
 from autoscaler.clouds import cloud_of, open_providers, open_storage
+from autoscaler.controller.act.shutdown import terminate_all, wait_for_exit
 from autoscaler.controller.assembly import ControllerParts, assemble
 from autoscaler.controller.controller import Controller
-from autoscaler.controller.farewell import give_everything_back, outlive
-from autoscaler.controller.forecasts import Forecasts
-from autoscaler.controller.foresight import Foresights
+from autoscaler.controller.predict.forecasts import Forecasts
+from autoscaler.controller.predict.what_if import WhatIfs
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import Conflict
 from autoscaler.domain.instance import HeldInstance
@@ -31,7 +31,7 @@ from autoscaler.domain.training import Engine
 from autoscaler.lighthouse.host import LighthouseHost, LighthouseSettings
 from autoscaler.policies.base import Policy
 from autoscaler.policies.registry import create_policy, require_ground
-from autoscaler.service.app import Rooms, create_app
+from autoscaler.service.app import ServiceDependencies, create_app
 from autoscaler.service.assignments import Assignments, TrainingTimes
 from autoscaler.service.authentication import OWNER, Authentication, load_key
 from autoscaler.service.checkpoints import TrialCheckpoints
@@ -223,7 +223,7 @@ class Deployment:
             settings.controller.drain_seconds,
             verifiers=self._verifiers,
         )
-        rooms = Rooms(
+        rooms = ServiceDependencies(
             store=store,
             authentication=self.authentication,
             submissions=Submissions(
@@ -245,7 +245,7 @@ class Deployment:
             logs=self._logs(),
             results=results,
             fixed_sizes=Forecasts(store, status, self._clock).of,
-            foresee=Foresights(
+            what_if=WhatIfs(
                 store,
                 status,
                 _planner(settings.policy),
@@ -364,10 +364,10 @@ def _is_claimed(claim: Claim, server: uvicorn.Server) -> bool:
 def _end_with_parent(parent: int, deployment: Deployment, server: uvicorn.Server) -> None:
     """Stop all jobs, terminate all instances and end the server once the parent process dies."""
     clock = SystemClock()
-    outlive(lambda: os.getppid() == parent, clock)
+    wait_for_exit(lambda: os.getppid() == parent, clock)
     _log.warning("parent process %d has died: this controller stops its jobs and ends", parent)
     try:
-        give_everything_back(deployment.store, deployment.wake.set, clock, GIVE_BACK_SECONDS)
+        terminate_all(deployment.store, deployment.wake.set, clock, GIVE_BACK_SECONDS)
     finally:
         server.should_exit = True
 

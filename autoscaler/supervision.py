@@ -100,7 +100,7 @@ class SupervisedController:
         if self._process is not None and self._process.poll() is not None:
             self._start()
 
-    def give_everything_back(self) -> bool:
+    def terminate_all(self) -> bool:
         """Stop every job, wait until all instances are terminated, and end the controller.
 
         Returns:

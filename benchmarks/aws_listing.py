@@ -25,7 +25,7 @@ import boto3
 from autoscaler.clock import Clock, SystemClock
 from providers.aws.provider import AwsProvider
 from providers.aws.reading import parse_settings
-from providers.cloud.budget import CallBudget, Rate
+from providers.cloud.budget import CallRateLimiter, Rate
 
 _PAGE = 1000
 _INSTANCE = """<item><instanceId>i-{number:017x}</instanceId>
@@ -75,7 +75,7 @@ SETTINGS = {
 }
 
 
-class Unbounded(CallBudget):
+class Unbounded(CallRateLimiter):
     """Call budget without a limit."""
 
     def take(self, *arguments: Any, **options: Any) -> None:

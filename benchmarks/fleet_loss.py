@@ -23,7 +23,7 @@ from autoscaler.domain.snapshot import Snapshot
 from autoscaler.economics.choice.demands import Demand, demand
 from autoscaler.economics.supply import supply as supplies
 from autoscaler.policies.marginal import MarginalPolicy
-from autoscaler.policies.program import Effort
+from autoscaler.policies.program import SolverLimits
 from autoscaler.policies.sharing import Sharing, share_out
 
 _Targets = Mapping[str, Allocation | None]
@@ -57,14 +57,14 @@ def more_by_itself(snapshot: Snapshot) -> tuple[float, float]:
         best_usd.append(choice.expected_usd[choice.target])
         fleet_usd.append(choice.expected_usd[index])
     return float(sum(fleet_usd) / sum(best_usd)) - 1.0, float(
-        np.mean(np.divide(fleet_usd, best_usd))
+        np.mean(np.allocate_by_prices(fleet_usd, best_usd))
     ) - 1.0
 
 
 def less_within(snapshot: Snapshot) -> float:
     """Return the relative loss of worth of a fleet plan within limits."""
     supply = supplies.supply_of(replace(snapshot, jobs=()))
-    best = share_out(demands(snapshot), supply, Effort())
+    best = share_out(demands(snapshot), supply, SolverLimits())
     return 1.0 - _worth(as_fleet(snapshot), best) / _worth(best.targets, best)
 
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autoscaler.controller.models import Models
-from autoscaler.controller.step_times import KnownStepTimes
+from autoscaler.controller.jobs.models import Models
+from autoscaler.controller.jobs.step_times import KnownStepTimes
 from autoscaler.domain.goodput import BatchBounds, NoiseScale
 from autoscaler.domain.job import BatchSpec, JobSpec
 from autoscaler.domain.report import StepObservation, TrainingReport

@@ -23,7 +23,7 @@ from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import (
     FreeInstance,
     JobSnapshot,
-    Service,
+    ServiceReceived,
     Snapshot,
     StudySnapshot,
     SwitchingCosts,
@@ -167,7 +167,7 @@ class Product:
             before = [told.size for told in view.told[one.number] if told.seconds <= view.now]
             trained = held if is_ready else sizes[before[-1]] if before else None
             rests = view.now - one.rests_seconds
-            service = Service(changed_seconds=_START + rests if rests >= 0 else None)
+            service = ServiceReceived(changed_seconds=_START + rests if rests >= 0 else None)
             own = self._job(one.number, held, trained)
             jobs.append(replace(own, service=service, progress_examples=float(one.epoch)))
         return (*jobs, *(self._job(number, None, None) for number in fresh))

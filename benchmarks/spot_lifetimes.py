@@ -17,7 +17,13 @@ from data_folder import data_folder
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from autoscaler.market.hazards import AGES_SECONDS, Hazard, Life, learnt_hazard, usual_hazard
+from autoscaler.market.hazards import (
+    AGES_SECONDS,
+    Hazard,
+    ObservedLifetime,
+    posterior_hazard,
+    prior_hazard,
+)
 from providers.simulated.capacity import CapacityTrace, read_capacity_trace
 
 HOUR = 3600.0
@@ -25,47 +31,49 @@ PRIOR_PER_HOUR = 0.5
 # Number of lifetimes after which models are fitted again.
 STRIDE = 20
 
-Likelihood = Callable[[Life], float]
+Likelihood = Callable[[ObservedLifetime], float]
 
 
-def lives_of(trace: CapacityTrace) -> list[Life]:
+def lives_of(trace: CapacityTrace) -> list[ObservedLifetime]:
     """Return the lifetimes of instances; the youngest instances end first."""
     lives, start_steps = [], list[int]()
     for step, count in enumerate(trace.counts):
         start_steps += [step] * (count - len(start_steps))
         while len(start_steps) > count:
-            lives.append(Life((step - start_steps.pop()) * trace.gap_seconds, True))
+            lives.append(ObservedLifetime((step - start_steps.pop()) * trace.gap_seconds, True))
     end = len(trace.counts)
-    return lives + [Life((end - step) * trace.gap_seconds, False) for step in start_steps]
+    return lives + [
+        ObservedLifetime((end - step) * trace.gap_seconds, False) for step in start_steps
+    ]
 
 
-def outages_of(trace: CapacityTrace) -> list[Life]:
+def outages_of(trace: CapacityTrace) -> list[ObservedLifetime]:
     """Return the times without any instance, as lifetimes."""
     absent = tuple(int(count == 0) for count in trace.counts)
     return lives_of(CapacityTrace(trace.gap_seconds, absent))
 
 
-def constant(past: Sequence[Life]) -> Likelihood:
+def constant(past: Sequence[ObservedLifetime]) -> Likelihood:
     """Return the likelihood of a constant hazard, with a gamma prior worth one end."""
     ends = 1.0 + sum(life.has_ended for life in past)
     hazard = ends / (1.0 / PRIOR_PER_HOUR + sum(life.seconds for life in past) / HOUR)
     return lambda life: life.has_ended * math.log(hazard) - hazard * life.seconds / HOUR
 
 
-def by_age(past: Sequence[Life]) -> Likelihood:
+def by_age(past: Sequence[ObservedLifetime]) -> Likelihood:
     """Return the likelihood of the controller's hazard by age."""
-    hazard = learnt_hazard(past, usual_hazard(PRIOR_PER_HOUR / HOUR))
+    hazard = posterior_hazard(past, prior_hazard(PRIOR_PER_HOUR / HOUR))
     return lambda life: _log_likelihood_by_age(hazard, life)
 
 
-def _log_likelihood_by_age(hazard: Hazard, life: Life) -> float:
+def _log_likelihood_by_age(hazard: Hazard, life: ObservedLifetime) -> float:
     """Return the log likelihood of a lifetime under a hazard by age."""
     ages = zip(AGES_SECONDS, hazard.per_second, strict=True)
     at_end = [per_second for age, per_second in ages if age < life.seconds][-1] * HOUR
     return life.has_ended * math.log(at_end) + math.log(hazard.survival(0.0, life.seconds))
 
 
-def weibull(past: Sequence[Life]) -> Likelihood:
+def weibull(past: Sequence[ObservedLifetime]) -> Likelihood:
     """Return the likelihood of a hazard that is a power of age (Weibull)."""
 
     def logs(point: NDArray[np.float64], hours: float, has_ended: bool) -> float:
@@ -77,7 +85,7 @@ def weibull(past: Sequence[Life]) -> Likelihood:
     return _maximum_a_posteriori(past, logs, (-0.35, -math.log(PRIOR_PER_HOUR)))
 
 
-def lomax(past: Sequence[Life]) -> Likelihood:
+def lomax(past: Sequence[ObservedLifetime]) -> Likelihood:
     """Return the likelihood of a hazard that is inverse to age (Lomax, Pareto type II)."""
 
     def logs(point: NDArray[np.float64], hours: float, has_ended: bool) -> float:
@@ -89,7 +97,7 @@ def lomax(past: Sequence[Life]) -> Likelihood:
 
 
 def _maximum_a_posteriori(
-    past: Sequence[Life],
+    past: Sequence[ObservedLifetime],
     logs: Callable[[NDArray[np.float64], float, bool], float],
     prior: tuple[float, float],
 ) -> Likelihood:
@@ -108,7 +116,9 @@ def _maximum_a_posteriori(
     return lambda life: logs(estimate, life.seconds / HOUR, life.has_ended)
 
 
-def score(lives: Sequence[Life], fit: Callable[[Sequence[Life]], Likelihood]) -> float:
+def score(
+    lives: Sequence[ObservedLifetime], fit: Callable[[Sequence[ObservedLifetime]], Likelihood]
+) -> float:
     """Return the mean log likelihood of each lifetime given those before."""
     total = 0.0
     for first in range(0, len(lives), STRIDE):

@@ -160,7 +160,7 @@ def controller_on(state: Path, server: Postgresql, cores: tuple[int, ...]) -> It
         with controller.running():
             yield controller
     finally:
-        assert controller.give_everything_back(), "instances are held when all is over"
+        assert controller.terminate_all(), "instances are held when all is over"
 
 
 def run(options: argparse.Namespace, scratch: Path, server: Postgresql) -> bool:

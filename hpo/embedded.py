@@ -55,7 +55,7 @@ def controller_for(
                 yield address_and_token(state), controller.keep_alive
             is_done = True
         finally:
-            if not controller.give_everything_back():
+            if not controller.terminate_all():
                 _log.error("instances may still run: castor serve --state %s takes them up", state)
             elif not is_lasting:
                 _remove_at_exit(state)

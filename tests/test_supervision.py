@@ -34,7 +34,7 @@ def test_a_directory_has_one_keeper(tmp_path: Path) -> None:
     with first.alone():
         with pytest.raises(Conflict, match="another process runs on"), second.alone():
             pass
-        assert second.give_everything_back()  # nothing of the first one's
+        assert second.terminate_all()  # nothing of the first one's
     with second.alone():
         pass
 

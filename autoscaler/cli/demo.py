@@ -127,7 +127,7 @@ def clear_up(console: Console, controller: SupervisedController, keep: bool) -> 
     The directory stays if `keep` is set or if instances may still run.
     """
     state = controller.state
-    is_empty = controller.give_everything_back()
+    is_empty = controller.terminate_all()
     if is_empty and not keep:
         shutil.rmtree(state, ignore_errors=True)
         return

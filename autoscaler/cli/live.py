@@ -195,7 +195,7 @@ def _facts(job: JobView) -> list[tuple[str, str]]:
         ]
         if report.state_bytes is not None:
             facts.append(("traffic", _traffic(report.parameter_bytes, report.state_bytes)))
-        facts += [("memory", text) for text in report.bounds.memory_words]
+        facts += [("memory", text) for text in report.bounds.memory_messages]
         time_left = ""
         if job.eta_seconds is not None:
             time_left = f", {format_duration(job.eta_seconds)} left"

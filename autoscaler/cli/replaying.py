@@ -14,7 +14,7 @@ from rich.text import Text
 from autoscaler.cli.live import print_whole
 from autoscaler.cli.output import write_json
 from autoscaler.cli.tables import clock_time, number, words_table
-from autoscaler.controller.replaying import Choice, Moment, Replay, replay
+from autoscaler.controller.predict.replay import Choice, Moment, Replay, replay
 from autoscaler.domain.errors import SpecError
 from autoscaler.store.opening import open_store
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TypeVar
 
 from autoscaler.clock import SystemClock
-from autoscaler.controller.study_spending import StudySpending
+from autoscaler.controller.budgets.study import StudySpending
 from autoscaler.domain.errors import NotFound, Unavailable
 from autoscaler.domain.rules import require_amount
 from autoscaler.domain.study_stay import StudyStay

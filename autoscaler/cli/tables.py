@@ -224,7 +224,7 @@ def print_remarks(job: JobView, now_seconds: float) -> None:
     if job.is_sessionless:
         print(f"{job.id}: {job.cause}")
     if job.report is not None:
-        for text in job.report.bounds.memory_words:
+        for text in job.report.bounds.memory_messages:
             print(f"{job.id}: {text}")
     if job.alarm is not None:
         print(alarm_text(job.alarm, now_seconds))

@@ -6,25 +6,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from autoscaler.clock import Clock
-from autoscaler.controller.calls import (
-    Calls,
+from autoscaler.controller.act.idle_instances import IdleInstances
+from autoscaler.controller.act.intents import (
     CallWorkers,
+    IntentExecutor,
     Lighthouses,
     Workers,
     launch_token,
 )
+from autoscaler.controller.act.job_lifecycle import JobLifecycle
+from autoscaler.controller.act.reconciler import Reconciler
+from autoscaler.controller.budgets.fleet import FleetBudget
+from autoscaler.controller.budgets.launch_gate import LaunchGate
+from autoscaler.controller.budgets.study import StudySpending
 from autoscaler.controller.controller import Controller
-from autoscaler.controller.converging import Converging
-from autoscaler.controller.fleet_budget import FleetBudget
-from autoscaler.controller.launch_gate import LaunchGate
-from autoscaler.controller.lingering import Lingering
-from autoscaler.controller.market import Market
-from autoscaler.controller.observation import Observer
+from autoscaler.controller.observe.listings import Observer
+from autoscaler.controller.offers.market import Market
 from autoscaler.controller.settings import ControllerSettings
-from autoscaler.controller.study_spending import StudySpending
-from autoscaler.controller.upkeep import Upkeep
 from autoscaler.domain.instance import HeldInstance
-from autoscaler.domain.snapshot import Truth
+from autoscaler.domain.snapshot import GroundTruth
 from autoscaler.policies.base import Policy
 from autoscaler.store.store import Store
 from providers.base import Provider
@@ -54,7 +54,7 @@ class ControllerParts:
     on_outcome: Callable[[], None] = lambda: None
     on_hand_over: Callable[[str], None] = lambda instance: None
     on_capacity: Callable[[HeldInstance], None] = lambda held: None
-    truth: Callable[[str], Truth | None] = lambda job: None
+    truth: Callable[[str], GroundTruth | None] = lambda job: None
     files_network: str | None = None
 
 
@@ -69,10 +69,10 @@ def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller
     fleet_budget = FleetBudget(store, settings.fleet_usd)
     workers = CallWorkers(parts.workers, parts.termination_workers or parts.workers)
     gate = LaunchGate(store, settings, fleet_budget, spending)
-    calls = Calls(store, market, parts.lighthouses, workers, gate, parts.user_data, clock)
+    calls = IntentExecutor(store, market, parts.lighthouses, workers, gate, parts.user_data, clock)
     calls.on_outcome = parts.on_outcome
-    lingering = Lingering(store, settings, spending)
-    converging = Converging(
+    lingering = IdleInstances(store, settings, spending)
+    converging = Reconciler(
         store,
         market,
         lingering,
@@ -86,7 +86,7 @@ def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller
         market=market,
         policy=parts.policy,
         observer=observer,
-        upkeep=Upkeep(store, parts.lighthouses, parts.workers, settings, lingering),
+        upkeep=JobLifecycle(store, parts.lighthouses, parts.workers, settings, lingering),
         converging=converging,
         calls=calls,
         settings=settings,

@@ -12,36 +12,36 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from autoscaler.controller.cadence import checkpoint_intervals
-from autoscaler.controller.calls import Calls
-from autoscaler.controller.converging import Converging
-from autoscaler.controller.fleet_budget import FleetBudget
+from autoscaler.controller.act.intents import IntentExecutor
+from autoscaler.controller.act.job_lifecycle import JobLifecycle
+from autoscaler.controller.act.reconciler import Reconciler
+from autoscaler.controller.budgets.fleet import FleetBudget
+from autoscaler.controller.budgets.study import StudyBudgets, StudySpending
+from autoscaler.controller.errors import ErrorRecord
 from autoscaler.controller.hands_off import hands_off
-from autoscaler.controller.holdings import held_allocation
-from autoscaler.controller.isolation import (
+from autoscaler.controller.jobs.holdings import held_allocation
+from autoscaler.controller.jobs.reversals import Reversals, is_look
+from autoscaler.controller.jobs.starts import measure_starts
+from autoscaler.controller.observe.listings import Observed, Observer
+from autoscaler.controller.observe.snapshots import Snapshots
+from autoscaler.controller.observe.studies import StudySnapshots
+from autoscaler.controller.offers.market import Market
+from autoscaler.controller.plan.checkpoint_intervals import checkpoint_intervals
+from autoscaler.controller.plan.isolation import (
     LEFT_OUT_GRACE_SECONDS,
     IsolatedPlanning,
     PlanningFailed,
     minimum_decision,
 )
-from autoscaler.controller.market import Market
-from autoscaler.controller.news import news_in
-from autoscaler.controller.observation import Observed, Observer
-from autoscaler.controller.reversals import Reversals, is_look
+from autoscaler.controller.plan.triggers import replan_triggers
 from autoscaler.controller.settings import ControllerSettings
-from autoscaler.controller.snapshots import Snapshots
-from autoscaler.controller.starts import measure_starts
-from autoscaler.controller.studies import StudySnapshots
-from autoscaler.controller.study_spending import StudyBudgets, StudySpending
-from autoscaler.controller.troubles import Troubles
-from autoscaler.controller.upkeep import Upkeep
 from autoscaler.domain.alarm import ModelAlarm
 from autoscaler.domain.instance import HeldInstance, by_job
 from autoscaler.domain.job import JobPhase, JobRecord
-from autoscaler.domain.lives import Lives
+from autoscaler.domain.lives import LifetimeEstimate
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.plan import UNPLANNED, Action, Decision, Plan
-from autoscaler.domain.snapshot import Snapshot, Truth
+from autoscaler.domain.snapshot import GroundTruth, Snapshot
 from autoscaler.policies.barriers import BesideBarriers
 from autoscaler.policies.base import Policy
 from autoscaler.policies.boots import FinishesBoots
@@ -69,11 +69,11 @@ class TickReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Believed:
+class OfferEstimates:
     """Offers with present estimates, and lives of their instances by offer."""
 
     offers: tuple[Offer, ...] = ()
-    lives: Mapping[str, Lives] = field(default_factory=dict)
+    lives: Mapping[str, LifetimeEstimate] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class ControllerStatus:
     shadow_prices: Mapping[str, float] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
     checkpoint_intervals: Mapping[str, float] = field(default_factory=dict)
-    believed: Believed = field(default_factory=Believed)
+    believed: OfferEstimates = field(default_factory=OfferEstimates)
     asked_seconds: Mapping[str, float] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
     ticked_seconds: float | None = None
@@ -115,13 +115,13 @@ class Controller:
         market: Market,
         policy: Policy,
         observer: Observer,
-        upkeep: Upkeep,
-        converging: Converging,
-        calls: Calls,
+        upkeep: JobLifecycle,
+        converging: Reconciler,
+        calls: IntentExecutor,
         settings: ControllerSettings,
         spending: StudySpending,
         fleet_budget: FleetBudget,
-        truth: Callable[[str], Truth | None] = lambda job: None,
+        truth: Callable[[str], GroundTruth | None] = lambda job: None,
     ) -> None:
         self._store = store
         self._market = market
@@ -131,7 +131,7 @@ class Controller:
         self._converging = converging
         self._calls = calls
         self._settings = settings
-        self._study_troubles = Troubles("study")
+        self._study_troubles = ErrorRecord("study")
         self._fleet_budget = fleet_budget
         self._study_budgets = StudyBudgets(store, spending, self._study_troubles)
         studies = StudySnapshots(store, converging.lingering, spending, self._study_troubles)
@@ -197,8 +197,8 @@ class Controller:
         ended_jobs = self._store.jobs.ended_with_lighthouse()
         for job in ended_jobs:
             if job.id not in grouped:
-                put_out = partial(self._upkeep.put_out, job)
-                self._job_troubles.attempt(job.id, "end of its lighthouse", put_out)
+                release = partial(self._upkeep.release_lighthouse, job)
+                self._job_troubles.attempt(job.id, "end of its lighthouse", release)
         self._job_troubles.keep({job.id for job in (*jobs, *ended_jobs)} | grouped.keys())
 
     def _give_back(
@@ -224,13 +224,13 @@ class Controller:
         is_time = now_seconds - self._planned_seconds >= self._settings.replan_seconds
         snapshot = self._snapshots.take(jobs, alive, now_seconds, anew=is_time)
         self._planning.leave_out(self._snapshots.left_out, now_seconds)
-        self.status.believed = Believed(snapshot.offers, snapshot.lives)
+        self.status.believed = OfferEstimates(snapshot.offers, snapshot.lives)
         self.status.weights = {job.id: job.weight for job in snapshot.jobs}
         at_risk = self._market.at_risk
         self.status.checkpoint_intervals = checkpoint_intervals(
             jobs, snapshot, {held.job for held in alive if held.cloud_id in at_risk}
         )
-        changes = news_in(snapshot)
+        changes = replan_triggers(snapshot)
         is_news = self._settings.replan_on_news and changes != self._news
         if not is_news and not is_time:
             return None, ()

@@ -166,7 +166,7 @@ class BatchBounds:
         return replace(self, device_maximum=device_maximum, kind_maxima=())
 
     @property
-    def memory_words(self) -> tuple[str, ...]:
+    def memory_messages(self) -> tuple[str, ...]:
         """Messages for each kind of device that takes fewer examples than the others."""
         limited_kinds = [
             (kind, most) for kind, most in self.kind_maxima if most < self.device_maximum

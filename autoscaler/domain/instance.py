@@ -19,8 +19,8 @@ INSTANCE_TAG = "castor:instance"
 NETWORK_FACT = "network"
 # Times at which the instance was ready, and at which it was admitted, if it had to wait for
 # instances of another network to leave.
-READY_FACT = "ready"
-LET_IN_FACT = "let in"
+PREPARED_FACT = "ready"
+ADMITTED_FACT = "let in"
 # Time of the hand-over from an earlier job.
 HANDED_OVER_FACT = "handed over"
 # Seconds from launch to first work, if the instance was handed over or had to wait.

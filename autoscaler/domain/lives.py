@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class HazardByAge:
     """Hazard rate by age class, of instances or of outages.
 
     Class k begins at age `ages_seconds[k]` and has the mean rate `per_second[k]`, in ends a
@@ -20,15 +20,15 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
-class Lives:
+class LifetimeEstimate:
     """Lifetimes of one offer's instances, and the outages between periods of capacity.
 
     `there` is the probability that the offer has capacity now. `out_seconds` is the age of the
     outage if it has none. `usually_there` is the long-run share of time with capacity.
     """
 
-    reclaim: Ending
-    outage: Ending
+    reclaim: HazardByAge
+    outage: HazardByAge
     there: float = 1.0
     out_seconds: float = 0.0
     usually_there: float = 1.0

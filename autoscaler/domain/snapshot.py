@@ -13,7 +13,7 @@ from autoscaler.domain.goodput import (
     StepParameters,
 )
 from autoscaler.domain.job import InstanceBounds
-from autoscaler.domain.lives import Lives
+from autoscaler.domain.lives import LifetimeEstimate
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.report import Quality, StepObservation
@@ -127,7 +127,7 @@ class Regimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Truth:
+class GroundTruth:
     """Ground truth of a simulated job, which only oracle policies may use.
 
     `step_seconds` (devices -> seconds) are step times at the requested batch on as few machines as
@@ -149,7 +149,7 @@ class Truth:
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class ServiceReceived:
     """Devices that a job has received so far.
 
     `attained_device_seconds` is the total and `kind_device_seconds` the total by kind of device.
@@ -208,8 +208,8 @@ class JobSnapshot:
     weight: float = 1.0
     requested_devices: int | None = None
     placement: Placement | None = None
-    service: Service = Service()
-    truth: Truth | None = None
+    service: ServiceReceived = ServiceReceived()
+    truth: GroundTruth | None = None
     progress_examples: float = 0.0
     noise_curve: NoiseCurve | None = None
     held_reclaims_per_hour: float | None = None
@@ -264,6 +264,6 @@ class Snapshot:
     jobs: tuple[JobSnapshot, ...]
     unavailable: frozenset[str] = frozenset()
     replan_seconds: float = 60.0
-    lives: Mapping[str, Lives] = field(default_factory=dict)
+    lives: Mapping[str, LifetimeEstimate] = field(default_factory=dict)
     studies: tuple[StudySnapshot, ...] = ()
     undisturbed: frozenset[str] = frozenset()

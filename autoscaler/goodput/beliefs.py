@@ -6,7 +6,7 @@ The constants were measured, see docs/goodput.md.
 from __future__ import annotations
 
 from autoscaler.goodput.coordinates import gamma_slope
-from autoscaler.goodput.throughput import Belief
+from autoscaler.goodput.throughput import ParameterPrior
 
 # The constant part of a micro-step, in units of the seconds per example.
 _OVERHEAD_EXAMPLES = 20.0
@@ -18,26 +18,28 @@ _GROWTH_LOG_DEVIATION = 1.0
 _GAMMA = 1.5
 _GAMMA_LOG_DEVIATION = 0.3
 
-GAMMA_BELIEF = Belief(_GAMMA, _GAMMA_LOG_DEVIATION * _GAMMA / gamma_slope(_GAMMA))
+GAMMA_BELIEF = ParameterPrior(_GAMMA, _GAMMA_LOG_DEVIATION * _GAMMA / gamma_slope(_GAMMA))
 
 
-def compute_beliefs(example_seconds: float, log_deviation: float) -> tuple[Belief, Belief]:
+def compute_priors(
+    example_seconds: float, log_deviation: float
+) -> tuple[ParameterPrior, ParameterPrior]:
     """Return the priors of parameters 0 and 1: overhead of a micro-step, and seconds per example.
 
     `log_deviation` is the standard deviation of the logarithm of `example_seconds`.
     """
     return (
-        Belief(_OVERHEAD_EXAMPLES * example_seconds, _OVERHEAD_LOG_DEVIATION, follows=1),
-        Belief(example_seconds, log_deviation),
+        ParameterPrior(_OVERHEAD_EXAMPLES * example_seconds, _OVERHEAD_LOG_DEVIATION, follows=1),
+        ParameterPrior(example_seconds, log_deviation),
     )
 
 
-def sync_beliefs(seconds: float, place: int) -> tuple[Belief, Belief]:
+def sync_priors(seconds: float, place: int) -> tuple[ParameterPrior, ParameterPrior]:
     """Return the priors of the parameters at `place` and `place + 1` of a formula.
 
     They are the constant part of a sync, in seconds, and its growth per doubling of the devices.
     """
     return (
-        Belief(seconds, _SYNC_LOG_DEVIATION),
-        Belief(_GROWTH * seconds, _GROWTH_LOG_DEVIATION, follows=place),
+        ParameterPrior(seconds, _SYNC_LOG_DEVIATION),
+        ParameterPrior(_GROWTH * seconds, _GROWTH_LOG_DEVIATION, follows=place),
     )

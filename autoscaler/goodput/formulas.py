@@ -23,13 +23,13 @@ from autoscaler.domain.goodput import (
     ThroughputParameters,
 )
 from autoscaler.domain.job import ParallelismSpec
-from autoscaler.goodput.beliefs import GAMMA_BELIEF, compute_beliefs, sync_beliefs
+from autoscaler.goodput.beliefs import GAMMA_BELIEF, compute_priors, sync_priors
 from autoscaler.goodput.coordinates import GAMMA_MINIMUM
 from autoscaler.goodput.throughput import (
-    Belief,
     Features,
     FloatArray,
     Formula,
+    ParameterPrior,
     Predictor,
     Scale,
     doublings_of,
@@ -57,11 +57,11 @@ class _DataParallel:
     def parameters(self, values: Sequence[float]) -> StepParameters:
         return ThroughputParameters(*values)
 
-    def beliefs(self, scale: Scale) -> tuple[Belief, ...]:
+    def beliefs(self, scale: Scale) -> tuple[ParameterPrior, ...]:
         return (
-            *compute_beliefs(scale.example_seconds, scale.example_log_deviation),
-            *sync_beliefs(scale.across_seconds, 2),
-            *sync_beliefs(scale.within_seconds, 4),
+            *compute_priors(scale.example_seconds, scale.example_log_deviation),
+            *sync_priors(scale.across_seconds, 2),
+            *sync_priors(scale.within_seconds, 4),
             GAMMA_BELIEF,
         )
 
@@ -87,9 +87,9 @@ class _Localities(_DataParallel):
     def parameters(self, values: Sequence[float]) -> StepParameters:
         return LocalityParameters(*values, near_instances=self.near_instances)
 
-    def beliefs(self, scale: Scale) -> tuple[Belief, ...]:
+    def beliefs(self, scale: Scale) -> tuple[ParameterPrior, ...]:
         *data_parallel, gamma = DATA_PARALLEL.beliefs(scale)
-        return (*data_parallel, *sync_beliefs(scale.across_seconds, len(data_parallel)), gamma)
+        return (*data_parallel, *sync_priors(scale.across_seconds, len(data_parallel)), gamma)
 
     def sync_features(self, instances: FloatArray, devices: FloatArray) -> Features:
         groups = np.ceil(instances / self.near_instances)
@@ -112,15 +112,15 @@ class _Pipeline:
     def parameters(self, values: Sequence[float]) -> StepParameters:
         return PipelineParameters(*values, stages=self.stages, microbatches=self.microbatches)
 
-    def beliefs(self, scale: Scale) -> tuple[Belief, ...]:
+    def beliefs(self, scale: Scale) -> tuple[ParameterPrior, ...]:
         stage_seconds = scale.example_seconds / (_PASSES * self.stages)
-        overhead, example = compute_beliefs(stage_seconds, scale.example_log_deviation)
+        overhead, example = compute_priors(stage_seconds, scale.example_log_deviation)
         return (
             overhead,
             example,
-            Belief(_HANDOVER * overhead.median, _HANDOVER_LOG_DEVIATION, follows=1),
-            *sync_beliefs(scale.across_seconds / self.stages, 3),
-            *sync_beliefs(scale.within_seconds / self.stages, 5),
+            ParameterPrior(_HANDOVER * overhead.median, _HANDOVER_LOG_DEVIATION, follows=1),
+            *sync_priors(scale.across_seconds / self.stages, 3),
+            *sync_priors(scale.within_seconds / self.stages, 5),
             GAMMA_BELIEF,
         )
 

@@ -78,7 +78,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Drawn:
+class DrawnModels:
     """J models with the same formula on the same kind of device, in K draws.
 
     `theta` is (J, K, p), `noise_examples` is (J, K).
@@ -89,15 +89,15 @@ class Drawn:
     noise_examples: FloatArray
     bounds: Bounds
 
-    def first(self, draws: int) -> Drawn:
+    def first(self, draws: int) -> DrawnModels:
         """Return the models with their first draws only."""
         return replace(
             self, theta=self.theta[:, :draws], noise_examples=self.noise_examples[:, :draws]
         )
 
-    def part(self, block: slice) -> Drawn:
+    def part(self, block: slice) -> DrawnModels:
         """Return a slice of the models."""
-        return Drawn(
+        return DrawnModels(
             self.models[block],
             self.theta[block],
             self.noise_examples[block],
@@ -229,7 +229,7 @@ def _one_less_of_block(
     return np.where(runs, share, 0.0)
 
 
-def seconds_per_example(drawn: Drawn, places: Places, chosen: IntArray) -> FloatArray:
+def seconds_per_example(drawn: DrawnModels, places: Places, chosen: IntArray) -> FloatArray:
     """Return the seconds per useful example at the best batch, (J, K, C).
 
     For J jobs, K draws and C sizes.
@@ -258,7 +258,7 @@ def seconds_per_example(drawn: Drawn, places: Places, chosen: IntArray) -> Float
 
 
 def _measured_log_errors(
-    drawn: Drawn, places: Places, chosen: IntArray
+    drawn: DrawnModels, places: Places, chosen: IntArray
 ) -> tuple[list[int], list[int], FloatArray]:
     """Return rows and columns in `chosen` of measured sizes, N of them, and log errors (N, K)."""
     jobs, columns, errors = [], [], []
@@ -281,7 +281,9 @@ def _measured_log_errors(
     return jobs, columns, np.array(errors, dtype=np.float64).reshape(-1, draws)
 
 
-def _seconds_without_size_errors(drawn: Drawn, places: Places, chosen: IntArray) -> FloatArray:
+def _seconds_without_size_errors(
+    drawn: DrawnModels, places: Places, chosen: IntArray
+) -> FloatArray:
     """Return the seconds per useful example, (J, K, C), without errors of sizes.
 
     Arrays are (K, J * C) inside, so that the inner loops of NumPy are long.

@@ -31,7 +31,7 @@ _POINTS = 48
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class JobMeasurements:
     """Measurements of one job so far."""
 
     job: str
@@ -60,7 +60,7 @@ def is_of(memory: ProgramMemory, initial_batch: int, parameter_bytes: int) -> bo
 
 
 def learnt(
-    known: ProgramMemory | None, program: str, lesson: Lesson, now_seconds: float
+    known: ProgramMemory | None, program: str, lesson: JobMeasurements, now_seconds: float
 ) -> ProgramMemory:
     """Return the memory updated by a job's measurements.
 

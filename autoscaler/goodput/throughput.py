@@ -40,7 +40,7 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True)
-class Belief:
+class ParameterPrior:
     """Normal prior of one parameter in its coordinate.
 
     `deviation` is the standard deviation of the coordinate. If the parameter `follows` the one at
@@ -73,7 +73,7 @@ class Formula(Protocol):
         """Return p values as the domain's class of parameters."""
         ...
 
-    def beliefs(self, scale: Scale) -> tuple[Belief, ...]:
+    def beliefs(self, scale: Scale) -> tuple[ParameterPrior, ...]:
         """Return the prior of each parameter before any measurement."""
         ...
 

@@ -42,7 +42,7 @@ class Charge:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class PricePeriod:
     """A period in which an instance is held at one price; `closing` is None while it lasts."""
 
     opening: LedgerEntry
@@ -69,7 +69,7 @@ class Bill:
     the end or after now. So the figures of a past day never change by the passage of time.
     """
 
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[PricePeriod, ...]
     transfers: tuple[LedgerEntry, ...] = ()
 
     @classmethod
@@ -84,7 +84,7 @@ class Bill:
         Raises:
             LedgerError: an OPEN while the instance is open, or a CLOSE before any OPEN.
         """
-        stretches: list[Stretch] = []
+        stretches: list[PricePeriod] = []
         transfers: list[LedgerEntry] = []
         for line in sorted(lines, key=lambda line: line.at_seconds):
             if line.kind is EntryKind.TRANSFER:
@@ -94,9 +94,9 @@ class Bill:
             if line.kind is EntryKind.OPEN:
                 if is_open:
                     raise LedgerError(f"instance {line.instance} is opened twice: {line}")
-                stretches.append(Stretch(line))
+                stretches.append(PricePeriod(line))
             elif is_open:
-                stretches[-1] = Stretch(stretches[-1].opening, line)
+                stretches[-1] = PricePeriod(stretches[-1].opening, line)
             elif not stretches:
                 raise LedgerError(f"instance {line.instance} is closed but never opened: {line}")
         return cls(tuple(stretches), tuple(transfers))

@@ -17,7 +17,7 @@ from autoscaler.clock import Clock
 from autoscaler.domain.errors import SpecError, Unavailable
 from autoscaler.domain.paths import inside
 from autoscaler.domain.training import Engine
-from autoscaler.lighthouse.order import LighthouseDirectory, LighthouseOrder
+from autoscaler.lighthouse.order import LighthouseDirectory, LighthouseSpec
 from autoscaler.lighthouse.supervisor import find_torchft
 
 _START_SECONDS = 15.0
@@ -111,11 +111,11 @@ class LighthouseHost:
         return addresses
 
     def _start(
-        self, lighthouse: LighthouseDirectory, order: LighthouseOrder | None
-    ) -> LighthouseOrder:
+        self, lighthouse: LighthouseDirectory, order: LighthouseSpec | None
+    ) -> LighthouseSpec:
         """Start a supervisor that inherits the locked lock file, so that only one can run."""
         lighthouse.path.mkdir(parents=True, exist_ok=True)
-        order = LighthouseOrder(
+        order = LighthouseSpec(
             bind_address=self._bind_address,
             port=self._free_port(order.port if order is not None else 0),
             join_timeout_seconds=self._settings.join_timeout_seconds,
@@ -139,7 +139,7 @@ class LighthouseHost:
             )
         return order
 
-    def _engine(self, order: LighthouseOrder | None) -> Engine:
+    def _engine(self, order: LighthouseSpec | None) -> Engine:
         """Return the engine of the job's earlier lighthouse if available, else the default."""
         if find_torchft() is None:
             return Engine.ROSTER
@@ -155,7 +155,7 @@ class LighthouseHost:
                 return int(probe.getsockname()[1])
         raise Unavailable(f"no free port on {self._bind_address}: check the address")
 
-    def _wait_for(self, lighthouse: LighthouseDirectory, order: LighthouseOrder) -> None:
+    def _wait_for(self, lighthouse: LighthouseDirectory, order: LighthouseSpec) -> None:
         deadline_seconds = self._clock.monotonic() + _START_SECONDS
         while not _accepts_connections(order):
             if self._clock.monotonic() > deadline_seconds:
@@ -179,7 +179,7 @@ class LighthouseHost:
             raise Unavailable(f"the lighthouse of {job} in {self._directory}: {error}") from error
 
 
-def _accepts_connections(order: LighthouseOrder) -> bool:
+def _accepts_connections(order: LighthouseSpec) -> bool:
     try:
         socket.create_connection((order.bind_address, order.port), timeout=1.0).close()
     except OSError:

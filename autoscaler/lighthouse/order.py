@@ -23,7 +23,7 @@ _FORMER_NAMES = {"restart": Engine.ROSTER}
 
 
 @dataclass(frozen=True, slots=True)
-class LighthouseOrder:
+class LighthouseSpec:
     """Settings of one server. Port and engine stay the same for the job's lifetime."""
 
     bind_address: str
@@ -50,7 +50,7 @@ class LighthouseDirectory:
         self._unfinished = path / "order.unfinished"
 
     @property
-    def order(self) -> LighthouseOrder | None:
+    def order(self) -> LighthouseSpec | None:
         """The settings of the server; None if no order was written.
 
         Raises:
@@ -58,14 +58,14 @@ class LighthouseDirectory:
         """
         file = self._order
         try:
-            order = LighthouseOrder(**json.loads(file.read_text()))
+            order = LighthouseSpec(**json.loads(file.read_text()))
             return replace(order, engine=Engine(_FORMER_NAMES.get(order.engine, order.engine)))
         except FileNotFoundError:
             return None
         except TypeError as error:
             raise ValueError(f"{file} is not an order of this version: {error}") from error
 
-    def write_order(self, order: LighthouseOrder) -> None:
+    def write_order(self, order: LighthouseSpec) -> None:
         """Write the order atomically."""
         with self._unfinished.open("w") as file:
             json.dump(asdict(order), file)

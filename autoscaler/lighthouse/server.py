@@ -7,7 +7,7 @@ import secrets
 from contextlib import suppress
 
 from autoscaler.domain.roster import Notice, call_from, line_of
-from autoscaler.lighthouse.order import LighthouseOrder
+from autoscaler.lighthouse.order import LighthouseSpec
 from autoscaler.lighthouse.roster import Roster
 
 
@@ -19,7 +19,7 @@ class RosterServer:
     server can reconnect.
     """
 
-    def __init__(self, order: LighthouseOrder) -> None:
+    def __init__(self, order: LighthouseSpec) -> None:
         self._order = order
         self._roster = Roster(incarnation=secrets.token_hex(4))
         self._writers: dict[str, asyncio.StreamWriter] = {}

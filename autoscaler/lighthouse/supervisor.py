@@ -23,7 +23,7 @@ from typing import NoReturn
 
 from autoscaler.clock import Clock, SystemClock
 from autoscaler.domain.training import Engine
-from autoscaler.lighthouse.order import LighthouseDirectory, LighthouseOrder
+from autoscaler.lighthouse.order import LighthouseDirectory, LighthouseSpec
 from autoscaler.parent import end_with_parent
 
 _QUICK_DEATH_SECONDS = 1.0
@@ -55,7 +55,7 @@ def load_torchft() -> ModuleType:
     return module
 
 
-def supervise(order: LighthouseOrder, clock: Clock) -> NoReturn:
+def supervise(order: LighthouseSpec, clock: Clock) -> NoReturn:
     """Restart the server whenever it dies, until SIGTERM ends this process."""
     while True:
         started_seconds = clock.monotonic()
@@ -71,7 +71,7 @@ def supervise(order: LighthouseOrder, clock: Clock) -> NoReturn:
             clock.sleep(_QUICK_DEATH_SECONDS)
 
 
-def _start_server(order: LighthouseOrder) -> int:
+def _start_server(order: LighthouseSpec) -> int:
     supervisor = os.getpid()
     if server := os.fork():
         return server
@@ -84,7 +84,7 @@ def _start_server(order: LighthouseOrder) -> int:
     os._exit(0)
 
 
-def _serve_quorum(order: LighthouseOrder) -> None:
+def _serve_quorum(order: LighthouseSpec) -> None:
     server = load_torchft().LighthouseServer(
         bind=f"{order.bind_address}:{order.port}",
         min_replicas=1,
@@ -95,7 +95,7 @@ def _serve_quorum(order: LighthouseOrder) -> None:
     server.shutdown()
 
 
-def _serve_roster(order: LighthouseOrder) -> None:
+def _serve_roster(order: LighthouseSpec) -> None:
     import asyncio
 
     from autoscaler.lighthouse.server import RosterServer

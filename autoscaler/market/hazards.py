@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from autoscaler.domain.lives import Ending
+from autoscaler.domain.lives import HazardByAge
 
 # Lower bounds of the age classes.
 AGES_SECONDS = (0.0, 600.0, 1800.0, 7200.0, 28800.0)
@@ -24,7 +24,7 @@ _PRIOR_ENDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class ObservedLifetime:
     """An observed lifetime of `seconds`; without `has_ended` the observation is censored.
 
     `weight` is at most 1 and falls with the age of the observation.
@@ -46,9 +46,9 @@ class Hazard:
     ends: tuple[float, ...] = field(default=(_PRIOR_ENDS,) * len(AGES_SECONDS), compare=False)
 
     @property
-    def ending(self) -> Ending:
-        """The same hazard as the domain's `Ending`, for drawing lifetimes."""
-        return Ending(AGES_SECONDS, self.per_second, self.ends)
+    def ending(self) -> HazardByAge:
+        """The same hazard as the domain's `HazardByAge`, for drawing lifetimes."""
+        return HazardByAge(AGES_SECONDS, self.per_second, self.ends)
 
     def survival(self, age_seconds: float, seconds: float) -> float:
         """Return the probability that a life of `age_seconds` lasts `seconds` more."""
@@ -79,12 +79,14 @@ class Hazard:
         return ends / self.mean_seconds(age_seconds, most_seconds)
 
 
-def usual_hazard(per_second: float) -> Hazard:
+def prior_hazard(per_second: float) -> Hazard:
     """Return a hazard of about that mean over four hours, with the usual fall with age."""
     return Hazard(tuple(per_second * share for share in _HAZARD_SHARES))
 
 
-def learnt_hazard(lives: Iterable[Life], prior: Hazard, optimism: float = 0.0) -> Hazard:
+def posterior_hazard(
+    lives: Iterable[ObservedLifetime], prior: Hazard, optimism: float = 0.0
+) -> Hazard:
     """Return the posterior hazard after the observed lives; a prior of 0 stays 0.
 
     `optimism` subtracts that many standard deviations from the mean of each age class, relative to

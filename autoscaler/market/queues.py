@@ -34,7 +34,7 @@ class Wait:
     was_filled: bool
 
 
-def usual_waits(
+def expected_waits(
     seen: Mapping[Place, Sequence[Wait]], told_seconds: Mapping[Place, float], now_seconds: float
 ) -> dict[Place, float]:
     """Return the expected wait of a new order in seconds, by place, at most `HORIZON_SECONDS`.

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from autoscaler.domain.lives import Lives
+from autoscaler.domain.lives import LifetimeEstimate
 from autoscaler.domain.offer import Purchase
-from autoscaler.market.hazards import Hazard, Life, learnt_hazard, usual_hazard
+from autoscaler.market.hazards import Hazard, ObservedLifetime, posterior_hazard, prior_hazard
 
 # Horizon of an allocation: hazards are averaged over it, and no wait is longer.
 HORIZON_SECONDS = 4 * 3600.0
@@ -66,7 +66,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Belief:
+class PlaceEstimate:
     """Estimates for one place.
 
     Attributes:
@@ -81,7 +81,7 @@ class Belief:
     outage: Hazard
     out_seconds: float = 0.0
     fill_probability: float = 1.0
-    lives: Lives | None = None
+    lives: LifetimeEstimate | None = None
 
     def reclaims_per_hour(self, age_seconds: float = 0.0) -> float:
         """Return the expected reclaims per hour, over the next `HORIZON_SECONDS`."""
@@ -106,7 +106,7 @@ class Belief:
         )
 
 
-def fill_seconds(places: Sequence[Belief]) -> float:
+def fill_seconds(places: Sequence[PlaceEstimate]) -> float:
     """Return the first quartile of the wait for capacity at any of the places, in seconds.
 
     At most `HORIZON_SECONDS`. The mean would be dominated by waits that no job would complete,
@@ -131,7 +131,7 @@ def fill_seconds(places: Sequence[Belief]) -> float:
 
 def beliefs(
     seen: Mapping[Place, Seen], told_per_hour: Mapping[Place, float], now_seconds: float
-) -> dict[Place, Belief]:
+) -> dict[Place, PlaceEstimate]:
     """Return the current estimates of every place in `told_per_hour`.
 
     Args:
@@ -143,7 +143,7 @@ def beliefs(
     figure. If that is 0 and no reclaim was observed, no reclaims are expected.
     """
     pools = {(place.provider, place.instance_type, place.purchase) for place in told_per_hour}
-    by_place: dict[Place, Belief] = {}
+    by_place: dict[Place, PlaceEstimate] = {}
     for pool in sorted(pools):
         places = [place for place in sorted(told_per_hour) if _pool(place) == pool]
         by_place |= _beliefs_of_type(
@@ -158,7 +158,7 @@ def _pool(place: Place) -> tuple[str, str, Purchase]:
 
 def _beliefs_of_type(
     observations: Mapping[Place, Seen], told_per_hour: Mapping[Place, float], now_seconds: float
-) -> dict[Place, Belief]:
+) -> dict[Place, PlaceEstimate]:
     lives = {
         place: _lives_of(observed.holdings, now_seconds)
         for place, observed in observations.items()
@@ -166,25 +166,27 @@ def _beliefs_of_type(
     outages = {
         place: _outages_of(observed, now_seconds) for place, observed in observations.items()
     }
-    pool_outage = learnt_hazard(
+    pool_outage = posterior_hazard(
         (life for observed in outages.values() for life in observed.lives),
-        usual_hazard(1.0 / _USUAL_OUTAGE_SECONDS),
+        prior_hazard(1.0 / _USUAL_OUTAGE_SECONDS),
     )
     by_place = {}
     for place in observations:
         provider_prior = _provider_prior(place, told_per_hour[place] / 3600.0, lives.values())
-        pool_hazard = learnt_hazard(
+        pool_hazard = posterior_hazard(
             (life for observed in lives.values() for life in observed), provider_prior
         )
-        reclaim = learnt_hazard(lives[place], pool_hazard, _OPTIMISM)
-        place_outage = learnt_hazard(outages[place].lives, pool_outage)
+        reclaim = posterior_hazard(lives[place], pool_hazard, _OPTIMISM)
+        place_outage = posterior_hazard(outages[place].lives, pool_outage)
         belief = _belief(reclaim, place_outage, outages[place], now_seconds)
-        lives_there = _forecast_lives(learnt_hazard(lives[place], pool_hazard), belief)
+        lives_there = _forecast_lives(posterior_hazard(lives[place], pool_hazard), belief)
         by_place[place] = replace(belief, lives=lives_there)
     return by_place
 
 
-def _provider_prior(place: Place, per_second: float, lives: Iterable[Sequence[Life]]) -> Hazard:
+def _provider_prior(
+    place: Place, per_second: float, lives: Iterable[Sequence[ObservedLifetime]]
+) -> Hazard:
     """Return the prior hazard of a type: the provider's figure.
 
     A stated 0 for spot is replaced by a usual hazard once a reclaim was observed.
@@ -192,12 +194,12 @@ def _provider_prior(place: Place, per_second: float, lives: Iterable[Sequence[Li
     was_seen = any(life.has_ended for lives_of_place in lives for life in lives_of_place)
     if per_second == 0 and was_seen and place.purchase is Purchase.SPOT:
         per_second = _USUAL_RECLAIMS_PER_SECOND
-    return usual_hazard(per_second)
+    return prior_hazard(per_second)
 
 
-def _lives_of(holdings: Iterable[Holding], now_seconds: float) -> list[Life]:
+def _lives_of(holdings: Iterable[Holding], now_seconds: float) -> list[ObservedLifetime]:
     return [
-        Life(
+        ObservedLifetime(
             holding.to_seconds - holding.from_seconds,
             holding.was_reclaimed,
             _weight(holding.to_seconds, now_seconds),
@@ -213,7 +215,7 @@ class _Outages:
     `out_seconds` is the time of the last refusal or reclaim.
     """
 
-    lives: tuple[Life, ...]
+    lives: tuple[ObservedLifetime, ...]
     since_seconds: float | None
     out_seconds: float
 
@@ -228,43 +230,49 @@ def _outages_of(observations: Seen, now_seconds: float) -> _Outages:
     events += [
         (holding.to_seconds, False) for holding in observations.holdings if holding.was_reclaimed
     ]
-    lives: list[Life] = []
+    lives: list[ObservedLifetime] = []
     out_since: float | None = None
     last_out = -math.inf
     for at_seconds, has_capacity in sorted(events):
         if out_since is not None and at_seconds - last_out > _UNSEEN_SECONDS:
-            lives.append(Life(last_out - out_since, False, _weight(last_out, now_seconds)))
+            lives.append(
+                ObservedLifetime(last_out - out_since, False, _weight(last_out, now_seconds))
+            )
             out_since = None
         if not has_capacity:
             out_since = at_seconds if out_since is None else out_since
             last_out = at_seconds
         elif out_since is not None:
-            lives.append(Life(at_seconds - out_since, True, _weight(at_seconds, now_seconds)))
+            lives.append(
+                ObservedLifetime(at_seconds - out_since, True, _weight(at_seconds, now_seconds))
+            )
             out_since = None
     if out_since is not None:
-        lives.append(Life(last_out - out_since, False, _weight(last_out, now_seconds)))
+        lives.append(ObservedLifetime(last_out - out_since, False, _weight(last_out, now_seconds)))
     return _Outages(tuple(lives), out_since, last_out)
 
 
-def _belief(reclaim: Hazard, outage: Hazard, outages: _Outages, now_seconds: float) -> Belief:
+def _belief(
+    reclaim: Hazard, outage: Hazard, outages: _Outages, now_seconds: float
+) -> PlaceEstimate:
     """Return the estimates of a place, with the probability that a current outage has ended.
 
     The probability is that of a two-state Markov process of outages and availability.
     """
     if outages.since_seconds is None:
-        return Belief(reclaim, outage)
+        return PlaceEstimate(reclaim, outage)
     out_seconds = outage.mean_seconds(0.0, _MEMORY_SECONDS)
     available_seconds = reclaim.mean_seconds(0.0, _MEMORY_SECONDS)
     long_run_share = _share_with_capacity(reclaim, outage)
     exponent = (now_seconds - outages.out_seconds) * (1.0 / out_seconds + 1.0 / available_seconds)
     fill_probability = long_run_share * -math.expm1(-exponent)
-    return Belief(reclaim, outage, now_seconds - outages.since_seconds, fill_probability)
+    return PlaceEstimate(reclaim, outage, now_seconds - outages.since_seconds, fill_probability)
 
 
-def _forecast_lives(reclaim: Hazard, belief: Belief) -> Lives | None:
+def _forecast_lives(reclaim: Hazard, belief: PlaceEstimate) -> LifetimeEstimate | None:
     if not any(reclaim.per_second):
         return None
-    return Lives(
+    return LifetimeEstimate(
         reclaim=reclaim.ending,
         outage=belief.outage.ending,
         there=belief.fill_probability,

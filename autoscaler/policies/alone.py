@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autoscaler.domain.snapshot import JobSnapshot, Snapshot, Truth
+from autoscaler.domain.snapshot import GroundTruth, JobSnapshot, Snapshot
 from autoscaler.goodput.batch import goodput_table
 from autoscaler.goodput.formulas import predictor_of
 from autoscaler.policies.pool import Pool, requested
@@ -90,7 +90,7 @@ def _largest_kind(job: JobSnapshot, pool: Pool) -> str | None:
     return max(parts, key=lambda kind: parts[kind].devices, default=None)
 
 
-def _true_seconds_left(truth: Truth, kind: str | None, devices: int) -> float | None:
+def _true_seconds_left(truth: GroundTruth, kind: str | None, devices: int) -> float | None:
     """Return the simulated seconds left on so many devices; None if their step time is unknown."""
     step_seconds = truth.step_seconds_on(kind).get(devices)
     return None if step_seconds is None else step_seconds * truth.remaining_steps

@@ -17,7 +17,13 @@ from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.economics.supply.supply import supply_of
 from autoscaler.policies.pool import Grant, Turns, by_submission, plan_of, pool_of, requested
-from autoscaler.policies.purchases import Growth, Range, ascent, plan_of_allocations, ranges
+from autoscaler.policies.purchases import (
+    Growth,
+    InstanceRange,
+    ascent,
+    plan_of_allocations,
+    ranges,
+)
 
 # Growth factor over the measured devices that never binds: the request is the only bound.
 _ANY_GROWTH = 1 << 20
@@ -109,7 +115,7 @@ class AntmanPolicy:
             snapshot, supply, {job.id: targets.get(job.id) for job in queue}, reasons
         )
 
-    def _has_purchase_of_class(self, option: Range) -> bool:
+    def _has_purchase_of_class(self, option: InstanceRange) -> bool:
         """Return whether the offer is spot for an opportunistic job, else on demand."""
         is_spot = option.offer.purchase is Purchase.SPOT
         return is_spot != self._is_guaranteed(option.job)
@@ -144,7 +150,7 @@ def _opportunistic_sizes(
     return sizes
 
 
-def _growth_to_request(option: Range, instances: int) -> Growth | None:
+def _growth_to_request(option: InstanceRange, instances: int) -> Growth | None:
     """Return one more instance until they cover the job's request; None from there on."""
     devices = option.job.requested_devices or 1
     needed_instances = min(math.ceil(devices / option.devices_used), option.most)

@@ -17,7 +17,7 @@ _DRAWS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Aim:
+class MetricTarget:
     """Target value of the metric, and the time to reach it.
 
     Attributes:
@@ -44,7 +44,7 @@ class _Prospect:
     reach: float
 
 
-def chances(snapshot: Snapshot, aim: Aim) -> dict[str, float]:
+def chances(snapshot: Snapshot, aim: MetricTarget) -> dict[str, float]:
     """Return the probability of reaching the target by id of each job with a reported metric.
 
     All trials of a study, ended ones included, inform each other. The study's terms give the
@@ -136,7 +136,7 @@ def _reachable_progress(done: float, end: float, pace: float, left_seconds: floa
     return end if math.isfinite(end) else 2.0 * max(done, 1.0)
 
 
-def _left_seconds(snapshot: Snapshot, aim: Aim) -> float | None:
+def _left_seconds(snapshot: Snapshot, aim: MetricTarget) -> float | None:
     """Return the seconds until the aim's time is over; None if it has none."""
     if aim.within_seconds is None or not snapshot.jobs:
         return None

@@ -45,7 +45,7 @@ class Configuration:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ConfigurationCosts:
     """Costs of the configurations that one job could get.
 
     Attributes:
@@ -114,7 +114,7 @@ def held_in(job: JobSnapshot, pool: Pool) -> Placement | None:
     return job.placement if is_there and is_usable else None
 
 
-def assign(claims: Sequence[Claim], pool: Pool) -> Assignment:
+def assign(claims: Sequence[ConfigurationCosts], pool: Pool) -> Assignment:
     """Return the assignment of least total cost; the present one unless it is clearly cheaper.
 
     Claims with equal configurations are placed in the order of `claims`. A failure of the solver
@@ -141,18 +141,18 @@ def _most_common_devices(pool: Pool) -> int:
     return max(sizes, key=lambda devices: (sizes[devices], devices), default=0)
 
 
-def _cost(claims: Sequence[Claim], choices: Sequence[_ClaimChoice]) -> float:
+def _cost(claims: Sequence[ConfigurationCosts], choices: Sequence[_ClaimChoice]) -> float:
     """Return the total cost of the choices."""
     return sum(_cost_of(claim, choice) for claim, choice in zip(claims, choices, strict=True))
 
 
-def _cost_of(claim: Claim, choice: _ClaimChoice) -> float:
+def _cost_of(claim: ConfigurationCosts, choice: _ClaimChoice) -> float:
     if choice is None:
         return claim.idle_cost
     return claim.staying_cost if isinstance(choice, Placement) else claim.costs[choice]
 
 
-def _present_choices(claims: Sequence[Claim], pool: Pool) -> list[_ClaimChoice]:
+def _present_choices(claims: Sequence[ConfigurationCosts], pool: Pool) -> list[_ClaimChoice]:
     """Return each job's placement if it still fits and keeps distributed jobs apart; else None."""
     packing = Packing(pool.capacity)
     choices: list[_ClaimChoice] = []
@@ -165,7 +165,7 @@ def _present_choices(claims: Sequence[Claim], pool: Pool) -> list[_ClaimChoice]:
 
 
 def _with_single_devices(
-    claims: Sequence[Claim], present: Sequence[_ClaimChoice], pool: Pool
+    claims: Sequence[ConfigurationCosts], present: Sequence[_ClaimChoice], pool: Pool
 ) -> list[_ClaimChoice]:
     """Return the present choices, with one device for each idle job while there are free ones."""
     free = {kind: part.available for kind, part in pool.by_kind().items()}
@@ -187,7 +187,7 @@ def _with_single_devices(
     return choices
 
 
-def _best(claims: Sequence[Claim], pool: Pool) -> list[_ClaimChoice]:
+def _best(claims: Sequence[ConfigurationCosts], pool: Pool) -> list[_ClaimChoice]:
     """Return the choice of each claim at the least total cost.
 
     The devices of each machine cover the jobs that stay there and the parts for new
@@ -289,7 +289,7 @@ def _add_machine_columns(program: _Program, rows: _Rows, machine: _Machine, part
 
 
 def _placements(
-    claims: Sequence[Claim], choices: Sequence[_ClaimChoice], pool: Pool
+    claims: Sequence[ConfigurationCosts], choices: Sequence[_ClaimChoice], pool: Pool
 ) -> dict[str, Placement | None]:
     """Return the placement of each choice, largest first, each on the machines with least room.
 

@@ -23,7 +23,7 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Standings:
+class CompetingJobs:
     """Held, given and wished allocations of n competing jobs.
 
     Attributes:
@@ -73,7 +73,9 @@ class _RankedRivals:
 class Contests:
     """Reasons why a sharing gave jobs less than they wished, from arrays over all jobs."""
 
-    def __init__(self, standings: Standings, limits: Sequence[Limit], prices: FloatArray) -> None:
+    def __init__(
+        self, standings: CompetingJobs, limits: Sequence[Limit], prices: FloatArray
+    ) -> None:
         self._standings, self._limits, self._prices = standings, limits, prices
         self._rivals: dict[int, _RankedRivals] = {}
         self._index = {job: index for index, job in enumerate(standings.jobs)}

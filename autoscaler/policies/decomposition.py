@@ -56,7 +56,7 @@ class Columns:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Division:
+class PricedAllocation:
     """Allocations of the jobs, and how good they are.
 
     Attributes:
@@ -72,14 +72,14 @@ class Division:
     trouble: str | None = None
 
 
-def divide(columns: Columns) -> Division:
+def allocate_by_prices(columns: Columns) -> PricedAllocation:
     """Return allocations of nearly the greatest total value.
 
     Nothing is raised: if the solver finds no prices, the capacity is filled greedily by value.
     """
     prices, trouble = np.zeros(len(columns.room)), None
     if not len(columns.job):
-        return Division(np.empty(0, dtype=np.int64), prices, 0.0)
+        return PricedAllocation(np.empty(0, dtype=np.int64), prices, 0.0)
     try:
         prices, bound = _prices_of_least_bound(columns)
         taken = _takes_that_fit(columns, prices)
@@ -89,7 +89,7 @@ def divide(columns: Columns) -> Division:
         taken = np.empty(0, dtype=np.int64)
     chosen = _filled_greedily(columns, taken, prices)
     gap = max(bound - float(columns.value[chosen].sum()), 0.0)
-    return Division(chosen, prices, gap, trouble)
+    return PricedAllocation(chosen, prices, gap, trouble)
 
 
 class _PricedTakes:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.economics.pricing.wording import percent
-from autoscaler.policies.chances import Aim, chances
+from autoscaler.policies.chances import MetricTarget, chances
 from autoscaler.policies.leases import lease_runs
 from autoscaler.policies.pool import Grant, Pool, by_submission, gangs, plan_of, pool_of, requested
 
@@ -30,7 +30,7 @@ class HyperdriveParameters:
         ValueError: the probability is not from 0 to 1, or a turn is not above 0.
     """
 
-    aim: Aim = Aim()  # noqa: RUF009
+    aim: MetricTarget = MetricTarget()  # noqa: RUF009
     poor_chance: float = 0.05
     turn_seconds: float = 600.0
 

@@ -20,7 +20,7 @@ from autoscaler.economics.explanation.reasons import Contest, LimitUsage, action
 from autoscaler.economics.pricing.objectives import MOST_TIMES_DEAREST
 from autoscaler.economics.supply.supply import SECONDS_PER_HOUR, Supply, supply_of
 from autoscaler.goodput.throughput import FloatArray
-from autoscaler.policies.contests import Contests, Standings
+from autoscaler.policies.contests import CompetingJobs, Contests
 from autoscaler.policies.marginal_fleet import plan_fleet
 from autoscaler.policies.marginal_pool import plan_pool
 from autoscaler.policies.marginal_studies import (
@@ -30,7 +30,7 @@ from autoscaler.policies.marginal_studies import (
     targets,
     together,
 )
-from autoscaler.policies.program import Effort
+from autoscaler.policies.program import SolverLimits
 from autoscaler.policies.sharing import Sharing, share_out
 from autoscaler.policies.study_contests import KEEPING_FIGURE, StudyMarket, contested
 from autoscaler.policies.transition import releases_first
@@ -49,7 +49,7 @@ class MarginalParameters:
             largest allocation.
     """
 
-    effort: Effort = field(default_factory=Effort)
+    effort: SolverLimits = field(default_factory=SolverLimits)
     most_times_dearest: float = MOST_TIMES_DEAREST
 
 
@@ -125,9 +125,9 @@ class MarginalPolicy:
         outcome = self._fixed_point(jobs, supply)
         targets, shared = outcome.targets, None
         if outcome.sharing is not None:
-            award = outcome.sharing.award
+            solution = outcome.sharing.solution
             shared = _SharedLimits(
-                outcome.sharing.standings(), award.shadow_prices, award.gap, award.trouble
+                outcome.sharing.standings(), solution.shadow_prices, solution.gap, solution.trouble
             )
         return _assembled_plan(
             jobs,
@@ -209,7 +209,7 @@ class _SharedLimits:
         trouble: error of the solver; None if it succeeded.
     """
 
-    standings: Standings
+    standings: CompetingJobs
     prices: FloatArray
     gap: float
     trouble: str | None

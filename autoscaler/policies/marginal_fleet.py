@@ -22,8 +22,8 @@ from autoscaler.economics.pricing.displacement import starting_share
 from autoscaler.economics.scarcity.many_fluid import FluidJobs, fluid_prices
 from autoscaler.economics.supply.supply import BoolArray, IntArray, Supply
 from autoscaler.goodput.throughput import FloatArray
-from autoscaler.policies.contests import Holding, Standings
-from autoscaler.policies.decomposition import Columns, Division, divide, useful
+from autoscaler.policies.contests import CompetingJobs, Holding
+from autoscaler.policies.decomposition import Columns, PricedAllocation, allocate_by_prices, useful
 from autoscaler.policies.sharing import kept_unknown
 
 
@@ -42,8 +42,8 @@ class FleetPlan:
     targets: Mapping[str, Allocation | None]
     bids: Mapping[str, float]
     facts: Iterator[Facts]
-    standings: Standings | None = None
-    division: Division | None = None
+    standings: CompetingJobs | None = None
+    division: PricedAllocation | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,7 +177,7 @@ def _bidders_of_one(choice: Demand) -> _Bidders:
 
 def _share_limits(
     groups: Sequence[_Bidders], room: FloatArray
-) -> tuple[list[IntArray], Standings, Division]:
+) -> tuple[list[IntArray], CompetingJobs, PricedAllocation]:
     """Return the candidate given to each job of each group, with standings and division.
 
     All values and prices are in $ per second.
@@ -201,7 +201,7 @@ def _share_limits(
         [group.uses[:, at, column] for group, (at, column) in zip(groups, rows, strict=True)]
     )
     kept = np.flatnonzero(useful(value, uses, room))
-    division = divide(Columns(job[kept], value[kept], uses[:, kept], room))
+    division = allocate_by_prices(Columns(job[kept], value[kept], uses[:, kept], room))
     column = _concatenated([column for _, column in rows])
     given_columns = np.full(starts[-1], -1)
     chosen = kept[division.chosen]
@@ -253,7 +253,7 @@ def _standings(
     groups: Sequence[_Bidders],
     worths: Sequence[tuple[FloatArray, FloatArray]],
     given: Sequence[IntArray],
-) -> Standings:
+) -> CompetingJobs:
     """Return the held, given and wished allocations of all competing jobs."""
 
     def holding(columns: Sequence[IntArray]) -> Holding:
@@ -266,7 +266,7 @@ def _standings(
         return Holding(_concatenated(values), _concatenated(uses))
 
     wished = [group.wished for group in groups]
-    return Standings(
+    return CompetingJobs(
         jobs=[job.id for group in groups for job in group.jobs],
         weights=_concatenated([group.weights for group in groups]),
         nothing=_concatenated([nothing for _, nothing in worths]),

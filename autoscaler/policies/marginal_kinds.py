@@ -18,8 +18,8 @@ from autoscaler.domain.snapshot import JobSnapshot, ThroughputModel
 from autoscaler.economics.pricing.wording import duration, number
 from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.configurations import (
-    Claim,
     Configuration,
+    ConfigurationCosts,
     assign,
     configuration_of,
     configurations,
@@ -28,7 +28,7 @@ from autoscaler.policies.configurations import (
 from autoscaler.policies.optimism import optimistic
 from autoscaler.policies.pool import Pool
 from autoscaler.policies.pool_bids import (
-    Curve,
+    ScalingCurve,
     finish_prices_of,
     horizon_of,
     kept_in_a_change,
@@ -75,7 +75,7 @@ class _JobWorth:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PoolAssignment:
     """Placement and reason of each job by id; `trouble` is the solver's error or None."""
 
     placements: Mapping[str, Placement | None]
@@ -83,7 +83,7 @@ class Placed:
     trouble: str | None = None
 
 
-def plan_kinds(jobs: Sequence[JobSnapshot], pool: Pool, now_seconds: float) -> Placed:
+def plan_kinds(jobs: Sequence[JobSnapshot], pool: Pool, now_seconds: float) -> PoolAssignment:
     """Return placements of jobs that share several kinds; each can use an available kind."""
     expected = [_JobRates(job, pool) for job in jobs]
     speeds = _relative_speeds(expected, pool)
@@ -97,7 +97,7 @@ def plan_kinds(jobs: Sequence[JobSnapshot], pool: Pool, now_seconds: float) -> P
     assignment = assign([_claim(worth, pool) for worth in worths], pool)
     placements = assignment.placements
     reasons = {worth.job.id: _reason(worth, placements[worth.job.id], pool) for worth in worths}
-    return Placed(placements, reasons, assignment.trouble)
+    return PoolAssignment(placements, reasons, assignment.trouble)
 
 
 class _JobRates:
@@ -163,7 +163,7 @@ class _JobRates:
             return [1.0] * len(sizes)
         return self._projection.on(kind, sizes)
 
-    def curve(self, speeds: Mapping[str, float], now_seconds: float) -> Curve:
+    def curve(self, speeds: Mapping[str, float], now_seconds: float) -> ScalingCurve:
         """Return the job's curve; a device counts by its kind's relative speed."""
         uses = np.array(
             [[speeds[configuration.kind] * configuration.total for configuration in self.rates]]
@@ -171,7 +171,7 @@ class _JobRates:
         rate = np.array(list(self.rates.values()))
         work = work_left(self.job, min(self.alone.values(), default=0.0), now_seconds)
         measured = max((most_measured(model) for model in self.job.models.values()), default=0)
-        return Curve(self.job.weight, uses, rate, work, max(measured, 1))
+        return ScalingCurve(self.job.weight, uses, rate, work, max(measured, 1))
 
     def _optimistic_rates(self, model: ThroughputModel, sizes: Sequence[Size]) -> Sequence[float]:
         """Return the rates of a model that assumes no cost for unmeasured sizes."""
@@ -200,7 +200,7 @@ def _relative_speeds(expected: Sequence[_JobRates], pool: Pool) -> dict[str, flo
 
 def _job_worth(
     expected: _JobRates,
-    curve: Curve,
+    curve: ScalingCurve,
     prices: FloatArray,
     pause_seconds: float,
     now_seconds: float,
@@ -229,10 +229,10 @@ def _job_worth(
     )
 
 
-def _claim(worth: _JobWorth, pool: Pool) -> Claim:
+def _claim(worth: _JobWorth, pool: Pool) -> ConfigurationCosts:
     """Return the costs of the configurations that the job could get."""
     held, kind = worth.held, pool.kind_of(worth.held)
-    return Claim(
+    return ConfigurationCosts(
         job=worth.job.id,
         held=held,
         costs={

@@ -14,10 +14,10 @@ from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.economics.pricing.price import hull
 from autoscaler.economics.pricing.wording import duration, number
-from autoscaler.policies.marginal_kinds import Placed, plan_kinds
+from autoscaler.policies.marginal_kinds import PoolAssignment, plan_kinds
 from autoscaler.policies.packing import Packing
 from autoscaler.policies.pool import Pool, plan_of_placements, pool_of
-from autoscaler.policies.pool_bids import Bid, bids
+from autoscaler.policies.pool_bids import DeviceBid, bids
 
 # Replan from the planned state until it no longer changes, at most so many times.
 _PASSES = 10
@@ -67,7 +67,7 @@ def plan_pool(snapshot: Snapshot) -> Plan:
     return plan if placed.trouble is None else replace(plan, notes=(placed.trouble,))
 
 
-def _plan_kind(jobs: Sequence[JobSnapshot], pool: Pool, now_seconds: float) -> Placed:
+def _plan_kind(jobs: Sequence[JobSnapshot], pool: Pool, now_seconds: float) -> PoolAssignment:
     """Return placements and reasons of jobs on machines of one kind."""
     job_bids = bids(jobs, pool, now_seconds)
     placements: _Placements = {job.id: _present_placement(job.placement, pool) for job in jobs}
@@ -78,7 +78,7 @@ def _plan_kind(jobs: Sequence[JobSnapshot], pool: Pool, now_seconds: float) -> P
         placements = following
     placements = _undo_needless_moves(job_bids, placements, pool)
     reasons = {bid.job.id: _reason(bid, placements[bid.job.id]) for bid in job_bids}
-    return Placed(placements, reasons)
+    return PoolAssignment(placements, reasons)
 
 
 def _present_placement(placement: Placement | None, pool: Pool) -> Placement | None:
@@ -89,7 +89,7 @@ def _present_placement(placement: Placement | None, pool: Pool) -> Placement | N
 
 
 def _improve(
-    job_bids: Sequence[Bid], held: _Placements, pool: Pool
+    job_bids: Sequence[DeviceBid], held: _Placements, pool: Pool
 ) -> dict[str, Placement | None]:
     """Return the plan from the held placements, or those extended, whichever is worth more."""
     jobs = [_job(bid, held[bid.job.id]) for bid in job_bids]
@@ -106,7 +106,9 @@ def _better_of(
     return moves if is_better else stays
 
 
-def _undo_needless_moves(job_bids: Sequence[Bid], planned: _Placements, pool: Pool) -> _Placements:
+def _undo_needless_moves(
+    job_bids: Sequence[DeviceBid], planned: _Placements, pool: Pool
+) -> _Placements:
     """Return the plan with jobs of unchanged size left in place, if that is worth no less.
 
     Each pass starts from the plan of the previous pass. A job that grows in one pass and shrinks
@@ -119,7 +121,7 @@ def _undo_needless_moves(job_bids: Sequence[Bid], planned: _Placements, pool: Po
     return _better_of([_job(bid, held[bid.job.id]) for bid in job_bids], sizes, pool)
 
 
-def _job(bid: Bid, held: Placement | None) -> _Job:
+def _job(bid: DeviceBid, held: Placement | None) -> _Job:
     """Return the job with its worth from what it holds."""
     return _Job(bid.job.id, held, {0: 0.0, **bid.worth_from(_devices(held))})
 
@@ -237,7 +239,7 @@ def _growth_steps(
     ]
 
 
-def _reason(bid: Bid, placement: Placement | None) -> str:
+def _reason(bid: DeviceBid, placement: Placement | None) -> str:
     if placement is None:
         return "every device is worth more to other jobs"
     seconds_left, worth = bid.seconds[placement.devices], bid.worth[placement.devices]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autoscaler.domain.plan import Plan
-from autoscaler.domain.snapshot import JobSnapshot, Snapshot, Truth
+from autoscaler.domain.snapshot import GroundTruth, JobSnapshot, Snapshot
 from autoscaler.economics.pricing.wording import duration
 from autoscaler.goodput.batch import goodput_table
 from autoscaler.goodput.formulas import predictor_of
@@ -95,7 +95,7 @@ class OptimusOraclePolicy(OptimusPolicy):
     oracle = True
 
 
-def _true_seconds(truth: Truth, kind: str, most: int) -> list[float]:
+def _true_seconds(truth: GroundTruth, kind: str, most: int) -> list[float]:
     """Return the true seconds left on 1, 2, ... devices, up to the first unknown step time."""
     step_seconds, seconds_left = truth.step_seconds_on(kind), []
     for devices in range(1, most + 1):

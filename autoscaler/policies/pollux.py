@@ -15,8 +15,8 @@ from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot, ThroughputModel
 from autoscaler.economics.pricing.wording import number
 from autoscaler.policies.configurations import (
-    Claim,
     Configuration,
+    ConfigurationCosts,
     assign,
     configuration_of,
     configurations,
@@ -175,10 +175,10 @@ class PolluxPolicy:
         most = min(max(parameters.growth * most_measured(model), 1), parameters.most_devices)
         return configuration.total <= most and configuration.machines <= parameters.most_machines
 
-    def _claim(self, speedups: _Speedups, pool: Pool, now_seconds: float) -> Claim:
+    def _claim(self, speedups: _Speedups, pool: Pool, now_seconds: float) -> ConfigurationCosts:
         """Return the costs of the configurations that the job could get."""
         factor = self._restart_factor(speedups.job, now_seconds)
-        return Claim(
+        return ConfigurationCosts(
             job=speedups.job.id,
             held=held_in(speedups.job, pool),
             costs={

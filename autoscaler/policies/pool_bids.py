@@ -31,7 +31,7 @@ HORIZON_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Bid:
+class DeviceBid:
     """Worth of devices to one job, in weighted seconds of waiting per second.
 
     Attributes:
@@ -70,7 +70,7 @@ class _Sizes:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Curve:
+class ScalingCurve:
     """Expected rates of a job at C sizes.
 
     Attributes:
@@ -88,7 +88,7 @@ class Curve:
     measured_devices: int
 
 
-def bids(jobs: Sequence[JobSnapshot], pool: Pool, now_seconds: float) -> list[Bid]:
+def bids(jobs: Sequence[JobSnapshot], pool: Pool, now_seconds: float) -> list[DeviceBid]:
     """Return the bid of each job; the pool must have devices available."""
     sizes = _sizes(pool)
     curves = [_curve(job, pool.device_kind, sizes, now_seconds) for job in jobs]
@@ -120,7 +120,7 @@ def horizon_of(job: JobSnapshot, now_seconds: float, least_seconds: float) -> fl
     return max(least_seconds, ran_seconds / (job.service.restarts + 1))
 
 
-def finish_prices_of(curves: Sequence[Curve], available: FloatArray) -> FloatArray:
+def finish_prices_of(curves: Sequence[ScalingCurve], available: FloatArray) -> FloatArray:
     """Return the price of a device when each job finishes, (n, 1), of those `available`, (1,).
 
     Of two jobs with equal curves, the first to finish pays the other's price and remains first:
@@ -164,7 +164,7 @@ def _sizes(pool: Pool) -> _Sizes:
     return _Sizes(devices, np.array(pool.fewest_machines())[devices - 1])
 
 
-def _curve(job: JobSnapshot, kind: str | None, sizes: _Sizes, now_seconds: float) -> Curve:
+def _curve(job: JobSnapshot, kind: str | None, sizes: _Sizes, now_seconds: float) -> ScalingCurve:
     """Return the job's curve; without a model the only size is one device at rate 1."""
     model = None if kind is None else job.models.get(kind)
     if model is None:
@@ -175,7 +175,7 @@ def _curve(job: JobSnapshot, kind: str | None, sizes: _Sizes, now_seconds: float
         devices, rate = sizes.devices[runs], rate[runs]
         measured = max((devices for _, devices in model.measured), default=1)
     work = work_left(job, float(rate[0]), now_seconds)
-    return Curve(job.weight, devices[None].astype(np.float64), rate, work, measured)
+    return ScalingCurve(job.weight, devices[None].astype(np.float64), rate, work, measured)
 
 
 def work_left(job: JobSnapshot, rate_on_one: float, now_seconds: float) -> float:
@@ -207,16 +207,18 @@ def rate_of(
     return corrected
 
 
-def value_of_progress(curve: Curve, finish_prices: FloatArray) -> float:
+def value_of_progress(curve: ScalingCurve, finish_prices: FloatArray) -> float:
     """Return the value of a useful example: its least price at the finish price of devices."""
     return float(price_of_progress(finish_prices @ curve.uses, curve.weight, curve.rate).min())
 
 
-def _bid(job: JobSnapshot, curve: Curve, finish_price: float, pause_seconds: float) -> Bid:
+def _bid(
+    job: JobSnapshot, curve: ScalingCurve, finish_price: float, pause_seconds: float
+) -> DeviceBid:
     """Return the job's bid from its curve and the finish price of a device."""
     value = value_of_progress(curve, np.array([finish_price]))
     devices = curve.uses[0].astype(np.int64).tolist()
-    return Bid(
+    return DeviceBid(
         job=job,
         pause_seconds=pause_seconds,
         worth=dict(zip(devices, (value * curve.rate).tolist(), strict=True)),

@@ -48,7 +48,7 @@ class Bid:
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class SolverLimits:
     """Bounds on the search: exact up to `exact_jobs` jobs, for at most `seconds`."""
 
     exact_jobs: int = 24
@@ -56,7 +56,7 @@ class Effort:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Award:
+class KnapsackSolution:
     """Allocations of the jobs, and how good they are.
 
     Attributes:
@@ -94,7 +94,9 @@ class _Columns:
     incumbents: Mapping[int, int]
 
 
-def award(bids: Sequence[Bid], maximum: FloatArray, effort: Effort) -> Award:
+def solve_knapsack(
+    bids: Sequence[Bid], maximum: FloatArray, effort: SolverLimits
+) -> KnapsackSolution:
     """Return the choices of the greatest total value within `maximum` of each limit, (R,).
 
     The present allocations stay unless others are worth more. Nothing is raised: if the solver
@@ -102,7 +104,7 @@ def award(bids: Sequence[Bid], maximum: FloatArray, effort: Effort) -> Award:
     """
     columns = _columns(bids, np.maximum(maximum, 0.0))
     if not len(columns.job):
-        return Award((None,) * len(bids), np.zeros(len(maximum)), 0.0)
+        return KnapsackSolution((None,) * len(bids), np.zeros(len(maximum)), 0.0)
     chosen = _filled_greedily(columns, columns.incumbents)
     prices, trouble = np.zeros(len(maximum)), None
     try:
@@ -114,7 +116,7 @@ def award(bids: Sequence[Bid], maximum: FloatArray, effort: Effort) -> Award:
     except SolverError as error:
         trouble = str(error)
         bound = float(sum(columns.value[columns.job == job].max() for job in set(columns.job)))
-    return Award(
+    return KnapsackSolution(
         choices=tuple(
             int(columns.choice[chosen[job]]) if job in chosen else None for job in range(len(bids))
         ),

@@ -18,7 +18,7 @@ from autoscaler.policies.transition import releases_first
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Range:
+class InstanceRange:
     """Instance counts that one job may hold of one offer, from `fewest` to `most`.
 
     All usable devices of each instance are used. `model` is the job's model of that kind of
@@ -58,7 +58,7 @@ class Ascent:
         steps: jobs that grow, in order, each with its new instance count.
     """
 
-    chosen: Mapping[str, Range]
+    chosen: Mapping[str, InstanceRange]
     steps: tuple[tuple[str, int], ...]
 
     def counts(self, steps: int) -> dict[str, int]:
@@ -79,7 +79,7 @@ def largest_batch(job: JobSnapshot) -> int:
     return job.batch.maximum if job.batch.adaptive else job.batch.initial
 
 
-def ranges(job: JobSnapshot, supply: Supply, growth: int) -> tuple[Range, ...]:
+def ranges(job: JobSnapshot, supply: Supply, growth: int) -> tuple[InstanceRange, ...]:
     """Return the job's range of each offer: the held offer first, then by price per device.
 
     A job grows to `growth` times the devices that it was measured on, and to at least one
@@ -98,15 +98,15 @@ def ranges(job: JobSnapshot, supply: Supply, growth: int) -> tuple[Range, ...]:
         if offer.id in supply.unavailable:
             most = min(most, held)
         if most >= fewest:
-            options.append(Range(job, offer, model, fewest, most))
+            options.append(InstanceRange(job, offer, model, fewest, most))
     return tuple(sorted(options, key=_preference))
 
 
 def ascent(
     jobs: Sequence[JobSnapshot],
-    options: Mapping[str, Sequence[Range]],
+    options: Mapping[str, Sequence[InstanceRange]],
     supply: Supply,
-    growth: Callable[[Range, int], Growth | None],
+    growth: Callable[[InstanceRange, int], Growth | None],
 ) -> Ascent:
     """Return purchases that grow by the highest gain first, ties in the order of the jobs.
 
@@ -119,7 +119,7 @@ def ascent(
             at None or when its growth exceeds the limits.
     """
     used = np.zeros(len(supply.limits))
-    chosen: dict[str, Range] = {}
+    chosen: dict[str, InstanceRange] = {}
     for job in sorted(jobs, key=lambda job: job.held is None):
         for option in options[job.id]:
             more = used + supply.uses([option.allocation(option.fewest)])
@@ -129,7 +129,7 @@ def ascent(
     order = {job.id: turn for turn, job in enumerate(jobs)}
     heap: list[tuple[float, int, str, int, int]] = []
 
-    def queue(option: Range, count: int) -> None:
+    def queue(option: InstanceRange, count: int) -> None:
         """Push the next growth of the range, if there is one."""
         further = growth(option, count)
         if further is not None:
@@ -168,7 +168,7 @@ def plan_of_allocations(
     )
 
 
-def _preference(option: Range) -> tuple[bool, float, float, str]:
+def _preference(option: InstanceRange) -> tuple[bool, float, float, str]:
     """Return the sort key of a range: held first, then by price per device."""
     is_held = option.job.held is not None and option.job.held.offer == option.offer.id
     price = option.offer.usd_per_second

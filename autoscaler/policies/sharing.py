@@ -15,8 +15,8 @@ from autoscaler.economics.pricing.displacement import starting_share
 from autoscaler.economics.scarcity.fluid import FluidJob, finish_prices
 from autoscaler.economics.supply.supply import Supply
 from autoscaler.goodput.throughput import FloatArray
-from autoscaler.policies.contests import Holding, Standings
-from autoscaler.policies.program import Award, Bid, Effort, award
+from autoscaler.policies.contests import CompetingJobs, Holding
+from autoscaler.policies.program import Bid, KnapsackSolution, SolverLimits, solve_knapsack
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,9 +47,9 @@ class Sharing:
 
     targets: Mapping[str, Allocation | None]
     shares: Mapping[str, Share]
-    award: Award
+    solution: KnapsackSolution
 
-    def standings(self) -> Standings:
+    def standings(self) -> CompetingJobs:
         """Return the held, given and wished allocations of the competing jobs."""
         shares = list(self.shares.values())
         candidates = [share.demand.at.candidates for share in shares]
@@ -57,7 +57,7 @@ class Sharing:
             job_candidates.index(self.targets[job])
             for job, job_candidates in zip(self.shares, candidates, strict=True)
         ]
-        return Standings(
+        return CompetingJobs(
             jobs=list(self.shares),
             weights=np.array([share.demand.job.weight for share in shares]),
             nothing=np.array([share.worth.nothing for share in shares]),
@@ -79,7 +79,7 @@ def _holding(shares: Sequence[Share], indices: Sequence[int | None]) -> Holding:
     return Holding(values, np.array(uses, dtype=np.float64).reshape(limits, len(rows)))
 
 
-def share_out(demands: Sequence[Demand], supply: Supply, effort: Effort) -> Sharing:
+def share_out(demands: Sequence[Demand], supply: Supply, effort: SolverLimits) -> Sharing:
     """Return the allocations of the greatest total surplus within the limits.
 
     A job's progress has its value at the job's own finish. A held allocation changes only for more
@@ -96,7 +96,7 @@ def share_out(demands: Sequence[Demand], supply: Supply, effort: Effort) -> Shar
         demand.job.id: _share(demand, price)
         for demand, price in zip(competing, prices, strict=True)
     }
-    solution = award([_bid(share) for share in shares.values()], room, effort)
+    solution = solve_knapsack([_bid(share) for share in shares.values()], room, effort)
     targets: dict[str, Allocation | None] = {demand.job.id: None for demand in demands}
     targets |= kept
     for (job, share), choice in zip(shares.items(), solution.choices, strict=True):

@@ -15,8 +15,8 @@ from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.economics.pricing.wording import number
 from autoscaler.policies.configurations import (
-    Claim,
     Configuration,
+    ConfigurationCosts,
     assign,
     configuration_of,
     configurations,
@@ -133,9 +133,9 @@ class SiaPolicy:
         measured = max((most_measured(model) for model in job.models.values()), default=0)
         return min(max(self._parameters.growth * measured, 1), self._parameters.most_devices)
 
-    def _claim(self, row: _Row, pool: Pool) -> Claim:
+    def _claim(self, row: _Row, pool: Pool) -> ConfigurationCosts:
         """Return the costs of the configurations that the job could get."""
-        return Claim(
+        return ConfigurationCosts(
             job=row.job.id,
             held=held_in(row.job, pool),
             costs={

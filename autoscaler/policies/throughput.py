@@ -20,7 +20,7 @@ from autoscaler.goodput.formulas import predictor_of
 from autoscaler.policies.pool import by_submission
 from autoscaler.policies.purchases import (
     Growth,
-    Range,
+    InstanceRange,
     ascent,
     largest_batch,
     plan_of_allocations,
@@ -84,7 +84,7 @@ class ThroughputPolicy:
             snapshot, supply, {job.id: targets.get(job.id) for job in jobs}, reasons
         )
 
-    def _growth(self, option: Range, instances: int) -> Growth | None:
+    def _growth(self, option: InstanceRange, instances: int) -> Growth | None:
         """Return one more instance if it is in the range and buys enough throughput, else None."""
         marginal_share = _marginal_share(option, instances)
         is_tried = instances > 1 or any(count > 1 for count, _ in option.model.measured)
@@ -94,7 +94,7 @@ class ThroughputPolicy:
             return None
         return Growth(instances + 1, marginal_share)
 
-    def _reason(self, option: Range, instances: int) -> str:
+    def _reason(self, option: InstanceRange, instances: int) -> str:
         rate, share = _rate(option, instances), _marginal_share(option, instances)
         return (
             f"{number(rate)} examples/s; a dollar more buys "
@@ -103,13 +103,13 @@ class ThroughputPolicy:
         )
 
 
-def _marginal_share(option: Range, instances: int) -> float:
+def _marginal_share(option: InstanceRange, instances: int) -> float:
     """Return the throughput that the next dollar buys, over the average per dollar so far."""
     rate, next_rate = _rate(option, instances), _rate(option, instances + 1)
     return (next_rate - rate) * instances / rate if rate > 0 else 0.0
 
 
-def _rate(option: Range, instances: int) -> float:
+def _rate(option: InstanceRange, instances: int) -> float:
     """Return examples per second with the largest batch the devices hold; 0 if it cannot run."""
     devices = instances * option.devices_used
     bounds, most = option.job.batch.on(option.offer.device_kind), largest_batch(option.job)

@@ -18,7 +18,13 @@ from autoscaler.economics.pricing.wording import number, percent
 from autoscaler.economics.supply.supply import Supply, supply_of
 from autoscaler.policies.optimism import speedups_over
 from autoscaler.policies.pool import by_submission
-from autoscaler.policies.purchases import Growth, Range, ascent, plan_of_allocations, ranges
+from autoscaler.policies.purchases import (
+    Growth,
+    InstanceRange,
+    ascent,
+    plan_of_allocations,
+    ranges,
+)
 from autoscaler.policies.restarts import restart_factor
 
 
@@ -80,7 +86,7 @@ class _Cluster:
     def __init__(self, jobs: Sequence[JobSnapshot], supply: Supply, band: UtilityBand) -> None:
         self._supply = supply
         self._band = band
-        self._speedups: dict[Range, Mapping[int, float]] = {}
+        self._speedups: dict[InstanceRange, Mapping[int, float]] = {}
         options = {}
         for job in jobs:
             job_ranges = ranges(job, supply, band.growth)
@@ -165,7 +171,7 @@ class _Cluster:
             f"{percent(self._band.low)} to {percent(self._band.high)}"
         )
 
-    def _growth(self, option: Range, instances: int) -> Growth | None:
+    def _growth(self, option: InstanceRange, instances: int) -> Growth | None:
         """Return the next step on the upper envelope of the job's term; None if it falls."""
         speedups, cost = self._speedups[option], self._band.cost
         present_cost = cost(speedups[instances])
@@ -192,7 +198,7 @@ class _Cluster:
         return sizes, utilities
 
 
-def _speedups(option: Range) -> dict[int, float]:
+def _speedups(option: InstanceRange) -> dict[int, float]:
     """Return speed-up over one device by number of instances; 0 where the job cannot run."""
     counts = range(option.fewest, option.most + 1)
     sizes = [(count, count * option.devices_used) for count in counts]

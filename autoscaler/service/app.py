@@ -15,8 +15,8 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.exceptions import HTTPException
 
 from autoscaler.clock import Clock
-from autoscaler.controller.forecasts import FixedSize
-from autoscaler.controller.foresight import Foresight
+from autoscaler.controller.predict.forecasts import FixedSize
+from autoscaler.controller.predict.what_if import WhatIf
 from autoscaler.domain import errors
 from autoscaler.domain.errors import CastorError, NotAllowed, NotFound, SpecError
 from autoscaler.domain.instance import HeldInstance
@@ -82,7 +82,7 @@ _STATUS: dict[type[CastorError], int] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Rooms:
+class ServiceDependencies:
     """What the API gives access to."""
 
     store: Store
@@ -95,11 +95,11 @@ class Rooms:
     logs: Logs
     results: Results
     fixed_sizes: Callable[[str], tuple[FixedSize, ...]]
-    foresee: Callable[[JobSpec], Foresight]
+    what_if: Callable[[JobSpec], WhatIf]
     clock: Clock
 
 
-def create_app(rooms: Rooms, version: str) -> FastAPI:
+def create_app(rooms: ServiceDependencies, version: str) -> FastAPI:
     """The application over these rooms."""
     app = FastAPI(title="Castor", version=version, docs_url=None, redoc_url=None, openapi_url=None)
     app.add_exception_handler(CastorError, _refuse)
@@ -134,7 +134,7 @@ def create_app(rooms: Rooms, version: str) -> FastAPI:
     return app
 
 
-def _jobs(rooms: Rooms, person: Callable[..., Any]) -> APIRouter:
+def _jobs(rooms: ServiceDependencies, person: Callable[..., Any]) -> APIRouter:
     """What people do with jobs."""
     router = APIRouter(prefix="/v1/jobs", dependencies=[Depends(person)])
 
@@ -196,7 +196,7 @@ def _jobs(rooms: Rooms, person: Callable[..., Any]) -> APIRouter:
     return router
 
 
-def _fleet(rooms: Rooms, person: Callable[..., Any]) -> APIRouter:
+def _fleet(rooms: ServiceDependencies, person: Callable[..., Any]) -> APIRouter:
     """What people ask of the whole, and the bundles they upload."""
     router = APIRouter(prefix="/v1", dependencies=[Depends(person)])
 
@@ -239,7 +239,7 @@ def _fleet(rooms: Rooms, person: Callable[..., Any]) -> APIRouter:
     @router.post("/plans")
     def plan(submission: Submission = Depends(Body(Submission))) -> Response:
         spec = rooms.submissions.submitted(submission.spec)
-        return answer(PlanView, plan_view(spec, rooms.foresee(spec)))
+        return answer(PlanView, plan_view(spec, rooms.what_if(spec)))
 
     @router.head("/bundles/{sha256}")
     def has_bundle(sha256: str) -> Response:
@@ -254,7 +254,7 @@ def _fleet(rooms: Rooms, person: Callable[..., Any]) -> APIRouter:
     return router
 
 
-def _programs(rooms: Rooms, person: Callable[..., Any]) -> APIRouter:
+def _programs(rooms: ServiceDependencies, person: Callable[..., Any]) -> APIRouter:
     """What people ask of the memories of programs."""
     router = APIRouter(prefix="/v1/programs", dependencies=[Depends(person)])
 
@@ -277,7 +277,7 @@ def _programs(rooms: Rooms, person: Callable[..., Any]) -> APIRouter:
     return router
 
 
-def _nodes(rooms: Rooms, token: Callable[..., Any]) -> APIRouter:
+def _nodes(rooms: ServiceDependencies, token: Callable[..., Any]) -> APIRouter:
     """What node agents do."""
     router = APIRouter(prefix="/v1/node")
 

@@ -12,7 +12,7 @@ from fastapi.concurrency import run_in_threadpool
 Value = TypeVar("Value")
 
 
-class Bells:
+class Notifier:
     """One bell for each name: who waits for it looks again when it rings."""
 
     def __init__(self) -> None:

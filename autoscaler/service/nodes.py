@@ -9,18 +9,17 @@ from contextlib import contextmanager
 from fastapi.concurrency import run_in_threadpool
 
 from autoscaler.clock import Clock
-from autoscaler.controller.controller import ControllerStatus
-from autoscaler.controller.finishing import (
+from autoscaler.controller.act.idle_instances import needs_light
+from autoscaler.controller.act.job_end import (
     COMPLETE_FACT,
     DONE_FACT,
     SCRIPT_END_FACT,
     STOP_REASON_FACT,
     has_done_its_part,
 )
-from autoscaler.controller.leaving import script_seconds
-from autoscaler.controller.lingering import needs_light
-from autoscaler.controller.networks import waits_outside
-from autoscaler.controller.sessions import (
+from autoscaler.controller.budgets.leave_limits import script_seconds
+from autoscaler.controller.controller import ControllerStatus
+from autoscaler.controller.jobs.sessions import (
     FIRST_START_FACT,
     SESSION_FACT,
     UNOPENED_FACT,
@@ -30,6 +29,7 @@ from autoscaler.controller.sessions import (
     session_facts,
     sessionless_text,
 )
+from autoscaler.controller.offers.networks import waits_for_network
 from autoscaler.domain.errors import (
     NotAllowed,
     NotFound,
@@ -45,7 +45,7 @@ from autoscaler.domain.report import MOST_REASON_LETTERS, Failure, ReportOrigin
 from autoscaler.domain.storage import StorageGrant
 from autoscaler.service.assignments import Assignments
 from autoscaler.service.authentication import Authentication
-from autoscaler.service.bells import Bells
+from autoscaler.service.bells import Notifier
 from autoscaler.service.identities import Identities
 from autoscaler.store.events import Event
 from autoscaler.store.store import Store
@@ -90,7 +90,7 @@ class Nodes:
         self._lease_seconds = lease_seconds
         self._least_drain_seconds = least_drain_seconds
         self._identities = Identities({} if verifiers is None else verifiers)
-        self._bells = Bells()
+        self._bells = Notifier()
         self._first_start = threading.Lock()
 
     def join(self, request: JoinRequest) -> JoinReply:
@@ -280,7 +280,7 @@ class Nodes:
                 has_earlier_runs = self._store.jobs.get(held.job).spec.resumes is not None
                 text = _skipped_text(each.skipped_steps, has_earlier_runs)
                 self._once(held, "skipped", text, now_seconds)
-            for text in each.bounds.memory_words:
+            for text in each.bounds.memory_messages:
                 self._once(held, "out of memory", text, now_seconds)
         if report.failure is not None:
             self._fail(held, report.failure, now_seconds)
@@ -337,7 +337,7 @@ class Nodes:
             return True
         own = self._store.instances.of_job(held.job)
         is_complete = any(COMPLETE_FACT in each.facts for each in own)
-        if is_complete or waits_outside(held, own):
+        if is_complete or waits_for_network(held, own):
             return False
         job = self._store.jobs.get(held.job)
         return has_opened_session(job, own) or self._starts_first(held)

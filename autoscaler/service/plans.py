@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoscaler.controller.foresight import Circumstances, Foresight, foresee
+from autoscaler.controller.predict.what_if import Circumstances, WhatIf, what_if
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.program import ProgramMemory
@@ -29,14 +29,14 @@ def plan_ahead(
     """What a controller that sells these would make of a job; none has to run.
 
     Raises:
-        SpecError: as `foresee`.
+        SpecError: as `what_if`.
     """
     now = Circumstances(tuple(offers), tuple(limits))
     policy = create_policy("marginal")
-    return plan_view(spec, foresee(spec, memory, now, policy, now_seconds))
+    return plan_view(spec, what_if(spec, memory, now, policy, now_seconds))
 
 
-def plan_view(spec: JobSpec, foreseen: Foresight) -> PlanView:
+def plan_view(spec: JobSpec, foreseen: WhatIf) -> PlanView:
     """What a job would come to."""
     found = foreseen.frontier
     return PlanView(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from decimal import Decimal
 from pathlib import PurePosixPath
 
-from autoscaler.controller.finishing import has_ended_early
+from autoscaler.controller.act.job_end import has_ended_early
 from autoscaler.domain.errors import Conflict, SpecError
 from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.job import JobPhase, JobRecord, JobSpec

@@ -13,11 +13,11 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from autoscaler.clock import Clock
+from autoscaler.controller.budgets.study import StudySpending
 from autoscaler.controller.controller import ControllerStatus
-from autoscaler.controller.holdings import trained_allocation
-from autoscaler.controller.study_beginnings import note_beginnings
-from autoscaler.controller.study_spending import StudySpending
-from autoscaler.controller.troubles import Troubles
+from autoscaler.controller.errors import ErrorRecord
+from autoscaler.controller.jobs.holdings import trained_allocation
+from autoscaler.controller.jobs.study_starts import note_beginnings
 from autoscaler.domain.errors import Conflict, NotAllowed
 from autoscaler.domain.instance import Desired, HeldInstance, by_job
 from autoscaler.domain.rules import (
@@ -37,7 +37,7 @@ from autoscaler.domain.study_rules import (
 from autoscaler.domain.study_stay import StudyStay
 from autoscaler.domain.trial import StudyStop, TrialAnswer, WaitingCall
 from autoscaler.service.answers import Body, answer
-from autoscaler.service.bells import Bells
+from autoscaler.service.bells import Notifier
 from autoscaler.service.checkpoints import TrialCheckpoints
 from autoscaler.service.files import TrialFiles
 from autoscaler.service.study_stays import stays_of_study
@@ -77,9 +77,9 @@ class Studies:
         self._files = files
         self._wake = wake
         self._spending = StudySpending(store)
-        self._troubles = Troubles("study")
+        self._troubles = ErrorRecord("study")
         self._clock = clock
-        self._bells = Bells()
+        self._bells = Notifier()
 
     def lease(self, study: str, lease: StudyLease) -> StudyStop:
         """Let a driver drive a study; returns whether it is to end it.

@@ -8,10 +8,10 @@ from decimal import Decimal
 from difflib import get_close_matches
 
 from autoscaler.clock import Clock
+from autoscaler.controller.act.shutdown import stop_everything
 from autoscaler.controller.controller import ControllerStatus
-from autoscaler.controller.farewell import stop_everything
-from autoscaler.controller.programs import recalled
-from autoscaler.controller.snapshots import allowed_offers
+from autoscaler.controller.jobs.programs import recalled
+from autoscaler.controller.observe.snapshots import allowed_offers
 from autoscaler.domain.errors import Conflict, NotFound, SpecError, Unavailable
 from autoscaler.domain.job import InstanceBounds, JobRecord, JobSpec
 from autoscaler.domain.job_rules import (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autoscaler.controller.finishing import trial_end_facts
-from autoscaler.controller.lingering import ENDING_FACT
+from autoscaler.controller.act.idle_instances import ENDING_FACT
+from autoscaler.controller.act.job_end import trial_end_facts
 from autoscaler.domain.errors import UnknownJob
 from autoscaler.domain.job import JobPhase
 from autoscaler.domain.trial import TrialEnd

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from datetime import date
 from decimal import Decimal
 
+from autoscaler.controller.act.job_end import trial_ending
 from autoscaler.controller.controller import ControllerStatus
-from autoscaler.controller.false_starts import false_starts, in_vain_everywhere
-from autoscaler.controller.finishing import trial_ending
-from autoscaler.controller.forecasts import FixedSize
-from autoscaler.controller.outlook import predicted_goodput
-from autoscaler.controller.sessions import is_known_without_session, sessionless_text
+from autoscaler.controller.jobs.predicted_goodput import predicted_goodput
+from autoscaler.controller.jobs.sessions import is_known_without_session, sessionless_text
+from autoscaler.controller.offers.false_starts import false_starts, false_starts_everywhere
+from autoscaler.controller.predict.forecasts import FixedSize
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobPhase, JobRecord
@@ -202,7 +202,7 @@ class Views:
     def _false_starts(self, job: JobRecord, now_seconds: float) -> tuple[str, ...]:
         if job.phase.is_final:
             return ()
-        everywhere = in_vain_everywhere(self._store, job.id, now_seconds)
+        everywhere = false_starts_everywhere(self._store, job.id, now_seconds)
         if everywhere is not None:
             return (everywhere,)
         return tuple(false_starts(self._store, job.id, now_seconds).values())

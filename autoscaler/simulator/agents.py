@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autoscaler.controller.finishing import COMPLETE_FACT
+from autoscaler.controller.act.job_end import COMPLETE_FACT
 from autoscaler.domain.instance import (
     HANDED_OVER_FACT,
     CloudState,

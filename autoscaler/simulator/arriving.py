@@ -8,7 +8,7 @@ from dataclasses import replace
 from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.job import BatchSpec, InstanceBounds, JobSpec
 from autoscaler.domain.report import StepObservation
-from autoscaler.domain.snapshot import Truth
+from autoscaler.domain.snapshot import GroundTruth
 from autoscaler.simulator.exclusive import Request, exclusive_seconds
 from autoscaler.simulator.first_look import first_look
 from autoscaler.simulator.profiles import Profile
@@ -108,7 +108,7 @@ class Arriving:
             batch = BatchSpec(bounds.initial, bounds.maximum, bounds.device_maximum, adaptive=True)
         return replace(batch, kind_maxima=bounds.kind_maxima)
 
-    def truth(self, job: str) -> Truth | None:
+    def truth(self, job: str) -> GroundTruth | None:
         """Return the ground truth of a job in a pool; None for other scenarios.
 
         None too if a kind of device has machines of several sizes.

@@ -9,7 +9,7 @@ import numpy as np
 
 from autoscaler.domain.goodput import Batch, BatchBounds, StepParameters
 from autoscaler.domain.report import StepObservation, TrainingReport
-from autoscaler.domain.snapshot import Regime, Regimes, Truth
+from autoscaler.domain.snapshot import GroundTruth, Regime, Regimes
 from autoscaler.goodput.batching import split_batch
 from autoscaler.simulator.job_training import JobTraining
 from autoscaler.simulator.regimes import Schedule, ScheduledRegime
@@ -106,13 +106,13 @@ class RegimeTraining(JobTraining):
             pauses=self._pauses_to_tell(),
         )
 
-    def truth(self) -> Truth:
+    def truth(self) -> GroundTruth:
         """Return the schedule, without the remaining epochs of unfinished regimes."""
         regime, _ = self._current_regime(self._epochs_done)
         examples_left = (
             self._schedule.epochs - self._epochs_done
         ) * self._schedule.samples_per_epoch
-        return Truth(
+        return GroundTruth(
             step_seconds={self._schedule.devices: self._step_seconds(regime)},
             remaining_steps=examples_left / regime.batch,
             regimes=Regimes(self._schedule.epochs, tuple(self._regimes_without_lengths())),

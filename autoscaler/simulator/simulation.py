@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from autoscaler.clock import Clock, VirtualClock
+from autoscaler.controller.act.idle_instances import free_since_seconds, start_seconds
 from autoscaler.controller.assembly import ControllerParts, assemble
-from autoscaler.controller.lingering import free_since_seconds, start_seconds
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import CastorError
 from autoscaler.domain.job import JobPhase
 from autoscaler.domain.plan import Plan
-from autoscaler.domain.snapshot import Snapshot, Truth
+from autoscaler.domain.snapshot import GroundTruth, Snapshot
 from autoscaler.policies.base import Policy
 from autoscaler.simulator.agents import SimulatedAgents
 from autoscaler.simulator.arriving import Arriving
@@ -236,7 +236,7 @@ class Simulation:
         self._agents.add(job, submission.training)
         return job
 
-    def _truth(self, job: str) -> Truth | None:
+    def _truth(self, job: str) -> GroundTruth | None:
         truths = (submitter.truth(job) for submitter in self._submitters)
         return next((truth for truth in truths if truth is not None), None)
 

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from autoscaler.controller.holdings import trained_allocation
-from autoscaler.controller.study_beginnings import note_beginnings
+from autoscaler.controller.jobs.holdings import trained_allocation
+from autoscaler.controller.jobs.study_starts import note_beginnings
 from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.instance import by_job
 from autoscaler.domain.job import BatchSpec, InstanceBounds, JobPhase, JobSpec
 from autoscaler.domain.objective import AfterDeadline
-from autoscaler.domain.snapshot import Truth
+from autoscaler.domain.snapshot import GroundTruth
 from autoscaler.domain.terms import StudyTerms, TrialProgress
 from autoscaler.simulator.profiles import Profile
 from autoscaler.simulator.reach import bounds_on, profiled_maxima
@@ -120,7 +120,7 @@ class StudyDriver:
             trial.ended, trial.ended_seconds = STOPPED, now_seconds
             trial.training.has_ended = True
 
-    def truth(self, job: str) -> Truth | None:
+    def truth(self, job: str) -> GroundTruth | None:
         """Return None, because trials have no ground truth."""
         return None
 

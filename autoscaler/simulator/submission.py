@@ -8,7 +8,7 @@ from typing import Protocol
 
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.report import StepObservation
-from autoscaler.domain.snapshot import Truth
+from autoscaler.domain.snapshot import GroundTruth
 from autoscaler.simulator.job_training import JobTraining
 from autoscaler.simulator.workload import Arrival
 
@@ -42,6 +42,6 @@ class Submitter(Protocol):
         """Submit what is due; `submit` adds a job and returns its id."""
         ...
 
-    def truth(self, job: str) -> Truth | None:
+    def truth(self, job: str) -> GroundTruth | None:
         """Return the ground truth of a job for oracles; None: there is none."""
         ...

@@ -14,7 +14,7 @@ import numpy as np
 
 from autoscaler.domain.goodput import Batch, BatchBounds, NoiseScale, StepParameters
 from autoscaler.domain.report import Quality, StepObservation, TrainingReport
-from autoscaler.domain.snapshot import Truth
+from autoscaler.domain.snapshot import GroundTruth
 from autoscaler.goodput.batching import batch_to_look_at, next_batch_total, split_batch
 from autoscaler.simulator.job_training import JobTraining, Member
 from autoscaler.simulator.placements import placements_of
@@ -328,7 +328,7 @@ class Training(JobTraining):
             end = float(self._profile.statistics.epoch_end_examples[epoch])
             self._quality.append(Quality(end, metric))
 
-    def truth(self, machines: Sequence[MachineKind], most_devices: int) -> Truth:
+    def truth(self, machines: Sequence[MachineKind], most_devices: int) -> GroundTruth:
         """Return the profile's ground truth of the run at its requested batch.
 
         `machines` are the shapes of machines in the pool, and `most_devices` its largest number of
@@ -349,8 +349,8 @@ class Training(JobTraining):
         step_seconds_by_kind = self._true_step_seconds
         steps_left = run.steps_left(self.progress_examples, self._epoch(self.progress_examples))
         if len(step_seconds_by_kind) == 1:
-            return Truth(next(iter(step_seconds_by_kind.values())), steps_left)
-        return Truth({}, steps_left, kind_step_seconds=step_seconds_by_kind)
+            return GroundTruth(next(iter(step_seconds_by_kind.values())), steps_left)
+        return GroundTruth({}, steps_left, kind_step_seconds=step_seconds_by_kind)
 
     def _next_batch(
         self, progress: float, current: int, measured: Mapping[tuple[int, int], float]

@@ -34,7 +34,7 @@ _SETUP_TIMEOUT_SECONDS = 60.0
 _SEND_TIMEOUT_SECONDS = 2.0
 
 
-class Channel:
+class AgentConnection:
     """Connection of an instance's leader to its node agent. Sending never blocks training.
 
     Each change of `meter` is sent as the total so far, also to a restarted agent, so that lost
@@ -195,7 +195,7 @@ class Channel:
 
 
 def tell_out_of_memory(path: str, device_limit: int | None) -> None:
-    """Send `Channel.out_of_memory` to the agent at `path`, from a rank without a channel.
+    """Send `AgentConnection.out_of_memory` to the agent at `path`, from a rank without a channel.
 
     An agent that can't be reached is ignored.
     """

@@ -13,7 +13,7 @@ from autoscaler.training.members.rounds import Agreement
 from autoscaler.training.state.batch_log import (
     BATCH_LOG_FILE,
     BatchDecision,
-    BatchScript,
+    BatchReplay,
     batches_of,
 )
 from autoscaler.training.state.training_state import Counters
@@ -23,7 +23,7 @@ from autoscaler.training.watch import present_watch
 _SAME_NOISE: Final = 0.01
 
 
-def repeated(agreement: Agreement, batches: BatchScript | None, step: int) -> Agreement:
+def repeated(agreement: Agreement, batches: BatchReplay | None, step: int) -> Agreement:
     """Return the agreement of a round that begins after `step` steps, with any replayed batch.
 
     With a replayed log, the batch is the log's, and the round ends before the log's next change.
@@ -70,7 +70,7 @@ def gain_inputs(counters: Counters, noise: NoiseScale | None) -> tuple[float, fl
     return present if is_same else (noise.gradient_square, noise.gradient_variance)
 
 
-def batches_to_repeat(path: str | None, bounds: BatchBounds) -> BatchScript | None:
+def batches_to_repeat(path: str | None, bounds: BatchBounds) -> BatchReplay | None:
     """Return the log to replay: at `path`, or else in CASTOR_BATCH_LOG; None without either.
 
     Raises:

@@ -14,7 +14,7 @@ from autoscaler.training.saving import CheckpointSchedule
 from autoscaler.training.watch import Watch
 
 
-class Departure:
+class SessionEnd:
     """End of one session on one rank: last state, last report, and the message to the agent."""
 
     def __init__(self, parts: Parts, schedule: CheckpointSchedule, watch: Watch | None) -> None:

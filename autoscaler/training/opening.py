@@ -19,7 +19,7 @@ from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.training import SOCKET_VARIABLE, Engine, TrainingSetup
 from autoscaler.objects import Meter, open_grant
 from autoscaler.training.arguments import Script, least_share, require_usable
-from autoscaler.training.channel import Channel
+from autoscaler.training.channel import AgentConnection
 from autoscaler.training.collectives.gradient_groups import FormGradients, gradients_of
 from autoscaler.training.collectives.instance import Instance, join_instance
 from autoscaler.training.collectives.ports import use_interface_of
@@ -33,18 +33,18 @@ from autoscaler.training.data_path import loader_of, order_of, sampler_of
 from autoscaler.training.decisions import batch_log_file, batches_to_repeat
 from autoscaler.training.gradients.preconditioner import WARM_UP_STEPS, Preconditioner, has_adam
 from autoscaler.training.identity import fingerprint_of
-from autoscaler.training.members.crew import Crew
-from autoscaler.training.members.peers import Peers, QuorumSettings
+from autoscaler.training.members.crew import JobRanks
+from autoscaler.training.members.peers import MembershipEngine, QuorumSettings
 from autoscaler.training.members.roster_quorum import RosterQuorum
 from autoscaler.training.process import pin_to_own_core, silence_what_is_intended
 from autoscaler.training.replica import Replica, ReplicaSettings
 from autoscaler.training.reporting import Reporter
-from autoscaler.training.state.batch_log import BatchScript
+from autoscaler.training.state.batch_log import BatchReplay
 from autoscaler.training.state.checkpoint import Checkpoints
 from autoscaler.training.state.claim import claim, claim_depot
-from autoscaler.training.state.depot import Depot
+from autoscaler.training.state.depot import RemoteCheckpoints
 from autoscaler.training.state.fingerprint import Fingerprint, require_equal
-from autoscaler.training.state.own_state import OwnState
+from autoscaler.training.state.own_state import ScriptState
 from autoscaler.training.state.training_state import Counters, TrainingState
 from autoscaler.training.steps.mover import movers_of
 from autoscaler.training.steps.stepper import Stepper, StepSettings
@@ -67,7 +67,7 @@ class Parts:
     """
 
     state: TrainingState
-    crew: Crew
+    crew: JobRanks
     reducer: Reducer
     stepper: Stepper
     replica: Replica
@@ -77,7 +77,7 @@ class Parts:
     checkpoint_interval_seconds: float
     total_examples: float | None
     may_join: bool = False
-    channel: Channel | None = None
+    channel: AgentConnection | None = None
     reporter: Reporter | None = None
     batch_log_file: Path | None = None
 
@@ -100,7 +100,7 @@ def open_parts(script: Script, clock: Clock) -> Parts:
     device = next(script.model.parameters()).device
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     socket = os.environ.get(SOCKET_VARIABLE)
-    channel = Channel(socket, clock) if socket and local_rank == 0 else None
+    channel = AgentConnection(socket, clock) if socket and local_rank == 0 else None
     if device.type == "cpu":
         pin_to_own_core(local_rank)
     instance = join_instance(device, under_castor=socket is not None)
@@ -115,7 +115,7 @@ def open_parts(script: Script, clock: Clock) -> Parts:
         script.schedulers,
         Counters(batch_total=bounds.initial),
         script.scaler,
-        OwnState(script.state),
+        ScriptState(script.state),
     )
     checkpoints = _checkpoints(script, setup, clock, channel)
     if checkpoints is not None:
@@ -124,7 +124,7 @@ def open_parts(script: Script, clock: Clock) -> Parts:
     if setup is not None and channel is not None and checkpoints is not None:
         peers = _peers(setup, state, _form_gradients(script, setup), clock)
     rail = Rail(instance, peers.sums if peers else _follower_sums(script, setup, clock))
-    crew = Crew(peers, state, instance, rail)
+    crew = JobRanks(peers, state, instance, rail)
     reducer = _reducer(script, rail, clock)
     stepper = _stepper(script, bounds, sampler.examples, state, crew, reducer)
     repeated = "" if batches is None else batches.digest
@@ -186,7 +186,7 @@ def _stepper(
     bounds: BatchBounds,
     pass_examples: int,
     state: TrainingState,
-    crew: Crew,
+    crew: JobRanks,
     reducer: Reducer,
 ) -> Stepper:
     settings = StepSettings(
@@ -227,7 +227,7 @@ def _bounds(script: Script, spec: BatchSpec, pass_examples: int) -> BatchBounds:
 
 
 def _checkpoints(
-    script: Script, setup: TrainingSetup | None, clock: Clock, channel: Channel | None
+    script: Script, setup: TrainingSetup | None, clock: Clock, channel: AgentConnection | None
 ) -> Checkpoints | None:
     if setup is not None:
         directory, watch = Path(setup.checkpoint_directory), present_watch()
@@ -246,7 +246,7 @@ def _checkpoint_interval(setup: TrainingSetup | None) -> float:
     return setup.checkpoint_interval_seconds if setup else _CHECKPOINT_SECONDS_ALONE
 
 
-def _claim(setup: TrainingSetup, directory: Path, depot: Depot | None) -> None:
+def _claim(setup: TrainingSetup, directory: Path, depot: RemoteCheckpoints | None) -> None:
     """Check that the checkpoints at the job's location are its own, and record the ownership.
 
     Raises:
@@ -260,7 +260,9 @@ def _claim(setup: TrainingSetup, directory: Path, depot: Depot | None) -> None:
         claim_depot(depot, setup.checkpoint_owner, setup.adopts)
 
 
-def _depot(setup: TrainingSetup, watch: Watch | None, meter: Meter | None) -> Depot | None:
+def _depot(
+    setup: TrainingSetup, watch: Watch | None, meter: Meter | None
+) -> RemoteCheckpoints | None:
     """Return the job's remote checkpoint store; None if the job has none.
 
     `meter` is None on ranks that are no leader, as only leaders transfer checkpoints.
@@ -272,7 +274,7 @@ def _depot(setup: TrainingSetup, watch: Watch | None, meter: Meter | None) -> De
         return None
     location = setup.depot if watch is None else f"{setup.depot}/{watch.name}"
     try:
-        return Depot(open_grant(Path(setup.grant_file), location, meter=meter))
+        return RemoteCheckpoints(open_grant(Path(setup.grant_file), location, meter=meter))
     except ProviderError as error:
         raise CheckpointError(str(error)) from error
 
@@ -310,7 +312,7 @@ def _peers(
     state: TrainingState,
     form_gradients: FormGradients,
     clock: Clock,
-) -> Peers | None:
+) -> MembershipEngine | None:
     if setup.lighthouse is None:
         return None
     settings = QuorumSettings(
@@ -365,7 +367,7 @@ def _replica_settings(
     bounds: BatchBounds,
     script: Script,
     fingerprint: Fingerprint,
-    batches: BatchScript | None,
+    batches: BatchReplay | None,
 ) -> ReplicaSettings:
     kind = setup.device_kind if setup else "own"
     # A roster receives leave messages; torchft's lighthouse only notices missing heartbeats.

@@ -14,7 +14,7 @@ from autoscaler.training.data.sampler import share_sizes
 from autoscaler.training.decisions import decision_of, gain_inputs, repeated
 from autoscaler.training.device_limits import DeviceLimits
 from autoscaler.training.gradients.noise import GradientSquares
-from autoscaler.training.members.crew import Crew, Exchange
+from autoscaler.training.members.crew import Exchange, JobRanks
 from autoscaler.training.members.round_times import Round, Speed, pause_of, samples_seconds
 from autoscaler.training.members.rounds import (
     ROUND_SECONDS,
@@ -24,7 +24,7 @@ from autoscaler.training.members.rounds import (
     combined_squares,
     observation,
 )
-from autoscaler.training.state.batch_log import BatchReason, BatchScript
+from autoscaler.training.state.batch_log import BatchReason, BatchReplay
 from autoscaler.training.state.fingerprint import Fingerprint
 from autoscaler.training.state.training_state import TrainingState
 from autoscaler.training.steps.stepper import Stepper
@@ -53,7 +53,7 @@ class ReplicaSettings:
     warm_up_steps: int = 0
     least_share: int = 1
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
-    batches: BatchScript | None = None
+    batches: BatchReplay | None = None
 
 
 class Replica:
@@ -61,8 +61,8 @@ class Replica:
 
     The next exchange sends `leaves` and `wants_checkpoint`. `throughput` is the controller's
     fitted model, None before the first. `limits` holds the examples that devices take at once.
-    `sees_lighthouse` and `sees_change` report as `Peers` does. `decides`: whether this rank leads
-    the deciding replica. `observations` and `pauses` are those since the last report.
+    `sees_lighthouse` and `sees_change` report as `MembershipEngine` does. `decides`: whether this
+    rank leads the deciding replica. `observations` and `pauses` are those since the last report.
     `training_seconds` and committed `steps` count from this start.
     """
 
@@ -70,7 +70,7 @@ class Replica:
         self,
         settings: ReplicaSettings,
         state: TrainingState,
-        crew: Crew,
+        crew: JobRanks,
         stepper: Stepper,
         reducer: Reducer,
         clock: Clock,

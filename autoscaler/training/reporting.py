@@ -7,7 +7,7 @@ from collections import deque
 from autoscaler.clock import Clock
 from autoscaler.domain.report import TrainingReport
 from autoscaler.domain.training import Engine
-from autoscaler.training.channel import Channel
+from autoscaler.training.channel import AgentConnection
 from autoscaler.training.collectives.reducer import Reducer
 from autoscaler.training.replica import Replica
 from autoscaler.training.state.checkpoint import Checkpoints
@@ -23,7 +23,7 @@ class Reporter:
 
     def __init__(
         self,
-        channel: Channel,
+        channel: AgentConnection,
         replica: Replica,
         stepper: Stepper,
         reducer: Reducer,

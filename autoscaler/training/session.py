@@ -27,7 +27,7 @@ from autoscaler.training.arguments import Rehearsal, Script
 from autoscaler.training.data.loader import Collate, WorkerInit
 from autoscaler.training.data.orders import ChosenOrder
 from autoscaler.training.data.shards import ShardedDataset
-from autoscaler.training.departure import Departure
+from autoscaler.training.departure import SessionEnd
 from autoscaler.training.opening import Parts, open_parts
 from autoscaler.training.rehearsal import rehearsed
 from autoscaler.training.saving import CheckpointSchedule
@@ -186,7 +186,7 @@ class TrainingSession:
         self._parts = parts
         self._total: float | None = None
         self._schedule = CheckpointSchedule(parts, clock)
-        self.departure = Departure(parts, self._schedule, watch)
+        self.departure = SessionEnd(parts, self._schedule, watch)
         self.steps = Steps(script, parts, clock)
         self._rounds = SessionRounds(
             parts, self.steps, self._schedule, self.departure, is_watched=watch is not None
@@ -336,7 +336,7 @@ class TrainingSession:
             reporter.metrics.update({name: float(value) for name, value in metrics.items()})
 
     def finish(self) -> None:
-        """End the session after the script's block; see `Departure.finish`."""
+        """End the session after the script's block; see `SessionEnd.finish`."""
         self.departure.finish(self._is_complete, self._parts.replica.stop.reason)
         self.model = self._parts.reducer.model
 

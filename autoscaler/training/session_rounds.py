@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from autoscaler.training.departure import Departure
+from autoscaler.training.departure import SessionEnd
 from autoscaler.training.members.rounds import Agreement
 from autoscaler.training.opening import Parts
 from autoscaler.training.saving import CheckpointSchedule
@@ -23,7 +23,7 @@ class SessionRounds:
         parts: Parts,
         steps: Steps,
         schedule: CheckpointSchedule,
-        departure: Departure,
+        departure: SessionEnd,
         is_watched: bool,
     ) -> None:
         self._parts = parts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from autoscaler.training.members.crew import Crew
+from autoscaler.training.members.crew import JobRanks
 from autoscaler.training.members.rounds import Agreement
 
 _MAX_REASON_BYTES: Final = 200
@@ -17,7 +17,7 @@ class Stop:
     that requested the stop, None before agreement.
     """
 
-    def __init__(self, crew: Crew) -> None:
+    def __init__(self, crew: JobRanks) -> None:
         self._crew = crew
         self._flag = crew.shared_flag()
         self._own_reason: str | None = None

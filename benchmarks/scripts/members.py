@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from workload import Noise, layers
 
-from autoscaler.training.members.catching_up import CatchingUp
+from autoscaler.training.members.catching_up import StateSync
 from autoscaler.training.members.fetching import Fetch
 from autoscaler.training.session import TrainingSession, session
 
@@ -43,15 +43,15 @@ def made() -> nn.Module:
 
 def observe_transfers(trace: TextIO) -> None:
     """Have each transfer of a state to this replica written down with what it took."""
-    receive = CatchingUp._fetch_while_world_lasts
+    receive = StateSync._fetch_while_world_lasts
 
-    def timed(catching_up: CatchingUp, fetch: Fetch, addresses: Sequence[str]) -> bool:
+    def timed(catching_up: StateSync, fetch: Fetch, addresses: Sequence[str]) -> bool:
         began = time.perf_counter()
         holds = receive(catching_up, fetch, addresses)
         write(trace, "transfer", seconds=time.perf_counter() - began)
         return holds
 
-    CatchingUp._fetch_while_world_lasts = timed  # type: ignore[assignment, method-assign]
+    StateSync._fetch_while_world_lasts = timed  # type: ignore[assignment, method-assign]
 
 
 def observe_rounds(job: TrainingSession, trace: TextIO) -> None:

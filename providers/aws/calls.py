@@ -12,8 +12,8 @@ from autoscaler.clock import Clock
 from autoscaler.domain.errors import Throttled, Unavailable
 from providers.aws.errors import CALL_ERRORS, Call, provider_error
 from providers.aws.quick_lists import read_lists_quickly
-from providers.aws.settings import AwsSettings, Patience
-from providers.cloud.budget import CallBudget, Rate
+from providers.aws.settings import AwsSettings, CallTimeouts
+from providers.cloud.budget import CallRateLimiter, Rate
 
 Reply = Mapping[str, Any]
 
@@ -37,9 +37,9 @@ PAGE: Final = 1000
 _PRICING_REGION: Final = "us-east-1"
 
 
-def call_budget(clock: Clock) -> CallBudget:
+def call_budget(clock: Clock) -> CallRateLimiter:
     """Return the client-side rate limits of AWS calls."""
-    return CallBudget(clock, _RATES, _READS)
+    return CallRateLimiter(clock, _RATES, _READS)
 
 
 class RegionCalls:
@@ -54,9 +54,9 @@ class RegionCalls:
         self,
         region: str,
         settings: AwsSettings,
-        patience: Patience,
+        patience: CallTimeouts,
         session: boto3.session.Session,
-        budget: CallBudget,
+        budget: CallRateLimiter,
     ) -> None:
         self.region = region
         self._budget = budget

@@ -22,7 +22,7 @@ from providers.aws.reading import open_session
 from providers.aws.settings import REGION
 from providers.cloud.bills import HOST, Kind, amount_of, part_of
 from providers.cloud.replies import readable
-from providers.cloud.stock import is_ware
+from providers.cloud.stock import is_pool_offer
 from providers.cloud.tags import DEPLOYMENT_TAG, HOST_TAG
 
 USD_A_CALL: Final = Decimal("0.01")
@@ -44,7 +44,7 @@ _KINDS: Final[tuple[Kind, ...]] = (
 
 def is_of_aws(offer_id: str) -> bool:
     """Return whether an offer of the ledger is an offer of EC2."""
-    return is_ware(offer_id, REGION)
+    return is_pool_offer(offer_id, REGION)
 
 
 class CostReport:

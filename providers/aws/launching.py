@@ -2,7 +2,7 @@
 
 EC2 recognises a repeated request by its client token and returns the same instance. The token is a
 hash of everything that could differ, and a repeated request sends the same parameters. User data
-is not among them (`Parcels` carries it), since its join token is new in each try.
+is not among them (`UserDataStore` carries it), since its join token is new in each try.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MISMATCH: Final = "IdempotentParameterMismatch"
 _ENDED: Final = "IdempotentInstanceTerminated"
 
 
-class Parcels(Protocol):
+class UserDataStore(Protocol):
     """Store from which an instance reads its user data at its start."""
 
     def put(self, sale: AwsSale, token: str, user_data: str) -> None:
@@ -58,7 +58,7 @@ class Launching:
         settings: AwsSettings,
         calls: Mapping[str, RegionCalls],
         register: Register,
-        parcels: Parcels,
+        parcels: UserDataStore,
         look: Callable[[str, str], CloudInstance | None],
         clock: Clock,
     ) -> None:

@@ -21,7 +21,7 @@ from autoscaler.clock import Clock
 from autoscaler.domain.errors import ProviderError, Unavailable
 from autoscaler.domain.instance import CloudState, Interruption
 from providers.aws.calls import RegionCalls
-from providers.aws.settings import Patience
+from providers.aws.settings import CallTimeouts
 from providers.cloud.register import Register
 from providers.cloud.replies import readable
 
@@ -59,7 +59,7 @@ class Notices:
         calls: RegionCalls,
         queue_url: str | None,
         register: Register,
-        patience: Patience,
+        patience: CallTimeouts,
         clock: Clock,
     ) -> None:
         self._calls = calls

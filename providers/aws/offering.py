@@ -19,9 +19,9 @@ from providers.aws.prices import (
     spot_quotes,
 )
 from providers.aws.quotas import VcpuQuota, quota_limits, read_quotas
-from providers.aws.settings import AwsSale, AwsSettings, Patience, PoolForm
-from providers.cloud.facts import Remembered
-from providers.cloud.stock import AnyPrice, Stock, Ware
+from providers.aws.settings import AwsSale, AwsSettings, CallTimeouts, PoolForm
+from providers.cloud.facts import TTLValue
+from providers.cloud.stock import AnyPrice, PoolInventory, PoolListing
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class RegionOffering:
         self,
         settings: AwsSettings,
         calls: RegionCalls,
-        patience: Patience,
+        patience: CallTimeouts,
         table: PriceTable | None,
         clock: Clock,
     ) -> None:
@@ -54,22 +54,22 @@ class RegionOffering:
         # The price list and the quotas have no endpoint in a private network.
         has_internet = settings.has_internet
         price_list = PriceList(calls, names, table, facts_seconds, is_asked=has_internet)
-        self._kinds: Remembered[Mapping[str, Kind]] = Remembered(
+        self._kinds: TTLValue[Mapping[str, Kind]] = TTLValue(
             lambda: kinds_of(calls, names), facts_seconds, retry_seconds, clock
         )
-        self._on_demand: Remembered[OnDemandPrices] = Remembered(
+        self._on_demand: TTLValue[OnDemandPrices] = TTLValue(
             lambda: price_list.prices(clock.now()), patience.prices_seconds, retry_seconds, clock
         )
-        self._spot: Remembered[SpotQuotes] = Remembered(
+        self._spot: TTLValue[SpotQuotes] = TTLValue(
             lambda: spot_quotes(calls, spot_names, zones, clock.now()) if spot_names else {},
             patience.prices_seconds,
             retry_seconds,
             clock,
         )
-        self._quotas: Remembered[list[VcpuQuota]] = Remembered(
+        self._quotas: TTLValue[list[VcpuQuota]] = TTLValue(
             lambda: read_quotas(calls) if has_internet else [], facts_seconds, retry_seconds, clock
         )
-        self._stock = Stock(
+        self._stock = PoolInventory(
             "aws",
             self._pools,
             lambda pool: pool.instance_types,
@@ -91,7 +91,7 @@ class RegionOffering:
         """
         kinds, on_demand, spot = self._kinds.get(), self._on_demand.get(), self._spot.get()
 
-        def prices(ware: Ware[PoolForm], kind: Kind) -> tuple[AnyPrice, AnyPrice]:
+        def prices(ware: PoolListing[PoolForm], kind: Kind) -> tuple[AnyPrice, AnyPrice]:
             listed = on_demand[kind.name]
             if ware.purchase is not Purchase.SPOT:
                 return listed, listed

@@ -14,7 +14,7 @@ from providers.aws.calls import RegionCalls
 from providers.aws.settings import AwsSale, AwsSettings
 
 
-class BucketParcels:
+class BucketUserData:
     """User data as S3 objects under each region's location in the settings. A retry overwrites."""
 
     def __init__(self, settings: AwsSettings, calls: Mapping[str, RegionCalls]) -> None:

@@ -28,11 +28,11 @@ from providers.aws.identity import DocumentVerifier
 from providers.aws.launching import Launching
 from providers.aws.notices import Notices
 from providers.aws.offering import RegionOffering
-from providers.aws.parcels import BucketParcels
+from providers.aws.parcels import BucketUserData
 from providers.aws.replies import instances_in, told_instance
-from providers.aws.settings import AwsSale, AwsSettings, Patience, PoolForm
+from providers.aws.settings import AwsSale, AwsSettings, CallTimeouts, PoolForm
 from providers.base import Condition
-from providers.cloud.asking import asked_at_once
+from providers.cloud.asking import map_concurrently
 from providers.cloud.known_prices import KnownPrices
 from providers.cloud.provider import Answer, CloudProvider
 from providers.cloud.register import Owned
@@ -59,7 +59,7 @@ class AwsProvider(CloudProvider[PoolForm]):
         clock: Clock,
         session: boto3.session.Session,
         *,
-        patience: Patience = Patience(),
+        patience: CallTimeouts = CallTimeouts(),
         table: PriceTable | None = None,
         prices: KnownPrices | None = None,
     ) -> None:
@@ -96,7 +96,7 @@ class AwsProvider(CloudProvider[PoolForm]):
             settings,
             self._calls,
             self._register,
-            BucketParcels(settings, self._calls),
+            BucketUserData(settings, self._calls),
             self._find_token,
             clock,
         )
@@ -116,7 +116,7 @@ class AwsProvider(CloudProvider[PoolForm]):
             ProviderError: the deployment's instances can't be listed.
         """
         self._ensure_listed()
-        notices_by_region = asked_at_once(Notices.interruptions, self._notices.values())
+        notices_by_region = map_concurrently(Notices.interruptions, self._notices.values())
         return [notice for notices in notices_by_region for notice in notices]
 
     def condition(self) -> Condition:
@@ -161,7 +161,7 @@ class AwsProvider(CloudProvider[PoolForm]):
         self._ending.end(instance_ids)
 
     def _ask(self) -> dict[str, Answer]:
-        return dict(zip(self._calls, asked_at_once(self._answer, self._calls), strict=True))
+        return dict(zip(self._calls, map_concurrently(self._answer, self._calls), strict=True))
 
     def _answer(self, region: str) -> Answer:
         try:

@@ -142,7 +142,7 @@ class AwsSettings(Form):
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class CallTimeouts:
     """Time limits, refresh intervals and retries of calls. Terraform does not set them.
 
     Attributes:

@@ -18,7 +18,7 @@ from autoscaler.domain.errors import PermissionDenied
 from autoscaler.domain.storage import StorageGrant
 from autoscaler.market.egress import network_of
 from providers.aws.errors import CALL_ERRORS, Call, provider_error
-from providers.aws.settings import AwsSettings, Patience
+from providers.aws.settings import AwsSettings, CallTimeouts
 from providers.cloud.storage import (
     GRANT_SECONDS,
     OWN_SECONDS,
@@ -46,7 +46,7 @@ class S3JobStorage(CloudJobStorage):
         settings: AwsSettings,
         session: boto3.session.Session,
         clock: Clock,
-        patience: Patience = Patience(),
+        patience: CallTimeouts = CallTimeouts(),
     ) -> None:
         self._region, self._place, self._role = place_of_jobs(
             settings.regions, lambda region: region.job_role, "job_role"

@@ -12,7 +12,7 @@ Told = TypeVar("Told")
 _MAX_THREADS: Final = 8
 
 
-def asked_at_once(ask: Callable[[Place], Told], places: Collection[Place]) -> list[Told]:
+def map_concurrently(ask: Callable[[Place], Told], places: Collection[Place]) -> list[Told]:
     """Call `ask` for all places concurrently and return the answers in order.
 
     An exception of a call is raised here.

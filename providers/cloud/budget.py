@@ -22,7 +22,7 @@ class Rate:
     per_second: float
 
 
-class CallBudget:
+class CallRateLimiter:
     """Token buckets by region and action. Thread-safe.
 
     `rates` maps an action to its rate; `usual` applies to all other actions. `wait` sleeps for at

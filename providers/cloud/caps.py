@@ -35,7 +35,7 @@ class _Commitment:
     may_be_there: bool = False
 
 
-class Caps:
+class SpendingCaps:
     """Caps on instances and on US dollars per hour, by pool and over all pools. Thread-safe.
 
     Running instances, pending launches and launches of unknown outcome count. An instance whose

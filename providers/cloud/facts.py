@@ -12,7 +12,7 @@ from autoscaler.domain.errors import ProviderError
 Fact = TypeVar("Fact")
 
 
-class Remembered(Generic[Fact]):
+class TTLValue(Generic[Fact]):
     """Cached fact, fetched again when it is `every_seconds` old. `get` is thread-safe.
 
     A failure is cached for `retry_seconds`: `get` raises it again without a call.

@@ -16,8 +16,8 @@ from autoscaler.domain.errors import NotFound, PermissionDenied, ProviderError, 
 from autoscaler.domain.instance import CONTROLLER_TAG, CloudInstance, LaunchRequest
 from autoscaler.domain.offer import Limit, Offer
 from providers.base import Provider
-from providers.cloud.budget import CallBudget, Rate
-from providers.cloud.caps import Caps
+from providers.cloud.budget import CallRateLimiter, Rate
+from providers.cloud.caps import SpendingCaps
 from providers.cloud.known_prices import KnownPrices
 from providers.cloud.register import Register
 from providers.cloud.sales import AnyPool, Bounds, PoolBounds, Sale
@@ -54,7 +54,7 @@ class CloudProvider(Provider, Generic[Pool]):
         whole: str,
         settings: CloudSettings[Pool],
         controller: str,
-        budget: CallBudget,
+        budget: CallRateLimiter,
         visible_seconds: float,
         clock: Clock,
         prices: KnownPrices | None = None,
@@ -67,7 +67,9 @@ class CloudProvider(Provider, Generic[Pool]):
         budget.limit(whole, _LAUNCHES, rate)
         self._register = Register(visible_seconds)
         known_prices = KnownPrices() if prices is None else prices
-        self._caps = Caps(name, settings, self._register, visible_seconds, clock, known_prices)
+        self._caps = SpendingCaps(
+            name, settings, self._register, visible_seconds, clock, known_prices
+        )
         self._sales: Mapping[str, Sale[Pool]] = {}
         self._stale_scopes: Mapping[str, str] = {}
         self._was_ever_listed = False

@@ -77,7 +77,7 @@ AnyPrice = Price | RefusedPrice
 
 
 @dataclass(frozen=True, slots=True)
-class Ware(Generic[Pool]):
+class PoolListing(Generic[Pool]):
     """Item that a pool may buy: a type in a zone on one kind of purchase."""
 
     pool_name: str
@@ -92,8 +92,8 @@ class Ware(Generic[Pool]):
         return f"{self.pool_name}/{self.type}/{self.zone}/{self.purchase.value}"
 
 
-def is_ware(offer_id: str, region: str) -> bool:
-    """Return whether an offer's id is that of a `Ware` of the cloud whose regions match `region`.
+def is_pool_offer(offer_id: str, region: str) -> bool:
+    """Return whether an offer is a `PoolListing` of the cloud whose regions match `region`.
 
     Zone names start with their region's name, and region names differ between clouds.
     """
@@ -103,7 +103,7 @@ def is_ware(offer_id: str, region: str) -> bool:
     )
 
 
-class Stock(Generic[Pool]):
+class PoolInventory(Generic[Pool]):
     """Items that `pools` may buy.
 
     `left_out` maps an offer id to the reason why it can't be bought. `provider` is the provider's
@@ -117,12 +117,12 @@ class Stock(Generic[Pool]):
         pools: Mapping[str, Pool],
         types: Callable[[Pool], Iterable[str]],
         zones: Callable[[Pool], Iterable[str]],
-        scope: Callable[[Ware[Pool]], str],
+        scope: Callable[[PoolListing[Pool]], str],
     ) -> None:
         self._provider = provider
         self._scope = scope
         self._wares = [
-            Ware(name, pool, kind, zone, purchase)
+            PoolListing(name, pool, kind, zone, purchase)
             for name, pool in pools.items()
             for kind in types(pool)
             for zone in zones(pool)
@@ -133,7 +133,7 @@ class Stock(Generic[Pool]):
     def sales(
         self,
         kinds: Mapping[str, SomeKind],
-        prices: Callable[[Ware[Pool], SomeKind], tuple[AnyPrice, AnyPrice]],
+        prices: Callable[[PoolListing[Pool], SomeKind], tuple[AnyPrice, AnyPrice]],
     ) -> list[Sale[Pool]]:
         """Return a sale for each item that can be bought now, and update `left_out`.
 
@@ -160,7 +160,7 @@ class Stock(Generic[Pool]):
         self._update_left_out(left_out)
         return sales
 
-    def _offer(self, ware: Ware[Pool], kind: Kind, price: Price) -> Offer:
+    def _offer(self, ware: PoolListing[Pool], kind: Kind, price: Price) -> Offer:
         is_spot = ware.purchase is Purchase.SPOT
         has_queue = ware.purchase is Purchase.FLEX_START
         return Offer(

@@ -18,11 +18,11 @@ from google.cloud import compute_v1
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import Throttled, Unavailable
-from providers.cloud.budget import CallBudget, Rate
+from providers.cloud.budget import CallRateLimiter, Rate
 from providers.gcp.errors import CALL_ERRORS, Call, provider_error
 from providers.gcp.rest import send
 from providers.gcp.session import Session
-from providers.gcp.settings import Patience
+from providers.gcp.settings import CallTimeouts
 
 PAGE: Final = 500
 
@@ -45,16 +45,16 @@ _RETRIED_ERRORS: Final = (
 )
 
 
-def call_budget(clock: Clock) -> CallBudget:
+def call_budget(clock: Clock) -> CallRateLimiter:
     """Return the client-side rate limits of Google Cloud calls."""
-    return CallBudget(clock, _RATES, _READS)
+    return CallRateLimiter(clock, _RATES, _READS)
 
 
 class ProjectCalls:
     """Client of all Google Cloud calls that concern one project."""
 
     def __init__(
-        self, project: str, patience: Patience, session: Session, budget: CallBudget
+        self, project: str, patience: CallTimeouts, session: Session, budget: CallRateLimiter
     ) -> None:
         self.project = project
         self._patience = patience

@@ -28,7 +28,7 @@ from autoscaler.domain.errors import (
 from autoscaler.domain.spending import AccountCost, BillPart
 from providers.cloud.bills import HOST, Kind, amount_of, part_of
 from providers.cloud.replies import readable
-from providers.cloud.stock import is_ware
+from providers.cloud.stock import is_pool_offer
 from providers.cloud.tags import DEPLOYMENT_TAG, HOST_TAG
 from providers.gcp.bigquery import BigQuery, Query, Row
 from providers.gcp.errors import Call, message_of, reason_in, told
@@ -140,7 +140,7 @@ class ExportTable:
 
 def is_of_gcp(offer_id: str) -> bool:
     """Return whether an offer of the ledger is an offer of Compute Engine."""
-    return is_ware(offer_id, REGION)
+    return is_pool_offer(offer_id, REGION)
 
 
 def parse_table(text: str) -> ExportTable:

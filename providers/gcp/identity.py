@@ -14,12 +14,12 @@ import jwt
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import NotAllowed, Unavailable
-from providers.cloud.facts import Remembered
+from providers.cloud.facts import TTLValue
 from providers.gcp.errors import Call
 from providers.gcp.replies import instance_id
 from providers.gcp.rest import send
 from providers.gcp.session import Session
-from providers.gcp.settings import GcpSettings, Patience, region_of
+from providers.gcp.settings import CallTimeouts, GcpSettings, region_of
 from providers.identity import IdentityVerifier, InstanceIdentity
 
 _ISSUERS: Final = ("https://accounts.google.com", "accounts.google.com")
@@ -31,11 +31,11 @@ _Keys = Mapping[str, Any]
 class TokenVerifier(IdentityVerifier):
     """Verifier of identity tokens of the settings' project and audience.
 
-    The keys are fetched again for an unknown key, at most once every `Patience.retry_seconds`.
+    The keys are fetched again for an unknown key, at most once every `CallTimeouts.retry_seconds`.
     """
 
     def __init__(
-        self, settings: GcpSettings, session: Session, patience: Patience, clock: Clock
+        self, settings: GcpSettings, session: Session, patience: CallTimeouts, clock: Clock
     ) -> None:
         self._project = settings.project
         self._audience = settings.whom
@@ -44,10 +44,10 @@ class TokenVerifier(IdentityVerifier):
         self._answer_seconds = patience.answer_seconds
         self._clock = clock
         retry_seconds = patience.retry_seconds
-        self._cached_keys = Remembered(
+        self._cached_keys = TTLValue(
             self._fetch_keys, patience.facts_seconds, retry_seconds, clock
         )
-        self._fresh_keys = Remembered(self._fetch_keys, retry_seconds, retry_seconds, clock)
+        self._fresh_keys = TTLValue(self._fetch_keys, retry_seconds, retry_seconds, clock)
 
     def verify(self, proof: str) -> InstanceIdentity:
         """Return the instance that a token identifies.

@@ -30,7 +30,7 @@ from providers.cloud.replies import readable
 from providers.cloud.tags import DEPLOYMENT_TAG, OFFER_TAG, POOL_TAG, TOKEN_TAG
 from providers.gcp.calls import ProjectCalls
 from providers.gcp.errors import ALREADY_EXISTS, Call, is_gone, is_taken, refusal
-from providers.gcp.parcels import BucketParcels
+from providers.gcp.parcels import BucketUserData
 from providers.gcp.replies import (
     Seen,
     description_of,
@@ -39,7 +39,7 @@ from providers.gcp.replies import (
     seconds_of,
     told_instance,
 )
-from providers.gcp.settings import GcpSale, GcpSettings, Patience, template_of
+from providers.gcp.settings import CallTimeouts, GcpSale, GcpSettings, template_of
 
 _log = logging.getLogger(__name__)
 
@@ -58,13 +58,13 @@ class Launching:
         settings: GcpSettings,
         calls: ProjectCalls,
         register: Register,
-        patience: Patience,
+        patience: CallTimeouts,
         clock: Clock,
     ) -> None:
         self._settings = settings
         self._calls = calls
         self._register = register
-        self._parcels = BucketParcels(settings, calls)
+        self._parcels = BucketUserData(settings, calls)
         self._patience = patience
         self._clock = clock
         self._attempts: OrderedDict[str, int] = OrderedDict()
@@ -100,7 +100,7 @@ class Launching:
     def _follow(
         self, operation: Any, request: LaunchRequest, sale: GcpSale, requested_seconds: float
     ) -> CloudInstance:
-        """Follow a launch until its outcome is known or `Patience.launch_seconds` have passed.
+        """Follow a launch until its outcome is known or `CallTimeouts.launch_seconds` have passed.
 
         The outcome is known once the instance has capacity or is queued, or the launch has failed.
         Later lists resolve the rest.

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from autoscaler.domain.errors import ProviderError, Unavailable
 from autoscaler.domain.instance import CONTROLLER_TAG
-from providers.cloud.asking import asked_at_once
+from providers.cloud.asking import map_concurrently
 from providers.cloud.replies import readable
 from providers.gcp.calls import ProjectCalls
 from providers.gcp.replies import CONTROLLER_LABEL, Seen, label_value, told_instance
@@ -49,7 +49,7 @@ class Listing:
             return self._list_all(zones)
         except Unavailable as error:
             _log.info("each zone is listed alone: %s", error)
-        return dict(zip(zones, asked_at_once(self._list_zone, zones), strict=True))
+        return dict(zip(zones, map_concurrently(self._list_zone, zones), strict=True))
 
     def _list_all(self, zones: Iterable[str]) -> dict[str, Answer]:
         by_zone: defaultdict[str, list[Seen]] = defaultdict(list, {zone: [] for zone in zones})

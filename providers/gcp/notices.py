@@ -28,7 +28,7 @@ from providers.gcp.ending import Ending
 from providers.gcp.history import TAKEN_BACK, past_of
 from providers.gcp.records import Records
 from providers.gcp.replies import instance_id
-from providers.gcp.settings import GcpSettings, Patience
+from providers.gcp.settings import CallTimeouts, GcpSettings
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class Notices:
         register: Register,
         ending: Ending,
         records: Records,
-        patience: Patience,
+        patience: CallTimeouts,
         clock: Clock,
     ) -> None:
         self._subscriptions = {

@@ -11,16 +11,16 @@ from autoscaler.domain.errors import NotFound, PermissionDenied, ProviderError
 from autoscaler.domain.offer import Limit, Purchase
 from autoscaler.market.price_table import PriceTable
 from autoscaler.market.prices import RefusedPrice
-from providers.cloud.facts import Remembered
-from providers.cloud.stock import AnyPrice, Stock, Ware
+from providers.cloud.facts import TTLValue
+from providers.cloud.stock import AnyPrice, PoolInventory, PoolListing
 from providers.gcp.calls import ProjectCalls
 from providers.gcp.kinds import Kind, kinds_of
 from providers.gcp.prices import PartPrices, part_prices, price_of
 from providers.gcp.quotas import Quotas, quota_limits, read_quotas
 from providers.gcp.settings import (
+    CallTimeouts,
     GcpSale,
     GcpSettings,
-    Patience,
     PoolForm,
     region_of,
     template_of,
@@ -47,7 +47,7 @@ class Offering:
         self,
         settings: GcpSettings,
         calls: ProjectCalls,
-        patience: Patience,
+        patience: CallTimeouts,
         table: PriceTable | None,
         clock: Clock,
     ) -> None:
@@ -57,22 +57,22 @@ class Offering:
         self._clock = clock
         regions = sorted({pool.region for pool in settings.pools.values()})
         facts_seconds, retry_seconds = patience.facts_seconds, patience.retry_seconds
-        self._kinds: Remembered[Mapping[str, Kind]] = Remembered(
+        self._kinds: TTLValue[Mapping[str, Kind]] = TTLValue(
             lambda: kinds_of(settings, calls), facts_seconds, retry_seconds, clock
         )
-        self._templates: Remembered[Mapping[tuple[str, Purchase], str]] = Remembered(
+        self._templates: TTLValue[Mapping[tuple[str, Purchase], str]] = TTLValue(
             self._template_errors, facts_seconds, retry_seconds, clock
         )
-        self._parts: Remembered[tuple[float, PartPrices]] = Remembered(
+        self._parts: TTLValue[tuple[float, PartPrices]] = TTLValue(
             lambda: (clock.now(), part_prices(calls, regions)),
             patience.prices_seconds,
             max(retry_seconds, patience.prices_seconds / 12),
             clock,
         )
-        self._quotas: Remembered[Quotas] = Remembered(
+        self._quotas: TTLValue[Quotas] = TTLValue(
             lambda: read_quotas(calls, regions), facts_seconds, retry_seconds, clock
         )
-        self._stock = Stock(
+        self._stock = PoolInventory(
             "gcp", settings.pools, PoolForm.types, settings.zones_of, lambda ware: ware.zone
         )
         self.closed: frozenset[str] = frozenset()
@@ -92,11 +92,11 @@ class Offering:
         kinds, template_errors = self._kinds.get(), self._templates.get()
         fetched_seconds, parts = self._known_parts()
 
-        def price(ware: Ware[PoolForm], kind: Kind, purchase: Purchase) -> AnyPrice:
+        def price(ware: PoolListing[PoolForm], kind: Kind, purchase: Purchase) -> AnyPrice:
             region = region_of(ware.zone)
             return price_of(kind, ware.zone, region, purchase, parts, self._table, fetched_seconds)
 
-        def prices(ware: Ware[PoolForm], kind: Kind) -> tuple[AnyPrice, AnyPrice]:
+        def prices(ware: PoolListing[PoolForm], kind: Kind) -> tuple[AnyPrice, AnyPrice]:
             listed = price(ware, kind, Purchase.ON_DEMAND)
             reason = template_errors.get((ware.pool_name, ware.purchase))
             if reason is not None:

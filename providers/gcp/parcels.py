@@ -13,7 +13,7 @@ from providers.gcp.calls import ProjectCalls
 from providers.gcp.settings import GcpSale, GcpSettings
 
 
-class BucketParcels:
+class BucketUserData:
     """User data as objects under each region's location in the settings. A retry overwrites."""
 
     def __init__(self, settings: GcpSettings, calls: ProjectCalls) -> None:

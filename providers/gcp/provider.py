@@ -38,7 +38,7 @@ from providers.gcp.offering import Offering
 from providers.gcp.records import Records
 from providers.gcp.replies import place_of, told_instance
 from providers.gcp.session import Session
-from providers.gcp.settings import GcpSale, GcpSettings, Patience, PoolForm
+from providers.gcp.settings import CallTimeouts, GcpSale, GcpSettings, PoolForm
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class GcpProvider(CloudProvider[PoolForm]):
         session: Session,
         records: Records,
         *,
-        patience: Patience = Patience(),
+        patience: CallTimeouts = CallTimeouts(),
         table: PriceTable | None = None,
         prices: KnownPrices | None = None,
     ) -> None:

@@ -204,7 +204,7 @@ def template_of(pool: PoolForm, purchase: Purchase) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class CallTimeouts:
     """Time limits, refresh intervals and retries of calls. Terraform does not set them.
 
     Attributes:

@@ -26,7 +26,7 @@ from providers.cloud.storage import (
 from providers.gcp.errors import Call
 from providers.gcp.rest import send
 from providers.gcp.session import Session
-from providers.gcp.settings import GcpSettings, Patience
+from providers.gcp.settings import CallTimeouts, GcpSettings
 
 _SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
 _EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
@@ -54,7 +54,7 @@ class GcsJobStorage(CloudJobStorage):
         settings: GcpSettings,
         session: Session,
         clock: Clock,
-        patience: Patience = Patience(),
+        patience: CallTimeouts = CallTimeouts(),
     ) -> None:
         self._region, self._place, self._account = place_of_jobs(
             settings.regions, lambda region: region.job_account, "job_account"

@@ -23,7 +23,7 @@ from providers.local.instance import (
     LocalInstance,
     create_instance,
 )
-from providers.local.leftovers import find_leftovers, kill_leftovers
+from providers.local.leftovers import find_orphans, kill_orphans
 
 
 class LocalHost:
@@ -104,7 +104,7 @@ class LocalHost:
         Surviving processes used the cores until now. Without any, the host was off from about when
         the machine was last seen.
         """
-        orphans = find_leftovers(instance.disk)
+        orphans = find_orphans(instance.disk)
         ended_seconds = self._clock.now() if orphans else instance.seen_seconds
-        if kill_leftovers(instance.disk, self._clock):
+        if kill_orphans(instance.disk, self._clock):
             instance.record_end(InstanceEnd(ended_seconds, LOST))

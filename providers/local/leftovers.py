@@ -13,7 +13,7 @@ _ATTEMPTS = 20
 _PAUSE_SECONDS = 0.05
 
 
-def find_leftovers(disk: Path) -> set[psutil.Process]:
+def find_orphans(disk: Path) -> set[psutil.Process]:
     """Return the processes of the instance with this disk, and their descendants.
 
     An environment variable marks the processes. A process that dropped the variable and has left
@@ -29,10 +29,10 @@ def find_leftovers(disk: Path) -> set[psutil.Process]:
     return processes
 
 
-def kill_leftovers(disk: Path, clock: Clock) -> bool:
+def kill_orphans(disk: Path, clock: Clock) -> bool:
     """Kill the processes of an instance; return False if some remain after a second."""
     for _ in range(_ATTEMPTS):
-        leftovers = find_leftovers(disk)
+        leftovers = find_orphans(disk)
         if not leftovers:
             return True
         for process in leftovers:

@@ -20,7 +20,13 @@ from autoscaler.domain.goodput import PipelineParameters
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.offer import Offer, Purchase
 from autoscaler.domain.plan import Action, Plan
-from autoscaler.domain.snapshot import JobSnapshot, Service, Snapshot, ThroughputModel, Truth
+from autoscaler.domain.snapshot import (
+    GroundTruth,
+    JobSnapshot,
+    ServiceReceived,
+    Snapshot,
+    ThroughputModel,
+)
 from autoscaler.policies.base import Policy
 from tests.conformance.policy import assert_order_says_nothing
 from tests.conformance.policy import shared_fixture as many_examples
@@ -122,7 +128,7 @@ def offers_of(offers: Iterable[Offer], kind: str) -> list[Offer]:
     return [one for one in offers if one.device_kind == kind]
 
 
-def _by_kind(truth: Truth) -> dict[str, dict[int, float]]:
+def _by_kind(truth: GroundTruth) -> dict[str, dict[int, float]]:
     """Each kind is twice as fast as the one before."""
     return {
         kind: {devices: seconds / 2**place for devices, seconds in truth.step_seconds.items()}
@@ -146,7 +152,7 @@ def _job(draw: st.DrawFn, name: str, free: dict[str, int]) -> JobSnapshot:
         remaining_examples=draw(st.none() | st.floats(0.0, 1e6)),
         batch=replace(FIXED, initial=draw(st.sampled_from([1, 4, 64]))),
         placement=Placement(shares) if shares else None,
-        service=Service(
+        service=ServiceReceived(
             attained_device_seconds=draw(st.floats(0.0, 4e5)) if has_run else 0.0,
             started_seconds=NOW - age / 2 if has_run else None,
         ),
@@ -155,14 +161,14 @@ def _job(draw: st.DrawFn, name: str, free: dict[str, int]) -> JobSnapshot:
 
 
 @st.composite
-def _truths(draw: st.DrawFn) -> Truth:
+def _truths(draw: st.DrawFn) -> GroundTruth:
     example_seconds, sync_seconds = draw(st.floats(0.001, 0.02)), draw(st.floats(0.0, 0.5))
     measured = range(1, draw(st.integers(1, 12)) + 1)
     seconds = {
         devices: example_seconds * 64 / devices + sync_seconds * (devices > 1)
         for devices in measured
     }
-    return Truth(seconds, draw(st.floats(0.0, 1e5)))
+    return GroundTruth(seconds, draw(st.floats(0.0, 1e5)))
 
 
 def assert_machines_bear_it(moment: Snapshot, plan: Plan) -> None:
@@ -327,7 +333,7 @@ class PoolPolicyConformance:
                 f"job-{number}",
                 1 + number % 16,
                 submitted_seconds=NOW - number,
-                truth=Truth({devices: 1.0 / devices for devices in range(1, 65)}, 1e3),
+                truth=GroundTruth({devices: 1.0 / devices for devices in range(1, 65)}, 1e3),
             )
             for number in range(500)
         ]

@@ -13,8 +13,8 @@ from decimal import Decimal
 from numpy.random import Generator
 
 from autoscaler.clock import VirtualClock
+from autoscaler.controller.act.job_end import COMPLETE_FACT
 from autoscaler.controller.assembly import ControllerParts, assemble
-from autoscaler.controller.finishing import COMPLETE_FACT
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.instance import CloudState, Desired, HeldInstance, InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobSpec

@@ -11,7 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from autoscaler import main
-from autoscaler.controller import standby
+from autoscaler.controller.act import standby
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.plan import Action, Decision, Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot

@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from autoscaler.controller.false_starts import in_vain_everywhere
-from autoscaler.controller.keeper import LighthouseKeeper
+from autoscaler.controller.act.lighthouses import LighthouseRunner
+from autoscaler.controller.offers.false_starts import false_starts_everywhere
 from autoscaler.domain.errors import InsufficientCapacity, Unavailable
 from autoscaler.domain.instance import CloudInstance, Desired, HeldInstance, InstancePhase
 from autoscaler.domain.job import JobPhase
@@ -63,13 +63,13 @@ def test_one_look_at_a_lighthouse_is_under_way_at_a_time(world: World) -> None:
             waiting.append(call)
 
     job = world.submit()
-    keeper = LighthouseKeeper(world.store, world.lights, Later())
-    keeper.keep_lit(job, 100.0)
-    keeper.keep_lit(job, 200.0)
-    keeper.put_out(job)
+    keeper = LighthouseRunner(world.store, world.lights, Later())
+    keeper.ensure_running(job, 100.0)
+    keeper.ensure_running(job, 200.0)
+    keeper.release(job)
     assert len(waiting) == 1
     waiting.pop()()
-    keeper.put_out(job)
+    keeper.release(job)
     waiting.pop()()
     assert world.lights.lit == set()
     assert world.store.jobs.get(job).lighthouse is None
@@ -283,7 +283,7 @@ def test_what_dies_on_every_offer_is_bought_ever_more_slowly_on_all(world: World
         if world.training(job):
             break
     assert world.training(job), "it is tried again for ever"
-    assert in_vain_everywhere(world.store, job, world.clock.now()) is None
+    assert false_starts_everywhere(world.store, job, world.clock.now()) is None
 
 
 def test_a_pool_that_ends_at_once_is_one_false_start(world: World) -> None:

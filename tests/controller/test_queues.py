@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.controller.experience import Experience
+from autoscaler.controller.observe.snapshots import job_snapshot
+from autoscaler.controller.offers.estimates import MarketEstimator
 from autoscaler.controller.settings import ControllerSettings
-from autoscaler.controller.snapshots import job_snapshot
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.goodput import ThroughputParameters
 from autoscaler.domain.instance import CloudInstance, CloudState, HeldInstance, InstancePhase
@@ -89,7 +89,7 @@ def told(store: Store, *measured: tuple[int, int]) -> JobSnapshot:
 
 
 def waits(store: Store, now_seconds: float) -> float:
-    found = Experience(store).believed(OFFERS, store.instances.alive(), now_seconds)
+    found = MarketEstimator(store).believed(OFFERS, store.instances.alive(), now_seconds)
     return {offer.id: offer.fill_seconds for offer in found}["flex"]
 
 
@@ -140,7 +140,7 @@ def test_a_refusal_is_no_wait(store: Store) -> None:
 
 
 def test_an_order_that_waits_is_nearer_its_turn_than_a_new_one(store: Store) -> None:
-    experience = Experience(store)
+    experience = MarketEstimator(store)
     held = queued(store)
     usual = {one.id: one for one in experience.believed(OFFERS, (held,), NOW + 60)}["flex"]
     job = told(store)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from autoscaler.controller.finishing import COMPLETE_FACT
-from autoscaler.controller.sessions import GRACE_SECONDS, ONE_INSTANCE_TEXT, session_facts
+from autoscaler.controller.act.job_end import COMPLETE_FACT
+from autoscaler.controller.jobs.sessions import GRACE_SECONDS, ONE_INSTANCE_TEXT, session_facts
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobPhase
 from autoscaler.domain.objective import Objective, Preference

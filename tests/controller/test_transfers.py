@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.controller.leaving import last_saves_usd
+from autoscaler.controller.budgets.leave_limits import last_saves_usd
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.job import JobPhase
@@ -19,8 +19,8 @@ from autoscaler.domain.report import CheckpointStatus, ReportOrigin
 from autoscaler.domain.terms import StudyTerms, budget_used_up
 from autoscaler.domain.transfer import MOST_BYTES, Transfer, TransferCount
 from autoscaler.ledger.ledger import Ledger
+from tests.controller.budgets.test_leave_limits import REPORT
 from tests.controller.cloud import offer
-from tests.controller.test_leaving import REPORT
 from tests.controller.world import World
 
 GB = 10**9

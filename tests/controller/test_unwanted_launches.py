@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.controller.farewell import stop_everything
+from autoscaler.controller.act.shutdown import stop_everything
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import InsufficientCapacity, Throttled, Unavailable
 from autoscaler.domain.instance import HeldInstance, InstancePhase

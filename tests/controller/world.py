@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autoscaler.clock import VirtualClock
+from autoscaler.controller.act.intents import Workers
+from autoscaler.controller.act.job_end import COMPLETE_FACT, DONE_FACT
 from autoscaler.controller.assembly import ControllerParts, assemble
-from autoscaler.controller.calls import Workers
-from autoscaler.controller.finishing import COMPLETE_FACT, DONE_FACT
-from autoscaler.controller.networks import waits_outside
+from autoscaler.controller.offers.networks import waits_for_network
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.instance import CloudState, Desired, HeldInstance, InstancePhase
@@ -153,7 +153,7 @@ class World:
             phase = InstancePhase.TRAINING
             if held.desired is Desired.ABSENT:
                 phase = InstancePhase.DRAINED
-            elif held.stands_by or waits_outside(held, self.store.instances.of_job(held.job)):
+            elif held.stands_by or waits_for_network(held, self.store.instances.of_job(held.job)):
                 phase = InstancePhase.READY
             self.store.instances.record_node(held.id, phase, self.clock.now())
 

@@ -14,8 +14,8 @@ def test_a_limit_holds_for_its_kind_alone_and_is_never_raised() -> None:
 
 
 def test_kinds_that_take_fewer_than_others_are_told_in_words() -> None:
-    assert BOUNDS.memory_words == ()
-    assert BOUNDS.limited("t4", 1).memory_words == (
+    assert BOUNDS.memory_messages == ()
+    assert BOUNDS.limited("t4", 1).memory_messages == (
         "out of memory with more than 1 example at once on a device of kind t4: larger shares "
         "are split",
     )

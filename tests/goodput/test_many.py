@@ -49,9 +49,9 @@ def drawn_of(
     models: Sequence[ThroughputModel],
     noise: FloatArray,
     bounds: Sequence[BatchBounds] = (BOUNDS,) * 4,
-) -> many.Drawn:
+) -> many.DrawnModels:
     which = many.Bounds(bounds, np.arange(len(models)))
-    return many.Drawn(models, many.theta_of(models, noise.shape[1]), noise, which)
+    return many.DrawnModels(models, many.theta_of(models, noise.shape[1]), noise, which)
 
 
 @pytest.mark.parametrize("point", [PLAIN, FAR, STAGED])

@@ -12,7 +12,7 @@ from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.report import StepObservation
 from autoscaler.goodput.memory import (
     MAXIMUM_CONFIGURATIONS,
-    Lesson,
+    JobMeasurements,
     is_laid_out_as,
     is_of,
     learnt,
@@ -22,7 +22,7 @@ from autoscaler.goodput.memory import (
 )
 
 CURVE = NoiseCurve((10.0, 100.0), (50.0, 500.0))
-LESSON = Lesson(
+LESSON = JobMeasurements(
     job="first",
     bounds=BatchBounds(32, 512, 64, True),
     parameter_bytes=1_000_000,

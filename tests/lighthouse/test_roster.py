@@ -20,7 +20,7 @@ from autoscaler.domain.roster import (
     line_of,
 )
 from autoscaler.domain.training import Engine
-from autoscaler.lighthouse.order import LighthouseOrder
+from autoscaler.lighthouse.order import LighthouseSpec
 from autoscaler.lighthouse.roster import Roster
 from autoscaler.lighthouse.server import RosterServer
 
@@ -119,7 +119,7 @@ def test_the_server_drops_who_is_silent_or_talks_nonsense() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    place = LighthouseOrder("127.0.0.1", port, 0.0, 0.3, Engine.ROSTER)
+    place = LighthouseSpec("127.0.0.1", port, 0.0, 0.3, Engine.ROSTER)
 
     async def story() -> list[Order | Notice]:
         served = asyncio.create_task(RosterServer(place).serve())

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from autoscaler.market.hazards import (
     AGES_SECONDS,
     Hazard,
-    Life,
-    learnt_hazard,
-    usual_hazard,
+    ObservedLifetime,
+    posterior_hazard,
+    prior_hazard,
 )
 
 HOUR = 3600.0
@@ -33,7 +33,7 @@ def test_what_never_ends_is_there_all_the_time() -> None:
 
 
 def test_the_usual_hazard_has_the_mean_that_is_told_and_falls_with_age() -> None:
-    rare = usual_hazard(0.01 / HOUR)
+    rare = prior_hazard(0.01 / HOUR)
     assert rare.ends_per_second(0.0, 4 * HOUR) * HOUR == pytest.approx(0.01, rel=0.05)
     assert rare.ends_per_second(8 * HOUR, 4 * HOUR) < rare.ends_per_second(0.0, 4 * HOUR) / 2
 
@@ -50,34 +50,38 @@ def test_survival_goes_on_where_it_was(
 
 
 def test_without_lives_the_prior_is_believed() -> None:
-    assert learnt_hazard([], CONSTANT) == CONSTANT
+    assert posterior_hazard([], CONSTANT) == CONSTANT
 
 
 def test_ends_count_in_the_class_of_their_age_and_time_lived_in_all_before() -> None:
-    lives = [Life(1200.0, True), Life(1800.0, False), Life(300.0, True, weight=0.5)]
-    found = learnt_hazard(lives, CONSTANT)
+    lives = [
+        ObservedLifetime(1200.0, True),
+        ObservedLifetime(1800.0, False),
+        ObservedLifetime(300.0, True, weight=0.5),
+    ]
+    found = posterior_hazard(lives, CONSTANT)
     young = (1 + 0.5) / (HOUR + 600 + 600 + 150)
     older = (1 + 1) / (HOUR + 600 + 1200)
     assert found.per_second == pytest.approx((young, older, *CONSTANT.per_second[2:]))
 
 
 def test_many_lives_overrule_the_prior() -> None:
-    lives = [Life(0.25 * HOUR, True)] * 400
-    found = learnt_hazard(lives, CONSTANT)
+    lives = [ObservedLifetime(0.25 * HOUR, True)] * 400
+    found = posterior_hazard(lives, CONSTANT)
     assert found.mean_seconds(0.0, HOUR) == pytest.approx(0.25 * HOUR, rel=0.4)
     assert found.per_second[0] < CONSTANT.per_second[0] / 10
 
 
 def test_a_prior_of_nothing_stays() -> None:
     nothing = Hazard((0.0,) * len(AGES_SECONDS))
-    assert learnt_hazard([Life(60.0, True)], nothing) == nothing
+    assert posterior_hazard([ObservedLifetime(60.0, True)], nothing) == nothing
 
 
 def test_optimism_is_for_what_was_rarely_seen() -> None:
-    few, many = [Life(HOUR, True)], [Life(HOUR, True)] * 100
+    few, many = [ObservedLifetime(HOUR, True)], [ObservedLifetime(HOUR, True)] * 100
 
-    def share(lives: list[Life]) -> float:
-        plain, hopeful = (learnt_hazard(lives, CONSTANT, c).per_second[2] for c in (0.0, 0.5))
+    def share(lives: list[ObservedLifetime]) -> float:
+        plain, hopeful = (posterior_hazard(lives, CONSTANT, c).per_second[2] for c in (0.0, 0.5))
         return hopeful / plain
 
     assert share([]) < share(few) < share(many) < 1

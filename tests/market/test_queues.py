@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from autoscaler.domain.offer import Purchase
-from autoscaler.market.queues import Wait, left_seconds, usual_waits
+from autoscaler.market.queues import Wait, expected_waits, left_seconds
 from autoscaler.market.zones import HORIZON_SECONDS, Place
 
 NOW = 1_000_000.0
@@ -18,11 +18,11 @@ def waited(seconds: float, was_filled: bool = True, ago_seconds: float = 0.0) ->
 
 
 def usual(*seen: Wait) -> dict[Place, float]:
-    return usual_waits({HERE: seen}, TOLD, NOW)
+    return expected_waits({HERE: seen}, TOLD, NOW)
 
 
 def test_before_any_wait_was_seen_it_is_what_was_told() -> None:
-    assert usual_waits({}, TOLD, NOW) == TOLD
+    assert expected_waits({}, TOLD, NOW) == TOLD
 
 
 def test_waits_are_learnt_and_tell_of_other_zones_of_the_type() -> None:
@@ -49,5 +49,5 @@ def test_an_order_that_waits_is_not_left_for_another_queue_of_which_nothing_is_k
     for hours in (0.0, 0.5, 1.0, 1.5):
         found = usual(waited(hours * 3600.0, False))
         assert left_seconds(found[HERE]) < found[THERE]
-    known = usual_waits({HERE: [waited(3600.0, False)], THERE: [waited(20.0)] * 30}, TOLD, NOW)
+    known = expected_waits({HERE: [waited(3600.0, False)], THERE: [waited(20.0)] * 30}, TOLD, NOW)
     assert left_seconds(known[HERE]) > known[THERE], "one that is known to be quick"

@@ -6,9 +6,9 @@ from autoscaler.domain.offer import Purchase
 from autoscaler.market.zones import (
     HORIZON_SECONDS,
     Ask,
-    Belief,
     Holding,
     Place,
+    PlaceEstimate,
     Seen,
     beliefs,
     fill_seconds,
@@ -96,7 +96,7 @@ def test_short_outages_make_the_wait_short_and_so_do_more_places() -> None:
 
 
 def test_an_outage_that_nobody_watched_is_not_counted_to_its_end() -> None:
-    def outage_of(asks: tuple[Ask, ...]) -> Belief:
+    def outage_of(asks: tuple[Ask, ...]) -> PlaceEstimate:
         return beliefs({A: Seen((*asks, Ask(NOW, False)))}, TOLD, NOW)[A]
 
     days_later = outage_of((Ask(NOW - 90 * HOUR, False), Ask(NOW - 20 * HOUR, True)))

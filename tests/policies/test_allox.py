@@ -4,7 +4,7 @@ from itertools import permutations
 
 import pytest
 
-from autoscaler.domain.snapshot import JobSnapshot, Truth
+from autoscaler.domain.snapshot import GroundTruth, JobSnapshot
 from autoscaler.policies.allox import AlloxParameters, AlloxPolicy
 from tests.conformance.pool_policy import (
     PoolPolicyConformance,
@@ -32,7 +32,7 @@ class TestTheLeastWaiting(PoolPolicyConformance):
 
 
 def lasting(name: str, seconds: float, requested: int = 1, **changes: object) -> JobSnapshot:
-    return pool_job(name, requested, truth=Truth({requested: 1.0}, seconds), **changes)
+    return pool_job(name, requested, truth=GroundTruth({requested: 1.0}, seconds), **changes)
 
 
 def started(*jobs: JobSnapshot, devices: int, policy: AlloxPolicy = SHORTEST) -> set[str]:

@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from autoscaler.domain.allocation import Placement
 from autoscaler.domain.errors import SolverError
 from autoscaler.policies import configurations as module
-from autoscaler.policies.configurations import Claim, Configuration, assign, configurations
+from autoscaler.policies.configurations import (
+    Configuration,
+    ConfigurationCosts,
+    assign,
+    configurations,
+)
 from autoscaler.policies.pool import Pool
 from tests.conformance.pool_policy import placed
 
@@ -29,8 +34,8 @@ def claim(
     costs: Mapping[Configuration, float],
     held: Placement | None = None,
     staying_cost: float = 0.0,
-) -> Claim:
-    return Claim(job, held, costs, staying_cost, idle_cost=10.0)
+) -> ConfigurationCosts:
+    return ConfigurationCosts(job, held, costs, staying_cost, idle_cost=10.0)
 
 
 def test_parts_of_a_machine_are_powers_of_two_and_several_machines_are_whole() -> None:
@@ -73,7 +78,7 @@ def test_what_stands_is_left_only_for_what_is_better() -> None:
 def test_where_the_solver_fails_all_stay_and_others_get_a_device_each(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fails(claims: Sequence[Claim], pool: Pool) -> list[object]:
+    def fails(claims: Sequence[ConfigurationCosts], pool: Pool) -> list[object]:
         raise SolverError("branch and bound found nothing: out of memory")
 
     monkeypatch.setattr(module, "_best", fails)
@@ -92,7 +97,7 @@ def test_where_the_solver_fails_all_stay_and_others_get_a_device_each(
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[list[Claim], Pool]:
+def cases(draw: st.DrawFn) -> tuple[list[ConfigurationCosts], Pool]:
     """Up to three jobs on two machines, some of which hold a part of one."""
     machines = pool(draw(st.sampled_from([2, 4])), 4)
     free = dict(machines.capacity)
@@ -109,7 +114,9 @@ def cases(draw: st.DrawFn) -> tuple[list[Claim], Pool]:
 
 @given(case=cases())
 @settings(deadline=None, max_examples=60)
-def test_nothing_costs_less_that_could_be_placed(case: tuple[list[Claim], Pool]) -> None:
+def test_nothing_costs_less_that_could_be_placed(
+    case: tuple[list[ConfigurationCosts], Pool],
+) -> None:
     """Against every way to place every job on two machines."""
     claims, machines = case
     first, second = machines.capacity
@@ -124,7 +131,7 @@ def test_nothing_costs_less_that_could_be_placed(case: tuple[list[Claim], Pool])
     assert cost == pytest.approx(least, rel=1e-4, abs=1e-4)
 
 
-def _ways(one: Claim, first: str, second: str) -> list[tuple[float, dict[str, int]]]:
+def _ways(one: ConfigurationCosts, first: str, second: str) -> list[tuple[float, dict[str, int]]]:
     ways: list[tuple[float, dict[str, int]]] = [(one.idle_cost, {})]
     if one.held is not None:
         ways.append((one.staying_cost, dict(one.held.shares)))
@@ -145,7 +152,7 @@ def _fits(shares: Sequence[Mapping[str, int]], machines: Pool) -> bool:
     return is_there and sum(len(each) > 1 for each in shares) <= 1
 
 
-def _cost(one: Claim, placement: Placement | None) -> float:
+def _cost(one: ConfigurationCosts, placement: Placement | None) -> float:
     """The least that this placement can have been chosen for."""
     if placement is None:
         return one.idle_cost

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.policies.decomposition import Columns, divide, useful
-from autoscaler.policies.program import Bid, Effort, award
+from autoscaler.policies.decomposition import Columns, allocate_by_prices, useful
+from autoscaler.policies.program import Bid, SolverLimits, solve_knapsack
 
 
 def columns(seed: int, jobs: int, limits: int, scarcity: float) -> tuple[list[Bid], Columns]:
@@ -31,30 +31,30 @@ def test_what_is_divided_fits_and_is_within_the_gap_of_the_best(
     seed: int, jobs: int, limits: int, scarcity: float
 ) -> None:
     bids, every = columns(seed, jobs, limits, scarcity)
-    found = divide(every)
+    found = allocate_by_prices(every)
     assert found.trouble is None
     assert len(set(every.job[found.chosen].tolist())) == len(found.chosen)
     assert (every.uses[:, found.chosen].sum(axis=1) <= every.room * (1 + 1e-9)).all()
-    exact = award(bids, every.room, Effort(exact_jobs=40, seconds=1.0))
+    exact = solve_knapsack(bids, every.room, SolverLimits(exact_jobs=40, seconds=1.0))
     best = sum(bids[i].value[c] for i, c in enumerate(exact.choices) if c is not None)
     assert float(every.value[found.chosen].sum()) + found.gap >= best * (1 - 1e-6)
 
 
 def test_of_many_jobs_the_gap_is_small_and_prices_are_those_of_the_relaxation() -> None:
     bids, every = columns(3, 1000, 3, 0.2)
-    found = divide(every)
+    found = allocate_by_prices(every)
     value = float(every.value[found.chosen].sum())
     assert found.gap < 0.002 * value
-    relaxed = award(bids, every.room, Effort(exact_jobs=0))
+    relaxed = solve_knapsack(bids, every.room, SolverLimits(exact_jobs=0))
     assert found.prices == pytest.approx(relaxed.shadow_prices, rel=0.05, abs=1e-3)
 
 
 def test_where_nothing_binds_all_have_their_best_at_no_price() -> None:
     _, every = columns(1, 50, 2, 2.0)
-    found = divide(every)
+    found = allocate_by_prices(every)
     best = [every.value[every.job == job].max() for job in set(every.job.tolist())]
     assert float(every.value[found.chosen].sum()) == pytest.approx(sum(best))
     assert not found.prices.any()
     nothing = np.empty(0, dtype=np.int64)
-    empty = divide(Columns(nothing, np.empty(0), np.empty((2, 0)), every.room))
+    empty = allocate_by_prices(Columns(nothing, np.empty(0), np.empty((2, 0)), every.room))
     assert (len(empty.chosen), empty.gap) == (0, 0.0)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.domain.plan import Action
-from autoscaler.domain.snapshot import JobSnapshot, Service
+from autoscaler.domain.snapshot import JobSnapshot, ServiceReceived
 from autoscaler.policies.gandiva import GandivaParameters, GandivaPolicy
 from tests.conformance.pool_policy import (
     KIND,
@@ -30,7 +30,7 @@ class TestGandiva(PoolPolicyConformance):
 
 def ran(name: str, seconds: float, **changes: object) -> JobSnapshot:
     """On eight devices, for so long."""
-    service = Service(8 * seconds, started_seconds=NOW - 3600.0)
+    service = ServiceReceived(8 * seconds, started_seconds=NOW - 3600.0)
     return pool_job(name, 8, service=service, **changes)
 
 

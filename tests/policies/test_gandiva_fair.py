@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autoscaler.domain.snapshot import JobSnapshot, Service
+from autoscaler.domain.snapshot import JobSnapshot, ServiceReceived
 from autoscaler.policies.gandiva_fair import GandivaFairParameters, GandivaFairPolicy
 from tests.conformance.pool_policy import (
     PoolPolicyConformance,
@@ -28,7 +28,7 @@ class TestByTime(PoolPolicyConformance):
 
 def aged(name: str, requested: int, ran: float, **changes: object) -> JobSnapshot:
     """It came 1000 s ago, and has had what it asked for in so many of them."""
-    service = Service(ran * requested, started_seconds=NOW - 1000)
+    service = ServiceReceived(ran * requested, started_seconds=NOW - 1000)
     return pool_job(name, requested, service=service, submitted_seconds=NOW - 1000, **changes)
 
 
@@ -50,7 +50,10 @@ def test_twice_the_tickets_are_worth_twice_the_devices() -> None:
 
 def test_a_newcomer_has_no_more_to_make_up_for_than_its_own_life() -> None:
     new = pool_job(
-        "new", 4, service=Service(4 * 60.0, started_seconds=NOW - 100), submitted_seconds=NOW - 100
+        "new",
+        4,
+        service=ServiceReceived(4 * 60.0, started_seconds=NOW - 100),
+        submitted_seconds=NOW - 100,
     )
     plan = GandivaFairPolicy().plan(pool_snapshot(aged("old", 4, 500.0), new, offers=machines(1)))
     assert sizes(plan) == {"new": 0, "old": 4}

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import ArrayLike
 
 from autoscaler.domain.errors import SolverError
-from autoscaler.domain.snapshot import JobSnapshot, Service, Truth
+from autoscaler.domain.snapshot import GroundTruth, JobSnapshot, ServiceReceived
 from autoscaler.policies import gavel as module
 from autoscaler.policies.gavel import GavelCostPolicy, GavelParameters, GavelPolicy
 from autoscaler.policies.gavel_shares import GavelObjective, SharedKinds, shares
@@ -106,7 +106,9 @@ def test_who_has_waited_is_given_more_for_a_fair_finish() -> None:
 
 def true(name: str, slow: float, fast: float, **changes: object) -> JobSnapshot:
     """A job of one device that makes so many steps a second on each kind."""
-    truth = Truth({}, 100.0, kind_step_seconds={"card": {1: 1 / slow}, "fast": {1: 1 / fast}})
+    truth = GroundTruth(
+        {}, 100.0, kind_step_seconds={"card": {1: 1 / slow}, "fast": {1: 1 / fast}}
+    )
     models = {kind: model(kind=kind) for kind in ("card", "fast")}
     return pool_job(name, models=models, truth=truth, **changes)
 
@@ -115,7 +117,9 @@ def test_who_is_behind_its_share_goes_first() -> None:
     """All are to have a third of each kind; of the slow one nobody has had anything yet."""
     had = {"a": 7200.0, "b": 360.0, "c": 3600.0}
     jobs = [
-        true(name, 1.0, 4.0, service=Service(seconds, kind_device_seconds={"fast": seconds}))
+        true(
+            name, 1.0, 4.0, service=ServiceReceived(seconds, kind_device_seconds={"fast": seconds})
+        )
         for name, seconds in had.items()
     ]
     found = placements(GavelPolicy().plan(pool_snapshot(*jobs, offers=TWO_KINDS)))

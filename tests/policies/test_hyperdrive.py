@@ -7,9 +7,9 @@ import pytest
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.report import Quality
-from autoscaler.domain.snapshot import JobSnapshot, Service, StudySnapshot
+from autoscaler.domain.snapshot import JobSnapshot, ServiceReceived, StudySnapshot
 from autoscaler.domain.terms import StudyTerms, TrialProgress, TrialRecord, TrialSpeed
-from autoscaler.policies.chances import Aim, chances
+from autoscaler.policies.chances import MetricTarget, chances
 from autoscaler.policies.hyperdrive import HyperdriveParameters, HyperdrivePolicy
 from tests.conformance.pool_policy import (
     PoolPolicyConformance,
@@ -36,14 +36,14 @@ def trial(name: str, *metrics: float, left: float = 1e4, had: float = 900.0) -> 
         quality=told,
         progress_examples=STEP * len(metrics),
         remaining_examples=left,
-        service=Service(attained_device_seconds=had, started_seconds=NOW - had),
+        service=ServiceReceived(attained_device_seconds=had, started_seconds=NOW - had),
     )
 
 
 GOOD = trial("good", 0.50, 0.70, 0.80, 0.86, had=5000.0)
 SLOW = trial("slow", 0.30, 0.38, 0.44, 0.49)
 FLAT = trial("flat", 0.10, 0.10, 0.10, 0.10, had=0.0)
-AIM = HyperdriveParameters(Aim(target=0.88))
+AIM = HyperdriveParameters(MetricTarget(target=0.88))
 
 
 def test_the_promising_come_first_and_the_poor_last_whatever_they_have_had() -> None:
@@ -58,7 +58,7 @@ def test_the_promising_come_first_and_the_poor_last_whatever_they_have_had() -> 
 
 
 def test_a_metric_may_be_one_that_falls() -> None:
-    falling = HyperdriveParameters(Aim(target=0.12, maximize=False))
+    falling = HyperdriveParameters(MetricTarget(target=0.12, maximize=False))
     good = trial("good", 0.50, 0.30, 0.20, 0.14)
     flat = trial("flat", 0.90, 0.90, 0.90, 0.90, had=0.0)
     plan = HyperdrivePolicy(falling).plan(pool_snapshot(flat, good, offers=machines(1, 1)))
@@ -66,7 +66,7 @@ def test_a_metric_may_be_one_that_falls() -> None:
 
 
 def test_what_can_not_come_there_in_the_time_left_is_not_promising() -> None:
-    soon = HyperdriveParameters(Aim(target=0.88, within_seconds=1.0))
+    soon = HyperdriveParameters(MetricTarget(target=0.88, within_seconds=1.0))
     (decision,) = HyperdrivePolicy(soon).plan(pool_snapshot(GOOD)).decisions
     assert "poor" in decision.reason
 
@@ -95,7 +95,7 @@ def test_a_study_says_its_direction_and_its_deadline_and_those_that_ended_teach(
     terms = StudyTerms(Objective(deadline_seconds=NOW + 60.0), full_work=8.0, best=0.2)
     study = StudySnapshot("sweep", terms, trials)
     jobs = [pool_job(name, study="sweep") for name in ("fast", "late")]
-    found = chances(replace(pool_snapshot(*jobs), studies=(study,)), Aim())
+    found = chances(replace(pool_snapshot(*jobs), studies=(study,)), MetricTarget())
     assert found["fast"] > 0.5 > 0.25 > found["late"]
     assert found.keys() == {"fast", "late"}
 

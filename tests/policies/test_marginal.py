@@ -16,7 +16,7 @@ from autoscaler.domain.snapshot import Snapshot
 from autoscaler.economics.supply.supply import supply_of
 from autoscaler.policies import program
 from autoscaler.policies.marginal import MarginalParameters, MarginalPolicy
-from autoscaler.policies.program import Effort
+from autoscaler.policies.program import SolverLimits
 from autoscaler.policies.sharing import share_out
 from tests.conformance.policy import PolicyConformance, used
 from tests.economics.cases import (
@@ -45,7 +45,7 @@ class TestMarginal(PolicyConformance):
 class TestMarginalByShadowPrices(PolicyConformance):
     @pytest.fixture
     def policy(self) -> MarginalPolicy:
-        return MarginalPolicy(MarginalParameters(Effort(exact_jobs=0)))
+        return MarginalPolicy(MarginalParameters(SolverLimits(exact_jobs=0)))
 
 
 def plan(moment: Snapshot) -> Plan:
@@ -75,7 +75,7 @@ def test_few_jobs_share_limits_for_the_most_surplus(moment: Snapshot) -> None:
     demands = [wish_of(one, moment) for one in moment.jobs]
     supply = supply_of(moment)
     assume(all(own.eligible.any() for own in demands))
-    found = share_out(demands, supply, Effort())
+    found = share_out(demands, supply, SolverLimits())
     options = []
     for own in demands:
         share = found.shares[own.job.id]

@@ -32,7 +32,7 @@ from autoscaler.goodput.prior import prior_for, prior_from_kind
 from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies import decomposition
 from autoscaler.policies.marginal import MarginalPolicy
-from autoscaler.policies.program import Effort
+from autoscaler.policies.program import SolverLimits
 from autoscaler.policies.sharing import Sharing, share_out
 from tests.economics.cases import NOW, devices, offer
 from tests.economics.strategies import snapshots
@@ -151,7 +151,7 @@ def test_few_jobs_as_a_fleet_stay_within_limits_and_do_as_well_up_to_the_gap(
             usd = own.expected_usd[own.at.candidates.index(found[own.job.id])]
             assert usd <= 1.02 * own.expected_usd[own.target] + 1e-9
         return
-    best = share_out(demands, supply, Effort())
+    best = share_out(demands, supply, SolverLimits())
     most = worth_of(best.targets, best)
     assert worth_of(found, best) >= 0.98 * most - plan.gap_usd_per_second - 1e-9
 
@@ -191,7 +191,7 @@ def test_limits_are_shared_nearly_as_well_as_by_the_program(
     assert supply.bears(supply.uses(targets(plan).values()))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("autoscaler.economics.supply.supply.FLEET_JOBS", 500)
-        best = share_out(wishes_in(moment), supply_of(moment), Effort(exact_jobs=0))
+        best = share_out(wishes_in(moment), supply_of(moment), SolverLimits(exact_jobs=0))
     most = worth_of(best.targets, best)
     assert worth_of(targets(plan), best) >= 0.98 * most
     assert plan.gap_usd_per_second <= 0.02 * most
@@ -238,7 +238,7 @@ def test_prices_and_limits_move_nothing_that_was_measured(
     moment = replace(moment_of(jobs(), devices(100)), offers=dearer)
     looked: list[int] = []
 
-    def counted(drawn: many.Drawn, *places: Any) -> FloatArray:
+    def counted(drawn: many.DrawnModels, *places: Any) -> FloatArray:
         looked.append(len(drawn.models))
         return many.seconds_per_example(drawn, *places)
 

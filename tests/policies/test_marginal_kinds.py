@@ -7,7 +7,7 @@ import pytest
 
 from autoscaler.domain.allocation import Placement
 from autoscaler.domain.goodput import ThroughputParameters
-from autoscaler.domain.snapshot import JobSnapshot, Service, SwitchingCosts
+from autoscaler.domain.snapshot import JobSnapshot, ServiceReceived, SwitchingCosts
 from autoscaler.policies.marginal import MarginalPolicy
 from tests.conformance.pool_policy import (
     machine,
@@ -93,7 +93,7 @@ def test_a_dear_change_is_made_by_who_has_stayed_long(
         2.0,
         remaining_examples=1e7,
         placement=placed(node_000=1),
-        service=Service(started_seconds=NOW - ran_seconds),
+        service=ServiceReceived(started_seconds=NOW - ran_seconds),
         switching=SwitchingCosts(pause_seconds=350.0, restore_seconds=0.0),
     )
     assert planned(job) == {"a": placed(**{f"node_{machine_number:03}": 1})}

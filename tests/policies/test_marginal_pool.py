@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from autoscaler.domain.allocation import Placement
 from autoscaler.domain.goodput import ThroughputParameters
 from autoscaler.domain.job import InstanceBounds
-from autoscaler.domain.snapshot import JobSnapshot, Service, SwitchingCosts
+from autoscaler.domain.snapshot import JobSnapshot, ServiceReceived, SwitchingCosts
 from autoscaler.policies.marginal import MarginalPolicy
 from autoscaler.policies.pool import pool_of
-from autoscaler.policies.pool_bids import Bid, bids
+from autoscaler.policies.pool_bids import DeviceBid, bids
 from tests.conformance.pool_policy import (
     KIND,
     PoolPolicyConformance,
@@ -47,7 +47,7 @@ def elastic(name: str, theta: ThroughputParameters = PERFECT, **changes: object)
     return pool_job(name, models={KIND: model(theta, KIND)}, **changes)
 
 
-def bid_of(job: JobSnapshot, *others: JobSnapshot, count: int = 1) -> Bid:
+def bid_of(job: JobSnapshot, *others: JobSnapshot, count: int = 1) -> DeviceBid:
     pool = pool_of(pool_snapshot(offers=machines(count)))
     return bids([job, *others], pool, NOW)[0]
 
@@ -121,7 +121,7 @@ def test_a_running_job_is_not_stopped_for_little() -> None:
 
 
 def test_a_job_is_taken_to_pause_no_less_than_is_usual() -> None:
-    changed = elastic("changed", switching=RESTARTING, service=Service(restarts=2))
+    changed = elastic("changed", switching=RESTARTING, service=ServiceReceived(restarts=2))
     slow = replace(changed, switching=SwitchingCosts(pause_seconds=90.0, restore_seconds=0.0))
     new = elastic("new")
     assert bid_of(new).pause_seconds == new.switching.pause_seconds

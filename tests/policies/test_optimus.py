@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoscaler.domain.goodput import BatchBounds, ThroughputParameters
-from autoscaler.domain.snapshot import Truth
+from autoscaler.domain.snapshot import GroundTruth
 from autoscaler.policies.optimus import OptimusOraclePolicy, OptimusParameters, OptimusPolicy
 from tests.conformance.pool_policy import (
     KIND,
@@ -39,8 +39,8 @@ class TestOracle(PoolPolicyConformance):
         return ORACLE
 
 
-def truth(*step_seconds: float, steps: float = 1.0) -> Truth:
-    return Truth(dict(enumerate(step_seconds, start=1)), steps)
+def truth(*step_seconds: float, steps: float = 1.0) -> GroundTruth:
+    return GroundTruth(dict(enumerate(step_seconds, start=1)), steps)
 
 
 def test_the_next_device_goes_where_it_saves_most_time() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 
 from autoscaler.domain.goodput import BatchBounds, NoiseScale, ThroughputParameters
 from autoscaler.domain.plan import Plan
-from autoscaler.domain.snapshot import JobSnapshot, Service, Snapshot
+from autoscaler.domain.snapshot import JobSnapshot, ServiceReceived, Snapshot
 from autoscaler.policies.pollux import PolluxParameters, PolluxPolicy
 from tests.conformance.pool_policy import (
     KIND,
@@ -99,7 +99,7 @@ def test_what_was_not_measured_is_taken_to_scale() -> None:
 @pytest.mark.parametrize(("restarts", "devices"), [(0, 4), (100, 4), (150, 2)])
 def test_a_job_that_has_restarted_often_stays(restarts: int, devices: int) -> None:
     """Two hours bear 100 restarts before doubling the speed is not worth the next."""
-    job = scaling("a", placement=placed(node_000=2), service=Service(restarts=restarts))
+    job = scaling("a", placement=placed(node_000=2), service=ServiceReceived(restarts=restarts))
     moment = pool_snapshot(job, offers=machines(1))
     assert sizes(POLLUX.plan(moment)) == {"a": devices}
 
@@ -108,13 +108,15 @@ def test_a_job_moves_where_that_makes_room_for_more_than_it_loses() -> None:
     """A batch of one example has one device; the wide job is twice as fast on a whole machine."""
     one = BatchBounds(1, 1, 1, adaptive=False)
     small = [
-        scaling("a", batch=one, placement=placed(node_000=1), service=Service(restarts=20)),
+        scaling(
+            "a", batch=one, placement=placed(node_000=1), service=ServiceReceived(restarts=20)
+        ),
         scaling("b", batch=one, placement=placed(node_001=1)),
     ]
     moment = pool_snapshot(scaling("wide"), *small)
     found = placements(POLLUX.plan(moment))
     assert found == {"a": placed(node_000=1), "b": placed(node_000=1), "wide": placed(node_001=4)}
-    often = [replace(job, service=Service(restarts=200)) for job in small]
+    often = [replace(job, service=ServiceReceived(restarts=200)) for job in small]
     found = placements(POLLUX.plan(replace(moment, jobs=(moment.jobs[0], *often))))
     assert found == {"a": placed(node_000=1), "b": placed(node_001=1), "wide": placed(node_000=2)}
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from autoscaler.domain.errors import SolverError
 from autoscaler.economics.supply.supply import fits
 from autoscaler.policies import program
-from autoscaler.policies.program import Award, Bid, Effort, award
+from autoscaler.policies.program import Bid, KnapsackSolution, SolverLimits, solve_knapsack
 
 fewer = settings(max_examples=50)
-EXACT, RELAXED = Effort(exact_jobs=24), Effort(exact_jobs=0)
+EXACT, RELAXED = SolverLimits(exact_jobs=24), SolverLimits(exact_jobs=0)
 
 
 @st.composite
@@ -57,7 +57,7 @@ def best(found: list[Bid], maximum: np.ndarray) -> float:
 @fewer
 def test_few_jobs_get_the_best_there_is(case: tuple[list[Bid], np.ndarray]) -> None:
     found, maximum = case
-    made = award(found, maximum, EXACT)
+    made = solve_knapsack(found, maximum, EXACT)
     assert made.trouble is None
     assert fits(uses(found, made.choices), maximum).all()
     assert total(found, made.choices) == pytest.approx(best(found, maximum), rel=1e-6, abs=1e-9)
@@ -70,7 +70,7 @@ def test_many_jobs_are_no_further_from_it_than_the_gap(
     case: tuple[list[Bid], np.ndarray],
 ) -> None:
     found, maximum = case
-    made = award(found, maximum, RELAXED)
+    made = solve_knapsack(found, maximum, RELAXED)
     assert fits(uses(found, made.choices), maximum).all()
     assert total(found, made.choices) >= best(found, maximum) - made.gap - 1e-9
 
@@ -82,7 +82,7 @@ def test_the_gap_is_at_most_one_step_of_one_job_for_each_limit(
 ) -> None:
     found, maximum = case
     largest = max(float(bid.value.max()) - bid.nothing for bid in found)
-    assert award(found, maximum, RELAXED).gap <= max(largest, 0.0) + 1e-9
+    assert solve_knapsack(found, maximum, RELAXED).gap <= max(largest, 0.0) + 1e-9
 
 
 @given(bids())
@@ -91,7 +91,7 @@ def test_limits_that_leave_room_for_all_have_no_price(
     case: tuple[list[Bid], np.ndarray],
 ) -> None:
     found, maximum = case
-    made = award(found, maximum + 1000.0, EXACT)
+    made = solve_knapsack(found, maximum + 1000.0, EXACT)
     assert made.shadow_prices == pytest.approx(np.zeros(2))
     assert made.gap == 0.0
     for bid, choice in zip(found, made.choices, strict=True):
@@ -107,7 +107,7 @@ def test_one_more_unit_is_worth_no_more_than_its_shadow_price(
     found, maximum = case
     # Every allocation by itself has room already.
     maximum = maximum + 4
-    made = award(found, maximum, RELAXED)
+    made = solve_knapsack(found, maximum, RELAXED)
     bound = total(found, made.choices) + made.gap
     for limit in range(2):
         more = best(found, maximum + np.eye(2)[limit])
@@ -126,7 +126,7 @@ def test_a_job_whose_progress_is_worth_more_never_makes_less(
     rates = []
     for worth in (1e-3, 1e-3 * factor):
         bid = Bid(worth * rate - price, found[which].uses, 0.0)
-        made = award([*found[:which], bid, *found[which + 1 :]], maximum, EXACT)
+        made = solve_knapsack([*found[:which], bid, *found[which + 1 :]], maximum, EXACT)
         choice = made.choices[which]
         rates.append(0.0 if choice is None else float(rate[choice]))
     assert rates[1] >= rates[0] - 1e-9
@@ -139,7 +139,7 @@ def test_the_unit_of_money_does_not_matter(
 ) -> None:
     found, maximum = case
     scaled = [Bid(factor * bid.value, bid.uses, factor * bid.nothing) for bid in found]
-    made, other = award(found, maximum, EXACT), award(scaled, maximum, EXACT)
+    made, other = solve_knapsack(found, maximum, EXACT), solve_knapsack(scaled, maximum, EXACT)
     assert total(found, other.choices) == pytest.approx(
         total(found, made.choices), rel=1e-6, abs=1e-9
     )
@@ -153,8 +153,8 @@ def knapsack() -> tuple[list[Bid], np.ndarray]:
 
 def test_exactly_beats_rounding_where_steps_are_big() -> None:
     found, maximum = knapsack()
-    assert award(found, maximum, EXACT).choices == (0, None, 0)
-    assert award(found, maximum, RELAXED).choices == (0, 0, None)
+    assert solve_knapsack(found, maximum, EXACT).choices == (0, None, 0)
+    assert solve_knapsack(found, maximum, RELAXED).choices == (0, 0, None)
 
 
 @pytest.mark.parametrize("broken", ["_relaxed", "_exact"])
@@ -166,7 +166,7 @@ def test_a_solver_that_fails_leaves_a_plan_within_the_limits(
 
     monkeypatch.setattr(program, broken, fail)
     found, maximum = knapsack()
-    made = award(found, maximum, EXACT)
+    made = solve_knapsack(found, maximum, EXACT)
     assert made.trouble == "no solution"
     assert made.choices == (0, 0, None)
     assert total(found, made.choices) >= best(found, maximum) - made.gap
@@ -174,22 +174,22 @@ def test_a_solver_that_fails_leaves_a_plan_within_the_limits(
 
 def test_a_limit_of_nothing_gives_nothing() -> None:
     found, _ = knapsack()
-    made = award(found, np.array([-1.0]), EXACT)
+    made = solve_knapsack(found, np.array([-1.0]), EXACT)
     assert made.choices == (None, None, None)
-    assert award([], np.array([1.0]), EXACT).choices == ()
+    assert solve_knapsack([], np.array([1.0]), EXACT).choices == ()
 
 
 def test_a_limit_without_an_end_does_not_bind() -> None:
     found, _ = knapsack()
-    assert award(found, np.array([np.inf]), EXACT).choices == (0, 0, 0)
+    assert solve_knapsack(found, np.array([np.inf]), EXACT).choices == (0, 0, 0)
 
 
 def test_more_columns_than_are_compared_at_once() -> None:
     generator = np.random.default_rng(0)
     uses = generator.integers(1, 60, (1, 700)).astype(float)
     bid = Bid(generator.random(700), uses, 0.0)
-    made = award([bid, replace(bid)], np.array([40.0]), EXACT)
-    assert isinstance(made, Award)
+    made = solve_knapsack([bid, replace(bid)], np.array([40.0]), EXACT)
+    assert isinstance(made, KnapsackSolution)
     assert made.gap == 0.0
     assert total([bid, bid], made.choices) == pytest.approx(best_of_two(bid, 40.0))
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoscaler.domain.errors import SolverError
-from autoscaler.domain.snapshot import JobSnapshot, Regime, Regimes, Service, Truth
+from autoscaler.domain.snapshot import GroundTruth, JobSnapshot, Regime, Regimes, ServiceReceived
 from autoscaler.policies import shockwave
 from autoscaler.policies.pool import pool_of
 from autoscaler.policies.shockwave import ShockwaveParameters, ShockwavePolicy
@@ -55,8 +55,8 @@ def changing(
         Regime(32 << place, seconds, done) for place, (seconds, done) in enumerate(regimes)
     )
     ran = sum(seconds * done for seconds, done in regimes)
-    truth = Truth({requested: told[0].epoch_seconds}, 1.0, Regimes(epochs, told))
-    service = Service(ran * requested, started_seconds=NOW - ran)
+    truth = GroundTruth({requested: told[0].epoch_seconds}, 1.0, Regimes(epochs, told))
+    service = ServiceReceived(ran * requested, started_seconds=NOW - ran)
     plain = pool_job(name, requested, truth=truth, service=service)
     return replace(plain, **changes)  # type: ignore[arg-type]
 
@@ -95,7 +95,7 @@ def test_a_forecast_is_of_the_regimes_or_that_all_goes_on() -> None:
     pool = pool_of(pool_snapshot())
     job = changing("a", (10.0, 20.0), (5.0, 10.0), epochs=60)
     assert forecast(job, pool) == Forecast(0.5, (Phase(0.5, 150.0),))
-    known = replace(job, truth=Truth({4: 2.0}, 375.0))
+    known = replace(job, truth=GroundTruth({4: 2.0}, 375.0))
     assert forecast(known, pool) == Forecast(0.25, (Phase(0.75, 750.0),))
     unknown = replace(job, truth=None, remaining_examples=None)
     assert forecast(unknown, pool).progress == 0.5

@@ -8,7 +8,7 @@ import pytest
 from autoscaler.domain.goodput import BatchBounds, ThroughputParameters
 from autoscaler.domain.snapshot import (
     JobSnapshot,
-    Service,
+    ServiceReceived,
     SwitchingCosts,
     ThroughputModel,
 )
@@ -30,7 +30,7 @@ SIA = SiaPolicy()
 PERFECT = ThroughputParameters(0.0, 0.01, 0.0, 0.0, 0.0, 0.0, 1.0)
 # A sync of 0.5 s beside the 0.64 s that one device takes for 64 examples.
 POOR = ThroughputParameters(0.0, 0.01, 0.5, 0.5, 0.5, 0.5, 1.0)
-RAN = Service(started_seconds=NOW - 7000.0)
+RAN = ServiceReceived(started_seconds=NOW - 7000.0)
 MIXED = (machine(0, 4), machine(1, 4), machine(2, 4, "fast"), machine(3, 4, "old"))
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.domain.snapshot import JobSnapshot, Service, Truth
+from autoscaler.domain.snapshot import GroundTruth, JobSnapshot, ServiceReceived
 from autoscaler.policies.themis import ThemisParameters, ThemisPolicy
 from tests.conformance.pool_policy import (
     PoolPolicyConformance,
@@ -27,13 +27,15 @@ def timed(
     name: str, age: float, ran: float, left: float, requested: int = 4, **changes: object
 ) -> JobSnapshot:
     """It came `age` seconds ago, has had its devices for `ran` and needs them for `left` more."""
-    service = Service(ran * requested, started_seconds=NOW - age, changed_seconds=NOW - ran)
+    service = ServiceReceived(
+        ran * requested, started_seconds=NOW - age, changed_seconds=NOW - ran
+    )
     return pool_job(
         name,
         requested,
         service=service,
         submitted_seconds=NOW - age,
-        truth=Truth({requested: 1.0}, left),
+        truth=GroundTruth({requested: 1.0}, left),
         **changes,
     )
 

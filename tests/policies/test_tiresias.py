@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autoscaler.domain.snapshot import JobSnapshot, Service
+from autoscaler.domain.snapshot import JobSnapshot, ServiceReceived
 from autoscaler.policies.tiresias import TiresiasParameters, TiresiasPolicy
 from tests.conformance.pool_policy import (
     PoolPolicyConformance,
@@ -33,7 +33,7 @@ def aged(
 ) -> JobSnapshot:
     """Attained device-hours since a start so many hours ago."""
     started = NOW - started_hours * HOUR
-    service = Service(attained_hours * HOUR, started_seconds=started)
+    service = ServiceReceived(attained_hours * HOUR, started_seconds=started)
     return pool_job(name, requested, service=service, submitted_seconds=started, **changes)
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autoscaler.domain.snapshot import JobSnapshot, Service
+from autoscaler.domain.snapshot import JobSnapshot, ServiceReceived
 from autoscaler.policies.tiresias_gittins import (
     GittinsParameters,
     ServiceDistribution,
@@ -20,7 +20,7 @@ class TestTiresiasGittins(PoolPolicyConformance):
 
 
 def had(name: str, device_seconds: float) -> JobSnapshot:
-    service = Service(device_seconds, started_seconds=NOW - 3600.0)
+    service = ServiceReceived(device_seconds, started_seconds=NOW - 3600.0)
     return pool_job(name, 8, service=service, submitted_seconds=NOW - 3600.0)
 
 

@@ -13,12 +13,12 @@ import uvicorn
 from fastapi import FastAPI
 
 from autoscaler.clock import SystemClock
-from autoscaler.controller.foresight import Foresights
+from autoscaler.controller.predict.what_if import WhatIfs
 from autoscaler.domain.errors import ProviderError
 from autoscaler.domain.storage import StorageGrant
 from autoscaler.objects import Objects, always
 from autoscaler.policies.registry import create_policy
-from autoscaler.service.app import Rooms, create_app
+from autoscaler.service.app import ServiceDependencies, create_app
 from autoscaler.service.assignments import Assignments, TrainingTimes
 from autoscaler.service.authentication import Authentication, load_key
 from autoscaler.service.checkpoints import TrialCheckpoints
@@ -98,7 +98,7 @@ class _Present:
     """A room of whatever test runs now, in the one application that all tests of a process share:
     to make one takes much longer than to ask it something."""
 
-    rooms: Rooms
+    rooms: ServiceDependencies
 
     def __init__(self, room: str) -> None:
         self._room = room
@@ -112,11 +112,13 @@ class _Present:
 
 @cache
 def application() -> FastAPI:
-    rooms: dict[str, Any] = {room.name: _Present(room.name) for room in fields(Rooms)}
-    return create_app(Rooms(**rooms), "0")
+    rooms: dict[str, Any] = {
+        room.name: _Present(room.name) for room in fields(ServiceDependencies)
+    }
+    return create_app(ServiceDependencies(**rooms), "0")
 
 
-def _rooms(world: World, authentication: Authentication, api: Api) -> Rooms:
+def _rooms(world: World, authentication: Authentication, api: Api) -> ServiceDependencies:
     store, status, clock = world.store, world.controller.status, world.clock
     directory, wake = api.directory, api.woken.set
     bundles = Bundles(directory / "bundles", 1000)
@@ -127,7 +129,7 @@ def _rooms(world: World, authentication: Authentication, api: Api) -> Rooms:
     assignments = Assignments(directory / "jobs", authentication, TrainingTimes(), secrets, stored)
     results = Results(assignments, stored)
     logs = directory / "logs"
-    return Rooms(
+    return ServiceDependencies(
         store=store,
         authentication=authentication,
         submissions=Submissions(
@@ -156,7 +158,7 @@ def _rooms(world: World, authentication: Authentication, api: Api) -> Rooms:
         ),
         results=results,
         fixed_sizes=lambda job: (),
-        foresee=Foresights(store, status, create_policy("marginal"), 60.0, clock).of,
+        what_if=WhatIfs(store, status, create_policy("marginal"), 60.0, clock).of,
         clock=clock,
     )
 

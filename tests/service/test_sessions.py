@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.controller.sessions import GRACE_SECONDS, SESSIONLESS_TEXT
-from autoscaler.controller.snapshots import job_snapshot
+from autoscaler.controller.jobs.sessions import GRACE_SECONDS, SESSIONLESS_TEXT
+from autoscaler.controller.observe.snapshots import job_snapshot
 from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobPhase
 from autoscaler.domain.report import Ending

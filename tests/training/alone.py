@@ -15,7 +15,7 @@ from autoscaler.clock import Clock, SystemClock
 from autoscaler.domain.job import BatchSpec
 from autoscaler.training import opening, replica
 from autoscaler.training.arguments import Script
-from autoscaler.training.channel import Channel
+from autoscaler.training.channel import AgentConnection
 from autoscaler.training.opening import Parts, open_parts
 from autoscaler.training.reporting import Reporter
 from autoscaler.training.session import TrainingSession
@@ -62,7 +62,7 @@ def opened(its_script: Script, clock: Clock | None = None) -> tuple[TrainingSess
     return TrainingSession(its_script, parts, clock, present_watch()), parts
 
 
-class Heard(Channel):
+class Heard(AgentConnection):
     """A channel whose agent is this test: what is said, in order."""
 
     def __init__(self, directory: Path) -> None:

@@ -15,7 +15,7 @@ from autoscaler.domain.checkpoint import name_of
 from autoscaler.domain.errors import CheckpointError
 from autoscaler.training.state import checkpoint
 from autoscaler.training.state.checkpoint import Checkpoints
-from autoscaler.training.state.own_state import OwnState
+from autoscaler.training.state.own_state import ScriptState
 from autoscaler.training.state.training_state import Counters, TrainingState
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
@@ -30,7 +30,7 @@ def _state(seed: int = 0, width: int = 3, own: dict[str, Any] | None = None) -> 
         model(torch.randn(8, 4)).square().sum().backward()
         optimizer.step()
     counters = Counters(step=3, batch_total=8)
-    return TrainingState(model, optimizer, scheduler, counters, own=OwnState(own))
+    return TrainingState(model, optimizer, scheduler, counters, own=ScriptState(own))
 
 
 def _checkpoints(directory: Path) -> Checkpoints:

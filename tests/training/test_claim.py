@@ -11,7 +11,7 @@ from autoscaler.domain.errors import CheckpointError
 from autoscaler.domain.storage import StorageGrant
 from autoscaler.objects import Objects, always
 from autoscaler.training.state.claim import claim, claim_depot
-from autoscaler.training.state.depot import Depot
+from autoscaler.training.state.depot import RemoteCheckpoints
 
 OURS, THEIRS = "digits.2#aa", "words#aa"
 
@@ -78,7 +78,7 @@ def objects(tmp_path: Path) -> Objects:
 
 
 def test_a_depot_of_a_deployment_before_is_not_adopted(objects: Objects) -> None:
-    depot = Depot(objects)
+    depot = RemoteCheckpoints(objects)
     claim_depot(depot, "digits#old", None)
     objects.put(f"{name_of(10)}/{MANIFEST}", b"{}")
     claim_depot(depot, "digits#old", None)
@@ -93,7 +93,7 @@ def test_checkpoints_in_a_depot_without_a_record_are_the_jobs_if_it_has_saved(
 ) -> None:
     objects.put(f"{name_of(10)}/{MANIFEST}", b"{}")
     with pytest.raises(CheckpointError, match="had this place before"):
-        claim_depot(Depot(objects), "digits#new", None)
+        claim_depot(RemoteCheckpoints(objects), "digits#new", None)
     assert not objects.exists(RECORD)
-    claim_depot(Depot(objects), "digits#new", "digits")
-    claim_depot(Depot(objects), "digits#new", None)
+    claim_depot(RemoteCheckpoints(objects), "digits#new", "digits")
+    claim_depot(RemoteCheckpoints(objects), "digits#new", None)

@@ -15,7 +15,7 @@ from torch._C._distributed_c10d import HashStore
 from torch.utils.data import TensorDataset
 
 from autoscaler.clock import SystemClock, VirtualClock
-from autoscaler.training.collectives.crossing import Aside, Crossing
+from autoscaler.training.collectives.crossing import GradientSums, WorkQueue
 from autoscaler.training.collectives.reducer import Reducer
 from autoscaler.training.collectives.routes import (
     Collective,
@@ -235,7 +235,7 @@ def test_what_goes_wrong_beside_the_backward_pass_is_raised_by_it() -> None:
 
 
 def test_work_is_done_in_order() -> None:
-    aside, done = Aside(torch.device("cpu")), []
+    aside, done = WorkQueue(torch.device("cpu")), []
     tensor = torch.zeros(1)
     futures = [
         aside.begin(tensor, lambda number=number: done.append(number)) for number in range(9)
@@ -265,7 +265,7 @@ def test_gradients_travel_in_16_bits_where_that_is_asked_for() -> None:
         tensor.mul_(2)
         return PendingSum()
 
-    crossing = Crossing(None, twice, torch.bfloat16)
+    crossing = GradientSums(None, twice, torch.bfloat16)
     crossing.take_route((1, 1), 0)
     exact = torch.linspace(-1, 1, 101)
     buffer = exact.clone()

@@ -18,7 +18,7 @@ from autoscaler.domain.checkpoint import name_of
 from autoscaler.domain.errors import CheckpointError
 from autoscaler.training.state import checkpoint
 from autoscaler.training.state.checkpoint import Checkpoints
-from autoscaler.training.state.depot import Depot
+from autoscaler.training.state.depot import RemoteCheckpoints
 from autoscaler.training.state.training_state import Counters, TrainingState
 from tests.fakes.aws.bucket import Bucket
 from tests.fakes.aws.faults import Fault, When
@@ -47,7 +47,7 @@ class Instance:
 
     def __init__(self, disk: Path, bucket: Bucket) -> None:
         self.disk = disk
-        depot = Depot(bucket.objects(FOLDER))
+        depot = RemoteCheckpoints(bucket.objects(FOLDER))
         self.checkpoints = Checkpoints(disk, kept=2, clock=SystemClock(), depot=depot)
         torch.manual_seed(0)
         self.model = nn.Linear(4, 3)
@@ -237,15 +237,15 @@ def test_one_that_is_pruned_while_it_is_fetched_is_passed_over(
     first: Instance, second: Instance, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first.save(1)
-    fetch = Depot.fetch
+    fetch = RemoteCheckpoints.fetch
 
-    def outdated(self: Depot, name: str, directory: Path) -> None:
+    def outdated(self: RemoteCheckpoints, name: str, directory: Path) -> None:
         if name == name_of(1):
             for step in (2, 3):
                 first.save(step)
         fetch(self, name, directory)
 
-    monkeypatch.setattr(Depot, "fetch", outdated)
+    monkeypatch.setattr(RemoteCheckpoints, "fetch", outdated)
     assert second.restored() == 3
 
 

@@ -11,7 +11,7 @@ import torch
 
 from autoscaler.clock import SystemClock
 from autoscaler.training.collectives import world
-from autoscaler.training.members.catching_up import CatchingUp
+from autoscaler.training.members.catching_up import StateSync
 from autoscaler.training.state.training_state import Counters, TrainingState
 from tests.training.together import Members, at_once
 
@@ -30,7 +30,7 @@ class Job:
         ]
         self._members = Members(3)
         self._catching = [
-            CatchingUp("127.0.0.1", "token", state, sums, SystemClock())
+            StateSync("127.0.0.1", "token", state, sums, SystemClock())
             for state, sums in zip(self.states, self._members.sums, strict=True)
         ]
 

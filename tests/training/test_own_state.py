@@ -15,7 +15,7 @@ from torch.utils.data import TensorDataset
 from autoscaler.domain.checkpoint import name_of
 from autoscaler.training.opening import Parts
 from autoscaler.training.session import TrainingSession, session
-from autoscaler.training.state.own_state import OwnState
+from autoscaler.training.state.own_state import ScriptState
 from autoscaler.training.state.training_state import Counters, TrainingState
 from tests.training.alone import opened, script
 
@@ -61,7 +61,7 @@ def test_a_joiner_gets_it() -> None:
     def training(own: dict[str, Any]) -> TrainingState:
         model = nn.Linear(2, 1)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        return TrainingState(model, optimizer, None, Counters(), None, OwnState(own))
+        return TrainingState(model, optimizer, None, Counters(), None, ScriptState(own))
 
     giver: dict[str, Any] = {"best": 0.9}
     taker: dict[str, Any] = {"best": 0.0}
@@ -79,8 +79,8 @@ def test_a_joiner_gets_it() -> None:
 )
 def test_what_no_checkpoint_can_hold_is_refused_by_name(value: Any, complaint: str) -> None:
     with pytest.raises(TypeError, match=complaint):
-        OwnState({"x": value})
-    state = OwnState(values := OrderedDict(x=1.0))
+        ScriptState({"x": value})
+    state = ScriptState(values := OrderedDict(x=1.0))
     values["x"] = value
     with pytest.raises(TypeError, match=complaint):
         state.state_dict()

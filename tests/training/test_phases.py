@@ -17,7 +17,7 @@ from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.training import Engine
 from autoscaler.training.session import session
 from autoscaler.training.steps.learning_rate import LearningRateInputs, unchanged
-from autoscaler.training.steps.mover import Mover
+from autoscaler.training.steps.mover import ScaledOptimizer
 from autoscaler.training.steps.phases import Undo
 from tests.training.alone import allow, opened, script
 from tests.training.fleet import Fleet, roster_of, wait_until
@@ -267,7 +267,7 @@ def _short_of_memory(model: nn.Module, inputs: tuple[str, Tensor]) -> None:
 
 def test_what_moved_before_is_undone_with_the_states() -> None:
     model, optimizers = adversaries.made()
-    movers = [Mover(optimizer, unchanged) for optimizer in optimizers]
+    movers = [ScaledOptimizer(optimizer, unchanged) for optimizer in optimizers]
     inputs = LearningRateInputs(1.0, 1.0, 0.0)
     undo = Undo()
 

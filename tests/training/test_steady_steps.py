@@ -14,8 +14,8 @@ import torch
 from autoscaler.clock import SystemClock
 from autoscaler.domain.training import Engine
 from autoscaler.lighthouse.supervisor import find_torchft
-from autoscaler.training.members.crew import Crew
-from autoscaler.training.members.peers import Peers, QuorumSettings
+from autoscaler.training.members.crew import JobRanks
+from autoscaler.training.members.peers import MembershipEngine, QuorumSettings
 from autoscaler.training.members.roster_line import RosterLine
 from autoscaler.training.members.roster_quorum import RosterQuorum
 from autoscaler.training.members.rounds import Row
@@ -67,28 +67,28 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     return calls
 
 
-def _member(lighthouse: Lighthouse, name: str) -> tuple[Crew, Peers, TrainingState]:
+def _member(lighthouse: Lighthouse, name: str) -> tuple[JobRanks, MembershipEngine, TrainingState]:
     model = torch.nn.Linear(2, 1)
     state = TrainingState(model, torch.optim.SGD(model.parameters(), lr=0.1), None, Counters())
     settings = QuorumSettings(lighthouse.address, name, "127.0.0.1", "s", 1.5, 30.0, GLOO)
-    peers: Peers
+    peers: MembershipEngine
     if isinstance(lighthouse, Roster):
         peers = RosterQuorum(settings, SystemClock(), state)
     else:
         from autoscaler.training.members.quorum import Quorum
 
         peers = Quorum(settings, SystemClock(), state)
-    return Crew(peers, state), peers, state
+    return JobRanks(peers, state), peers, state
 
 
-def _row(peers: Peers) -> Row:
+def _row(peers: MembershipEngine) -> Row:
     return Row(1, 1, 1, 0, peers.is_lighthouse_there, 0, 32, 0, 0, sees_change=peers.sees_change)
 
 
 def test_steady_steps_ask_the_lighthouse_nothing(lighthouse: Lighthouse, calls: Calls) -> None:
     members = [_member(lighthouse, name) for name in ("first", "second")]
 
-    def begin(crew: Crew, peers: Peers) -> int:
+    def begin(crew: JobRanks, peers: MembershipEngine) -> int:
         return len(crew.exchange(lambda: _row(peers)).rows)
 
     def together() -> list[int]:
@@ -101,7 +101,7 @@ def test_steady_steps_ask_the_lighthouse_nothing(lighthouse: Lighthouse, calls: 
         together()
     calls.threads.clear()
 
-    def train(crew: Crew, peers: Peers, state: TrainingState) -> int:
+    def train(crew: JobRanks, peers: MembershipEngine, state: TrainingState) -> int:
         for step in range(STEPS):
             if step % STEPS_PER_ROUND == 0:
                 begin(crew, peers)

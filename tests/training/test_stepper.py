@@ -19,10 +19,10 @@ from autoscaler.training.data.sampler import ElasticSampler, share
 from autoscaler.training.gradients.preconditioner import Preconditioner, is_adam
 from autoscaler.training.gradients.sampling import SamplingBudget
 from autoscaler.training.members import rounds
-from autoscaler.training.members.crew import Crew
+from autoscaler.training.members.crew import JobRanks
 from autoscaler.training.state.training_state import Counters, TrainingState
 from autoscaler.training.steps.learning_rate import RULES
-from autoscaler.training.steps.mover import Mover
+from autoscaler.training.steps.mover import ScaledOptimizer
 from autoscaler.training.steps.stepper import Stepper, StepSettings
 from tests.training.alone import allow, decide, opened, script
 
@@ -106,7 +106,11 @@ def test_what_the_optimizer_does_not_move_is_neither_measured_nor_kept() -> None
     reducer = Reducer(model, SystemClock(), None, Preconditioner(optimizer))
     settings = StepSettings(16, 100)
     stepper = Stepper(
-        settings, state, Crew(None, state), reducer, [Mover(optimizer, RULES["none"])]
+        settings,
+        state,
+        JobRanks(None, state),
+        reducer,
+        [ScaledOptimizer(optimizer, RULES["none"])],
     )
     reducer.begin_sample(0, takes_small=True)
     assert reducer.sample is not None
@@ -129,7 +133,11 @@ def test_uneven_shares_add_up_to_one_big_batch(ranks: int, micro_steps: int) -> 
     reducer = Reducer(model, SystemClock(), None, Preconditioner(optimizer))
     settings = StepSettings(23, 100)
     stepper = Stepper(
-        settings, state, Crew(None, state), reducer, [Mover(optimizer, RULES["none"])]
+        settings,
+        state,
+        JobRanks(None, state),
+        reducer,
+        [ScaledOptimizer(optimizer, RULES["none"])],
     )
     indices = ElasticSampler(Shuffled(23, 0)).take(0, 0, 23)
     stepper.begin(samples=False, alone=False)

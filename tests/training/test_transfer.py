@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from autoscaler.clock import Clock, SystemClock
 from autoscaler.domain.errors import CheckpointError, MismatchError
 from autoscaler.training.members import catching_up, fetching
-from autoscaler.training.members.catching_up import CatchingUp, Standing, furthest
+from autoscaler.training.members.catching_up import StateSync, StateVersion, furthest
 from autoscaler.training.members.fetching import Fetch, RefusedError, StalledError
 from autoscaler.training.members.transport import StateServer
 from autoscaler.training.state import packed
-from autoscaler.training.state.packed import Packed
-from autoscaler.training.state.reception import Description, Reception, tensors_of
+from autoscaler.training.state.packed import ByteSequence
+from autoscaler.training.state.reception import Description, StateBuffer, tensors_of
 from autoscaler.training.state.training_state import Counters, TrainingState
 from tests.training.together import Members, at_once
 
@@ -256,7 +256,7 @@ def test_a_tensor_lies_on_the_receivers_own_device_or_on_the_cpu(
 ) -> None:
     """Adam's number of steps stays on the CPU; all else comes to the device of the receiver."""
     described = Description([torch.empty(3, device="meta")], [on_host])
-    reception = Reception([], described, torch.device("meta"), in_place)
+    reception = StateBuffer([], described, torch.device("meta"), in_place)
     expected = place if in_place else "cpu"
     assert [tensor.device.type for tensor in reception.tensors] == [expected]
     assert reception.complete()[0].device.type == place
@@ -264,7 +264,7 @@ def test_a_tensor_lies_on_the_receivers_own_device_or_on_the_cpu(
 
 @given(st.lists(st.integers(0, 3 * BLOCK_BYTES), max_size=20))
 def test_blocks_cover_all_bytes_once(sizes: list[int]) -> None:
-    row = Packed([torch.zeros(size, dtype=torch.uint8) for size in sizes])
+    row = ByteSequence([torch.zeros(size, dtype=torch.uint8) for size in sizes])
     at = 0
     for begin, end in row.blocks():
         assert begin == at < end <= begin + packed.BLOCK_BYTES
@@ -279,7 +279,7 @@ class Job:
         self.states = states
         self.members = Members(len(states))
         self.catching = [
-            CatchingUp("127.0.0.1", TOKEN, state, sums, SystemClock())
+            StateSync("127.0.0.1", TOKEN, state, sums, SystemClock())
             for state, sums in zip(states, self.members.sums, strict=True)
         ]
 
@@ -293,7 +293,7 @@ class Job:
         self.members.close()
 
 
-def slowed(catching: CatchingUp, seconds_per_chunk: float) -> Wire:
+def slowed(catching: StateSync, seconds_per_chunk: float) -> Wire:
     """Let the state of a member come over a wire."""
     wire = Wire(catching._server.address, seconds_per_chunk)
     catching._server.address = wire.address
@@ -410,7 +410,7 @@ def test_the_rank_beside_the_leader_has_the_state_before_the_others_go_on() -> N
 
     job.catching[1].give_to_instance = give
 
-    def settle(catching: CatchingUp) -> None:
+    def settle(catching: StateSync) -> None:
         catching.settle()
         order.append("settled")
 
@@ -421,8 +421,8 @@ def test_the_rank_beside_the_leader_has_the_state_before_the_others_go_on() -> N
 
 
 def test_among_states_of_equal_steps_that_of_most_members_counts() -> None:
-    def standing(origin: str, step: int) -> Standing:
-        return Standing(origin, step, "", "")
+    def standing(origin: str, step: int) -> StateVersion:
+        return StateVersion(origin, step, "", "")
 
     a, b, c = standing("a", 3), standing("b", 3), standing("c", 4)
     assert furthest([a, b]) == a.key

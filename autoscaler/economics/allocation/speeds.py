@@ -18,7 +18,7 @@ from autoscaler.economics.supply.supply import BoolArray, IntArray
 from autoscaler.goodput.draws import noise_belief, normals
 from autoscaler.goodput.many import (
     Bounds,
-    Drawn,
+    DrawnModels,
     one_less,
     runs_at,
     seconds_per_example,
@@ -148,10 +148,10 @@ class Speeds:
         seconds: FloatArray = self._seconds[rows]
         return seconds
 
-    def _drawn(self, kind: str, jobs: Sequence[JobSnapshot], rows: IntArray) -> Drawn:
+    def _drawn(self, kind: str, jobs: Sequence[JobSnapshot], rows: IntArray) -> DrawnModels:
         models = [job.models[kind] for job in jobs]
         theta, noise = self._theta[kind][rows], self._noise[rows]
-        return Drawn(models, theta, noise, self._bounds_of(rows))
+        return DrawnModels(models, theta, noise, self._bounds_of(rows))
 
     def _bounds_of(self, rows: IntArray) -> Bounds:
         return Bounds(list(self._numbers), self._number[rows])

@@ -105,7 +105,7 @@ def _fleets_of_cohort(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Choices:
+class FleetDemands:
     """Choice of each job with the supply to itself.
 
     Attributes:
@@ -276,7 +276,7 @@ class Fleet:
         return self.switches(self.value_of_time[:, None])
 
     @cached_property
-    def choices(self) -> Choices:
+    def choices(self) -> FleetDemands:
         """Choice of each job with the supply to itself."""
         expected, mean, better = self._costs()
         lists, has_held = self.lists, self.has_held
@@ -304,7 +304,7 @@ class Fleet:
         )
         ground = np.select([has_none, under_way, staying], [1, 3, 2], 0)
         why = [grounds[index] for index in ground.tolist()]
-        return Choices(target, why, allowed, expected, mean, better)
+        return FleetDemands(target, why, allowed, expected, mean, better)
 
     def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
         """Yield blocks of jobs with their candidates' seconds per example, (K, block, M)."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from autoscaler.domain.lives import Ending, Lives
+from autoscaler.domain.lives import HazardByAge, LifetimeEstimate
 from autoscaler.economics.supply.supply import IntArray
 from autoscaler.goodput.throughput import FloatArray
 
@@ -33,7 +33,7 @@ _LONGEST_WAIT_SECONDS = 4 * 3600.0
 class Zone:
     """Zone that sells the job's instances; `start_seconds` is from launch to training."""
 
-    lives: Lives
+    lives: LifetimeEstimate
     start_seconds: float
     usd_per_second: float
 
@@ -172,7 +172,7 @@ class _SimulatedRuns:
         wait = np.maximum(self._back_seconds[self._all_runs, zone] - self._now, 0.0)
         return zone, wait
 
-    def _update_zone(self, place: int, lives: Lives) -> None:
+    def _update_zone(self, place: int, lives: LifetimeEstimate) -> None:
         """Draw whether a zone still has capacity since it was last known to have it."""
         back_at, known_at = self._back_seconds[:, place], self._known_seconds[:, place]
         unseen = np.maximum(self._now - np.maximum(back_at, known_at), 0.0)
@@ -226,7 +226,7 @@ class _SimulatedRuns:
         ends = np.zeros_like(self._now)
         for place, outage in enumerate(self._outages):
             age = np.maximum(self._now - self._since_seconds[:, place], 0.0)
-            ends += outage.usual_hazard(age)
+            ends += outage.prior_hazard(age)
         return np.minimum(_QUARTER / np.maximum(ends, 1e-12), _LONGEST_WAIT_SECONDS)
 
     def _move_on(
@@ -257,7 +257,7 @@ class _SimulatedRuns:
 class _DrawnHazards:
     """Hazards of one kind of end in each of `count` draws."""
 
-    def __init__(self, ending: Ending, count: int, random: Generator) -> None:
+    def __init__(self, ending: HazardByAge, count: int, random: Generator) -> None:
         shape = np.array(ending.ends)
         self._chance = random
         self._ages = np.array(ending.ages_seconds)
@@ -271,7 +271,7 @@ class _DrawnHazards:
         parts = -np.expm1(-hazard * lasts) / np.maximum(hazard, 1e-12)
         self.mean_seconds = float(min((alive * parts).sum(), _LONGEST_SECONDS))
 
-    def usual_hazard(self, ages: FloatArray) -> FloatArray:
+    def prior_hazard(self, ages: FloatArray) -> FloatArray:
         """Return the mean estimated hazard at these ages, ends a second, (S,)."""
         usual: FloatArray = self._usual[np.searchsorted(self._ages, ages, side="right") - 1]
         return usual

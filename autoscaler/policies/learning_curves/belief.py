@@ -41,19 +41,19 @@ _LEAST_FREQUENCY = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Choices:
+class TrialChoices:
     """K pairs of an error (index in `ROUGH`) and a noise in scales, each (K,)."""
 
     error: NDArray[np.intp]
     noise: FloatArray
 
-    def among(self, kept: NDArray[np.bool_]) -> Choices:
+    def among(self, kept: NDArray[np.bool_]) -> TrialChoices:
         """Return the choices where `kept` (K,) is true."""
-        return Choices(self.error[kept], self.noise[kept])
+        return TrialChoices(self.error[kept], self.noise[kept])
 
 
 @dataclass(frozen=True, slots=True)
-class Belief:
+class StudyPrior:
     """Prior of a study's curves.
 
     Attributes:
@@ -67,7 +67,7 @@ class Belief:
     mean: FloatArray
     covariance: FloatArray
     of_shapes: FloatArray
-    choices: Choices
+    choices: TrialChoices
     of_choices: FloatArray
 
 
@@ -106,7 +106,7 @@ def sample(reports: BinnedReports) -> NDArray[np.intp]:
     return started[even.astype(np.intp)]
 
 
-def learn(evidence: Evidence, shapes: Shapes, some: NDArray[np.intp]) -> Belief:
+def learn(evidence: Evidence, shapes: Shapes, some: NDArray[np.intp]) -> StudyPrior:
     """Return the prior fitted to some of the trials; the general prior if there are none."""
     belief = prior = _general_prior(shapes)
     if len(some):
@@ -115,7 +115,7 @@ def learn(evidence: Evidence, shapes: Shapes, some: NDArray[np.intp]) -> Belief:
             belief = _maximised(prior, belief, trial_posterior)
     kept = belief.of_choices >= _LEAST_FREQUENCY * belief.of_choices.max()
     inflation = 1.0 + 1.0 / (len(some) + _TRIALS_OF_MEAN)
-    return Belief(
+    return StudyPrior(
         belief.mean,
         belief.covariance * inflation,
         belief.of_shapes,
@@ -125,7 +125,7 @@ def learn(evidence: Evidence, shapes: Shapes, some: NDArray[np.intp]) -> Belief:
 
 
 def posterior(
-    evidence: Evidence, shapes: Shapes, belief: Belief, trials: NDArray[np.intp]
+    evidence: Evidence, shapes: Shapes, belief: StudyPrior, trials: NDArray[np.intp]
 ) -> Posterior:
     """Return the posterior of some trials, given the study's prior."""
     error, noise = belief.choices.error[:, None], belief.choices.noise[:, None] ** 2
@@ -170,16 +170,18 @@ def weights(log_weight: FloatArray) -> FloatArray:
     return shares
 
 
-def _general_prior(shapes: Shapes) -> Belief:
+def _general_prior(shapes: Shapes) -> StudyPrior:
     """Return the prior of a study without trials."""
-    choices = Choices(np.repeat(np.arange(len(ROUGH)), len(NOISE)), np.tile(NOISE, len(ROUGH)))
+    choices = TrialChoices(
+        np.repeat(np.arange(len(ROUGH)), len(NOISE)), np.tile(NOISE, len(ROUGH))
+    )
     size = choices.noise * np.maximum(ROUGH, SMOOTH)[choices.error]
     frequency = 1.0 / (1.0 + (size / _LARGE_ERROR) ** 4)
     frequency /= frequency.sum()
-    return Belief(MEAN, np.diag(DEVIATION**2), shapes.weight, choices, frequency)
+    return StudyPrior(MEAN, np.diag(DEVIATION**2), shapes.weight, choices, frequency)
 
 
-def _maximised(prior: Belief, belief: Belief, trial_posterior: Posterior) -> Belief:
+def _maximised(prior: StudyPrior, belief: StudyPrior, trial_posterior: Posterior) -> StudyPrior:
     """Return the prior of one maximisation step, from the posteriors under the last prior."""
     share = weights(trial_posterior.log_weight)
     level = (
@@ -201,7 +203,7 @@ def _maximised(prior: Belief, belief: Belief, trial_posterior: Posterior) -> Bel
     )
     of_shapes = _TRIALS_OF_SHAPES * prior.of_shapes + share.sum(axis=(0, 1))
     of_choices = _TRIALS_OF_ERRORS * prior.of_choices + share.sum(axis=(1, 2))
-    return Belief(
+    return StudyPrior(
         mean,
         scatter / (total + _TRIALS_OF_COVARIANCE),
         of_shapes / of_shapes.sum(),
@@ -210,7 +212,7 @@ def _maximised(prior: Belief, belief: Belief, trial_posterior: Posterior) -> Bel
     )
 
 
-def _trial_weights(belief: Belief, means: FloatArray) -> FloatArray:
+def _trial_weights(belief: StudyPrior, means: FloatArray) -> FloatArray:
     """Return the weight of each trial, (T, 1), from its level, drift and gain (3, T)."""
     deviation = means - belief.mean[:, None]
     distance = np.einsum("it,ij,jt->t", deviation, np.linalg.inv(belief.covariance), deviation)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoscaler.goodput.throughput import FloatArray
-from autoscaler.policies.learning_curves.belief import Belief, Posterior, posterior, weights
+from autoscaler.policies.learning_curves.belief import Posterior, StudyPrior, posterior, weights
 from autoscaler.policies.learning_curves.filter import COMMON, ROUGH, SMOOTH, Evidence, step
 from autoscaler.policies.learning_curves.reports import BinnedReports
 from autoscaler.policies.learning_curves.shapes import Shapes
@@ -75,7 +75,7 @@ def forerunners(reports: BinnedReports, trials: NDArray[np.intp]) -> FloatArray:
     return covered
 
 
-def draw(evidence: Evidence, shapes: Shapes, belief: Belief, wanted: Wanted) -> FloatArray:
+def draw(evidence: Evidence, shapes: Shapes, belief: StudyPrior, wanted: Wanted) -> FloatArray:
     """Return draws of reports without unit, (T, D, H).
 
     The draws are spread around their median as a t distribution relative to a normal one, because
@@ -125,7 +125,7 @@ class _Continuation:
         self,
         evidence: Evidence,
         trial_posterior: Posterior,
-        belief: Belief,
+        belief: StudyPrior,
         assignments: _Assignments,
         normal: FloatArray,
     ) -> None:

@@ -31,7 +31,7 @@ from autoscaler.training.collectives.world import PendingSum
 _JOIN_SECONDS: Final = 1.0
 
 
-class Crossing:
+class GradientSums:
     """Sums of buckets over the ranks of this instance and over instances.
 
     Args:
@@ -143,7 +143,7 @@ class Crossing:
                 return self._group._allgather_base(wire, tensor, AllgatherOptions())
 
 
-class Aside:
+class WorkQueue:
     """Executor of work for tensors, in order, concurrent with the current thread or stream.
 
     On a GPU the work is queued on another stream, by a thread if it `blocks_host`. On a CPU a

@@ -1,8 +1,8 @@
 """Sums of gradient shards over the ranks with the same number in all instances.
 
-The leaders' sums are those of their `Peers`. Each other rank forms a separate world with its
-counterparts, at the same store as the leaders' world, and with the same end. A rank that gives its
-world up thereby notifies all ranks of all instances.
+The leaders' sums are those of their `MembershipEngine`. Each other rank forms a separate world
+with its counterparts, at the same store as the leaders' world, and with the same end. A rank that
+gives its world up thereby notifies all ranks of all instances.
 """
 
 from __future__ import annotations

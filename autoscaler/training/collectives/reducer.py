@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch._C._distributed_c10d import GradBucket
 
 from autoscaler.clock import Clock
-from autoscaler.training.collectives.crossing import Aside, Crossing
+from autoscaler.training.collectives.crossing import GradientSums, WorkQueue
 from autoscaler.training.collectives.routes import Leg
 from autoscaler.training.collectives.static_graph import settle_buckets, unused_error
 from autoscaler.training.collectives.timer import Timer
@@ -66,9 +66,9 @@ class Reducer:
         self._trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._wire_type = wire_type
         self._device = self._trained[0].device if self._trained else torch.device("cpu")
-        self._aside = Aside(self._device, blocks_host)
+        self._aside = WorkQueue(self._device, blocks_host)
         group = _group_for_gradients(self._aside.has_thread)
-        self._crossing = Crossing(group, sum_over_instances, wire_type)
+        self._crossing = GradientSums(group, sum_over_instances, wire_type)
         self._bucket_views: dict[int, _BucketViews] = {}
         self._pending_sums: list[Callable[[], object]] = []  # each call waits for one sum
         self._has_static_graph = has_static_graph

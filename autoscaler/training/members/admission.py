@@ -15,7 +15,7 @@ _LEAST_WAIT_SECONDS: Final = 5.0
 _LOG_SECONDS: Final = 30.0
 
 
-class Hears(Protocol):
+class HeartbeatSource(Protocol):
     """Interface of the lighthouse for `Admission`."""
 
     def silences(self) -> Mapping[str, float] | None:
@@ -32,7 +32,9 @@ class Admission:
     lighthouse drops a silent replica after `heartbeat_seconds`.
     """
 
-    def __init__(self, lighthouse: Hears, heartbeat_seconds: float, clock: Clock) -> None:
+    def __init__(
+        self, lighthouse: HeartbeatSource, heartbeat_seconds: float, clock: Clock
+    ) -> None:
         self._lighthouse = lighthouse
         self._heartbeat_seconds = heartbeat_seconds
         self._clock = clock

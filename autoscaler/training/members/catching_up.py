@@ -27,7 +27,7 @@ from autoscaler.training.collectives.sums import Sums
 from autoscaler.training.collectives.world import store_of
 from autoscaler.training.members.fetching import Fetch, StalledError
 from autoscaler.training.members.transport import StateServer
-from autoscaler.training.state.reception import Description, Reception
+from autoscaler.training.state.reception import Description, StateBuffer
 from autoscaler.training.state.training_state import TrainingState
 
 _log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ _MAX_ABSENCE_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class StateVersion:
     """Version of a member's state, and the address at which the member serves it.
 
     Members with the same `origin` and `step` have the same state.
@@ -65,7 +65,7 @@ class Standing:
         return f"{self.origin}/{self.step}"
 
 
-def furthest(standings: Sequence[Standing]) -> str:
+def furthest(standings: Sequence[StateVersion]) -> str:
     """Return the key of the state from which all members continue.
 
     It is the state with the most steps. Ties go to the state of the most members, then to the
@@ -76,7 +76,7 @@ def furthest(standings: Sequence[Standing]) -> str:
     return furthest_standing.key
 
 
-class CatchingUp:
+class StateSync:
     """State synchronisation of this member with the other members of a world.
 
     `give_to_instance` is called to send a received state to the other ranks of this instance.
@@ -132,7 +132,7 @@ class CatchingUp:
         assert meeting is not None
         step = _PARTIAL_STEP if self._is_torn else self._state.counters.step
         nonce, address = uuid.uuid4().hex, self._server.address
-        own_standing = Standing(self._origin, step, address, nonce, self._is_member)
+        own_standing = StateVersion(self._origin, step, address, nonce, self._is_member)
         self._server.expect()
         standings = self._all_standings(own_standing, meeting.index, meeting.members)
         if standings is None:
@@ -160,7 +160,9 @@ class CatchingUp:
         self._is_member = True
         return own_standing.key != key
 
-    def _all_standings(self, own: Standing, index: int, members: int) -> list[Standing] | None:
+    def _all_standings(
+        self, own: StateVersion, index: int, members: int
+    ) -> list[StateVersion] | None:
         """Return the standings of all members, by index; None if a member publishes none."""
         if members == 1:
             return [own]
@@ -177,7 +179,7 @@ class CatchingUp:
 
         if not self._sums.wait_until(are_published, "members to publish their state versions"):
             return None
-        return [Standing(**json.loads(line)) for line in lines]
+        return [StateVersion(**json.loads(line)) for line in lines]
 
     def _serve_state(self, key: str, behind: Sequence[int]) -> bool:
         """Serve this member's state until all `behind` members have it; return whether they do."""
@@ -201,7 +203,7 @@ class CatchingUp:
 
         return self._sums.wait_until(have_state, "members that receive the state")
 
-    def _receive_state(self, key: str, sources: Sequence[Standing], index: int) -> bool:
+    def _receive_state(self, key: str, sources: Sequence[StateVersion], index: int) -> bool:
         """Receive and load the sources' state; return whether that succeeded."""
         fetch = self._fetch_of(key)
         with self._ticking(index):
@@ -222,7 +224,7 @@ class CatchingUp:
             self._fetch = Fetch(key, self._token, self._prepare_memory, self._clock)
         return self._fetch
 
-    def _prepare_memory(self, description: Description) -> Reception:
+    def _prepare_memory(self, description: Description) -> StateBuffer:
         """Return memory for a state: this member's tensors, unless others may need their content.
 
         If the sources are lost, a member that has trained may be the only one with its state.
@@ -332,6 +334,6 @@ def _set_flag(store: Store, key: str) -> bool:
     return True
 
 
-def _world_name(standings: Sequence[Standing]) -> str:
+def _world_name(standings: Sequence[StateVersion]) -> str:
     """Return a name that is unique to this world and equal on all its members."""
     return hashlib.sha256("".join(standing.nonce for standing in standings).encode()).hexdigest()

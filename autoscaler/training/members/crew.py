@@ -16,7 +16,7 @@ from autoscaler.training.collectives.instance import Instance
 from autoscaler.training.collectives.rail import Rail
 from autoscaler.training.collectives.reducer import Reducer
 from autoscaler.training.collectives.shared_flag import SharedFlag
-from autoscaler.training.members.peers import Peers
+from autoscaler.training.members.peers import MembershipEngine
 from autoscaler.training.members.rounds import (
     ROW_WIDTH,
     Membership,
@@ -43,7 +43,7 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class StepAgreement:
     """Agreement of the ranks at the end of a step.
 
     Attributes:
@@ -70,7 +70,7 @@ class Shortage:
     examples: int
 
 
-class Crew:
+class JobRanks:
     """All ranks that train together at present.
 
     `is_interrupted` is called on the leader in each step: whether the round should end with the
@@ -79,7 +79,7 @@ class Crew:
 
     def __init__(
         self,
-        peers: Peers | None,
+        peers: MembershipEngine | None,
         state: TrainingState,
         instance: Instance | None = None,
         rail: Rail | None = None,
@@ -201,7 +201,7 @@ class Crew:
         if self.is_leader and self._peers is not None:
             self._state.buffers.share(is_source, self._sum_as_numbers)
 
-    def commit(self, used: Sequence[float] = (), own_weight: float | None = None) -> Verdict:
+    def commit(self, used: Sequence[float] = (), own_weight: float | None = None) -> StepAgreement:
         """Agree on whether every rank has this step's gradients, and on the step's weight.
 
         Takes one sum over the instances and one broadcast in the instance, or none if there is no
@@ -227,7 +227,7 @@ class Crew:
                 "replicas have given a weight in one step: give a weight on all ranks, or on none"
             )
         total = weight if has_weight else 1.0
-        return Verdict(whole > 0, tuple(users), interruptions > 0, total)
+        return StepAgreement(whole > 0, tuple(users), interruptions > 0, total)
 
     def expect_leave(self, is_ours: bool) -> None:
         """Prepare for a member's leave at the end of the present round; `is_ours`: this member's.
@@ -280,7 +280,7 @@ class Crew:
             self._must_form = self._must_form or not is_whole
         return [float(is_whole), *values]
 
-    def _exchange_as_leader(self, peers: Peers, own_row: Callable[[], Row]) -> Exchange:
+    def _exchange_as_leader(self, peers: MembershipEngine, own_row: Callable[[], Row]) -> Exchange:
         healed = changed = False
         has_formed = False
         while True:
@@ -297,7 +297,7 @@ class Crew:
                 replicas, index = self._membership.replicas, self._membership.index
                 return Exchange(rows, Membership(replicas, index, healed, changed))
 
-    def _exchange_rows(self, peers: Peers, own_row: Row) -> tuple[Row, ...] | None:
+    def _exchange_rows(self, peers: MembershipEngine, own_row: Row) -> tuple[Row, ...] | None:
         """Return the rows of all members, or None if a member does not answer."""
         table = torch.zeros((self._membership.replicas, ROW_WIDTH), dtype=torch.float64)
         table[self._membership.index] = torch.tensor(encode(own_row), dtype=torch.float64)

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from autoscaler.clock import Clock
 from autoscaler.training.members.transport import LENGTH_BYTES, SERVED, Request
-from autoscaler.training.state.packed import Packed, Staging
-from autoscaler.training.state.reception import Description, Reception, description_from
+from autoscaler.training.state.packed import ByteSequence, Staging
+from autoscaler.training.state.reception import Description, StateBuffer, description_from
 
 _log = logging.getLogger(__name__)
 
@@ -49,15 +49,15 @@ class Fetch:
         self,
         key: str,
         token: str,
-        prepare: Callable[[Description], Reception],
+        prepare: Callable[[Description], StateBuffer],
         clock: Clock,
     ) -> None:
         self.key = key
         self._token = token
         self._prepare = prepare
         self._clock = clock
-        self._reception: Reception | None = None
-        self._packed = Packed(())
+        self._reception: StateBuffer | None = None
+        self._packed = ByteSequence(())
         self._pending_ranges: deque[tuple[int, int]] = deque()
         self._ranges_left = 0
         self._sources: list[str] = []
@@ -90,7 +90,7 @@ class Fetch:
         if self._reception is None:
             description = self._describe()
             self._reception = self._prepare(description)
-            self._packed = Packed(self._reception.tensors)
+            self._packed = ByteSequence(self._reception.tensors)
             self._pending_ranges.extend(self._packed.blocks())
             self._ranges_left = len(self._pending_ranges)
         count = min(_CONNECTIONS, self._ranges_left)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from autoscaler.training.collectives.gradient_groups import FormGradients
 from autoscaler.training.collectives.sums import Sums
-from autoscaler.training.members.catching_up import CatchingUp
+from autoscaler.training.members.catching_up import StateSync
 from autoscaler.training.members.rounds import Membership
 
 
@@ -24,7 +24,7 @@ class QuorumSettings:
     form_gradients: FormGradients
 
 
-class Peers(Protocol):
+class MembershipEngine(Protocol):
     """Instances that train together at present. Not thread-safe; used by the leader only.
 
     Only `form` sends requests to the lighthouse. A thread records between calls which instances
@@ -34,7 +34,7 @@ class Peers(Protocol):
     sums: Sums
     """Sums over the instances of the last formed membership."""
 
-    catching_up: CatchingUp
+    catching_up: StateSync
     """State synchronisation of the members of a new membership."""
 
     @property

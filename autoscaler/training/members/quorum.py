@@ -37,7 +37,7 @@ from autoscaler.training.collectives.sums import Sums, SumSettings
 from autoscaler.training.collectives.world import Meeting, first_line
 from autoscaler.training.members.admission import Admission
 from autoscaler.training.members.attendance import Attendance
-from autoscaler.training.members.catching_up import CatchingUp
+from autoscaler.training.members.catching_up import StateSync
 from autoscaler.training.members.lighthouse_watch import LighthouseWatch
 from autoscaler.training.members.peers import QuorumSettings
 from autoscaler.training.members.rounds import Membership
@@ -53,7 +53,7 @@ _FORMING_SECONDS = 5.0
 
 
 class Quorum:
-    """Membership of this instance in the quorum of one job; see `Peers`."""
+    """Membership of this instance in the quorum of one job; see `MembershipEngine`."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Quorum:
             clock,
         )
         self._group = _MeetingGroup(settings.bind_address, self.sums.enter)
-        self.catching_up = CatchingUp(
+        self.catching_up = StateSync(
             settings.bind_address, settings.peer_token, state, self.sums, clock
         )
         self._settled_worlds = 0
@@ -106,7 +106,7 @@ class Quorum:
         return tuple(member.partition(":")[0] for member in self._members)
 
     def form(self, step: int) -> Membership:
-        """Form the membership for the steps after `step` committed ones. Blocks; see `Peers`.
+        """Form the membership for the steps after `step` committed ones; see `MembershipEngine`.
 
         While the lighthouse is away, members whose peers all answer keep their membership.
         """

@@ -17,7 +17,7 @@ from autoscaler.training.collectives.ports import bound_store, use_interface_of
 from autoscaler.training.collectives.sums import Sums, SumSettings
 from autoscaler.training.collectives.world import Meeting, first_line
 from autoscaler.training.members.attendance import Attendance
-from autoscaler.training.members.catching_up import CatchingUp
+from autoscaler.training.members.catching_up import StateSync
 from autoscaler.training.members.peers import QuorumSettings
 from autoscaler.training.members.roster_line import RosterLine
 from autoscaler.training.members.rounds import Membership
@@ -30,7 +30,7 @@ _SIGNS_PER_TIMEOUT = 6
 
 
 class RosterQuorum:
-    """Membership of this instance in one job by the job's roster; see `Peers`."""
+    """Membership of this instance in one job by the job's roster (see `MembershipEngine`)."""
 
     def __init__(self, settings: QuorumSettings, clock: Clock, state: TrainingState) -> None:
         self._settings = settings
@@ -47,7 +47,7 @@ class RosterQuorum:
             lambda: self._line.is_there and self._attendance.misses_member,
             clock,
         )
-        self.catching_up = CatchingUp(
+        self.catching_up = StateSync(
             settings.bind_address, settings.peer_token, state, self.sums, clock
         )
         self._world = ""
@@ -69,7 +69,7 @@ class RosterQuorum:
         return self._line.is_there and self._attendance.differs
 
     def form(self, step: int) -> Membership:
-        """Form the membership for the steps after `step` committed ones. Blocks; see `Peers`."""
+        """Form the membership after `step` committed steps; see `MembershipEngine`."""
         self._line.open()
         before, healed = self._members, False
         while True:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import Any, Final
 
-from autoscaler.training.state.packed import Packed
+from autoscaler.training.state.packed import ByteSequence
 from autoscaler.training.state.reception import describe, tensors_of
 
 _AWAIT_STATE_SECONDS: Final = 10.0
@@ -52,7 +52,7 @@ class _ServedState:
 
     key: str
     description: bytes
-    packed: Packed
+    packed: ByteSequence
 
 
 class StateServer:
@@ -79,7 +79,7 @@ class StateServer:
 
     def serve(self, key: str, state: Any) -> None:
         """Serve `state`, a tree of tensors and plain values, under the name `key`."""
-        served = _ServedState(key, describe(state).to_bytes(), Packed(tensors_of(state)))
+        served = _ServedState(key, describe(state).to_bytes(), ByteSequence(tensors_of(state)))
         with self._changed:
             self._served = served
             self._changed.notify_all()

@@ -108,7 +108,7 @@ def _reason(last: BatchDecision | None, now: BatchDecision, proposed: BatchReaso
     return None if now.gain_inputs == last.gain_inputs else "noise scale"
 
 
-class BatchScript:
+class BatchReplay:
     """Batch decisions that a run replays from the log of another run."""
 
     def __init__(self, decisions: Sequence[BatchDecision]) -> None:
@@ -133,7 +133,7 @@ class BatchScript:
         return self._steps[index] - step if index < len(self._steps) else None
 
 
-def batches_of(path: Path, initial_batch: int) -> BatchScript:
+def batches_of(path: Path, initial_batch: int) -> BatchReplay:
     """Read the batch log at `path`, for a run whose initial batch size is `initial_batch`.
 
     Raises:
@@ -158,4 +158,4 @@ def batches_of(path: Path, initial_batch: int) -> BatchScript:
             f"batch_log={str(path)!r} has batch_size={decisions[0].initial_batch}, and this run "
             f"has {initial_batch}: use the same batch_size"
         )
-    return BatchScript(decisions)
+    return BatchReplay(decisions)

@@ -43,7 +43,7 @@ from autoscaler.training.state.checkpoint_files import (
     root_cause,
     saved_digest,
 )
-from autoscaler.training.state.depot import Depot
+from autoscaler.training.state.depot import RemoteCheckpoints
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Checkpoints:
     """Checkpoints of one job in one directory. One thread calls it; another one writes."""
 
     def __init__(
-        self, directory: Path, kept: int, clock: Clock, depot: Depot | None = None
+        self, directory: Path, kept: int, clock: Clock, depot: RemoteCheckpoints | None = None
     ) -> None:
         self._directory = directory
         self._kept_count = kept
@@ -205,7 +205,7 @@ class Checkpoints:
                 if self._clock.now() - path.stat().st_mtime > _ABANDONED_SECONDS:
                     shutil.rmtree(path)
 
-    def _fetch_newest(self, depot: Depot) -> Path | None:
+    def _fetch_newest(self, depot: RemoteCheckpoints) -> Path | None:
         """Return the newest whole checkpoint of the remote store, downloaded; None if it has none.
 
         Raises:
@@ -235,7 +235,7 @@ class Checkpoints:
             )
         return None
 
-    def _fetch(self, depot: Depot, path: Path, manifest: bytes | None) -> str | None:
+    def _fetch(self, depot: RemoteCheckpoints, path: Path, manifest: bytes | None) -> str | None:
         """Download a checkpoint to `path` unless the local copy is whole and equal.
 
         `manifest` is the remote manifest. Return what is wrong with the remote checkpoint, or

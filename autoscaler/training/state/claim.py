@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from autoscaler.domain.checkpoint import RECORD, step_of
 from autoscaler.domain.errors import CheckpointError, ProviderError
-from autoscaler.training.state.depot import Depot
+from autoscaler.training.state.depot import RemoteCheckpoints
 
 
 def claim(directory: Path, owner: str, adopts: str | None) -> None:
@@ -45,7 +45,7 @@ def claim(directory: Path, owner: str, adopts: str | None) -> None:
         raise CheckpointError(_refusal(directory, owner, holder))
 
 
-def claim_depot(depot: Depot, owner: str, adopts: str | None) -> None:
+def claim_depot(depot: RemoteCheckpoints, owner: str, adopts: str | None) -> None:
     """Record `owner` as the owner of the checkpoints in the remote store; see `claim`.
 
     Each job has its own remote location. Checkpoints of another owner are therefore from an

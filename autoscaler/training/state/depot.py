@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 _SET_ASIDE: Final = "manifest.json.corrupt"
 
 
-class Depot:
+class RemoteCheckpoints:
     """Checkpoints below one remote location. Methods raise the errors of `Objects`."""
 
     def __init__(self, objects: Objects) -> None:

@@ -10,7 +10,7 @@ import torch
 _PLAIN: Final = (bool, int, float, str, bytes, type(None), torch.Tensor)
 
 
-class OwnState:
+class ScriptState:
     """Named values of a script: plain values, and objects with a `state_dict`.
 
     Plain values are numbers, strings, bytes, tensors and None, and lists, tuples and dicts of

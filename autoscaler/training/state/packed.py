@@ -14,7 +14,7 @@ from torch import Tensor
 BLOCK_BYTES = 4 << 20
 
 
-class Packed:
+class ByteSequence:
     """Bytes of `tensors`, concatenated, each in C order.
 
     The memory is that of the tensors themselves. A tensor that is not contiguous is copied.

@@ -56,7 +56,7 @@ def tensors_of(tree: Any) -> list[Tensor]:
     return [leaf for leaf in tree_flatten(tree)[0] if isinstance(leaf, Tensor)]
 
 
-class Reception:
+class StateBuffer:
     """Memory for a described state, on `device` or the CPU as at its sender.
 
     `tensors` are the tensors to fill, in the order of the description. In place, they are the

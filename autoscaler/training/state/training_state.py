@@ -28,8 +28,8 @@ from autoscaler.training.state.batch_log import BATCH_LOG_FILE, BatchDecision, B
 from autoscaler.training.state.buffers import SharedBuffers, written_buffers
 from autoscaler.training.state.checkpoint import Checkpoints
 from autoscaler.training.state.fingerprint import require_equal_shapes
-from autoscaler.training.state.own_state import OwnState
-from autoscaler.training.state.reception import Description, Reception, describe, tensors_of
+from autoscaler.training.state.own_state import ScriptState
+from autoscaler.training.state.reception import Description, StateBuffer, describe, tensors_of
 from autoscaler.training.state.script_rates import (
     rate_ratios,
     scale_groups,
@@ -103,9 +103,9 @@ class TrainingState:
         scheduler: Scheduler | Sequence[Scheduler] | None,
         counters: Counters,
         scaler: GradScaler | None = None,
-        own: OwnState | None = None,
+        own: ScriptState | None = None,
     ) -> None:
-        self._own = own or OwnState(None)
+        self._own = own or ScriptState(None)
         self._model = model
         self._optimizers: tuple[torch.optim.Optimizer, ...] = each_of(optimizer)
         self._schedulers: tuple[Scheduler, ...] = each_of(scheduler)
@@ -152,8 +152,8 @@ class TrainingState:
         load_states(self._optimizers, state["optimizer"])
         self._load_rest(state)
 
-    def reception(self, description: Description, in_place: bool) -> Reception:
-        """Return memory to receive another replica's state into: see `Reception`.
+    def reception(self, description: Description, in_place: bool) -> StateBuffer:
+        """Return memory to receive another replica's state into: see `StateBuffer`.
 
         Once it is complete, pass its tree to `load_state_dict`.
 
@@ -162,7 +162,7 @@ class TrainingState:
         """
         self._require_shapes_of(description.tree)
         device = next(self._model.parameters()).device
-        return Reception(self.state_dict(), description, device, in_place)
+        return StateBuffer(self.state_dict(), description, device, in_place)
 
     def _require_shapes_of(self, state: Mapping[str, Any]) -> None:
         replica = f"replica {state.get('replica', '?')}"

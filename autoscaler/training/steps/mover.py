@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Mover:
+class ScaledOptimizer:
     """Optimizer whose learning rate follows the batch size by `rule`."""
 
     optimizer: torch.optim.Optimizer
@@ -49,7 +49,7 @@ class Mover:
 
 def movers_of(
     optimizers: Iterable[torch.optim.Optimizer], lr_rule: str | None, may_grow: bool
-) -> list[Mover]:
+) -> list[ScaledOptimizer]:
     """Return the optimizers with `lr_rule`, or with the default rules of their kinds if None.
 
     If a kind has no default rule and the batch `may_grow`, this logs a warning.
@@ -64,5 +64,5 @@ def movers_of(
                 type(optimizer).__name__,
                 ", ".join(RULES),
             )
-        movers.append(Mover(optimizer, rule_named(name or NO_RULE)))
+        movers.append(ScaledOptimizer(optimizer, rule_named(name or NO_RULE)))
     return movers

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autoscaler.training.steps.mover import Mover
+from autoscaler.training.steps.mover import ScaledOptimizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Undo:
     def __init__(self) -> None:
         self._snapshots: dict[int, _Snapshot] = {}
 
-    def keep(self, movers: Iterable[Mover]) -> None:
+    def keep(self, movers: Iterable[ScaledOptimizer]) -> None:
         """Copy the optimizers' parameters and states, unless this batch has a copy of them."""
         for mover in movers:
             if id(mover) not in self._snapshots:
@@ -101,12 +101,12 @@ class Undo:
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
-    mover: Mover
+    mover: ScaledOptimizer
     parameters: list[Tensor]
     state: dict[str, Any]
 
     @classmethod
-    def of(cls, mover: Mover) -> _Snapshot:
+    def of(cls, mover: ScaledOptimizer) -> _Snapshot:
         parameters = [parameter.detach().clone() for parameter in mover.parameters]
         return cls(mover, parameters, copy.deepcopy(mover.optimizer.state_dict()))
 

@@ -23,11 +23,11 @@ from autoscaler.training.gradients.finite import (
 )
 from autoscaler.training.gradients.noise import GradientSquares
 from autoscaler.training.gradients.squares import SampledSquares
-from autoscaler.training.members.crew import Crew, Shortage
+from autoscaler.training.members.crew import JobRanks, Shortage
 from autoscaler.training.state.buffers import BufferGuard
 from autoscaler.training.state.training_state import TrainingState
 from autoscaler.training.steps.learning_rate import LearningRateInputs
-from autoscaler.training.steps.mover import Mover
+from autoscaler.training.steps.mover import ScaledOptimizer
 from autoscaler.training.steps.phases import Phase, Undo
 from autoscaler.training.steps.scaling import LossScaling
 from autoscaler.training.steps.weights import no_gradient, unit_gradient
@@ -94,9 +94,9 @@ class Stepper:
         self,
         settings: StepSettings,
         state: TrainingState,
-        crew: Crew,
+        crew: JobRanks,
         reducer: Reducer,
-        movers: Sequence[Mover],
+        movers: Sequence[ScaledOptimizer],
         scaler: GradScaler | None = None,
     ) -> None:
         self._settings = settings
@@ -327,7 +327,7 @@ class Stepper:
             samples.small_square = samples.small_square + small_sample.square * unscaled / part**2
             samples.small_inverse += 1 / (part * step_examples)
 
-    def _clip(self, movers: Sequence[Mover], total: float) -> bool:
+    def _clip(self, movers: Sequence[ScaledOptimizer], total: float) -> bool:
         """Unscale the gradient, divide it by `total`, and clip it if the script sets a maximum.
 
         Returns:

@@ -8,7 +8,7 @@ import pytest
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.job import InstanceBounds
-from autoscaler.domain.lives import Ending, Lives
+from autoscaler.domain.lives import HazardByAge, LifetimeEstimate
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot, SwitchingCosts
 from autoscaler.economics.forecasts.frontier import JobForecast, frontier
@@ -19,9 +19,9 @@ HOUR = 3600.0
 SPOT = offer("spot", "0.03", reclaims_per_hour=0.5, boot_seconds=180.0)
 FIRM = replace(SMALL, boot_seconds=180.0)
 AGES = (0.0, 1800.0)
-LIVES = Lives(
-    reclaim=Ending(AGES, (0.5 / HOUR, 0.5 / HOUR), (20.0, 20.0)),
-    outage=Ending(AGES, (1.0 / HOUR, 0.3 / HOUR), (20.0, 20.0)),
+LIVES = LifetimeEstimate(
+    reclaim=HazardByAge(AGES, (0.5 / HOUR, 0.5 / HOUR), (20.0, 20.0)),
+    outage=HazardByAge(AGES, (1.0 / HOUR, 0.3 / HOUR), (20.0, 20.0)),
     usually_there=0.6,
 )
 
@@ -37,12 +37,12 @@ def long_job(**changes: object) -> JobSnapshot:
     return replace(plain, **changes)  # type: ignore[arg-type]
 
 
-def moment(job_snapshot: JobSnapshot, lives: Lives | None = LIVES) -> Snapshot:
+def moment(job_snapshot: JobSnapshot, lives: LifetimeEstimate | None = LIVES) -> Snapshot:
     known = {} if lives is None else {"spot": lives}
     return snapshot(job_snapshot, offers=(SPOT, FIRM), lives=known)
 
 
-def chosen(job_snapshot: JobSnapshot, lives: Lives | None = LIVES) -> JobForecast:
+def chosen(job_snapshot: JobSnapshot, lives: LifetimeEstimate | None = LIVES) -> JobForecast:
     plan = frontier(job_snapshot, moment(job_snapshot, lives))
     assert plan is not None
     assert plan.chosen is not None
@@ -84,7 +84,7 @@ def test_what_is_not_reclaimed_is_forecast_as_it_was() -> None:
 def test_checkpoints_and_what_is_lost_between_them_take_time() -> None:
     costs = long_job().switching
     slow = SwitchingCosts(costs.pause_seconds, costs.restore_seconds, checkpoint_seconds=60.0)
-    lives = replace(LIVES, outage=Ending(AGES, (1e3, 1e3), (1e9, 1e9)), usually_there=1.0)
+    lives = replace(LIVES, outage=HazardByAge(AGES, (1e3, 1e3), (1e9, 1e9)), usually_there=1.0)
     free, paid = (chosen(long_job(switching=switching), lives) for switching in (costs, slow))
     assert paid.first.offer == free.first.offer == "spot"
     # A checkpoint of 1 min every 11 min, and half an interval repeated at each of two reclaims.

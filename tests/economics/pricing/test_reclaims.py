@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoscaler.domain.lives import Ending, Lives
+from autoscaler.domain.lives import HazardByAge, LifetimeEstimate
 from autoscaler.economics.pricing.reclaims import FirmFallback, SpotJob, Zone, runs_on_spot
 
 HOUR = 3600.0
@@ -13,15 +13,15 @@ AGES = (0.0, 600.0, 7200.0)
 SURE = (1e9,) * 3
 
 
-def constant(per_hour: float, ends: tuple[float, ...] = SURE) -> Ending:
-    return Ending(AGES, (per_hour / HOUR,) * 3, ends)
+def constant(per_hour: float, ends: tuple[float, ...] = SURE) -> HazardByAge:
+    return HazardByAge(AGES, (per_hour / HOUR,) * 3, ends)
 
 
 def zone(per_hour: float, out_seconds: float, **changes: float) -> Zone:
     outage = constant(HOUR / out_seconds)
     there_seconds = HOUR / per_hour
     share = there_seconds / (there_seconds + out_seconds)
-    lives = Lives(constant(per_hour), outage, usually_there=share)
+    lives = LifetimeEstimate(constant(per_hour), outage, usually_there=share)
     return Zone(replace(lives, **changes), 180.0, 0.5 / HOUR)
 
 
@@ -56,8 +56,8 @@ def test_another_zone_is_held_meanwhile_and_none_is_waited_for_where_one_is_ther
 
 
 def test_who_begins_in_an_outage_waits_first_and_the_longer_it_lasts_the_longer_it_will() -> None:
-    falling = Ending(AGES, (6 / HOUR, 1 / HOUR, 0.2 / HOUR), SURE)
-    lives = Lives(constant(1e-6), falling, there=0.0)
+    falling = HazardByAge(AGES, (6 / HOUR, 1 / HOUR, 0.2 / HOUR), SURE)
+    lives = LifetimeEstimate(constant(1e-6), falling, there=0.0)
     means = []
     for age in (0.0, 1800.0, 8000.0):
         spot_zone = Zone(replace(lives, out_seconds=age), 180.0, 0.1)
@@ -96,8 +96,8 @@ def test_the_others_go_on_while_one_is_missing() -> None:
 
 def test_what_is_not_known_well_makes_the_band_wider_and_nothing_else_moves_it() -> None:
     def width(ends: float) -> float:
-        hazard = Ending(AGES, (0.3 / HOUR,) * 3, (ends,) * 3)
-        lives = Lives(hazard, constant(1.0))
+        hazard = HazardByAge(AGES, (0.3 / HOUR,) * 3, (ends,) * 3)
+        lives = LifetimeEstimate(hazard, constant(1.0))
         low, high = np.quantile(runs_on_spot(stay(Zone(lives, 180.0, 0.1))).seconds, (0.05, 0.95))
         return float(high - low)
 

@@ -7,14 +7,14 @@ from decimal import Decimal
 
 import pytest
 
-from autoscaler.controller.cadence import checkpoint_intervals
+from autoscaler.controller.plan.checkpoint_intervals import checkpoint_intervals
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.offer import Offer, Purchase
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot, SwitchingCosts
 from autoscaler.economics.allocation.candidates import candidates
 from autoscaler.economics.supply.supply import supply_of
-from tests.controller.test_cadence import WRITTEN, record
+from tests.controller.plan.test_checkpoint_intervals import WRITTEN, record
 from tests.economics.cases import job, offer, snapshot
 
 GIGABYTE_USD = Decimal("0.12")

@@ -8,7 +8,13 @@ import pytest
 from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.learning_curves import belief as curve_belief
 from autoscaler.policies.learning_curves import filter as curve_filter
-from autoscaler.policies.learning_curves.belief import Belief, Choices, learn, posterior, sample
+from autoscaler.policies.learning_curves.belief import (
+    StudyPrior,
+    TrialChoices,
+    learn,
+    posterior,
+    sample,
+)
 from autoscaler.policies.learning_curves.filter import Evidence, evidence_of
 from autoscaler.policies.learning_curves.reports import (
     BinnedReports,
@@ -80,9 +86,9 @@ def test_the_posterior_is_that_of_a_linear_regression(
     evidence, shapes, columns, place = known
     mean = np.array([0.1, 0.2, 1.0])
     prior = np.array([[1.0, 0.1, 0.2], [0.1, 0.3, 0.0], [0.2, 0.0, 2.0]])
-    choices = Choices(np.array([1, 4]), np.array([0.05, 0.01]))
+    choices = TrialChoices(np.array([1, 4]), np.array([0.05, 0.01]))
     shares = np.full(len(shapes.weight), 1.0 / len(shapes.weight))
-    belief = Belief(mean, prior, shares, choices, np.array([0.5, 0.5]))
+    belief = StudyPrior(mean, prior, shares, choices, np.array([0.5, 0.5]))
     found = posterior(evidence, shapes, belief, np.array([TRIAL]))
     fits = []
     for choice, (error, noise) in enumerate(zip(choices.error, choices.noise, strict=True)):

@@ -15,7 +15,7 @@ from autoscaler.domain.instance import CONTROLLER_TAG, INSTANCE_TAG, JOB_TAG, La
 from autoscaler.domain.offer import Purchase
 from providers.aws.provider import AwsProvider
 from providers.aws.reading import parse_settings
-from providers.aws.settings import AwsSettings, Patience
+from providers.aws.settings import AwsSettings, CallTimeouts
 from providers.base import Provider
 from providers.cloud.known_prices import KnownPrices
 from tests.conformance.provider import OURS, order
@@ -31,7 +31,7 @@ BUCKET = "castor-test"
 SMALL = "gpu/g4dn.xlarge/us-east-1a/on-demand"
 SMALL_SPOT = "gpu/g4dn.xlarge/us-east-1a/spot"
 
-QUICK = Patience(
+QUICK = CallTimeouts(
     visible_seconds=30.0,
     redelivery_seconds=0,
     retry_seconds=2.0,
@@ -96,7 +96,7 @@ class AwsWorld:
     def settings(self) -> AwsSettings:
         return parse_settings(json.dumps(self.document), "pools.json")
 
-    def connect(self, controller: str = OURS, patience: Patience = QUICK) -> AwsProvider:
+    def connect(self, controller: str = OURS, patience: CallTimeouts = QUICK) -> AwsProvider:
         return AwsProvider(
             self.settings,
             controller,

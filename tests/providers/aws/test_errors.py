@@ -18,8 +18,8 @@ from autoscaler.domain.errors import (
 )
 from providers.aws.errors import Call, provider_error, refusal
 from providers.aws.provider import AwsProvider
-from providers.aws.settings import Patience
-from providers.cloud.budget import CallBudget, Rate
+from providers.aws.settings import CallTimeouts
+from providers.cloud.budget import CallRateLimiter, Rate
 from tests.fakes.aws.faults import Fault
 from tests.fakes.aws.server import FakeAws
 from tests.providers.aws.cloud import AwsWorld, error_of
@@ -125,7 +125,7 @@ def test_no_credentials_are_told_as_such(world: AwsWorld, monkeypatch: pytest.Mo
 
 @pytest.mark.aws
 def test_an_answer_that_takes_too_long_is_none(fake: FakeAws, world: AwsWorld) -> None:
-    patience = Patience(answer_seconds=0.2, read_attempts=1, read_mode="standard")
+    patience = CallTimeouts(answer_seconds=0.2, read_attempts=1, read_mode="standard")
     provider = world.connect(patience=patience)
     world.account.faults.add(Fault("DescribeInstances", delay_seconds=0.6))
     assert isinstance(error_of(provider.instances), Unavailable)
@@ -133,7 +133,7 @@ def test_an_answer_that_takes_too_long_is_none(fake: FakeAws, world: AwsWorld) -
 
 @pytest.mark.aws
 def test_what_only_reads_is_sent_again(world: AwsWorld) -> None:
-    provider = world.connect(patience=Patience(read_attempts=2, read_mode="standard"))
+    provider = world.connect(patience=CallTimeouts(read_attempts=2, read_mode="standard"))
     world.account.faults.add(Fault("DescribeInstances", code="RequestLimitExceeded", status=503))
     assert list(provider.instances()) == []
     assert world.account.calls["DescribeInstances"] == 2
@@ -141,7 +141,7 @@ def test_what_only_reads_is_sent_again(world: AwsWorld) -> None:
 
 def test_a_bucket_empties_and_fills() -> None:
     clock = VirtualClock(1000.0)
-    budget = CallBudget(clock, {}, USUAL)
+    budget = CallRateLimiter(clock, {}, USUAL)
     budget.limit("r", "Launch", Rate(2, 0.5))
     budget.take("r", "Launch")
     budget.take("r", "Launch")
@@ -155,7 +155,7 @@ def test_a_bucket_empties_and_fills() -> None:
 
 def test_who_may_wait_waits_for_a_while_and_no_longer() -> None:
     clock = VirtualClock(1000.0)
-    budget = CallBudget(clock, {}, USUAL, longest_wait_seconds=3.0)
+    budget = CallRateLimiter(clock, {}, USUAL, longest_wait_seconds=3.0)
     budget.limit("r", "Look", Rate(1, 1.0))
     for _ in range(3):
         budget.wait("r", "Look")

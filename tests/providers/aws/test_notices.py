@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from providers.aws.settings import Patience
+from providers.aws.settings import CallTimeouts
 from tests.conformance.provider import THEIRS
 from tests.fakes.aws.faults import Fault
 from tests.providers.aws.cloud import QUICK, AwsWorld
@@ -148,7 +148,7 @@ def test_a_queue_that_is_gone_is_named(world: AwsWorld) -> None:
 
 
 def test_what_was_told_is_not_lost_when_the_queue_fails(world: AwsWorld) -> None:
-    provider = world.connect(patience=Patience(redelivery_seconds=600, read_attempts=1))
+    provider = world.connect(patience=CallTimeouts(redelivery_seconds=600, read_attempts=1))
     launched = provider.launch(world.request("1"))
     world.announce(WARNING, {"instance-id": launched.id})
     assert len(provider.interruptions()) == 1
@@ -162,7 +162,7 @@ def test_what_was_told_is_not_lost_when_the_queue_fails(world: AwsWorld) -> None
 
 @pytest.mark.aws
 def test_many_notices_are_read_in_one_look(world: AwsWorld) -> None:
-    provider = world.connect(patience=Patience(redelivery_seconds=600, read_attempts=1))
+    provider = world.connect(patience=CallTimeouts(redelivery_seconds=600, read_attempts=1))
     launched = provider.launch(world.request("1"))
     for _ in range(25):
         world.announce("EC2 Something New", {})

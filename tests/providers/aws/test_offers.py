@@ -15,7 +15,7 @@ from autoscaler.market.price_table import parse_price_table
 from autoscaler.market.prices import Price
 from providers.aws.provider import AwsProvider
 from providers.aws.quotas import VcpuQuota
-from providers.aws.settings import Patience
+from providers.aws.settings import CallTimeouts
 from tests.fakes.aws.faults import Fault
 from tests.fakes.aws.server import FakeAws
 from tests.providers.aws.cloud import QUICK, SMALL, SMALL_SPOT, AwsWorld, error_of, spot_offers
@@ -127,7 +127,7 @@ def test_prices_are_asked_for_once_in_a_while(world: AwsWorld) -> None:
     asked = ("DescribeSpotPriceHistory", "ListServiceQuotas", "DescribeInstanceTypeOfferings")
     assert [world.account.calls[action] for action in asked] == [1, 1, 1]
     world.account.spot_prices["g4dn.xlarge", "us-east-1a"] = Decimal("0.2")
-    world.pass_time(Patience().prices_seconds)
+    world.pass_time(CallTimeouts().prices_seconds)
     found = {one.id: one for one in provider.offers()}
     assert found[SMALL_SPOT].usd_per_hour == Decimal("0.2")
     assert world.account.calls["DescribeSpotPriceHistory"] == 2
@@ -157,13 +157,13 @@ def test_what_the_price_list_said_holds_while_it_is_silent(world: AwsWorld) -> N
     provider.offers()
     world.account.calls.clear()
     world.account.faults.add(Fault("GetProducts", times=None))
-    world.pass_time(Patience().facts_seconds)
+    world.pass_time(CallTimeouts().facts_seconds)
     offers = {one.id: one for one in provider.offers()}
     assert offers[SMALL].usd_per_hour == Decimal("0.6")
-    assert offers[SMALL].priced_seconds == world.clock.now() - Patience().facts_seconds
+    assert offers[SMALL].priced_seconds == world.clock.now() - CallTimeouts().facts_seconds
     assert world.account.calls["GetProducts"] == 1
     world.account.faults.clear()
-    world.pass_time(Patience().prices_seconds)
+    world.pass_time(CallTimeouts().prices_seconds)
     offers = {one.id: one for one in provider.offers()}
     assert offers[SMALL].priced_seconds == world.clock.now()
 

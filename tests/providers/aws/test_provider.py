@@ -9,7 +9,7 @@ import pytest
 
 from autoscaler.domain.errors import Unavailable
 from providers.aws.provider import AwsProvider
-from providers.aws.settings import Patience
+from providers.aws.settings import CallTimeouts
 from tests.conformance.provider import OURS, ProviderConformance
 from tests.fakes.aws.server import FakeAws
 from tests.providers.aws.cloud import QUICK, AwsWorld
@@ -36,7 +36,7 @@ class TestAwsProviderThatBootsAndLags(ProviderConformance):
 class LaggingWorld(AwsWorld):
     """Whoever uses it asks again where it is told to, as a controller does."""
 
-    def connect(self, controller: str = OURS, patience: Patience = QUICK) -> AwsProvider:
+    def connect(self, controller: str = OURS, patience: CallTimeouts = QUICK) -> AwsProvider:
         provider = super().connect(controller, patience)
         terminate = provider.terminate
 

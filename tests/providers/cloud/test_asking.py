@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from providers.cloud.asking import asked_at_once
+from providers.cloud.asking import map_concurrently
 
 
 def test_all_are_asked_before_any_has_to_answer() -> None:
@@ -16,14 +16,14 @@ def test_all_are_asked_before_any_has_to_answer() -> None:
         together.wait()
         return place.upper()
 
-    assert asked_at_once(ask, ["a", "b", "c"]) == ["A", "B", "C"]
+    assert map_concurrently(ask, ["a", "b", "c"]) == ["A", "B", "C"]
 
 
 def test_one_alone_is_asked_right_here() -> None:
-    assert asked_at_once(lambda _: threading.get_ident(), ["a"]) == [threading.get_ident()]
-    assert asked_at_once(str, []) == []
+    assert map_concurrently(lambda _: threading.get_ident(), ["a"]) == [threading.get_ident()]
+    assert map_concurrently(str, []) == []
 
 
 def test_what_one_raises_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
-        asked_at_once(lambda place: 1 // place, [1, 0, 2])
+        map_concurrently(lambda place: 1 // place, [1, 0, 2])

@@ -14,7 +14,7 @@ pytest.importorskip("google.cloud.compute_v1", reason="the extra gcp is not inst
 
 from autoscaler.clock import SystemClock, VirtualClock
 from autoscaler.controller.assembly import ControllerParts, assemble
-from autoscaler.controller.networks import waits_outside
+from autoscaler.controller.offers.networks import waits_for_network
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.goodput import Batch, BatchBounds
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
@@ -123,7 +123,7 @@ class BothClouds:
         now_seconds, phase = self.clock.now(), InstancePhase.TRAINING
         if held.desired is Desired.ABSENT:
             phase = InstancePhase.DRAINED
-        elif waits_outside(held, self.store.instances.of_job(self.job)):
+        elif waits_for_network(held, self.store.instances.of_job(self.job)):
             phase = InstancePhase.READY
         self.store.instances.record_node(held.id, phase, now_seconds)
         if phase is InstancePhase.TRAINING:

@@ -21,7 +21,7 @@ from providers.gcp.provider import GcpProvider
 from providers.gcp.reading import parse_settings
 from providers.gcp.records import Records
 from providers.gcp.session import Session
-from providers.gcp.settings import GcpSettings, Patience
+from providers.gcp.settings import CallTimeouts, GcpSettings
 from tests.conformance.provider import OURS, order
 from tests.fakes.faults import Faults
 from tests.fakes.gcp import lifecycle
@@ -38,7 +38,7 @@ SMALL_SPOT: Final = "gpu/g2-standard-4/us-central1-a/spot"
 FLEX: Final = "gpu/g2-standard-4/us-central1-a/flex-start"
 NOTICE_SECONDS: Final = 30.0
 
-QUICK: Final = Patience(
+QUICK: Final = CallTimeouts(
     visible_seconds=30.0,
     launch_seconds=4.0,
     look_seconds=1.0,
@@ -87,7 +87,7 @@ class GcpWorld:
     def settings(self) -> GcpSettings:
         return parse_settings(json.dumps(self.document), "pools.json")
 
-    def connect(self, controller: str = OURS, patience: Patience = QUICK) -> GcpProvider:
+    def connect(self, controller: str = OURS, patience: CallTimeouts = QUICK) -> GcpProvider:
         return GcpProvider(
             self.settings,
             controller,

@@ -10,7 +10,7 @@ import pytest
 
 from autoscaler.domain.errors import Unavailable
 from providers.gcp.provider import GcpProvider
-from providers.gcp.settings import Patience
+from providers.gcp.settings import CallTimeouts
 from tests.conformance.provider import OURS, ProviderConformance
 from tests.conformance.queue import QueueConformance
 from tests.fakes.gcp.server import FakeGcp
@@ -63,7 +63,7 @@ class TestGcpProviderThatLags(ProviderConformance):
 class LaggingWorld(GcpWorld):
     """Whoever uses it asks again where it is told to, as a controller does."""
 
-    def connect(self, controller: str = OURS, patience: Patience = QUICK) -> GcpProvider:
+    def connect(self, controller: str = OURS, patience: CallTimeouts = QUICK) -> GcpProvider:
         provider = super().connect(controller, patience)
         terminate = provider.terminate
 

@@ -13,7 +13,7 @@ from typing import Any
 from fake_nccl import FakeNccl
 
 from autoscaler.training import opening, session
-from autoscaler.training.members.crew import Crew
+from autoscaler.training.members.crew import JobRanks
 from autoscaler.training.opening import Parts
 
 PLACE = os.environ.get("DIE_AT", "")
@@ -56,7 +56,7 @@ def open_parts(*arguments: Any) -> Parts:
 if os.environ.get("GRADIENTS") == "nccl":
     make = functools.partial(FakeNccl, on_sum=die_in_bucket)
     opening.gradients_of = lambda *_: make  # type: ignore[assignment]
-Crew._exchange_rows = before(Crew._exchange_rows, "rows")  # type: ignore[method-assign]
+JobRanks._exchange_rows = before(JobRanks._exchange_rows, "rows")  # type: ignore[method-assign]
 plain_open = opening.open_parts
 session.open_parts = open_parts
 runpy.run_path(str(Path(__file__).with_name("branches.py")))

@@ -1,0 +1,219 @@
+"""Lifecycle of jobs and instances apart from plans: starts, retries, ends and terminations."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from autoscaler.controller.act.idle_instances import IdleInstances, needs_light
+from autoscaler.controller.act.intents import Lighthouses, Workers
+from autoscaler.controller.act.job_end import (
+    COMPLETE_FACT,
+    at_work,
+    end_of,
+    has_done_its_part,
+    is_over,
+)
+from autoscaler.controller.act.lighthouses import LighthouseRunner
+from autoscaler.controller.budgets.job import budget_cause, is_job_budget_used_up
+from autoscaler.controller.budgets.leave_limits import end_seconds
+from autoscaler.controller.jobs.sessions import is_without_session
+from autoscaler.controller.settings import ControllerSettings
+from autoscaler.domain.instance import (
+    Desired,
+    HeldInstance,
+    InstancePhase,
+)
+from autoscaler.domain.job import JobPhase, JobRecord
+from autoscaler.failures.retry import next_attempt
+from autoscaler.store.events import Event
+from autoscaler.store.store import Store
+
+_log = logging.getLogger(__name__)
+
+_NOT_AT_WORK = (
+    InstancePhase.REQUESTED,
+    InstancePhase.QUEUED,
+    InstancePhase.BOOTING,
+    InstancePhase.DRAINED,
+)
+
+
+class JobLifecycle:
+    """Lifecycle of jobs, and termination of instances that are no longer wanted."""
+
+    def __init__(
+        self,
+        store: Store,
+        lighthouses: Lighthouses,
+        workers: Workers,
+        settings: ControllerSettings,
+        lingering: IdleInstances,
+    ) -> None:
+        self._store = store
+        self._keeper = LighthouseRunner(store, lighthouses, workers)
+        self.troubles = self._keeper.troubles
+        self._settings = settings
+        self._lingering = lingering
+
+    def keep_up(
+        self, job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float
+    ) -> None:
+        """Advance a job that has not ended; `instances` are those that have not ended."""
+        if instances and (job.lighthouse is not None or needs_light(job, instances)):
+            self._keeper.ensure_running(job.id, now_seconds)
+        all_instances = self._all_instances(job)
+        self._start(job, all_instances, now_seconds)
+        self._complete(job, instances, all_instances, now_seconds)
+        self._retry_or_fail(job, all_instances, now_seconds)
+        self._restart_lost_end(job, all_instances, now_seconds)
+        job = self._store.jobs.get(job.id)  # the job may have ended
+        self._guard_budget(job, instances, now_seconds)
+        self._stop(job, instances, now_seconds)
+
+    def give_back(self, held: HeldInstance, job: JobRecord, now_seconds: float) -> None:
+        """Terminate an instance once it has left its job, or its time to leave is over.
+
+        An instance that may serve the next trial of its study is kept first.
+        """
+        if held.desired is Desired.PRESENT:
+            is_over = job.phase.is_final or has_done_its_part(held, job)
+            if not is_over or self._lingering.stays(held, job, now_seconds):
+                return
+            held = self._store.instances.release(held.id, now_seconds)
+        elif self._lingering.stays(held, job, now_seconds):
+            return
+        deadline_seconds = end_seconds(self._store, job, held, self._settings.drain_seconds)
+        has_left = held.phase in _NOT_AT_WORK or has_done_its_part(held, job)
+        is_silent = held.seen_seconds is None
+        if has_left or is_silent or now_seconds > deadline_seconds:
+            self._store.instances.request_termination(held.id, now_seconds)
+
+    def release_lighthouse(self, job: JobRecord) -> None:
+        """End the lighthouse of a job that has ended and holds no instances."""
+        if job.lighthouse is not None:
+            self._keeper.release(job.id)
+
+    def _start(
+        self, job: JobRecord, all_instances: Sequence[HeldInstance], now_seconds: float
+    ) -> None:
+        """Set a job to running once an instance trains or its script runs without a session."""
+        if job.phase is not JobPhase.PENDING:
+            return
+        is_training = any(held.phase is InstancePhase.TRAINING for held in all_instances)
+        is_starting = any(held.phase is InstancePhase.STARTING for held in all_instances)
+        if is_training or (is_starting and is_without_session(job, all_instances)):
+            self._store.jobs.set_phase(job.id, JobPhase.RUNNING, now_seconds)
+
+    def _retry_or_fail(
+        self, job: JobRecord, all_instances: Sequence[HeldInstance], now_seconds: float
+    ) -> None:
+        """Retry or fail the job for failures of the present attempt.
+
+        Failures after a replica has completed the job are ignored: the others may have lost their
+        peer.
+        """
+        if job.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
+            return
+        failures = self._store.reports.failures(job.id)
+        if not any(failure.attempt == job.attempt for failure in failures):
+            return
+        if _completed(all_instances):
+            return
+        decision = next_attempt(failures, job.spec.retries)
+        if decision.retry:
+            retry_seconds = now_seconds + decision.delay_seconds
+            self._store.jobs.start_attempt(job.id, job.attempt + 1, retry_seconds)
+            self._record_event(now_seconds, "retry", decision.reason, job.id)
+        else:
+            last_cause = failures[-1].cause
+            cause = f"{last_cause} ({decision.reason.removesuffix(f': {last_cause}')})"
+            self._store.jobs.set_phase(job.id, JobPhase.FAILED, now_seconds, cause)
+            self._record_event(now_seconds, "failed", cause, job.id)
+
+    def _complete(
+        self,
+        job: JobRecord,
+        instances: Sequence[HeldInstance],
+        all_instances: Sequence[HeldInstance],
+        now_seconds: float,
+    ) -> None:
+        """End a job that one replica has completed, once no other replica trains.
+
+        Other replicas have at most `completion_seconds`.
+        """
+        if job.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
+            return
+        completed = _completed(all_instances)
+        if not completed:
+            return
+        first_seconds = min(float(held.facts[COMPLETE_FACT]) for held in completed)
+        busy = [
+            held
+            for held in instances
+            if held.phase is InstancePhase.TRAINING and not has_done_its_part(held, job)
+        ]
+        if busy and now_seconds - first_seconds < self._settings.completion_seconds:
+            return
+        self._store.jobs.set_phase(job.id, JobPhase.RUNNING, now_seconds)
+        end = end_of(job, all_instances)
+        if end.phase is JobPhase.STOPPED:
+            self._store.jobs.set_phase(job.id, JobPhase.STOPPING, now_seconds, end.cause)
+        self._store.jobs.set_phase(job.id, end.phase, now_seconds, end.cause)
+        self._record_event(now_seconds, end.kind, end.text, job.id)
+
+    def is_finishing(self, job: JobRecord, now_seconds: float) -> bool:
+        """Return whether a job is about to end, so that it needs no plan.
+
+        True if a replica has completed the job, if some replicas are done and others still work,
+        or if the end of its trial is known. The end may be reported after `keep_up`.
+        """
+        all_instances = self._all_instances(job)
+        if _completed(all_instances):
+            return True
+        study = job.spec.study
+        if study is not None and self._lingering.soon_free(all_instances, now_seconds, study):
+            return True
+        return is_over(job, all_instances) and bool(at_work(job, all_instances))
+
+    def _restart_lost_end(
+        self, job: JobRecord, all_instances: Sequence[HeldInstance], now_seconds: float
+    ) -> None:
+        """Start another attempt if all replicas that could report the job's end were lost."""
+        job = self._store.jobs.get(job.id)  # another attempt may have started
+        is_lost = is_over(job, all_instances) and not at_work(job, all_instances)
+        if job.phase is JobPhase.RUNNING and is_lost and not _completed(all_instances):
+            self._store.jobs.start_attempt(job.id, job.attempt + 1, None)
+            text = "its last replica was lost before it had saved the job's last state"
+            self._record_event(now_seconds, "retry", text, job.id)
+
+    def _all_instances(self, job: JobRecord) -> tuple[HeldInstance, ...]:
+        return self._store.instances.of_job(job.id, include_ended=True)
+
+    def _guard_budget(
+        self, job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float
+    ) -> None:
+        """Stop a job before it exceeds its budget, whatever the plan is."""
+        if job.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
+            return
+        if is_job_budget_used_up(self._store, job, instances, now_seconds):
+            cause = budget_cause(self._store, job)
+            self._store.jobs.set_phase(job.id, JobPhase.STOPPING, now_seconds, cause)
+            self._record_event(now_seconds, "budget", cause, job.id)
+
+    def _stop(self, job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float) -> None:
+        if job.phase is not JobPhase.STOPPING:
+            return
+        for held in instances:
+            self._store.instances.release(held.id, now_seconds)
+        if not instances:
+            self._store.jobs.set_phase(job.id, JobPhase.STOPPED, now_seconds)
+            self._record_event(now_seconds, "stopped", job.cause or "on request", job.id)
+
+    def _record_event(self, now_seconds: float, kind: str, text: str, job: str) -> None:
+        _log.info("%s %s: %s", job, kind, text)
+        self._store.events.add(Event(now_seconds, kind, text, job))
+
+
+def _completed(instances: Sequence[HeldInstance]) -> list[HeldInstance]:
+    return [held for held in instances if COMPLETE_FACT in held.facts]

@@ -1,0 +1,239 @@
+"""Reconciliation of held instances with decisions: orders and releases.
+
+Level-triggered: each tick does what is possible now for the decisions in force. New instances are
+ordered before old ones are released, so that training does not wait, unless the limits leave no
+room for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from autoscaler.controller.act.idle_instances import IdleInstances
+from autoscaler.controller.act.standby import Standby, replaced_by_recall
+from autoscaler.controller.offers.false_starts import false_starts, false_starts_everywhere
+from autoscaler.controller.offers.market import Market
+from autoscaler.controller.offers.networks import awaits_admission
+from autoscaler.domain.allocation import Allocation, Placement
+from autoscaler.domain.errors import Conflict
+from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
+from autoscaler.domain.plan import Decision
+from autoscaler.store.events import Event
+from autoscaler.store.holding import has_left
+from autoscaler.store.store import Store
+
+
+class Reconciler:
+    """Reconciler of decisions with held instances, by orders and releases in the store."""
+
+    def __init__(
+        self,
+        store: Store,
+        market: Market,
+        lingering: IdleInstances,
+        token_of: Callable[[str, str], str],
+    ) -> None:
+        self._store = store
+        self._market = market
+        self.lingering = lingering
+        self.standby = Standby(store, market)
+        self._token_of = token_of
+        self.on_hand_over: Callable[[str], None] = lambda instance: None
+
+    def release_surplus(
+        self, decision: Decision, instances: Sequence[HeldInstance], now_seconds: float
+    ) -> None:
+        """Release or pause the job's instances that the decision does not include.
+
+        Old instances go on standby while a new size is measured.
+        """
+        wanted = [held for held in instances if held.desired is Desired.PRESENT]
+        target = decision.target
+        if decision.placement is not None:
+            for held in _outside_placement(decision.placement, wanted):
+                self._store.instances.release(held.id, now_seconds)
+            return
+        if target is None:
+            for held in wanted:
+                self._store.instances.release(held.id, now_seconds)
+            return
+        alike = [held for held in wanted if held.offer == target.offer]
+        for held in _release_order(alike)[: max(len(alike) - target.instances, 0)]:
+            self._store.instances.release(held.id, now_seconds)
+        others = [held for held in wanted if held.offer != target.offer]
+        for held in others:
+            if held.phase is InstancePhase.QUEUED:  # once launched, it would be billed without use
+                self._store.instances.release(held.id, now_seconds)
+        ready = [
+            held
+            for held in alike
+            if not held.stands_by
+            and (held.phase is InstancePhase.TRAINING or awaits_admission(held, instances))
+        ]
+        is_target_ready = len(ready) >= target.instances
+        on_standby: frozenset[str] = frozenset()
+        if is_target_ready and not decision.release_first:
+            on_standby = self.standby.kept(decision, wanted, now_seconds)
+        replaced = replaced_by_recall(others)
+        for held in others:
+            may_release = (
+                decision.release_first or is_target_ready or held.stands_by or held.id in replaced
+            )
+            if may_release and held.id not in on_standby:
+                self._store.instances.release(held.id, now_seconds)
+
+    def order_missing(
+        self, decision: Decision, alive: Sequence[HeldInstance], now_seconds: float
+    ) -> None:
+        """Order the instances that the decision wants and the job lacks, as far as limits permit.
+
+        A trial takes idle instances of its study before it orders, and waits for those about to
+        become idle. `alive` are the instances of all jobs.
+        """
+        job_instances = [held for held in alive if held.job == decision.job]
+        wanted = [held for held in job_instances if held.desired is Desired.PRESENT]
+        if decision.placement is not None:
+            self._order_shares(decision.job, decision.placement, wanted, alive, now_seconds)
+            return
+        target = decision.target
+        if target is None:
+            return
+        alike = [held for held in wanted if held.offer == target.offer]
+        for held in alike:
+            if held.stands_by:
+                self.standby.recall(held, now_seconds)
+            if held.devices_used != target.devices_used:
+                self._store.instances.use_devices(held.id, target.devices_used)
+        missing, most_held = target.instances - len(alike), target.instances
+        if missing > 0:
+            handed_over, promised = self._take_over(
+                decision.job, target, missing, alive, now_seconds
+            )
+            missing, most_held = missing - handed_over - promised, most_held - promised
+        if target.offer in self._store.capacity.unavailable(now_seconds):
+            return
+        if missing > 0 and self._is_backed_off(decision.job, target.offer, now_seconds):
+            return
+        for number in range(missing):
+            if not self._has_room(target.offer, alive, number):
+                self._make_room(target.offer, alive, now_seconds)
+                return
+            self._order(decision.job, target.offer, target.devices_used, most_held, now_seconds)
+
+    def _take_over(
+        self,
+        job: str,
+        target: Allocation,
+        missing: int,
+        alive: Sequence[HeldInstance],
+        now_seconds: float,
+    ) -> tuple[int, int]:
+        """Hand idle instances of its study over to a trial.
+
+        Returns:
+            The number of instances handed over, and the number reserved for the trial.
+        """
+        study = self._store.jobs.get(job).spec.study
+        if study is None:
+            return 0, 0
+        alike = [
+            held
+            for held in alive
+            if held.offer == target.offer and (held.job != job or has_left(held))
+        ]
+        handed_over = 0
+        for held in self.lingering.free(alike, now_seconds, study)[:missing]:
+            try:
+                self._store.instances.hand_over(held.id, job, target.devices_used, now_seconds)
+            except Conflict:  # the instance has changed meanwhile
+                continue
+            handed_over += 1
+            text = f"{held.id} is handed over from {held.job} to {job}"
+            self._store.events.add(Event(now_seconds, "handed over", text, job))
+            self.on_hand_over(held.id)
+        leaving = self.lingering.soon_free(alike, now_seconds, study)
+        return handed_over, self.lingering.promise(job, leaving, missing - handed_over)
+
+    def _make_room(self, offer_id: str, alive: Sequence[HeldInstance], now_seconds: float) -> None:
+        """Release instances on standby that share a limit with an offer, and one idle instance."""
+        self.standby.make_room(offer_id, alive, now_seconds)
+        for held in self.lingering.free(alive, now_seconds)[:1]:
+            self._store.instances.request_termination(held.id, now_seconds)
+
+    def _order_shares(
+        self,
+        job: str,
+        placement: Placement,
+        wanted: Sequence[HeldInstance],
+        alive: Sequence[HeldInstance],
+        now_seconds: float,
+    ) -> None:
+        """Order the missing shares of machines that jobs share, where devices are free."""
+        held_offers = {held.offer for held in wanted}
+        for offer, devices in placement.shares:
+            used = sum(held.devices_used for held in alive if held.offer == offer)
+            has_room = used + devices <= self._market.offer(offer).devices
+            if offer not in held_offers and has_room:
+                self._order(job, offer, devices, 1, now_seconds)
+
+    def _is_backed_off(self, job: str, offer: str, now_seconds: float) -> bool:
+        """Return whether false starts forbid an order now; record the reason once."""
+        text = false_starts_everywhere(self._store, job, now_seconds)
+        text = text or false_starts(self._store, job, now_seconds).get(offer)
+        if text is None:
+            return False
+        recent_events = self._store.events.latest(job, limit=20)
+        if not any(event.text == text for event in recent_events):
+            self._store.events.add(Event(now_seconds, "false starts", text, job))
+        return True
+
+    def _order(
+        self, job: str, offer_id: str, devices_used: int, most: int, now_seconds: float
+    ) -> None:
+        """Order one more instance, unless the job already holds `most` of the offer."""
+        offer = self._market.offer(offer_id)
+        self._store.instances.order_up_to(
+            most,
+            job,
+            offer,
+            devices_used,
+            lambda instance: self._token_of(instance, offer.id),
+            now_seconds,
+        )
+
+    def _has_room(self, offer_id: str, alive: Sequence[HeldInstance], ordered: int) -> bool:
+        """Return whether the limits permit one more instance beside all existing ones.
+
+        Instances that are leaving count, and so do `ordered` instances of this tick.
+        """
+        offers = {offer.id: offer for offer in self._market.offers}
+        offer = offers[offer_id]
+        for limit in self._market.limits_beside_unsold(alive):
+            used = sum(limit.use(offers[held.offer]) for held in alive if held.offer in offers)
+            if used + (ordered + 1) * limit.use(offer) > limit.maximum + 1e-9:
+                return False
+        return True
+
+
+def _outside_placement(placement: Placement, wanted: Sequence[HeldInstance]) -> list[HeldInstance]:
+    """Return the held instances that are not part of `placement`."""
+    shares = dict(placement.shares)
+    return [held for held in wanted if shares.pop(held.offer, None) != held.devices_used]
+
+
+def _release_order(instances: Sequence[HeldInstance]) -> list[HeldInstance]:
+    """Return instances in the order in which to release them.
+
+    Instances that run no script are first, then those whose script does not train, as scripts
+    without a session never do. Among equals the youngest are first, because older instances are
+    less likely to be reclaimed.
+    """
+    return sorted(
+        instances,
+        key=lambda held: (
+            held.phase is InstancePhase.TRAINING,
+            held.phase is InstancePhase.STARTING,
+            -held.requested_seconds,
+            held.id,
+        ),
+    )

@@ -1,0 +1,65 @@
+"""Final check of a launch at the moment of its call: freezes and budgets."""
+
+from __future__ import annotations
+
+from autoscaler.controller.budgets.fleet import FleetBudget
+from autoscaler.controller.budgets.job import is_job_budget_used_up
+from autoscaler.controller.budgets.study import StudySpending, is_study_budget_used_up
+from autoscaler.controller.hands_off import hands_off
+from autoscaler.controller.settings import ControllerSettings
+from autoscaler.domain.errors import CastorError
+from autoscaler.domain.instance import HeldInstance, by_job
+from autoscaler.store.store import Store
+
+
+class LaunchGate:
+    """Final check of ordered launches. Thread-safe.
+
+    An order may wait long for its call, in a queue of workers or for a throttled cloud.
+    `Instances.begin_launch` checks whether the instance is still wanted and its job still takes
+    instances, in the transaction that marks the launch as sent.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: ControllerSettings,
+        fleet_budget: FleetBudget,
+        spending: StudySpending,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._fleet_budget = fleet_budget
+        self._spending = spending
+
+    def obstacle(self, held: HeldInstance, now_seconds: float) -> str | None:
+        """Return why the instance must not be launched now; None if it may be.
+
+        Budgets count the instance as if it were running, so that no launch is made only to be
+        ended by the guard of its budget.
+        """
+        hands_off_reason = hands_off(self._settings, self._store)
+        if hands_off_reason is not None:
+            return hands_off_reason
+        job = self._store.jobs.get(held.job)
+        if job.spec.objective.most_usd is not None:
+            instances = self._store.instances.of_job(job.id)
+            if is_job_budget_used_up(self._store, job, instances, now_seconds):
+                return f"the budget of job {job.id} is used up"
+        if job.spec.study is not None and self._is_study_used_up(job.spec.study, now_seconds):
+            return f"the budget of study {job.spec.study} is used up"
+        if self._fleet_budget.is_limited:
+            jobs, instances = self._store.jobs.alive(), self._store.instances.alive()
+            if self._fleet_budget.is_used_up(jobs, instances, now_seconds):
+                return "the fleet budget is used up"
+        return None
+
+    def _is_study_used_up(self, study: str, now_seconds: float) -> bool:
+        """Return whether a study's budget is used up; True also if its records can't be read."""
+        jobs, held = self._store.jobs.alive(), by_job(self._store.instances.alive())
+        try:
+            return is_study_budget_used_up(
+                self._store, self._spending, study, jobs, held, now_seconds
+            )
+        except CastorError:  # `StudyBudgets` reports the error as the study's
+            return True

@@ -1,0 +1,344 @@
+"""Comparison of the providers' listings with the store, and updates of the store.
+
+Providers are asked before the store is read, so that an instance launched in between is known to
+the store and is not taken for an orphan. A listing that failed has no consequences.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from autoscaler.clock import Clock
+from autoscaler.controller.act.intents import Workers
+from autoscaler.controller.offers.false_starts import GIVEN_UP_FACT
+from autoscaler.controller.offers.market import Listing, Market
+from autoscaler.controller.offers.refusals import record_refusal, refusal_by
+from autoscaler.controller.settings import ControllerSettings
+from autoscaler.domain.errors import CastorError, Conflict, UnknownInstance
+from autoscaler.domain.instance import (
+    INSTANCE_TAG,
+    JOB_TAG,
+    UNDECIDED_FACT,
+    CloudInstance,
+    CloudState,
+    Desired,
+    HeldInstance,
+    InstancePhase,
+    Interruption,
+)
+from autoscaler.domain.intent import IntentKind, IntentState
+from autoscaler.domain.offer import Purchase
+from autoscaler.store.events import Event
+from autoscaler.store.store import Store
+
+_log = logging.getLogger(__name__)
+
+_TERMINATE_AGAIN_SECONDS = 60.0
+# Rest after a slow listing, in listing times, so that listings take at most a tenth of the time.
+_REST_FACTOR = 10.0
+_LONGEST_REST_SECONDS = 60.0
+_SLOW_LISTING_SECONDS = 1.0
+# A longer gap between ticks means that the controller was down or the machine suspended.
+_LONGEST_TICK_GAP_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """All instances that have not ended, and the present errors of providers.
+
+    `strays` are the cloud ids of orphans, which no job ordered. Orphans are terminated after they
+    appear in a second listing.
+    """
+
+    alive: tuple[HeldInstance, ...]
+    trouble: str | None
+    strays: frozenset[str] = frozenset()
+
+
+class Observer:
+    """Synchronisation of the store with the providers' listings."""
+
+    def __init__(
+        self,
+        store: Store,
+        market: Market,
+        workers: Workers,
+        settings: ControllerSettings,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._market = market
+        self._workers = workers
+        self._settings = settings
+        self._clock = clock
+        self._listed_seconds = float("-inf")
+        self._listing_took_seconds = 0.0
+        self._observed_seconds = float("-inf")
+        self._listening_seconds = float("-inf")
+        self._settled: set[str] = set()
+        self._orphans: dict[str, float] = {}
+        self._missing: dict[str, float] = {}
+        self._refused: frozenset[str] = frozenset()
+        self.on_capacity: Callable[[HeldInstance], None] = lambda held: None
+
+    def observe(self, now_seconds: float) -> Observed:
+        """List the clouds' instances if that is due, and update the store."""
+        if now_seconds - self._observed_seconds > _LONGEST_TICK_GAP_SECONDS:
+            self._listening_seconds = now_seconds
+        self._observed_seconds = now_seconds
+        took_seconds = self._listing_took_seconds
+        is_slow = took_seconds >= _SLOW_LISTING_SECONDS
+        rest_seconds = min(_REST_FACTOR * took_seconds, _LONGEST_REST_SECONDS) if is_slow else 0.0
+        interval_seconds = max(self._settings.listing_seconds, rest_seconds)
+        if now_seconds - self._listed_seconds >= interval_seconds:
+            self._listed_seconds = now_seconds
+            began_seconds = self._clock.monotonic()
+            self._market.refresh(now_seconds)
+            self._record_refused_prices(now_seconds)
+            self._follow_prices(now_seconds)
+            listing = self._market.listing()
+            self._apply_listing(listing, now_seconds)
+            self._listing_took_seconds = self._clock.monotonic() - began_seconds
+        for held in self._store.instances.alive():
+            self._check_agent(held, now_seconds)
+        strays = frozenset(self._orphans)
+        return Observed(self._store.instances.alive(), self._market.trouble, strays)
+
+    def _follow_prices(self, now_seconds: float) -> None:
+        """Reprice held spot instances at the present market price, as the clouds bill them."""
+        offers = {offer.id: offer for offer in self._market.offers}
+        for held in self._store.instances.alive():
+            offer = offers.get(held.offer)
+            if offer is None or offer.purchase is not Purchase.SPOT:
+                continue
+            if (held.usd_per_hour, held.extras_usd_per_hour) != (
+                offer.usd_per_hour,
+                offer.extras_usd_per_hour,
+            ):
+                self._store.instances.reprice(held.id, offer, now_seconds)
+
+    def _record_refused_prices(self, now_seconds: float) -> None:
+        """Record an event for each offer newly left out, once until the offer is usable again."""
+        refused = self._market.refused
+        for offer in sorted(refused.keys() - self._refused):
+            text = f"{offer} is left out: {refused[offer]}"
+            self._record_event(now_seconds, "price refused", text, None)
+        self._refused = frozenset(refused)
+
+    def _apply_listing(self, listing: Listing, now_seconds: float) -> None:
+        alive = {held.id: held for held in self._store.instances.alive()}
+        self._settled &= {instance.id for instance in listing.instances}
+        for instance in listing.instances:
+            self._isolated(partial(self._apply_instance, instance, alive, now_seconds))
+        for notice in listing.interruptions:
+            self._isolated(partial(self._reclaim, notice, alive, now_seconds))
+        self._end_vanished(listing, alive, now_seconds)
+        self._drop_unwanted_launches(listing, alive, now_seconds)
+
+    def _apply_instance(
+        self, listed: CloudInstance, alive: dict[str, HeldInstance], now_seconds: float
+    ) -> None:
+        held = alive.get(listed.tags.get(INSTANCE_TAG, ""))
+        if held is None or held.cloud_id not in (None, listed.id):
+            self._apply_ended(listed, now_seconds)
+        elif _has_changed(held, listed):
+            if held.phase is InstancePhase.QUEUED and listed.launched_seconds is not None:
+                self.on_capacity(held)
+            error = listed.refusal
+            refuse = None if error is None else refusal_by(error, held.offer, now_seconds)
+            after = self._store.instances.observe_cloud(held.id, listed, now_seconds, refuse)
+            if listed.state is CloudState.TERMINATED:
+                self._settled.add(listed.id)
+            if error is not None:
+                record_refusal(self._store, held, error, now_seconds)
+            elif after.phase is InstancePhase.ENDED and held.desired is Desired.PRESENT:
+                self._record_lost(after, now_seconds)
+        else:
+            if listed.is_decided and held.facts.get(UNDECIDED_FACT):
+                self._store.instances.note(held.id, {UNDECIDED_FACT: ""})
+                self._store.capacity.accepted(held.offer)
+            if held.desired is Desired.ABSENT:
+                self._terminate_again(held, now_seconds)
+
+    def _record_lost(self, held: HeldInstance, now_seconds: float) -> None:
+        if held.launched_seconds is not None:
+            self._record_event(now_seconds, "instance lost", f"{held.id} has ended", held.job)
+            return
+        waited_seconds = (held.ended_seconds or now_seconds) - held.requested_seconds
+        text = f"{held.id}: {held.offer} had no capacity for it in {waited_seconds:.0f} s"
+        self._record_event(now_seconds, "order unfilled", text, held.job)
+
+    def _apply_ended(self, listed: CloudInstance, now_seconds: float) -> None:
+        """Apply the listing of an instance that has ended in the store, or of an orphan."""
+        is_over = listed.state is CloudState.TERMINATED
+        if is_over and listed.id in self._settled:
+            return
+        try:
+            # A launch given up before the listing: its instance is billed and terminated.
+            instance = listed.tags[INSTANCE_TAG]
+            held = self._store.instances.observe_cloud(instance, listed, now_seconds)
+        except (KeyError, UnknownInstance, Conflict):
+            self._handle_orphan(listed, now_seconds)
+        else:
+            if not is_over:
+                self._settled.discard(listed.id)
+                self._resume_billing(held, now_seconds)
+        if is_over:
+            self._settled.add(listed.id)
+
+    def _resume_billing(self, held: HeldInstance, now_seconds: float) -> None:
+        """Bill and terminate an instance that has ended in the store but not in its cloud."""
+        if self._store.instances.bill_again(held.id, now_seconds):
+            text = (
+                f"{held.id}: its cloud lists it again; billing resumes and it is terminated again"
+            )
+            self._record_event(now_seconds, "instance found again", text, held.job)
+        self._terminate_again(held, now_seconds)
+
+    def _handle_orphan(self, listed: CloudInstance, now_seconds: float) -> None:
+        if listed.state in (CloudState.TERMINATED, CloudState.STOPPING):
+            self._orphans.pop(listed.id, None)
+            return
+        first_seconds = self._orphans.setdefault(listed.id, now_seconds)
+        since_seconds = (
+            first_seconds if listed.launched_seconds is None else listed.launched_seconds
+        )
+        old_enough = now_seconds - since_seconds >= self._settings.orphan_seconds
+        if first_seconds < now_seconds and old_enough:
+            job = listed.tags.get(JOB_TAG)
+            text = f"{listed.id} ({listed.offer}): no job ordered it; it is terminated"
+            self._record_event(now_seconds, "orphan", text, job)
+            self._workers.submit(lambda: self._market.terminate(listed.offer, listed.id))
+
+    def _terminate_again(self, held: HeldInstance, now_seconds: float) -> None:
+        """Repeat the termination of an instance that still runs."""
+        for intent in self._store.intents.of_instance(held.id):
+            is_terminated = (
+                intent.kind is IntentKind.TERMINATE and intent.state is IntentState.DONE
+            )
+            patience_seconds = _TERMINATE_AGAIN_SECONDS * (intent.attempts + 1)
+            if is_terminated and now_seconds - intent.not_before_seconds > patience_seconds:
+                self._store.intents.failed(intent.id, "it still runs", now_seconds)
+
+    def _reclaim(
+        self, notice: Interruption, alive: dict[str, HeldInstance], now_seconds: float
+    ) -> None:
+        for held in alive.values():
+            if held.cloud_id == notice.instance and held.reclaim_seconds is None:
+                self._store.instances.take_back(held.id, notice.reclaim_seconds, now_seconds)
+                left_seconds = notice.reclaim_seconds - now_seconds
+                text = f"{held.id} is taken back in {max(left_seconds, 0):.0f} s"
+                self._record_event(now_seconds, "reclaim", text, held.job)
+
+    def _end_vanished(
+        self, listing: Listing, alive: dict[str, HeldInstance], now_seconds: float
+    ) -> None:
+        """End instances that complete listings have not shown for `vanished_seconds`.
+
+        Clouds remove ended instances from their listings after some time.
+        """
+        listed = {instance.id for instance in listing.instances}
+        covered = self._covered(listing, alive)
+        for held in alive.values():
+            is_covered = held.id in covered
+            if held.cloud_id is None or held.cloud_id in listed or not is_covered:
+                self._missing.pop(held.id, None)
+                continue
+            first_seconds = self._missing.setdefault(held.id, now_seconds)
+            if now_seconds - first_seconds >= self._settings.vanished_seconds:
+                self._end_unlisted(held, now_seconds)
+
+    def _covered(self, listing: Listing, alive: dict[str, HeldInstance]) -> frozenset[str]:
+        """Return the instances that a listing covers.
+
+        The provider of an instance whose offer is no longer sold is unknown: all providers have to
+        answer.
+        """
+        providers = {offer.id: offer.provider for offer in self._market.offers}
+        is_complete = self._market.names <= listing.answered
+        return frozenset(
+            held.id
+            for held in alive.values()
+            if is_complete or providers.get(held.offer) in listing.answered
+        )
+
+    def _drop_unwanted_launches(
+        self, listing: Listing, alive: dict[str, HeldInstance], now_seconds: float
+    ) -> None:
+        """Give up unwanted launches of unknown outcome that complete listings do not show.
+
+        They are not sent again, because that might launch an unwanted instance. An instance listed
+        later is billed and terminated.
+        """
+        listed = {instance.tags.get(INSTANCE_TAG) for instance in listing.instances}
+        covered = self._covered(listing, alive)
+        for held in alive.values():
+            is_waiting = held.cloud_id is None and held.desired is Desired.ABSENT
+            if not is_waiting or held.id in listed or held.id not in covered:
+                continue
+            for intent in self._store.intents.of_instance(held.id):
+                is_launch = intent.kind is IntentKind.LAUNCH
+                called_seconds = intent.sent_seconds or held.requested_seconds
+                is_late = now_seconds - called_seconds >= self._settings.unknown_launch_seconds
+                if is_launch and intent.state is IntentState.PENDING and is_late:
+                    text = f"{held.id}: not wanted, and no listing of its cloud shows it"
+                    self._store.instances.launch_failed(held.id, text, now_seconds)
+                    self._record_event(now_seconds, "launch dropped", text, held.job)
+
+    def _end_unlisted(self, held: HeldInstance, now_seconds: float) -> None:
+        assert held.cloud_id is not None, "it was listed before"
+        ended = CloudInstance(
+            id=held.cloud_id,
+            token="",
+            offer=held.offer,
+            state=CloudState.TERMINATED,
+            tags={},
+            launched_seconds=held.launched_seconds,
+            ended_seconds=held.seen_seconds or held.launched_seconds or now_seconds,
+        )
+        self._store.instances.observe_cloud(held.id, ended, now_seconds)
+        is_billed = held.launched_seconds is not None
+        bill = (
+            "billed until its last heartbeat" if is_billed else "it was queued and is not billed"
+        )
+        text = f"{held.id}: its cloud no longer lists it; {bill}"
+        self._record_event(now_seconds, "instance lost", text, held.job)
+
+    def _check_agent(self, held: HeldInstance, now_seconds: float) -> None:
+        """Give up an instance whose agent never joined or has stopped its heartbeats."""
+        if held.desired is Desired.ABSENT or held.launched_seconds is None:
+            return
+        settings = self._settings
+        # Time in which the controller did not listen does not count as silence.
+        heard_seconds = held.seen_seconds or held.launched_seconds
+        silent_seconds = now_seconds - max(heard_seconds, self._listening_seconds)
+        if held.seen_seconds is None:
+            overdue = silent_seconds > settings.join_seconds
+            cause = "its agent never joined"
+        else:
+            overdue = silent_seconds > settings.silence_seconds
+            cause = f"no heartbeat of its agent for {settings.silence_seconds:.0f} s"
+        if overdue:
+            self._record_event(now_seconds, "instance given up", f"{held.id}: {cause}", held.job)
+            facts = {GIVEN_UP_FACT: cause}
+            self._store.instances.request_termination(held.id, now_seconds, facts)
+
+    def _record_event(self, now_seconds: float, kind: str, text: str, job: str | None) -> None:
+        _log.info("%s: %s", kind, text)
+        self._store.events.add(Event(now_seconds, kind, text, job))
+
+    def _isolated(self, apply: Callable[[], None]) -> None:
+        """Call `apply` and log its error, so that one instance's error does not affect others."""
+        try:
+            apply()
+        except CastorError:
+            _log.exception("an instance of a listing could not be applied")
+
+
+def _has_changed(held: HeldInstance, listed: CloudInstance) -> bool:
+    """Return whether a listing shows a state of an instance that the store does not have."""
+    has_capacity = held.launched_seconds is None and listed.launched_seconds is not None
+    return held.cloud_id is None or has_capacity or listed.state is CloudState.TERMINATED

@@ -1,0 +1,123 @@
+"""False starts: instances that ended before they trained, and the back-off from their offers.
+
+Counts come from the store, so that they survive a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
+from autoscaler.store.store import Store
+
+GIVEN_UP_FACT = "given up"
+
+_TOLERATED_STARTS = 3
+_TOLERATED_STARTS_EVERYWHERE = 6
+_FIRST_WAIT_SECONDS = 10.0
+_LONGEST_WAIT_SECONDS = 600.0
+# A script without Castor never trains; a run of this length is no false start.
+_USEFUL_RUN_SECONDS = 900.0
+
+
+def false_starts(store: Store, job: str, now_seconds: float) -> Mapping[str, str]:
+    """Return the offers that a job must not order now because of false starts, each with a reason.
+
+    From the third consecutive false start on, the wait doubles each time. Instances that existed
+    at the same time count as one start. An instance that trains resets the count of its offer.
+    """
+    by_offer: dict[str, list[HeldInstance]] = {}
+    for held in store.instances.never_trained(job):
+        if _is_false_start(held):
+            by_offer.setdefault(held.offer, []).append(held)
+    reasons: dict[str, str] = {}
+    for offer, ended in by_offer.items():
+        consecutive = _consecutive_starts(ended)
+        if consecutive < _TOLERATED_STARTS:
+            continue
+        last = max(ended, key=_end_seconds)
+        wait_seconds = _wait_seconds(consecutive - _TOLERATED_STARTS)
+        if now_seconds < _end_seconds(last) + wait_seconds:
+            reasons[offer] = (
+                f"{offer}: {consecutive} starts in a row ended before they trained; not ordered "
+                f"for {wait_seconds:.0f} s; the last, {last.id}: {_cause(store, last)}"
+            )
+    return reasons
+
+
+def false_starts_everywhere(store: Store, job: str, now_seconds: float) -> str | None:
+    """Return why a job must order nothing now, because starts on all offers fail; None if it may.
+
+    An image that does not boot fails on every offer. From the sixth consecutive false start on,
+    the wait doubles each time. An instance that trains, on any offer, resets the count.
+    """
+    instances = store.instances.of_job(job, include_ended=True)
+    trained = [held for held in instances if held.training_seconds is not None]
+    if any(held.phase is InstancePhase.TRAINING for held in trained):
+        return None
+    since_seconds = max((held.training_seconds or 0.0 for held in trained), default=0.0)
+    ended = sorted(
+        (
+            held
+            for held in instances
+            if held.training_seconds is None
+            and held.launched_seconds is not None
+            and held.requested_seconds >= since_seconds
+            and (held.phase is InstancePhase.ENDED or GIVEN_UP_FACT in held.facts)
+            and _is_false_start(held)
+        ),
+        key=lambda held: held.requested_seconds,
+    )
+    consecutive = _consecutive_starts(ended)
+    if consecutive < _TOLERATED_STARTS_EVERYWHERE:
+        return None
+    last = max(ended, key=_end_seconds)
+    wait_seconds = _wait_seconds(consecutive - _TOLERATED_STARTS_EVERYWHERE)
+    if now_seconds >= _end_seconds(last) + wait_seconds:
+        return None
+    return (
+        f"{consecutive} starts in a row, on all offers, ended before they trained; nothing is "
+        f"ordered for {wait_seconds:.0f} s; the last, {last.id} on {last.offer}: "
+        f"{_cause(store, last)}"
+    )
+
+
+def _wait_seconds(doublings: int) -> float:
+    return min(_FIRST_WAIT_SECONDS * 2.0 ** min(doublings, 10), _LONGEST_WAIT_SECONDS)
+
+
+def _is_false_start(held: HeldInstance) -> bool:
+    """Return whether an instance ended by itself or was given up soon after its launch."""
+    if held.desired is Desired.ABSENT and GIVEN_UP_FACT not in held.facts:
+        return False
+    return _end_seconds(held) - (held.launched_seconds or 0.0) < _USEFUL_RUN_SECONDS
+
+
+def _consecutive_starts(ended: Sequence[HeldInstance]) -> int:
+    count, first_end_seconds = 0, float("-inf")
+    for held in ended:
+        if held.requested_seconds >= first_end_seconds:
+            count += 1
+            first_end_seconds = _end_seconds(held)
+        first_end_seconds = min(first_end_seconds, _end_seconds(held))
+    return count
+
+
+def _end_seconds(held: HeldInstance) -> float:
+    """Return when an instance ended, or was given up and replaced, in epoch seconds."""
+    seconds = held.draining_seconds if GIVEN_UP_FACT in held.facts else held.ended_seconds
+    assert seconds is not None, "given-up instances are released, and the others have ended"
+    return seconds
+
+
+def _cause(store: Store, held: HeldInstance) -> str:
+    """Return the known reason why an instance ended."""
+    failures = [
+        failure for failure in store.reports.failures(held.job) if failure.instance == held.id
+    ]
+    if failures:
+        return failures[-1].cause
+    if GIVEN_UP_FACT in held.facts:
+        return held.facts[GIVEN_UP_FACT]
+    joined = "after" if held.joined_seconds is not None else "before"
+    return f"it ended {joined} its agent had joined"

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autoscaler.controller.jobs.models import Models
+from autoscaler.controller.jobs.step_times import KnownStepTimes
+from autoscaler.domain.job import JobRecord, JobSpec
+from autoscaler.domain.report import StepObservation
+from autoscaler.domain.snapshot import ThroughputModel
+from autoscaler.goodput.prediction import log_errors
+from autoscaler.store.memory.store import memory_store
+from autoscaler.store.store import Store
+from tests.conformance.store_examples import far_offer
+
+OFFER = replace(far_offer(), device_kind="t4")
+HERE = StepObservation("t4", 1, 1, 32, 0, step_seconds=0.1, sync_seconds=0.0, steps=100)
+CLIFF = StepObservation("t4", 4, 4, 32, 0, step_seconds=1.0, sync_seconds=0.9, steps=10)
+
+
+class _Job:
+    """A job whose step times are reported ten seconds apart."""
+
+    def __init__(self) -> None:
+        self.store: Store = memory_store()
+        self.record: JobRecord = self.store.jobs.add(JobSpec(name="a", command=("train",)), 0.0)
+        self.now_seconds = 0.0
+        self._known = KnownStepTimes(self.store)
+        self._models = Models(self.store)
+
+    def model_after(self, *reports: StepObservation) -> ThroughputModel:
+        for report in reports:
+            self.now_seconds += 10.0
+            self.store.measurements.add_observations(self.record.id, [report], self.now_seconds)
+        observations = self._known.of(self.record, None).all
+        return self._models.of(self.record, observations, [OFFER], self.now_seconds)["t4"]
+
+
+def test_a_size_that_is_far_slower_is_measured_with_its_second_report() -> None:
+    job = _Job()
+    assert job.model_after(HERE, HERE).measured == {(1, 1)}
+    assert job.model_after(CLIFF).measured == {(1, 1)}
+    model = job.model_after(CLIFF)
+    assert model.measured == {(1, 1), (4, 4)}
+    assert abs(log_errors(model, [CLIFF])[0]) < 0.1
+
+
+def test_one_slow_first_report_leaves_no_trace() -> None:
+    job, plain = _Job(), _Job()
+    good = replace(CLIFF, step_seconds=0.15, sync_seconds=0.05, steps=67)
+    expected = plain.model_after(HERE, HERE, good, good)
+    for report in (HERE, HERE, CLIFF, good):
+        job.model_after(report)
+    actual = job.model_after(good)
+    assert log_errors(actual, [good]) == pytest.approx(log_errors(expected, [good]), abs=0.01)
+
+
+def test_settling_a_speed_is_no_news() -> None:
+    job = _Job()
+    first = job.model_after(HERE)
+    assert job.model_after(HERE) is first
+
+
+def test_a_size_that_became_slower_makes_another_model_at_once() -> None:
+    job = _Job()
+    other = replace(HERE, device_batch=64, step_seconds=0.2, steps=50)
+    job.model_after(HERE, HERE, other, other)
+    slow = replace(HERE, step_seconds=0.3, steps=40)
+    model = job.model_after(slow, slow)
+    assert abs(log_errors(model, [slow])[0]) < 0.1
