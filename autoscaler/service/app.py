@@ -33,13 +33,9 @@ from autoscaler.service.nodes import Nodes
 from autoscaler.service.plans import plan_view
 from autoscaler.service.result_files import results_router
 from autoscaler.service.results import Results
-from autoscaler.service.studies import (
-    Studies,
-    drivers_router,
-    require_held,
-    trials_router,
-)
+from autoscaler.service.studies import Studies, require_held
 from autoscaler.service.study_files import study_files_router
+from autoscaler.service.study_routes import drivers_router, trials_router
 from autoscaler.service.submissions import Submissions, nothing_remembered
 from autoscaler.service.views import Views, decision_view, forecast_view
 from autoscaler.store.store import Store

@@ -7,9 +7,7 @@ from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from autoscaler.clock import Clock
@@ -21,7 +19,6 @@ from autoscaler.controller.jobs.study_starts import note_beginnings
 from autoscaler.domain.errors import Conflict, NotAllowed
 from autoscaler.domain.instance import Desired, HeldInstance, by_job
 from autoscaler.domain.rules import (
-    LATEST_SECONDS,
     LONGEST_SECONDS,
     require_amount,
     require_line,
@@ -29,14 +26,12 @@ from autoscaler.domain.rules import (
     require_positive,
 )
 from autoscaler.domain.study_rules import (
-    MOST_NUMBER,
     require_valid_answers,
     require_valid_calls,
     require_valid_statement,
 )
 from autoscaler.domain.study_stay import StudyStay
 from autoscaler.domain.trial import StudyStop, TrialAnswer, WaitingCall
-from autoscaler.service.answers import Body, answer
 from autoscaler.service.bells import Notifier
 from autoscaler.service.checkpoints import TrialCheckpoints
 from autoscaler.service.files import TrialFiles
@@ -46,14 +41,12 @@ from autoscaler.store.store import Store
 from autoscaler.store.studies import unknown_study
 from autoscaler.wire.study_messages import (
     StudyAnswers,
-    StudyBudget,
     StudyLease,
     StudyStatement,
     StudyView,
     TrialCalls,
 )
 
-_LONGEST_WAIT_SECONDS = 25.0
 _LONGEST_LEASE_SECONDS = 300.0
 
 
@@ -313,105 +306,3 @@ def require_held(held: HeldInstance, job: str | None) -> None:
     """
     if job not in (None, held.job):
         raise Conflict(f"{held.id} works for {held.job} by now, not for {job}")
-
-
-def drivers_router(studies: Studies, person: Callable[..., Any]) -> APIRouter:
-    """What drivers of studies do."""
-    router = APIRouter(prefix="/v1/studies/{study}", dependencies=[Depends(person)])
-
-    @router.get("")
-    def view(study: str) -> Response:
-        return answer(StudyView, studies.view(study))
-
-    @router.get("/stays")
-    def stays(study: str) -> Response:
-        return answer(tuple[StudyStay, ...], studies.stays(study))
-
-    @router.post("/budget")
-    def set_budget(study: str, wanted: StudyBudget = Depends(Body(StudyBudget))) -> Response:
-        studies.set_budget(study, wanted.budget_usd)
-        return Response(status_code=204)
-
-    @router.post("/lease")
-    def lease(study: str, wanted: StudyLease = Depends(Body(StudyLease))) -> Response:
-        return answer(StudyStop, studies.lease(study, wanted))
-
-    @router.delete("/lease")
-    def leave(study: str, holder: str) -> Response:
-        studies.leave(study, holder)
-        return Response(status_code=204)
-
-    @router.post("/terms")
-    def state(study: str, statement: StudyStatement = Depends(Body(StudyStatement))) -> Response:
-        studies.state(study, statement)
-        return Response(status_code=204)
-
-    @router.post("/stop")
-    def stop(study: str, at_once: bool) -> Response:
-        studies.stop(study, at_once)
-        return Response(status_code=204)
-
-    @router.get("/calls")
-    async def calls(
-        study: str,
-        holder: str,
-        wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
-        beyond: int = Query(default=0, ge=0, le=MOST_NUMBER),
-    ) -> Response:
-        found = await studies.calls(study, holder, wait_seconds, beyond)
-        return answer(tuple[WaitingCall, ...], found)
-
-    @router.post("/answers")
-    async def give(
-        study: str,
-        given: StudyAnswers = Depends(Body(StudyAnswers)),
-        wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
-        beyond: int = Query(default=0, ge=0, le=MOST_NUMBER),
-    ) -> Response:
-        found = await studies.answer(study, given, wait_seconds, beyond)
-        return answer(tuple[WaitingCall, ...], found)
-
-    return router
-
-
-def trials_router(studies: Studies, node: Callable[..., HeldInstance]) -> APIRouter:
-    """What the agents of instances that hold trials do."""
-    router = APIRouter(prefix="/trial")
-
-    @router.post("")
-    def begin(
-        started_seconds: float = Query(ge=0, le=LATEST_SECONDS),
-        job: str | None = None,
-        held: HeldInstance = Depends(node),
-    ) -> Response:
-        return answer(int, studies.begin(held, job, started_seconds))
-
-    @router.post("/calls")
-    async def tell(
-        told: TrialCalls = Depends(Body(TrialCalls)),
-        after: int = Query(default=0, ge=0, le=MOST_NUMBER),
-        wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
-        held: HeldInstance = Depends(node),
-    ) -> Response:
-        found = await studies.tell(held, told, after, wait_seconds)
-        return answer(tuple[TrialAnswer, ...], found)
-
-    @router.put("/files/{sha256}")
-    async def put_file(
-        sha256: str, request: Request, held: HeldInstance = Depends(node)
-    ) -> Response:
-        await studies.receive(held, sha256, request.stream())
-        return Response(status_code=201)
-
-    @router.get("/answers")
-    async def answers(
-        incarnation: int = Query(ge=0, le=MOST_NUMBER),
-        after: int = Query(ge=0, le=MOST_NUMBER),
-        job: str | None = None,
-        wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
-        held: HeldInstance = Depends(node),
-    ) -> Response:
-        found = await studies.answers(held, job, incarnation, after, wait_seconds)
-        return answer(tuple[TrialAnswer, ...], found)
-
-    return router

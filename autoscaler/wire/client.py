@@ -367,8 +367,9 @@ class NodeClient:
         self, calls: TrialCalls, after: int, wait_seconds: float
     ) -> tuple[TrialAnswer, ...]:
         path = f"/v1/node/trial/calls?after={after}&wait_seconds={wait_seconds}"
-        body = encode(TrialCalls, calls)
-        return decode(tuple[TrialAnswer, ...], self._http.call("POST", path, body))
+        return decode(
+            tuple[TrialAnswer, ...], self._http.call("POST", path, encode(TrialCalls, calls))
+        )
 
     def put_trial_file(self, sha256: str, file: BinaryIO) -> None:
         """Upload a file for the driver of the trial's study.
