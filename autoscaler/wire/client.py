@@ -363,13 +363,10 @@ class NodeClient:
             self._post_calls(replace(calls, calls=part), after, 0.0)
         return self._post_calls(replace(calls, calls=last), after, wait_seconds)
 
-    def _post_calls(
-        self, calls: TrialCalls, after: int, wait_seconds: float
-    ) -> tuple[TrialAnswer, ...]:
-        path = f"/v1/node/trial/calls?after={after}&wait_seconds={wait_seconds}"
-        return decode(
-            tuple[TrialAnswer, ...], self._http.call("POST", path, encode(TrialCalls, calls))
-        )
+    def _post_calls(self, calls: TrialCalls, after: int, wait: float) -> tuple[TrialAnswer, ...]:
+        path = f"/v1/node/trial/calls?after={after}&wait_seconds={wait}"
+        reply = self._http.call("POST", path, encode(TrialCalls, calls))
+        return decode(tuple[TrialAnswer, ...], reply)
 
     def put_trial_file(self, sha256: str, file: BinaryIO) -> None:
         """Upload a file for the driver of the trial's study.
