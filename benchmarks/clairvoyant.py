@@ -24,8 +24,8 @@ from autoscaler.domain.offer import Offer, Purchase
 from autoscaler.goodput.batching import split_batch
 from autoscaler.goodput.efficiency import efficiency
 from autoscaler.market.catalogue import MINIMUM_BILLED_SECONDS, instance_type
-from autoscaler.simulator.profiles import Profile, read_profiles
-from autoscaler.simulator.step_times import Unprofiled
+from autoscaler.simulator.profiles.profiles import Profile, read_profiles
+from autoscaler.simulator.profiles.step_times import Unprofiled
 from autoscaler.spec.offers_file import OffersFile
 
 FloatArray = NDArray[np.float64]

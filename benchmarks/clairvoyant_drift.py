@@ -12,8 +12,8 @@ import numpy as np
 from clairvoyant import Choice, Ground, choices_of, limit, piece_seconds, switches_usd
 from numpy.typing import NDArray
 
-from autoscaler.simulator.profiles import Profile
-from autoscaler.simulator.slowdowns import Slowdown, change_seconds, slowed
+from autoscaler.simulator.profiles.profiles import Profile
+from autoscaler.simulator.profiles.slowdowns import Slowdown, change_seconds, slowed
 
 FloatArray = NDArray[np.float64]
 

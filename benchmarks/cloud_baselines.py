@@ -21,7 +21,7 @@ from clairvoyant import APPLICATIONS, CLOUD, Ground
 from data_folder import data_folder
 from elastic_cloud import Outcome, Setup, run_job
 
-from autoscaler.simulator.profiles import read_profiles
+from autoscaler.simulator.profiles.profiles import read_profiles
 
 _CLOUDS = {
     "both": CLOUD,

@@ -44,12 +44,12 @@ from autoscaler.domain.program import ProgramMemory
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.policies.registry import create_policy
 from autoscaler.simulator.agents import Equipment
-from autoscaler.simulator.profiles import Profile, read_profiles
+from autoscaler.simulator.profiles.profiles import Profile, read_profiles
+from autoscaler.simulator.profiles.slowdowns import Slowdown
 from autoscaler.simulator.scenario import Scenario
 from autoscaler.simulator.simulation import Simulation, TimedPolicy
-from autoscaler.simulator.slowdowns import Slowdown
-from autoscaler.simulator.training import TrainingSettings
-from autoscaler.simulator.workload import Arrival
+from autoscaler.simulator.training.profiled import TrainingSettings
+from autoscaler.simulator.workloads.workload import Arrival
 from autoscaler.spec.objective_text import parse_objective_text
 from autoscaler.spec.offers_file import load_offers
 from autoscaler.store.memory.store import memory_store

@@ -22,9 +22,9 @@ from autoscaler.domain.offer import Limit, LimitUnit
 from autoscaler.domain.snapshot import Snapshot
 from autoscaler.economics.choice.demands import Demand, demand
 from autoscaler.economics.supply import supply as supplies
-from autoscaler.policies.marginal import MarginalPolicy
-from autoscaler.policies.program import SolverLimits
-from autoscaler.policies.sharing import Sharing, share_out
+from autoscaler.policies.marginal.knapsack import SolverLimits
+from autoscaler.policies.marginal.policy import MarginalPolicy
+from autoscaler.policies.marginal.sharing import Sharing, share_out
 
 _Targets = Mapping[str, Allocation | None]
 _SEED = 3

@@ -26,7 +26,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from autoscaler.policies.learning_curves.forecast import DRAWS, Curve, Study, forecast
+from autoscaler.policies.published.learning_curves.forecast import DRAWS, Curve, Study, forecast
 
 FloatArray = NDArray[np.float64]
 DEVELOPMENT = ("3945", "189906")

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from autoscaler.simulator.slowdowns import Slowdown
+from autoscaler.simulator.profiles.slowdowns import Slowdown
 
 _Number = TypeVar("_Number", int, float)
 

@@ -36,7 +36,7 @@ from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot, SwitchingCosts, ThroughputModel
 from autoscaler.goodput.fit import fit
 from autoscaler.goodput.prior import prior_for, prior_from_kind
-from autoscaler.policies.marginal import MarginalPolicy
+from autoscaler.policies.marginal.policy import MarginalPolicy
 
 KINDS = (("t4", 1.0), ("l4", 1.7), ("a10", 2.5), ("a100", 9.0))
 DEVICES = (1, 4, 8)

@@ -30,7 +30,7 @@ from autoscaler.domain.snapshot import (
     ThroughputModel,
 )
 from autoscaler.domain.terms import StudyTerms, TrialProgress, TrialRecord
-from autoscaler.policies.marginal import MarginalPolicy
+from autoscaler.policies.marginal.policy import MarginalPolicy
 
 # So often, or so many times until the deadline, the plan is renewed without news.
 RENEWED_SECONDS = 120.0

@@ -31,12 +31,12 @@ from autoscaler.domain.offer import Offer, Purchase
 from autoscaler.policies.base import Policy
 from autoscaler.policies.registry import create_policy
 from autoscaler.simulator.agents import Equipment
-from autoscaler.simulator.profiles import Profile, read_profiles
+from autoscaler.simulator.profiles.profiles import Profile, read_profiles
 from autoscaler.simulator.results import JobResult, result_of
 from autoscaler.simulator.scenario import Scenario
 from autoscaler.simulator.simulation import Simulation, TimedPolicy
-from autoscaler.simulator.training import TrainingSettings
-from autoscaler.simulator.workload import Arrival
+from autoscaler.simulator.training.profiled import TrainingSettings
+from autoscaler.simulator.workloads.workload import Arrival
 from autoscaler.store.memory.store import memory_store
 from providers.simulated.capacity import CapacityTrace, read_capacity_trace
 from providers.simulated.cloud import SimulatedCloud

@@ -25,7 +25,7 @@ from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.economics.forecasts.frontier import JobForecast, frontier
 from autoscaler.policies.base import Policy
 from autoscaler.policies.registry import create_policy
-from autoscaler.simulator.profiles import Profile, read_profiles
+from autoscaler.simulator.profiles.profiles import Profile, read_profiles
 from providers.simulated.capacity import CapacityTrace
 
 TUNING = (("us-east-1a",), ("us-east-2b",), ("us-east-1a", "us-east-2b"))

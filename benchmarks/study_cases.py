@@ -22,8 +22,8 @@ from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.offer import Limit, LimitUnit, Offer, Purchase
 from autoscaler.economics.studies.supply import StudySupply, TrialSwitching
 from autoscaler.goodput.batching import split_batch
-from autoscaler.simulator.profiles import Profile, read_profiles
-from autoscaler.simulator.step_times import Unprofiled
+from autoscaler.simulator.profiles.profiles import Profile, read_profiles
+from autoscaler.simulator.profiles.step_times import Unprofiled
 
 Array = NDArray[np.float64]
 

@@ -23,8 +23,13 @@ from study_controller import OURS, Subject, bought, elastic, run, subjects
 from study_rungs import fastest_seconds
 
 from autoscaler.domain.objective import Objective
-from autoscaler.simulator.drawn_trials import Pace, drawn_curves, measured_doubling, speedups
-from autoscaler.simulator.simulated_study import (
+from autoscaler.simulator.studies.drawn_trials import (
+    Pace,
+    drawn_curves,
+    measured_doubling,
+    speedups,
+)
+from autoscaler.simulator.studies.study import (
     BatchOfTrials,
     SimulatedStudy,
     application_of,

@@ -47,13 +47,13 @@ from autoscaler.domain.snapshot import Snapshot
 from autoscaler.policies.base import Policy
 from autoscaler.policies.registry import create_policy
 from autoscaler.simulator.agents import Equipment
-from autoscaler.simulator.curves import Curve
+from autoscaler.simulator.profiles.curves import Curve
 from autoscaler.simulator.results import Result, result_of
 from autoscaler.simulator.scenario import Scenario
-from autoscaler.simulator.searches import SynchronousHalving
-from autoscaler.simulator.simulated_study import BatchOfTrials, SimulatedStudy, trials_of
 from autoscaler.simulator.simulation import Simulation, TimedPolicy
-from autoscaler.simulator.training import TrainingSettings
+from autoscaler.simulator.studies.searches import SynchronousHalving
+from autoscaler.simulator.studies.study import BatchOfTrials, SimulatedStudy, trials_of
+from autoscaler.simulator.training.profiled import TrainingSettings
 from autoscaler.store.memory.store import memory_store
 from providers.simulated.cloud import SimulatedCloud
 from providers.simulated.provider import SimulatedProvider

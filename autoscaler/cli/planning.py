@@ -18,8 +18,8 @@ from autoscaler.domain.errors import SpecError, Unavailable
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.program import ProgramMemory
 from autoscaler.service.plans import plan_ahead
-from autoscaler.simulator.profiles import read_profiles
-from autoscaler.simulator.recollection import recollection
+from autoscaler.simulator.profiles.profiles import read_profiles
+from autoscaler.simulator.workloads.profiled_memory import recollection
 from autoscaler.spec.job_file import load_job
 from autoscaler.spec.objective_text import default_budget_words, describe_objective
 from autoscaler.spec.offers_file import OffersFile, load_offers

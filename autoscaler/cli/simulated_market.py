@@ -11,8 +11,8 @@ from autoscaler.cli.simulate_options import SimulateOptions
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.offer import Limit, Offer, Purchase
 from autoscaler.simulator.agents import Equipment
-from autoscaler.simulator.profiles import Profile
-from autoscaler.simulator.training import TrainingSettings
+from autoscaler.simulator.profiles.profiles import Profile
+from autoscaler.simulator.training.profiled import TrainingSettings
 from autoscaler.spec.cluster_file import (
     ClusterSpec,
     MixedCluster,

@@ -10,10 +10,10 @@ import numpy as np
 from autoscaler.cli.simulate_options import SimulateOptions
 from autoscaler.cli.simulated_market import SimulatedMarket
 from autoscaler.domain.errors import SpecError
-from autoscaler.simulator.curves import Curve, features, read_curves
-from autoscaler.simulator.profiles import Profile, read_profiles
-from autoscaler.simulator.searches import AsynchronousHalving, SynchronousHalving
-from autoscaler.simulator.simulated_study import (
+from autoscaler.simulator.profiles.curves import Curve, features, read_curves
+from autoscaler.simulator.profiles.profiles import Profile, read_profiles
+from autoscaler.simulator.studies.searches import AsynchronousHalving, SynchronousHalving
+from autoscaler.simulator.studies.study import (
     BatchOfTrials,
     SimulatedStudy,
     application_of,

@@ -10,11 +10,11 @@ from autoscaler.cli.simulate_options import SimulateOptions
 from autoscaler.cli.simulated_market import SimulatedMarket
 from autoscaler.cli.simulated_study import read_study
 from autoscaler.domain.errors import SpecError
-from autoscaler.simulator.profiles import Profile, read_profiles
-from autoscaler.simulator.regimes import Schedule, read_regimes
-from autoscaler.simulator.simulated_study import SimulatedStudy
-from autoscaler.simulator.trace import read_trace
-from autoscaler.simulator.workload import Arrival, read_workload, require_applications
+from autoscaler.simulator.profiles.profiles import Profile, read_profiles
+from autoscaler.simulator.studies.study import SimulatedStudy
+from autoscaler.simulator.workloads.regimes import Schedule, read_regimes
+from autoscaler.simulator.workloads.traces import read_trace
+from autoscaler.simulator.workloads.workload import Arrival, read_workload, require_applications
 
 # Beyond the measured batches by at most this factor, the nearest measured batch is used.
 BATCHES_WITHIN_FACTOR: Final = 2.0

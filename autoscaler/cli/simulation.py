@@ -24,13 +24,13 @@ from autoscaler.clock import SystemClock, VirtualClock
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.policies.base import Policy
 from autoscaler.policies.registry import create_policy, require_ground
-from autoscaler.simulator.quirks import Quirks
-from autoscaler.simulator.reach import profiled_maxima
+from autoscaler.simulator.profiles.coverage import profiled_maxima
 from autoscaler.simulator.results import JobResult, Result, as_document, result_of
 from autoscaler.simulator.scenario import Scenario
-from autoscaler.simulator.simulated_study import SimulatedStudy
 from autoscaler.simulator.simulation import Ran, Simulation, TimedPolicy
-from autoscaler.simulator.training import TrainingSettings
+from autoscaler.simulator.studies.study import SimulatedStudy
+from autoscaler.simulator.training.profiled import TrainingSettings
+from autoscaler.simulator.training.published_compat import Quirks
 from autoscaler.spec.objective_text import parse_objective_text
 from autoscaler.spec.quantities import format_duration
 from autoscaler.store.memory.store import memory_store

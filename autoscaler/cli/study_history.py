@@ -18,8 +18,8 @@ from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import NotFound
 from autoscaler.domain.study_stay import StudyStay
 from autoscaler.domain.terms import TrialRecord
-from autoscaler.simulator.study_driver import Report
-from autoscaler.simulator.study_results import Level
+from autoscaler.simulator.studies.driver import Report
+from autoscaler.simulator.studies.results import Level
 from autoscaler.wire.study_messages import StudyView
 
 _STATE_WORDS = {"fail": "failed"}

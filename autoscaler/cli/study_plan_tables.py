@@ -9,7 +9,7 @@ from rich.text import Text
 from autoscaler.cli.study_planning import StudyPlan
 from autoscaler.cli.tables import money, words_table
 from autoscaler.domain.errors import SpecError
-from autoscaler.simulator.study_forecast import Band, Outlook
+from autoscaler.simulator.studies.forecast import Band, Outlook
 from autoscaler.spec.objective_text import describe_objective
 from autoscaler.spec.quantities import format_duration, format_money
 

@@ -29,21 +29,14 @@ from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.study import StudySpec
 from autoscaler.simulator.agents import Equipment
-from autoscaler.simulator.drawn_trials import (
+from autoscaler.simulator.studies.drawn_trials import (
     ASSUMED_FACTOR,
     Pace,
     drawn_curves,
     measured_doubling,
     speedups,
 )
-from autoscaler.simulator.simulated_study import (
-    BatchOfTrials,
-    SimulatedStudy,
-    application_of,
-    trials_of,
-)
-from autoscaler.simulator.static_pools import Pool, PoolRun
-from autoscaler.simulator.study_forecast import (
+from autoscaler.simulator.studies.forecast import (
     Outlook,
     PoolOutlook,
     RungOutlook,
@@ -54,7 +47,14 @@ from autoscaler.simulator.study_forecast import (
     pools,
     rung_outlooks,
 )
-from autoscaler.simulator.study_results import StudyResult
+from autoscaler.simulator.studies.results import StudyResult
+from autoscaler.simulator.studies.static_pools import Pool, PoolRun
+from autoscaler.simulator.studies.study import (
+    BatchOfTrials,
+    SimulatedStudy,
+    application_of,
+    trials_of,
+)
 from autoscaler.spec.quantities import format_duration, format_money
 from autoscaler.spec.study_file import load_study
 from autoscaler.supervision import cores_here

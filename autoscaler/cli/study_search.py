@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.study import MethodOption, StudySpec
-from autoscaler.simulator.searches import AsynchronousHalving, SynchronousHalving
+from autoscaler.simulator.studies.searches import AsynchronousHalving, SynchronousHalving
 
 # Pruners that decide by values: no trial is simulated as pruned. Optuna's default is median.
 _VALUE_PRUNERS = {None: "median", "median": "median"} | {

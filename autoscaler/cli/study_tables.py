@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from autoscaler.cli.tables import money, number
 from autoscaler.simulator.results import Result
-from autoscaler.simulator.study_results import StudyResult
+from autoscaler.simulator.studies.results import StudyResult
 from autoscaler.spec.quantities import format_duration
 
 

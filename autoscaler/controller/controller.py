@@ -42,9 +42,9 @@ from autoscaler.domain.lives import LifetimeEstimate
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.plan import UNPLANNED, Action, Decision, Plan
 from autoscaler.domain.snapshot import GroundTruth, Snapshot
-from autoscaler.policies.barriers import BesideBarriers
 from autoscaler.policies.base import Policy
-from autoscaler.policies.boots import FinishesBoots
+from autoscaler.policies.wrappers.barriers import BesideBarriers
+from autoscaler.policies.wrappers.boots import FinishesBoots
 from autoscaler.store.events import Event
 from autoscaler.store.measurements import REVERSED_DURATION
 from autoscaler.store.store import Store

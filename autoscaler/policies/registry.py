@@ -9,38 +9,14 @@ from importlib.metadata import entry_points
 
 from autoscaler.domain.errors import SpecError
 from autoscaler.policies.base import Policy
+from autoscaler.policies.published import PUBLISHED
 
 ENTRY_POINTS = "castor.policies"
 
 _BUILT_IN = {
-    "allox": "autoscaler.policies.allox:AlloxPolicy",
-    "antman": "autoscaler.policies.antman:AntmanPolicy",
-    "drf": "autoscaler.policies.drf:DrfPolicy",
-    "fifo": "autoscaler.policies.fifo:FifoPolicy",
-    "gandiva": "autoscaler.policies.gandiva:GandivaPolicy",
-    "gandiva-fair": "autoscaler.policies.gandiva_fair:GandivaFairPolicy",
-    "gandiva-fair-by-time": "autoscaler.policies.gandiva_fair:GandivaFairByTimePolicy",
-    "gavel": "autoscaler.policies.gavel:GavelPolicy",
-    "gavel-cost": "autoscaler.policies.gavel:GavelCostPolicy",
-    "gavel-finish-time-fairness": "autoscaler.policies.gavel:GavelFinishTimeFairnessPolicy",
-    "gavel-makespan": "autoscaler.policies.gavel:GavelMakespanPolicy",
-    "gavel-max-min": "autoscaler.policies.gavel:GavelMaxMinPolicy",
-    "hyperdrive": "autoscaler.policies.hyperdrive:HyperdrivePolicy",
-    "marginal": "autoscaler.policies.marginal:MarginalPolicy",
-    "optimus": "autoscaler.policies.optimus:OptimusPolicy",
-    "optimus-oracle": "autoscaler.policies.optimus:OptimusOraclePolicy",
-    "pollux": "autoscaler.policies.pollux:PolluxPolicy",
-    "pollux-crowded": "autoscaler.policies.pollux_crowded:PolluxCrowdedPolicy",
-    "pollux-unaware": "autoscaler.policies.pollux_unaware:PolluxUnawarePolicy",
-    "ref": "autoscaler.policies.ref:RefPolicy",
-    "shockwave": "autoscaler.policies.shockwave:ShockwavePolicy",
-    "sia": "autoscaler.policies.sia:SiaPolicy",
-    "slaq": "autoscaler.policies.slaq:SlaqPolicy",
+    "marginal": "autoscaler.policies.marginal.policy:MarginalPolicy",
     "static": "autoscaler.policies.static:StaticPolicy",
-    "themis": "autoscaler.policies.themis:ThemisPolicy",
-    "throughput": "autoscaler.policies.throughput:ThroughputPolicy",
-    "tiresias": "autoscaler.policies.tiresias:TiresiasPolicy",
-    "tiresias-gittins": "autoscaler.policies.tiresias_gittins:TiresiasGittinsPolicy",
+    **PUBLISHED,
 }
 
 

@@ -15,8 +15,8 @@ from autoscaler.domain.instance import (
 )
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.report import ReportOrigin
-from autoscaler.simulator.interference import crowded
-from autoscaler.simulator.job_training import JobTraining, Member
+from autoscaler.simulator.training.base import JobTraining, Member
+from autoscaler.simulator.training.interference import crowded
 from autoscaler.store.store import Store
 from providers.base import Provider
 

@@ -20,7 +20,7 @@ from autoscaler.simulator.fairness import (
     worst,
 )
 from autoscaler.simulator.simulation import Ran, Run
-from autoscaler.simulator.study_results import StudyResult, study_result
+from autoscaler.simulator.studies.results import StudyResult, study_result
 from autoscaler.simulator.timeline import Stay, TimelineEntry, stays_of, timeline_of
 from autoscaler.store.store import Store
 

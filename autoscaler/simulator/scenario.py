@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.objective import Objective
 from autoscaler.simulator.agents import Equipment
-from autoscaler.simulator.profiles import Profile
-from autoscaler.simulator.regimes import Schedule
-from autoscaler.simulator.simulated_study import SimulatedStudy
-from autoscaler.simulator.training import TrainingSettings
-from autoscaler.simulator.workload import Arrival
+from autoscaler.simulator.profiles.profiles import Profile
+from autoscaler.simulator.studies.study import SimulatedStudy
+from autoscaler.simulator.training.profiled import TrainingSettings
+from autoscaler.simulator.workloads.regimes import Schedule
+from autoscaler.simulator.workloads.workload import Arrival
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,12 @@ from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import GroundTruth, Snapshot
 from autoscaler.policies.base import Policy
 from autoscaler.simulator.agents import SimulatedAgents
-from autoscaler.simulator.arriving import Arriving
-from autoscaler.simulator.job_training import JobTraining, Span
 from autoscaler.simulator.scenario import Scenario
-from autoscaler.simulator.study_driver import StudyDriver
-from autoscaler.simulator.submission import Submission, Submitter
-from autoscaler.simulator.workload import Arrival
+from autoscaler.simulator.studies.driver import StudyDriver
+from autoscaler.simulator.training.base import JobTraining, Span
+from autoscaler.simulator.workloads.arrivals import Arriving
+from autoscaler.simulator.workloads.submission import Submission, Submitter
+from autoscaler.simulator.workloads.workload import Arrival
 from autoscaler.store.store import Store
 from providers.simulated.provider import SimulatedProvider
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.spending import LedgerEntry
 from autoscaler.ledger.ledger import Ledger
-from autoscaler.simulator.job_training import Span
+from autoscaler.simulator.training.base import Span
 
 
 @dataclass(frozen=True, slots=True)

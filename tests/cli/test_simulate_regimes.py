@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from autoscaler.cli.app import app
 from autoscaler.domain.errors import SpecError
-from tests.simulator.test_regimes import JOB, ROW, with_field
+from tests.simulator.workloads.test_regimes import JOB, ROW, with_field
 
 
 @pytest.fixture

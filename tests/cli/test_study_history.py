@@ -13,7 +13,7 @@ from autoscaler.cli.study_history import pictured
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.study_stay import StudyStay
 from autoscaler.domain.terms import StudyTerms, TrialProgress, TrialRecord
-from autoscaler.simulator.study_driver import Report
+from autoscaler.simulator.studies.driver import Report
 from autoscaler.wire.study_messages import StudyView
 from hpo.attachment import new_attachment
 

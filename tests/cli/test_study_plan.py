@@ -11,8 +11,8 @@ from autoscaler.cli.app import app
 from autoscaler.cli.study_plan_tables import _chances
 from autoscaler.cli.study_search import search_of_file, steps_by_pruner
 from autoscaler.domain.errors import SpecError
-from autoscaler.simulator.searches import AsynchronousHalving
-from autoscaler.simulator.study_forecast import Band, Outlook
+from autoscaler.simulator.studies.forecast import Band, Outlook
+from autoscaler.simulator.studies.searches import AsynchronousHalving
 from autoscaler.spec.study_file import load_study
 
 STUDY = """

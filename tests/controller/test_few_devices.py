@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.objective import Objective, Preference
-from autoscaler.policies.marginal import MarginalPolicy
+from autoscaler.policies.marginal.policy import MarginalPolicy
 from autoscaler.policies.registry import create_policy, policies
 from tests.controller.few_devices import (
     START_SECONDS,

@@ -9,7 +9,7 @@ from autoscaler.controller.jobs.sessions import GRACE_SECONDS, ONE_INSTANCE_TEXT
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobPhase
 from autoscaler.domain.objective import Objective, Preference
-from autoscaler.policies.marginal import MarginalPolicy
+from autoscaler.policies.marginal.policy import MarginalPolicy
 from tests.controller.few_devices import FewDevices, Submitted, local_offers
 
 BOOT_SECONDS = 5.0

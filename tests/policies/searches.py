@@ -13,7 +13,7 @@ from autoscaler.domain.offer import Limit, LimitUnit, Offer
 from autoscaler.domain.plan import Decision
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot, StudySnapshot, SwitchingCosts
 from autoscaler.domain.terms import StudyTerms, TrialProgress, TrialRecord, TrialSpeed
-from autoscaler.policies.marginal import MarginalPolicy
+from autoscaler.policies.marginal.policy import MarginalPolicy
 from tests.economics.cases import NOW, job, offer, snapshot
 
 # An hour of it costs $3.60, so a second a tenth of a cent; it boots in two minutes.

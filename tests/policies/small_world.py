@@ -20,7 +20,7 @@ from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot, SwitchingCosts, ThroughputModel
 from autoscaler.goodput.fit import fit
 from autoscaler.goodput.prior import prior_for
-from autoscaler.policies.marginal import MarginalPolicy
+from autoscaler.policies.marginal.policy import MarginalPolicy
 from tests.economics.cases import NOW, devices, job, offer, snapshot
 
 TICK_SECONDS = 2.0

@@ -14,7 +14,7 @@ from autoscaler.domain.goodput import (
 )
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.snapshot import ThroughputModel
-from autoscaler.policies.optimism import optimistic, speedups_over
+from autoscaler.policies.pools.optimism import optimistic, speedups_over
 from autoscaler.policies.registry import create_policy, policies
 from tests.conformance.pool_policy import KIND, pool_job, pool_snapshot, sizes
 from tests.economics.cases import devices, job, offer, snapshot

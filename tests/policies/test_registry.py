@@ -6,7 +6,7 @@ import pytest
 
 from autoscaler.domain.errors import SpecError
 from autoscaler.policies import registry
-from autoscaler.policies.marginal import MarginalPolicy
+from autoscaler.policies.marginal.policy import MarginalPolicy
 from autoscaler.policies.registry import create_policy, policies, require_ground
 from autoscaler.policies.static import StaticParameters, StaticPolicy
 

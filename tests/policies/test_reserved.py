@@ -14,7 +14,7 @@ from autoscaler.domain.objective import Objective, Preference
 from autoscaler.domain.offer import Limit, LimitUnit, Offer, Purchase
 from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
-from autoscaler.policies.marginal import MarginalPolicy
+from autoscaler.policies.marginal.policy import MarginalPolicy
 from tests.conformance.policy import used
 from tests.economics.cases import NOW, SMALL, job, snapshot
 from tests.economics.strategies import snapshots

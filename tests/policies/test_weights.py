@@ -12,8 +12,8 @@ from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import Snapshot
 from autoscaler.policies.base import Policy
-from autoscaler.policies.drf import DrfPolicy
-from autoscaler.policies.marginal import MarginalPolicy
+from autoscaler.policies.marginal.policy import MarginalPolicy
+from autoscaler.policies.published.drf import DrfPolicy
 from tests.conformance.pool_policy import machines, pool_job, pool_snapshot, sizes
 from tests.economics.cases import SMALL, devices, job, snapshot
 from tests.economics.strategies import snapshots

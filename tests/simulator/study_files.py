@@ -11,18 +11,18 @@ from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Offer
 from autoscaler.policies.registry import create_policy
-from autoscaler.simulator.curves import Curve
+from autoscaler.simulator.profiles.curves import Curve
 from autoscaler.simulator.results import Result, result_of
 from autoscaler.simulator.scenario import Scenario
-from autoscaler.simulator.searches import AsynchronousHalving, SynchronousHalving
-from autoscaler.simulator.simulated_study import (
+from autoscaler.simulator.simulation import Simulation, TimedPolicy
+from autoscaler.simulator.studies.searches import AsynchronousHalving, SynchronousHalving
+from autoscaler.simulator.studies.study import (
     BatchOfTrials,
     SimulatedStudy,
     application_of,
     trials_of,
 )
-from autoscaler.simulator.simulation import Simulation, TimedPolicy
-from autoscaler.simulator.training import TrainingSettings
+from autoscaler.simulator.training.profiled import TrainingSettings
 from autoscaler.store.memory.store import memory_store
 from autoscaler.store.store import Store
 from providers.simulated.cloud import SimulatedCloud

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from autoscaler.domain.goodput import BatchBounds
-from autoscaler.simulator.exclusive import Request, exclusive_seconds
 from autoscaler.simulator.fairness import (
     fairness_ratio,
     mean_active_jobs,
     share_above,
     worst,
 )
-from autoscaler.simulator.profiles import Profile
-from autoscaler.simulator.training import TrainingSettings
+from autoscaler.simulator.profiles.profiles import Profile
+from autoscaler.simulator.training.exclusive import Request, exclusive_seconds
+from autoscaler.simulator.training.profiled import TrainingSettings
 from tests.simulator import toy
 
 

@@ -8,8 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from autoscaler.simulator.profiles import Profile
-from autoscaler.simulator.slowdowns import Slowdown
+from autoscaler.simulator.profiles.profiles import Profile
+from autoscaler.simulator.profiles.slowdowns import Slowdown
 from benchmarks.perturbations import CLIFF, DRIFT, KIND, NOISE, counts, draw_cases
 from tests.simulator import toy
 

@@ -15,12 +15,12 @@ from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import Snapshot
 from autoscaler.policies.base import Policy
 from autoscaler.policies.registry import create_policy
-from autoscaler.simulator.first_look import first_look
-from autoscaler.simulator.profiles import Profile
+from autoscaler.simulator.profiles.profiles import Profile
 from autoscaler.simulator.scenario import Scenario
 from autoscaler.simulator.simulation import Run, Simulation, TimedPolicy
-from autoscaler.simulator.training import TrainingSettings
-from autoscaler.simulator.workload import Arrival
+from autoscaler.simulator.training.profiled import TrainingSettings
+from autoscaler.simulator.workloads.initial_measurements import first_look
+from autoscaler.simulator.workloads.workload import Arrival
 from autoscaler.store.memory.store import memory_store
 from providers.simulated.cloud import SimulatedCloud
 from providers.simulated.provider import SimulatedProvider

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autoscaler.domain.errors import SpecError
-from autoscaler.simulator.profiles import read_profiles
+from autoscaler.simulator.profiles.profiles import read_profiles
 from tests.simulator.profile_files import APPLICATION, write
 
 Change = Callable[[str], str]

@@ -10,7 +10,7 @@ import pytest
 
 from autoscaler.domain.objective import Objective, Preference
 from autoscaler.domain.offer import Purchase
-from autoscaler.simulator.profiles import Profile
+from autoscaler.simulator.profiles.profiles import Profile
 from providers.simulated.capacity import CapacityTrace
 from providers.simulated.settings import SimulatedSettings
 from tests.simulator import toy

@@ -11,12 +11,12 @@ from autoscaler.domain.job import InstanceBounds, JobPhase
 from autoscaler.domain.objective import Objective, Preference
 from autoscaler.domain.offer import Offer, Purchase
 from autoscaler.policies.registry import create_policy
-from autoscaler.simulator.profiles import Profile
+from autoscaler.simulator.profiles.profiles import Profile
 from autoscaler.simulator.results import JobResult, Result, result_of
 from autoscaler.simulator.scenario import Scenario
 from autoscaler.simulator.simulation import Simulation, Stuck, TimedPolicy
-from autoscaler.simulator.training import TrainingSettings
-from autoscaler.simulator.workload import Arrival
+from autoscaler.simulator.training.profiled import TrainingSettings
+from autoscaler.simulator.workloads.workload import Arrival
 from autoscaler.store.memory.store import memory_store
 from autoscaler.store.store import Store
 from providers.simulated.capacity import CapacityTrace

@@ -10,7 +10,7 @@ import pytest
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Purchase
 from autoscaler.simulator.results import Result
-from autoscaler.simulator.study_results import StudyResult
+from autoscaler.simulator.studies.results import StudyResult
 from tests.simulator.study_files import ASYNCHRONOUS, OFFER, SYNCHRONOUS, SimulatedRun, study
 from tests.simulator.test_timeline import cost_of
 

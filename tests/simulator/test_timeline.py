@@ -9,7 +9,7 @@ import pytest
 
 from autoscaler.domain.objective import AfterDeadline, Objective, Preference
 from autoscaler.domain.offer import Offer, Purchase
-from autoscaler.simulator.profiles import Profile
+from autoscaler.simulator.profiles.profiles import Profile
 from autoscaler.simulator.results import JobResult
 from tests.simulator import toy
 from tests.simulator.test_simulation import FAST, SLOW, SPOT, Trial, profiles, progress_of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from autoscaler.domain.offer import Offer, Purchase
 from autoscaler.simulator.agents import Equipment
-from autoscaler.simulator.profiles import Profile, read_profiles
+from autoscaler.simulator.profiles.profiles import Profile, read_profiles
 
 APPLICATION = "toy"
 INITIAL_BATCH, MAXIMUM_BATCH = 16, 256

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from autoscaler.cli.pictures.canvas import COLOURS, GREY, RED, new_figure, save
 from autoscaler.simulator.results import Result
-from autoscaler.simulator.study_driver import Report
-from autoscaler.simulator.study_results import Level, StudyResult
+from autoscaler.simulator.studies.driver import Report
+from autoscaler.simulator.studies.results import Level, StudyResult
 from autoscaler.spec.quantities import format_duration
 
 if TYPE_CHECKING:

@@ -1,0 +1,117 @@
+"""Random trials for the simulation of a study that has not run: paces and ranks are drawn.
+
+The cost of a study depends on the paces of its trials and on how many survive, not on which.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Final
+
+import numpy as np
+
+from autoscaler.simulator.profiles.curves import Curve
+
+# 9 in 10 paces are within this factor of the median, where none was measured.
+ASSUMED_FACTOR: Final = 2.0
+_NINE_IN_TEN_DEVIATIONS = 1.645
+_MOST_REPORTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Distribution of the seconds of a step on one device.
+
+    Attributes:
+        step_seconds: median.
+        measured: seconds of a step of earlier trials; empty: the spread is assumed.
+    """
+
+    step_seconds: float
+    measured: tuple[float, ...] = ()
+
+    def draw(self, count: int, source: np.random.Generator) -> list[float]:
+        """Return the seconds of a step of each trial of one simulated study, `count` of them.
+
+        A study is drawn from a sample of the earlier trials with replacement, and each of its
+        trials from a kernel around one of that sample: the smoothed bootstrap (width by Silverman
+        1986, equation 3.31). So the spread includes that a few earlier trials may be unlike the
+        rest.
+        """
+        if self.measured:
+            logarithms = np.log(source.choice(self.measured, len(self.measured)))
+            width = float(np.log(self.measured).std()) * len(self.measured) ** -0.2
+            paces = source.choice(logarithms, count) + source.normal(0.0, width, count)
+            return [float(pace) for pace in np.exp(paces)]
+        deviation = math.log(ASSUMED_FACTOR) / _NINE_IN_TEN_DEVIATIONS
+        factors = np.exp(source.normal(0.0, deviation, count))
+        return [self.step_seconds * float(factor) for factor in factors]
+
+
+def speedups(most_devices: int, doubling: float) -> dict[int, float]:
+    """Return the speed of a trial relative to one device, by number of devices.
+
+    Args:
+        most_devices: largest number of devices of a trial.
+        doubling: speed-up by twice the devices, 1 to 2.
+    """
+    speeds, devices = {1: 1.0}, 1
+    while devices < most_devices:
+        before, added = speeds[devices], min(2 * devices, most_devices) / devices
+        devices = min(2 * devices, most_devices)
+        speeds[devices] = before * doubling ** math.log2(added)
+    return speeds
+
+
+def measured_doubling(rates: Sequence[Mapping[int, float]]) -> float | None:
+    """Return the speed-up of a trial by twice the devices; None if none was measured.
+
+    The median over the trials that were measured on two numbers of devices or more, each from the
+    fewest to the most.
+
+    Args:
+        rates: steps a second by devices, one mapping a trial.
+    """
+    gains = []
+    for by_devices in rates:
+        few, many = min(by_devices, default=0), max(by_devices, default=0)
+        if few < many:
+            gain = by_devices[many] / by_devices[few]
+            gains.append(gain ** (1.0 / math.log2(many / few)))
+    return min(max(float(np.median(gains)), 1.0), 2.0) if gains else None
+
+
+def drawn_curves(
+    count: int, steps: int, rungs: Collection[float], pace: Pace, seed: int
+) -> tuple[Curve, ...]:
+    """Return the curves of `count` trials of `steps` steps, with reports at all rungs."""
+    source = np.random.default_rng(seed)
+    epochs = _reports(steps, rungs)
+    lengths = [epochs[0], *(end - start for start, end in pairwise(epochs))]
+    ranks = source.permutation(count).tolist()
+    paces = pace.draw(count, source)
+    return tuple(
+        Curve(
+            trial=str(number),
+            parameters={},
+            epochs=epochs,
+            values=(float(rank),) * len(epochs),
+            end_seconds=tuple(accumulate(step_seconds * length for length in lengths)),
+        )
+        for number, (rank, step_seconds) in enumerate(zip(ranks, paces, strict=True))
+    )
+
+
+def _reports(steps: int, rungs: Collection[float]) -> tuple[float, ...]:
+    every = max(steps // _MOST_REPORTS, 1)
+    between = (float(step) for step in range(every, steps, every))
+    return tuple(sorted({*between, *(rung for rung in rungs if rung < steps), float(steps)}))
+
+
+def quantiles(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return the 5 %, 50 % and 95 % quantiles of the values."""
+    low, median, high = np.quantile(np.array(values, dtype=float), (0.05, 0.5, 0.95)).tolist()
+    return low, median, high
