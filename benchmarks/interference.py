@@ -19,8 +19,8 @@ from statistics import fmean
 
 from data_folder import data_folder
 
-from autoscaler.cli.simulate_options import SimulateOptions
-from autoscaler.cli.simulation import run_simulation
+from autoscaler.cli.simulate.options import SimulateOptions
+from autoscaler.cli.simulate.run import run_simulation
 
 # Average completion times without avoidance, in seconds, by fraction of speed lost and workload.
 PUBLISHED = {

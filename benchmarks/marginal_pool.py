@@ -21,8 +21,8 @@ from statistics import fmean
 
 from data_folder import data_folder
 
-from autoscaler.cli.simulate_options import SimulateOptions
-from autoscaler.cli.simulation import run_simulation
+from autoscaler.cli.simulate.options import SimulateOptions
+from autoscaler.cli.simulate.run import run_simulation
 
 PUBLISHED_RESTART_SECONDS = 30.0
 # Average completion times of Pollux with these restarts, in seconds, from its artifact's results.

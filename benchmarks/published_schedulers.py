@@ -24,8 +24,8 @@ from tempfile import TemporaryDirectory
 
 from data_folder import data_folder
 
-from autoscaler.cli.simulate_options import SimulateOptions
-from autoscaler.cli.simulation import run_simulation
+from autoscaler.cli.simulate.options import SimulateOptions
+from autoscaler.cli.simulate.run import run_simulation
 
 POLICIES = {"tiresias": "tiresias", "optimus": "optimus-oracle", "pollux": "pollux"}
 MIXED_POOL = Path(__file__).with_name("sia-pool.yaml")

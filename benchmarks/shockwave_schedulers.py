@@ -16,8 +16,8 @@ from pathlib import Path
 
 from data_folder import data_folder
 
-from autoscaler.cli.simulate_options import SimulateOptions
-from autoscaler.cli.simulation import run_simulation
+from autoscaler.cli.simulate.options import SimulateOptions
+from autoscaler.cli.simulate.run import run_simulation
 from autoscaler.simulator.results import Totals
 
 # Name of our policy -> name of its counterpart in the artifact.

@@ -8,18 +8,18 @@ from typing import Annotated
 
 import typer
 
-from autoscaler.cli.compare import compare
+from autoscaler.cli.compare.options import compare
 from autoscaler.cli.fleet import drain, freeze, invite, reclaim, unfreeze
 from autoscaler.cli.options import JobName, Json
 from autoscaler.cli.output import fail_with, print_json
-from autoscaler.cli.plan import plan
-from autoscaler.cli.programs import programs
-from autoscaler.cli.reconcile import reconcile
-from autoscaler.cli.replay import replay
-from autoscaler.cli.resume import resume
-from autoscaler.cli.serve import serve
-from autoscaler.cli.simulate import simulate
-from autoscaler.cli.study import study
+from autoscaler.cli.plan.options import plan
+from autoscaler.cli.programs.commands import programs
+from autoscaler.cli.reconcile.options import reconcile
+from autoscaler.cli.replay.options import replay
+from autoscaler.cli.serve.options import serve
+from autoscaler.cli.simulate.command import simulate
+from autoscaler.cli.study.commands import study
+from autoscaler.cli.submit.resume import resume
 from autoscaler.domain.errors import CastorError, Unavailable
 from autoscaler.domain.text import printable_lines
 
@@ -84,9 +84,9 @@ def submit(
 
     The job's working directory is packed and uploaded. The controller then launches instances.
     """
-    from autoscaler.cli.submission import hand_in
+    from autoscaler.cli.submit.submission import hand_in
+    from autoscaler.cli.submit.waiting import print_end, wait_for_end
     from autoscaler.cli.tables import counted
-    from autoscaler.cli.waiting import print_end, wait_for_end
     from autoscaler.clock import SystemClock
     from autoscaler.spec.job_file import load_job
     from autoscaler.spec.objective_text import default_budget_words
@@ -127,7 +127,7 @@ def status(
 ) -> None:
     """Show jobs: size, goodput, progress, cost and last decision."""
     from autoscaler.cli.live import overview, show
-    from autoscaler.cli.waiting import details_of
+    from autoscaler.cli.submit.waiting import details_of
     from autoscaler.clock import SystemClock
     from autoscaler.wire.connection import connect
     from autoscaler.wire.messages import JobView
@@ -192,8 +192,8 @@ def fetch(
     Each file is verified by its SHA-256. A local file with other contents is replaced only with
     --force.
     """
-    from autoscaler.cli.fetching import Choice
-    from autoscaler.cli.results import print_fetched, print_listing
+    from autoscaler.cli.fetch.run import Choice
+    from autoscaler.cli.fetch.tables import print_fetched, print_listing
     from autoscaler.wire.connection import connect
 
     choice = Choice(checkpoint, every_instance)
@@ -241,7 +241,7 @@ def set_job(
     as_json: Json = False,
 ) -> None:
     """Change objective, priority or instance bounds of a job."""
-    from autoscaler.cli.changes import parse_changes
+    from autoscaler.cli.submit.changes import parse_changes
     from autoscaler.clock import SystemClock
     from autoscaler.spec.objective_text import describe_objective
     from autoscaler.spec.quantities import format_priority
@@ -272,7 +272,7 @@ def stop(
     as_json: Json = False,
 ) -> None:
     """Stop a job: save a checkpoint and release its instances."""
-    from autoscaler.cli.waiting import checkpoint_of, wait_for_end
+    from autoscaler.cli.submit.waiting import checkpoint_of, wait_for_end
     from autoscaler.clock import SystemClock
     from autoscaler.wire.connection import connect
     from autoscaler.wire.messages import JobView
@@ -349,7 +349,7 @@ def node(
     """Run the agent of an instance. Each instance starts its own agent."""
     import os
 
-    from autoscaler.cli.own_log import log_to_stderr
+    from autoscaler.cli.logging_setup import log_to_stderr
     from autoscaler.clock import SystemClock
     from autoscaler.node.life import run_agent
     from autoscaler.node.user_data import load_user_data
@@ -370,7 +370,7 @@ def demo(
     keep: Annotated[bool, typer.Option(help="Keep the state directory for inspection.")] = False,
 ) -> None:
     """Run a three-minute demo: two jobs share this machine's cores."""
-    from autoscaler.cli.demo import run_demo
+    from autoscaler.cli.demo.scenario import run_demo
 
     raise SystemExit(run_demo(text=text, devices=devices, keep=keep))
 

@@ -22,7 +22,7 @@ def drain(
 
     Each job saves a checkpoint first. Instances are counted in all clouds of the controller.
     """
-    from autoscaler.cli.waiting import drain as drain_all
+    from autoscaler.cli.submit.waiting import drain as drain_all
     from autoscaler.clock import SystemClock
     from autoscaler.wire.connection import connect
 

@@ -11,7 +11,7 @@ from typing import Any
 import optuna
 import pytest
 
-from autoscaler.cli.studying import StudyMethodFailed, run_file, set_budget
+from autoscaler.cli.study.run import StudyMethodFailed, run_file, set_budget
 from autoscaler.domain.errors import SpecError, Unavailable
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.terms import StudyTerms

@@ -12,8 +12,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from autoscaler.cli.app import app
-from autoscaler.cli.comparison import print_comparison
+from autoscaler.cli.compare.run import print_comparison
 from autoscaler.cli.live import job_detail, print_whole
+from autoscaler.cli.submit.waiting import details_of
 from autoscaler.cli.tables import (
     JobsTable,
     costs_table,
@@ -21,7 +22,6 @@ from autoscaler.cli.tables import (
     objective_text,
     progress_text,
 )
-from autoscaler.cli.waiting import details_of
 from autoscaler.domain.alarm import AlarmCode, ModelAlarm
 from autoscaler.domain.errors import NotFound
 from autoscaler.domain.instance import InstancePhase

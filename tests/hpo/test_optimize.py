@@ -12,7 +12,7 @@ import pytest
 from optuna.artifacts import FileSystemArtifactStore, get_all_artifact_meta
 
 import hpo
-from autoscaler.cli.study_records import decisions_of, view_of
+from autoscaler.cli.study.records import decisions_of, view_of
 from autoscaler.domain.errors import SpecError, Unavailable
 from hpo.naming import names_of
 from hpo.running import line_to

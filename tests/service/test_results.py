@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from autoscaler.cli.fetching import Choice, Fetched, fetch_results, list_results
+from autoscaler.cli.fetch.run import Choice, Fetched, fetch_results, list_results
 from autoscaler.domain.checkpoint import MANIFEST, name_of
 from autoscaler.domain.errors import (
     CastorError,

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from autoscaler.cli.live import job_detail, overview
-from autoscaler.cli.waiting import print_end
+from autoscaler.cli.submit.waiting import print_end
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.report import CheckpointStatus, Failure
 from tests.service.conftest import Api

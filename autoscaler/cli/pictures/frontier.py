@@ -17,7 +17,7 @@ from autoscaler.cli.pictures.canvas import (
     new_figure,
     save,
 )
-from autoscaler.cli.planning import allocation_words, objective_words
+from autoscaler.cli.plan.run import allocation_words, objective_words
 from autoscaler.cli.tables import money
 from autoscaler.spec.quantities import format_duration
 from autoscaler.wire.plan_messages import PlanView, ProspectView

@@ -1,0 +1,68 @@
+"""Options of `castor reconcile`. The command imports `run` when called."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from typer import Argument, Option
+
+from autoscaler.cli.options import Json
+
+Deployment = Annotated[
+    str,
+    Argument(
+        help="Name of the deployment: the value of the tag castor:deployment (AWS) or of the "
+        "label castor-deployment (Google Cloud)."
+    ),
+]
+First = Annotated[
+    str | None,
+    Option("--from", help="First day (UTC), as 2026-11-01; default: 13 days before --to."),
+]
+Last = Annotated[str | None, Option("--to", help="Last day (UTC), inclusive; default: yesterday.")]
+Table = Annotated[
+    str | None,
+    Option(
+        "--table",
+        metavar="PROJECT.DATASET.TABLE",
+        help="Compare with Google Cloud instead of AWS. The table is the BigQuery export of Cloud "
+        "Billing, as my-project.billing.gcp_billing_export_v1_0123AB_4567CD_89EF01.",
+    ),
+]
+Payer = Annotated[
+    str | None,
+    Option(
+        "--project",
+        metavar="PROJECT",
+        help="Project that runs and pays for the BigQuery query; default: the table's project.",
+    ),
+]
+
+
+def reconcile(
+    deployment: Deployment,
+    first: First = None,
+    last: Last = None,
+    table: Table = None,
+    payer: Payer = None,
+    as_json: Json = False,
+) -> None:
+    """Compare the ledger with the bill of AWS or Google Cloud.
+
+    Costs are compared day by day. The bill is read with your own credentials. AWS charges about
+    $0.02 for the query, which needs the permission ce:GetCostAndUsage (docs/aws.md). BigQuery
+    rarely charges more than a cent; its query needs the roles jobUser and dataViewer
+    (docs/gcp.md).
+    """
+    from autoscaler.cli.reconcile import bills, run
+    from autoscaler.clock import SystemClock
+    from autoscaler.domain.errors import SpecError
+    from autoscaler.wire.connection import connect
+
+    clock = SystemClock()
+    period = run.parse_period(first, last, clock.now())
+    if payer is not None and table is None:
+        raise SpecError("is for Google Cloud only: name the export with --table", "--project")
+    account = bills.aws_account() if table is None else bills.gcp_account(table, payer, clock)
+    report = run.reconcile_with(account, connect(), deployment, period, clock.now())
+    run.print_report(report, as_json)

@@ -1,0 +1,155 @@
+"""Options of `castor serve`. The command imports `settings` when called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Option
+
+from autoscaler.domain.training import Engine
+
+State = Annotated[
+    Path | None,
+    Option(envvar="CASTOR_STATE", help="Directory of the store, logs and checkpoints."),
+]
+Store = Annotated[str | None, Option(help="URL of the database; default: SQLite in --state.")]
+Host = Annotated[str, Option(help="Address to listen on. Instances connect to it.")]
+Port = Annotated[int, Option(help="Port to listen on; 0 means any free port.")]
+Policy = Annotated[str, Option(help="Policy that plans instances; see docs/simulator.md.")]
+FleetPrice = Annotated[
+    float | None, Option(help="Limit on the price of all instances together, US dollars an hour.")
+]
+FleetTotal = Annotated[
+    str | None,
+    Option(
+        help="Limit on the total spending of all jobs, ever, in US dollars: 500, or none. "
+        "Required with --pools."
+    ),
+]
+JobTotal = Annotated[
+    str | None,
+    Option(
+        help="Budget of a job whose file names none, in US dollars: 50, or none. Default: 50 with "
+        "--pools, none without."
+    ),
+]
+StudyTotal = Annotated[
+    str | None,
+    Option(
+        help="Budget of a study whose file names none, in US dollars: 200, or none. Default: 200 "
+        "with --pools, none without."
+    ),
+]
+Fleet = Annotated[
+    Path | None,
+    Option(help="File of users' shares and agreed prices; see docs/economics-fleets.md."),
+]
+Pools = Annotated[
+    list[str] | None,
+    Option(
+        help="Pools in a cloud: a file, ssm:/NAME or gs://BUCKET/NAME; may be repeated; see "
+        "docs/aws.md and docs/gcp.md."
+    ),
+]
+Devices = Annotated[
+    str | None,
+    Option(
+        help="Cores of this machine that jobs may use, as 0,1,2. Default: all; with --pools: none."
+    ),
+]
+BootSeconds = Annotated[float, Option(help="Boot time of local instances, in seconds.")]
+ReclaimsPerHour = Annotated[
+    float,
+    Option(
+        help="Rate of random spot reclaims of a local instance, per hour; 0 means never. "
+        "Simulates a cloud's spot market."
+    ),
+]
+CheckpointSeconds = Annotated[
+    float,
+    Option(help="Seconds between checkpoints of a job whose file names no interval."),
+]
+Lease = Annotated[
+    str,
+    Option(help="Time without contact to the controller after which an instance ends: 1m to 1d."),
+]
+Observe = Annotated[
+    bool, Option("--observe", help="Plan and show decisions, but launch and end no instance.")
+]
+HowTrained = Annotated[
+    Engine | None,
+    Option(
+        help="Protocol between the instances of a job. Default: quorum if torchft is installed, "
+        "else roster."
+    ),
+]
+Secrets = Annotated[
+    list[Path] | None,
+    Option(help="Directory of files that jobs may use as secrets; may be repeated."),
+]
+SecretVariables = Annotated[
+    str | None,
+    Option(help="Environment variables of this command that jobs may use as secrets, as A,B."),
+]
+Parent = Annotated[int | None, Option(hidden=True)]
+
+
+def serve(
+    state: State = None,
+    store: Store = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8470,
+    policy: Policy = "marginal",
+    fleet_usd_per_hour: FleetPrice = None,
+    fleet_usd: FleetTotal = None,
+    job_usd: JobTotal = None,
+    study_usd: StudyTotal = None,
+    fleet: Fleet = None,
+    pools: Pools = None,
+    devices: Devices = None,
+    boot_seconds: BootSeconds = 1.0,
+    reclaims_per_hour: ReclaimsPerHour = 0.0,
+    checkpoint_seconds: CheckpointSeconds = 300.0,
+    lease: Lease = "30m",
+    observe: Observe = False,
+    engine: HowTrained = None,
+    secrets: Secrets = None,
+    secret_variables: SecretVariables = None,
+    parent: Parent = None,
+) -> None:
+    """Run the controller, for local cores or cloud pools.
+
+    Jobs keep training while the controller is stopped, until their lease ends.
+    """
+    from autoscaler.cli.logging_setup import log_to_stderr
+    from autoscaler.cli.serve.settings import serve_settings, warn_without_torch
+    from autoscaler.main import serve as run
+    from autoscaler.wire.connection import state_directory
+
+    log_to_stderr("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    settings = serve_settings(
+        state or state_directory(),
+        devices=devices,
+        boot_seconds=boot_seconds,
+        reclaims_per_hour=reclaims_per_hour,
+        fleet_usd_per_hour=fleet_usd_per_hour,
+        fleet_usd=fleet_usd,
+        job_usd=job_usd,
+        study_usd=study_usd,
+        checkpoint_seconds=checkpoint_seconds,
+        lease=lease,
+        observe=observe,
+        fleet=fleet,
+        pools=pools or (),
+        secrets=secrets or (),
+        secret_variables=secret_variables or "",
+        store_url=store,
+        host=host,
+        port=port,
+        policy=policy,
+        engine=engine,
+        parent=parent,
+    )
+    warn_without_torch(settings)
+    run(settings)

@@ -1,0 +1,200 @@
+"""Implementation of `castor study`: run, status, why, budget and stop."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from autoscaler.cli.live import print_whole
+from autoscaler.cli.study.facts import (
+    money_line,
+    shortened,
+    spent_words,
+    study_facts,
+    summary,
+    trial_facts,
+)
+from autoscaler.cli.tables import money, print_decisions
+from autoscaler.clock import SystemClock
+from autoscaler.domain.errors import CastorError, NotFound, SpecError, Unavailable
+from autoscaler.domain.study import StudySpec
+from autoscaler.spec.quantities import parse_money
+from autoscaler.spec.study_file import load_study
+
+
+class StudyMethodFailed(CastorError):
+    """Error raised by a study's sampler or pruner."""
+
+
+def run_file(file: Path, trials: int | None, is_quiet: bool = False) -> None:
+    """Run the study of a file, and print its best trial.
+
+    Args:
+        file: the study file.
+        trials: number of additional trials; None: the rest of the file's total.
+        is_quiet: print no progress bar, and no line for each trial.
+
+    Raises:
+        CastorError: the file can't be used, more trials failed than are tolerated, or no trial of
+            this run completed.
+    """
+    spec, directory = load_study(file, SystemClock().now())
+    optuna_side = require_optuna()
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    logging.getLogger("hpo").setLevel(logging.INFO)
+    logging.getLogger("hpo.ended").setLevel(logging.WARNING if is_quiet else logging.INFO)
+    from hpo.arguments import tolerating
+    from hpo.blame import origin_of
+    from hpo.catching import catch_of
+    from hpo.effort import Effort
+    from hpo.endings import ended_trials, require_result
+    from hpo.running import Todo, run_study
+    from hpo.totals import totals_of
+
+    objective = optuna_side.objective_of(spec, directory)
+    catch = catch_of(spec.catch)
+    effort = Effort(trials, spec.at_once, spec.timeout_seconds, catch.names, spec.retries)
+    effort = tolerating(effort, spec.max_failures)
+    study = optuna_side.open_study(spec)  # after the checks, because it creates the storage
+    if trials is None and spec.trials is not None:
+        totals = totals_of(study)
+        effort = replace(effort, trials=totals.to_begin(spec.trials))
+        if not (effort.trials or totals.open):
+            print(summary(spec, study))
+            print(
+                f"no trial is left to run: trials is {spec.trials} in {file}; raise it, or add "
+                "trials with --trials"
+            )
+            return
+    todo = Todo(
+        effort,
+        spec.objective,
+        shows_bar=not is_quiet,
+        artifact_store=optuna_side.artifact_store_of(spec),
+        keeps_checkpoints=spec.keep_checkpoints,
+    )
+    ended_before = ended_trials(study)
+    try:
+        run_study(study, catch.checking(objective), directory, spec.job, todo)
+    except CastorError:
+        if ended_trials(study) != ended_before:
+            print(summary(spec, study))
+        raise
+    except Exception as error:
+        origin = origin_of(error, study)
+        if origin is None:
+            raise
+        message = " ".join(f"{type(error).__name__}: {error}".split())
+        raise StudyMethodFailed(f"{origin}, failed: {message}") from error
+    print(summary(spec, study))
+    require_result(study, ended_before)
+
+
+def print_status(file: Path, as_json: bool) -> None:
+    """Print the best trial, spending, driver and all trials of a file's study."""
+    from autoscaler.cli.study.records import view_of
+
+    spec, study = open_recorded(file)
+    view = view_of(spec.name, require_optuna().names_of(study))
+    if as_json:
+        print(json.dumps(study_facts(spec, study, view), indent=2))
+        return
+    print(summary(spec, study))
+    if view is not None:
+        print(money_line(view))
+    table = Table("trial", "state", "value", "step", "parameters", "job", box=None)
+    for trial in study.trials:
+        facts = trial_facts(trial)
+        values = " ".join(f"{value:.6g}" for value in facts["values"] or [])
+        parameters = ", ".join(
+            f"{name}={shortened(value)}" for name, value in facts["params"].items()
+        )
+        words = (facts["number"], facts["state"], values, facts["step"], parameters, facts["job"])
+        table.add_row(*("" if word is None else str(word) for word in words))
+    print_whole(table)
+
+
+def explain(file: Path, trial: int, number: int, as_json: bool) -> None:
+    """Print the last `number` decisions for a trial of a file's study.
+
+    Raises:
+        CastorError: the file can't be used, there is no such trial, or no controller here has its
+            decisions.
+    """
+    spec, study = open_recorded(file)
+    if not 0 <= trial < len(study.trials):
+        raise NotFound(f"trial {trial}: {spec.name} has {len(study.trials)} trials, from number 0")
+    job = trial_facts(study.trials[trial])["job"]
+    if job is None:
+        raise NotFound(f"trial {trial} of {spec.name} was not run by Castor")
+    from autoscaler.cli.study.records import decisions_of
+
+    print_decisions(decisions_of(spec.name, job, number), f"trial {trial}", as_json)
+
+
+def set_budget(file: Path, budget: str) -> None:
+    """Set the budget of a file's study, in US dollars, and print it.
+
+    Raises:
+        CastorError: the file or the amount can't be used, or the study has never run here.
+    """
+    try:
+        budget_usd = parse_money(budget)
+    except ValueError as error:
+        raise SpecError(str(error), "budget") from None
+    spec, _ = load_study(file, SystemClock().now())
+    names = require_optuna().recorded_names(spec)
+    from autoscaler.cli.study.records import command_budget
+
+    view = command_budget(spec.name, names, budget_usd)
+    print(f"{spec.name}: budget {money(budget_usd)}, spent {spent_words(view)}")
+    file_usd = spec.objective.budget_usd
+    if view.driver is None and file_usd is not None and file_usd > budget_usd:
+        print(f"the next run uses the larger {money(file_usd)} of {file}: lower it there, too")
+
+
+def stop_file(file: Path, now: bool) -> None:
+    """Stop the study of a file; `now` stops its running trials, too.
+
+    Raises:
+        CastorError: the file can't be used, or the study is not running.
+    """
+    spec, _ = load_study(file, SystemClock().now())
+    names = require_optuna().recorded_names(spec)
+    from hpo.running import line_to
+
+    with line_to(spec.name, names) as (_, study_client):
+        study_client.stop(now)
+    rest = "its jobs end within seconds" if now else "running trials continue to their ends"
+    print(f"{spec.name} starts no more trials; {rest}")
+
+
+def open_recorded(file: Path) -> tuple[StudySpec, Any]:
+    """Return the spec of a study file and Optuna's recorded study, for reading only.
+
+    Raises:
+        CastorError: the file or the storage can't be used.
+    """
+    spec, _ = load_study(file, SystemClock().now())
+    return spec, require_optuna().recorded_study(spec)
+
+
+def require_optuna() -> Any:
+    """Return the module `hpo.study_file`, with Optuna's own log messages off.
+
+    Raises:
+        Unavailable: Optuna is not installed.
+    """
+    try:
+        from hpo import study_file
+    except ImportError as error:
+        raise Unavailable(
+            f"studies need Optuna ({error}): pip install 'castor-autoscaler[hpo]'"
+        ) from None
+    study_file.be_quiet()
+    return study_file

@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+import tomllib
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoscaler.cli.demo.scenario import examples_directory, run_demo
+from autoscaler.cli.serve.settings import serve_settings, warn_without_torch
+from autoscaler.controller.settings import ControllerSettings
+from autoscaler.domain.errors import CastorError, SpecError
+from autoscaler.main import ServeSettings, listening, serve
+
+
+@pytest.mark.parametrize("policy", ["fifo", "nobody"])
+def test_a_policy_that_buys_nothing_does_not_serve(tmp_path: Path, policy: str) -> None:
+    state = tmp_path / "state"
+    with pytest.raises(SpecError, match=f"policy: .*{policy}"):
+        serve(ServeSettings(state, port=0, policy=policy))
+    assert not (state / "castor.db").exists()
+
+
+@pytest.mark.parametrize("cloud", ["aws", "gcp"])
+def test_pools_of_a_cloud_whose_extra_is_not_installed_name_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cloud: str
+) -> None:
+    monkeypatch.setitem(sys.modules, f"providers.{cloud}.reading", None)
+    pools = tmp_path / "pools.json"
+    pools.write_text(json.dumps({"cloud": cloud}))
+    state = tmp_path / "state"
+    with pytest.raises(SpecError, match=rf"pip install 'castor-autoscaler\[server,{cloud}\]"):
+        serve(ServeSettings(state, port=0, local=None, pools=(str(pools),)))
+    assert not (state / "place-of-jobs").exists(), "nothing is kept of pools that can't be used"
+
+
+def with_lease(lease: str) -> float:
+    return serve_settings(
+        Path("state"),
+        devices=None,
+        boot_seconds=1.0,
+        fleet_usd_per_hour=None,
+        checkpoint_seconds=300.0,
+        lease=lease,
+    ).lease_seconds
+
+
+def test_a_lease_is_a_duration_within_bounds() -> None:
+    assert [with_lease(text) for text in ("1m", "30m", "1d")] == [60.0, 1800.0, 86_400.0]
+    for lease in ("59s", "1d1s"):
+        with pytest.raises(SpecError, match=f'--lease: "{lease}" must be from 1m to 1d'):
+            with_lease(lease)
+    with pytest.raises(SpecError, match=r"--lease: .*write a number and a unit"):
+        with_lease("soon")
+
+
+def with_secrets(state: Path, *directories: Path, variables: str = "") -> ServeSettings:
+    return serve_settings(
+        state,
+        devices=None,
+        boot_seconds=1.0,
+        fleet_usd_per_hour=None,
+        checkpoint_seconds=300.0,
+        secrets=directories,
+        secret_variables=variables,
+    )
+
+
+def test_places_of_secrets_are_directories_outside_the_state(tmp_path: Path) -> None:
+    state, allowed = tmp_path / "state", tmp_path / "secrets"
+    for directory in (allowed, state / "keys"):
+        directory.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(state / "keys")
+    settings = with_secrets(state, allowed, variables="HF_TOKEN, WANDB_API_KEY")
+    assert settings.secret_directories == (allowed,)
+    assert settings.secret_variables == ("HF_TOKEN", "WANDB_API_KEY")
+    with pytest.raises(SpecError, match=r"--secrets: .* is not a directory"):
+        with_secrets(state, tmp_path / "absent")
+    for directory in (state, state / "keys", tmp_path / "link"):
+        with pytest.raises(SpecError, match=r"--secrets: .* is in the state directory"):
+            with_secrets(state, directory)
+    with pytest.raises(SpecError, match=r"--secret-variables: .*not a valid variable name"):
+        with_secrets(state, variables="HF TOKEN")
+
+
+def test_a_controller_without_pytorch_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("autoscaler.cli.serve.settings.find_spec", lambda name: None)
+    warn_without_torch(ServeSettings(tmp_path, local=None))
+    assert caplog.text == ""
+    warn_without_torch(ServeSettings(tmp_path))
+    assert "pip install 'castor-autoscaler[server,training]'" in caplog.text
+
+
+def test_answers_leave_at_once(tmp_path: Path) -> None:
+    """Without TCP_NODELAY a small answer waits 40 ms for the client's acknowledgement."""
+
+    async def has_no_delay(listener: socket.socket) -> bool:
+        accepted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        class Accepts(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                connection = transport.get_extra_info("socket")
+                no_delay = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+                accepted.set_result(bool(no_delay))
+
+        server = await asyncio.get_running_loop().create_server(Accepts, sock=listener)
+        async with server:
+            _, writer = await asyncio.open_connection(*listener.getsockname()[:2])
+            answer = await accepted
+            writer.close()
+        return answer
+
+    with listening(ServeSettings(tmp_path, port=0)) as listener:
+        assert asyncio.run(has_no_delay(listener))
+
+
+def test_every_file_of_the_demo_is_in_the_wheel() -> None:
+    root = Path(__file__).parents[2]
+    project = tomllib.loads((root / "pyproject.toml").read_text())
+    data = project["tool"]["setuptools"]["data-files"]
+    for example in ("chargpt", "digits"):
+        patterns = data[f"share/castor-autoscaler/examples/{example}"]
+        packed = {path for pattern in patterns for path in root.glob(pattern)}
+        assert root / "examples" / example / "job.yaml" in packed
+    assert examples_directory() == root / "examples"
+
+
+def test_the_demo_names_the_extras_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autoscaler.cli.demo.scenario.find_spec", lambda name: None)
+    with pytest.raises(SpecError, match=r"torch is not .*castor-autoscaler\[server,training,demo"):
+        run_demo(None, None, keep=False)
+
+
+def with_budgets(*pools: str, **budgets: str) -> ControllerSettings:
+    return serve_settings(
+        Path("state"),
+        devices=None,
+        boot_seconds=1.0,
+        fleet_usd_per_hour=None,
+        checkpoint_seconds=300.0,
+        pools=pools,
+        **budgets,
+    ).controller
+
+
+def test_a_cloud_is_not_bought_from_without_a_word_on_the_total() -> None:
+    with pytest.raises(SpecError, match=r"--fleet-usd: is required .* such as 500, or none"):
+        with_budgets("pools.json")
+    assert with_budgets("pools.json", fleet_usd="none").fleet_usd is None
+    assert with_budgets("pools.json", fleet_usd="500").fleet_usd == Decimal(500)
+    assert with_budgets().fleet_usd is None, "this machine costs nothing more"
+
+
+def test_default_budgets_are_for_clouds_unless_given_or_lifted() -> None:
+    local, cloud = with_budgets(), with_budgets("pools.json", fleet_usd="none")
+    assert (local.job_usd, local.study_usd) == (None, None)
+    assert (cloud.job_usd, cloud.study_usd) == (Decimal(50), Decimal(200))
+    chosen = with_budgets("pools.json", fleet_usd="9", job_usd="none", study_usd="$7")
+    assert (chosen.job_usd, chosen.study_usd) == (None, Decimal(7))
+    with pytest.raises(SpecError, match="--job-usd: "):
+        with_budgets(job_usd="much")
+
+
+def local_hazards(**options: float) -> set[float]:
+    settings = serve_settings(
+        Path("state"),
+        devices=None,
+        boot_seconds=1.0,
+        fleet_usd_per_hour=None,
+        checkpoint_seconds=300.0,
+        **options,  # type: ignore[arg-type]
+    )
+    assert settings.local is not None
+    return {offer.reclaims_per_hour for offer in settings.local.catalogue}
+
+
+def test_instances_of_this_machine_are_taken_back_at_random_only_where_asked_for() -> None:
+    assert local_hazards() == {0.0}
+    assert local_hazards(reclaims_per_hour=2.0) == {0.0, 2.0}
+    with pytest.raises(SpecError, match="--reclaims-per-hour: must be a number from 0 to 3600"):
+        local_hazards(reclaims_per_hour=-1.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"policy": "magic"}, "magic"),
+        ({"pools": ("no-such-file.json",)}, "no-such-file.json"),
+        ({}, "can't be listened on"),
+        ({"store_url": "postgresql://127.0.0.1:1/none", "port": 0}, "store"),
+    ],
+    ids=["policy", "pools", "port", "store"],
+)
+def test_a_refused_start_leaves_no_state_directory(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    state = tmp_path / "state2"
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        settings = ServeSettings(state=state, port=other.getsockname()[1])
+        with pytest.raises(CastorError, match=message):
+            serve(replace(settings, **change))
+    assert not state.exists()
+
+
+def test_a_controller_imports_nothing_that_it_may_not_need(tmp_path: Path) -> None:
+    """Check what a controller has imported on a new directory; studies wait for its start."""
+    program = (
+        "import sys\n"
+        "from autoscaler.cli.serve.settings import serve_settings\n"
+        "from autoscaler.clock import SystemClock\n"
+        "from autoscaler.main import Deployment\n"
+        "from pathlib import Path\n"
+        "settings = serve_settings(Path(sys.argv[1]), devices='0', boot_seconds=0.0,\n"
+        "    fleet_usd_per_hour=None, checkpoint_seconds=300.0)\n"
+        "deployment = Deployment(settings, 'http://127.0.0.1:1', SystemClock())\n"
+        "deployment.tick()\n"
+        "late = {'scipy.optimize', 'scipy.linalg', 'alembic', 'httpcore', 'rich', 'torch'}\n"
+        "assert not late & sys.modules.keys(), late & sys.modules.keys()\n"
+        "deployment.close()\n"
+    )
+    subprocess.run([sys.executable, "-P", "-c", program, str(tmp_path)], check=True)

@@ -1,0 +1,78 @@
+"""The facts of a study that `castor study status` prints."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+
+import optuna
+import pytest
+
+from autoscaler.cli.study.facts import money_line, study_facts, summary
+from autoscaler.domain.objective import Objective
+from autoscaler.domain.study import StudySpec
+from autoscaler.domain.terms import StudyTerms
+from autoscaler.spec.study_file import load_study
+from autoscaler.wire.study_messages import StudyView
+
+GOAL = Objective(budget_usd=Decimal("1.5"), deadline_seconds=2000.0)
+VIEW = StudyView("s", "host-1", StudyTerms(GOAL), (), Decimal("0.25"), Decimal("3.6"))
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> StudySpec:
+    file = tmp_path / "study.yaml"
+    file.write_text(
+        "name: s\ncommand: python train.py {x}\ndirection: minimize\n"
+        "space: {x: {float: [0.0, 1.0]}}\ntrials: 3\n"
+    )
+    return load_study(file, 0.0)[0]
+
+
+def two_trials(directions: list[str]) -> optuna.Study:
+    study = optuna.create_study(directions=directions)
+    for value in (0.5, 0.25):
+        trial = study.ask({"x": optuna.distributions.FloatDistribution(0, 1)})
+        study.tell(trial, [value] * len(directions))
+    study.ask()
+    return study
+
+
+def test_scripts_are_told_money_best_and_driver(spec: StudySpec) -> None:
+    facts = json.loads(json.dumps(study_facts(spec, two_trials(["minimize"]), VIEW)))
+    assert facts["driver"] == "host-1"
+    assert (facts["spent_usd"], facts["budget_usd"], facts["usd_per_hour"]) == (
+        "0.25",
+        "1.5",
+        "3.6",
+    )
+    assert facts["deadline_seconds"] == 2000.0
+    assert facts["counts"] == {"complete": 2, "running": 1}
+    assert [(trial["number"], trial["values"]) for trial in facts["best_trials"]] == [(1, [0.25])]
+    assert [trial["number"] for trial in facts["trials"]] == [0, 1, 2]
+
+
+def test_what_no_controller_knows_is_null(spec: StudySpec) -> None:
+    facts = study_facts(spec, two_trials(["minimize"]), None)
+    unknown = ("driver", "spent_usd", "budget_usd", "usd_per_hour", "deadline_seconds", "trouble")
+    assert [facts[name] for name in unknown] == [None] * len(unknown)
+
+
+def test_several_directions_have_a_pareto_front(spec: StudySpec) -> None:
+    facts = study_facts(spec, two_trials(["minimize", "maximize"]), VIEW)
+    assert [trial["number"] for trial in facts["best_trials"]] == [0, 1]
+
+
+def test_a_study_without_a_feasible_trial_has_no_best(spec: StudySpec) -> None:
+    study = optuna.create_study()
+    study.add_trial(optuna.trial.create_trial(value=1.0, system_attrs={"constraints": [1.0]}))
+    assert study_facts(spec, study, None)["best_trials"] == []
+    assert summary(spec, study) == "s: 1 trial (1 complete)"
+
+
+def test_people_are_told_in_a_line(spec: StudySpec) -> None:
+    assert summary(spec, two_trials(["minimize"])).startswith(
+        "s: 3 trials (2 complete, 1 running); best is 0.25, trial 1 with x="
+    )
+    assert money_line(VIEW) == "$0.2500 of $1.50 spent, $3.60/h now; driver: host-1"

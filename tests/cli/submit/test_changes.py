@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pytest
+
+from autoscaler.cli.submit.changes import parse_changes
+from autoscaler.domain.errors import SpecError
+from autoscaler.domain.job import InstanceBounds
+
+BOUNDS = InstanceBounds(1, 4, offers=("a",))
+
+
+@pytest.mark.parametrize(
+    ("word", "offers"),
+    [("offers=a, b,", ("a", "b")), ("offers=any", None), ("offers=", None)],
+)
+def test_offers_are_named_or_any(word: str, offers: tuple[str, ...] | None) -> None:
+    change = parse_changes([word], BOUNDS, 0.0)
+    assert change.instances is not None and change.instances.offers == offers
+
+
+@pytest.mark.parametrize(("word", "priority"), [("high", 4.0), ("2.5", 2.5)])
+def test_a_priority_is_a_word_or_a_number(word: str, priority: float) -> None:
+    change = parse_changes([f"priority={word}"], BOUNDS, 0.0)
+    assert (change.priority, change.instances) == (priority, None)
+
+
+def test_another_word_is_no_priority() -> None:
+    with pytest.raises(SpecError, match=r"set priority: .* write low, normal, high or a number"):
+        parse_changes(["priority=urgent"], BOUNDS, 0.0)
+
+
+def test_no_offer_at_all_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"set offers: .* write any"):
+        parse_changes(["offers=,"], BOUNDS, 0.0)
