@@ -18,6 +18,8 @@ from autoscaler.simulator.profiles.curves import Curve
 # 9 in 10 paces are within this factor of the median, where none was measured.
 ASSUMED_FACTOR: Final = 2.0
 _NINE_IN_TEN_DEVIATIONS = 1.645
+# Weight of the assumed deviation of paces, in trials.
+_PRIOR_TRIALS = 3
 _MOST_REPORTS = 20
 
 
@@ -36,19 +38,20 @@ class Pace:
     def draw(self, count: int, source: np.random.Generator) -> list[float]:
         """Return the seconds of a step of each trial of one simulated study, `count` of them.
 
-        A study is drawn from a sample of the earlier trials with replacement, and each of its
-        trials from a kernel around one of that sample: the smoothed bootstrap (width by Silverman
-        1986, equation 3.31). So the spread includes that a few earlier trials may be unlike the
-        rest.
+        Logarithms of paces are normal. Their mean and deviation are drawn from what the measured
+        paces leave open of them: the deviation is also worth `_PRIOR_TRIALS` trials of the assumed
+        one (Gelman et al. 2013, section 3.3). So a study may be slower and more uneven than a few
+        earlier trials. Without a measured pace mean and deviation are the assumed ones.
         """
-        if self.measured:
-            logarithms = np.log(source.choice(self.measured, len(self.measured)))
-            width = float(np.log(self.measured).std()) * len(self.measured) ** -0.2
-            paces = source.choice(logarithms, count) + source.normal(0.0, width, count)
-            return [float(pace) for pace in np.exp(paces)]
         deviation = math.log(ASSUMED_FACTOR) / _NINE_IN_TEN_DEVIATIONS
-        factors = np.exp(source.normal(0.0, deviation, count))
-        return [self.step_seconds * float(factor) for factor in factors]
+        logarithms, trials = np.log(self.measured or (self.step_seconds,)), len(self.measured)
+        mean = float(logarithms.mean())
+        if trials:
+            scatter = float(((logarithms - mean) ** 2).sum()) + _PRIOR_TRIALS * deviation**2
+            freedom = trials - 1 + _PRIOR_TRIALS
+            deviation = math.sqrt(scatter / float(source.chisquare(freedom)))
+            mean += deviation / math.sqrt(trials) * float(source.normal())
+        return [float(pace) for pace in np.exp(source.normal(mean, deviation, count))]
 
 
 def speedups(most_devices: int, doubling: float) -> dict[int, float]:

@@ -12,16 +12,32 @@ def levels(pace: Pace, studies: int = 100) -> np.ndarray:
     return np.log(draws).mean(axis=1)
 
 
+def spreads(pace: Pace, studies: int) -> np.ndarray:
+    """Return the standard deviation of the logarithm of the paces of each drawn study."""
+    draws = [pace.draw(1000, np.random.default_rng(seed)) for seed in range(studies)]
+    return np.log(draws).std(axis=1)
+
+
 def test_few_earlier_trials_leave_the_level_of_a_study_open_and_many_do_not() -> None:
     measured = 0.5, 1.0, 2.0, 4.0
-    few, many = (levels(Pace(1.0, measured * times)) for times in (1, 100))
-    assert few.std() == pytest.approx(np.log(measured).std() / 2, rel=0.2)
+    few, many = (levels(Pace(1.0, measured * times), 400) for times in (1, 100))
+    assert few.std() == pytest.approx(np.log(measured).std() / 2, rel=0.3)
     assert many.std() < 0.25 * few.std()
     assert many.mean() == pytest.approx(np.log(measured).mean(), abs=0.05)
 
 
-def test_one_earlier_trial_is_what_all_are_taken_for() -> None:
-    assert Pace(3.0, (3.0,)).draw(4, np.random.default_rng(1)) == pytest.approx([3.0] * 4)
+def test_few_earlier_trials_leave_the_spread_of_a_study_open_and_many_do_not() -> None:
+    measured = 0.5, 1.0, 2.0, 4.0
+    few, many = (spreads(Pace(1.0, measured * times), 400) for times in (1, 100))
+    assert np.median(few) == pytest.approx(np.log(measured).std(), rel=0.2)
+    assert few.std() > 5.0 * many.std()
+    assert many.mean() == pytest.approx(np.log(measured).std(), rel=0.05)
+
+
+def test_one_earlier_trial_tells_the_level_of_the_others() -> None:
+    level = levels(Pace(3.0, (3.0,)), 400)
+    assert np.median(level) == pytest.approx(np.log(3.0), abs=0.1)
+    assert 0.2 < level.std() < 1.0
 
 
 def test_a_pace_that_nobody_measured_is_within_a_factor_of_two_nine_times_in_ten() -> None:
