@@ -36,7 +36,7 @@ from autoscaler.supervision import SupervisedController, cores_here
 from autoscaler.wire.client import Client
 from autoscaler.wire.messages import Change, JobView
 
-_IN_A_CLONE = Path(__file__).parents[2] / "examples"
+_IN_A_CLONE = Path(__file__).parents[3] / "examples"
 _INSTALLED = Path(sysconfig.get_path("data")) / "share" / "castor-autoscaler" / "examples"
 _TIMEOUT_SECONDS = 600.0
 _POLL_SECONDS = 0.5

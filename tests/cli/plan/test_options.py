@@ -129,7 +129,7 @@ def test_without_offers_a_controller_is_asked(files: Path) -> None:
 
 
 def test_the_example_that_ships_can_be_planned(tmp_path: Path) -> None:
-    example = Path(__file__).parents[2] / "examples" / "simulation"
+    example = Path(__file__).parents[3] / "examples" / "simulation"
     words = ["plan", example / "words.yaml", "--offers", example / "offers.yaml"]
     words += ["--profiles", example / "profiles", "--json"]
     result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)

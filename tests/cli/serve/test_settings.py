@@ -124,7 +124,7 @@ def test_answers_leave_at_once(tmp_path: Path) -> None:
 
 
 def test_every_file_of_the_demo_is_in_the_wheel() -> None:
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     project = tomllib.loads((root / "pyproject.toml").read_text())
     data = project["tool"]["setuptools"]["data-files"]
     for example in ("chargpt", "digits"):
