@@ -1,4 +1,4 @@
-"""The user of the operating system that a job runs as, so that it can't reach other jobs."""
+"""Operating-system users of jobs, which isolate jobs from each other."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from typing import Final
 
 FIRST_USER: Final = 20_000
 _LAST_USER: Final = 1_000_000
-_CHECK_SECONDS = 30.0
-_CHECK: Final = (
+_CHECK_TIMEOUT_SECONDS = 30.0
+_CHECK_SCRIPT: Final = (
     "import os, sys\n"
     "missing = [path for path in sys.argv[1:] if not os.access(path, os.R_OK | os.X_OK)]\n"
-    "sys.exit(f'{missing[0]} is closed to it' if missing else 0)"
+    "sys.exit(f'{missing[0]} is not readable' if missing else 0)"
 )
 
 
 def own_user(number: int) -> int | None:
-    """Return the user of jobs with this number; None where the agent may not change users.
+    """Return the user id for jobs with this number; None if the agent may not change users.
 
-    The user needs no entry among the machine's users.
+    The id needs no entry in the user database of the machine.
     """
     return FIRST_USER + number if os.geteuid() == 0 else None
 
 
 def obstacle(user: int, python: str, directories: Sequence[Path]) -> str | None:
-    """What keeps `user` from running `python` and reading `directories`; None if nothing does."""
-    command = [python, "-I", "-S", "-c", _CHECK, *(str(path) for path in directories)]
+    """Return why `user` can't run `python` or read `directories`; None if `user` can."""
+    command = [python, "-I", "-S", "-c", _CHECK_SCRIPT, *(str(path) for path in directories)]
     try:
         subprocess.run(
             command,
@@ -40,7 +40,7 @@ def obstacle(user: int, python: str, directories: Sequence[Path]) -> str | None:
             text=True,
             cwd="/",
             env={},
-            timeout=_CHECK_SECONDS,
+            timeout=_CHECK_TIMEOUT_SECONDS,
             check=True,
         )
     except OSError as error:
@@ -53,36 +53,38 @@ def obstacle(user: int, python: str, directories: Sequence[Path]) -> str | None:
 
 
 def give(path: Path, user: int, only_from_jobs: bool = False) -> None:
-    """Let `path`, and all below it, belong to `user`. Links are not followed.
+    """Make `user` the owner of `path` and of everything below it. Links are not followed.
 
-    `only_from_jobs` leaves alone what no job's user owns: a job may have made hard links to it.
+    With `only_from_jobs`, files below `path` that no job's user owns keep their owner, because a
+    job may have made hard links to them.
     """
     os.chown(path, user, user, follow_symlinks=False)
     for _, directories, files, descriptor in os.fwalk(path, follow_symlinks=False):
         for name in (*directories, *files):
             owner = os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_uid
-            if not only_from_jobs or _is_of_a_job(owner):
+            if not only_from_jobs or _is_job_user(owner):
                 os.chown(name, user, user, dir_fd=descriptor, follow_symlinks=False)
 
 
 def make_writable(path: Path, user: int | None) -> None:
-    """Make the directory `path`, for `user`; one that was an earlier job's is handed on.
+    """Create the directory `path` for `user`, or take it over from the user of another job.
 
     Raises:
-        PermissionError: it is somebody else's.
+        PermissionError: the directory belongs to another user, and `user` can't write to it.
     """
     is_new = not path.exists()
     path.mkdir(parents=True, exist_ok=True)
     if user is None:
         return
-    found = path.stat()
-    if is_new or (_is_of_a_job(found.st_uid) and found.st_uid != user):
+    status = path.stat()
+    if is_new or (_is_job_user(status.st_uid) and status.st_uid != user):
         give(path, user, only_from_jobs=True)
-    elif found.st_uid != user and not found.st_mode & stat.S_IWOTH:
+    elif status.st_uid != user and not status.st_mode & stat.S_IWOTH:
         raise PermissionError(
-            f"{path} belongs to user {found.st_uid} and the job runs as {user}: let it write there"
+            f"{path} belongs to user {status.st_uid} and the job runs as {user}: let {user} write "
+            "there"
         )
 
 
-def _is_of_a_job(user: int) -> bool:
+def _is_job_user(user: int) -> bool:
     return FIRST_USER < user < _LAST_USER

@@ -1,8 +1,8 @@
-"""The agent of an instance: joins, prepares, keeps the job's script running, tells how it goes.
+"""Agent of an instance: joins, prepares, keeps the job's script running, and reports.
 
-It is level-triggered: every turn compares what runs with what is wanted and does the next thing.
-What must outlive it is on disk before it is done, so that an agent that was killed and started
-again goes on where it was.
+The agent is level-triggered: each turn compares the running process with the reply of the
+controller, and takes the next step. State is on disk before the agent acts on it, so that a
+restarted agent continues where the killed one stopped.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ KILL_BEFORE_RECLAIM_SECONDS: Final = 1.0
 
 
 class Agent:
-    """One life of the agent. `joined` is the assignment with its secrets, if it just joined."""
+    """One run of the agent. `joined` is the assignment with secrets if it has just joined."""
 
     def __init__(
         self,
@@ -64,245 +64,245 @@ class Agent:
         self._has_joined = joined is not None
         self._clock = clock
         self._watchdog = watchdog
-        self._news = threading.Event()
+        self._wakeup = threading.Event()
         self._grants = Grants(instance.disk.grant, client, clock)
-        self._relay = TrialRelay(client, instance.disk.trial_calls, clock)
+        self._trial_relay = TrialRelay(client, instance.disk.trial_calls, clock)
         disk, job = instance.disk, state.assignment.job
         self._transfers = Transfers(disk.transfers, self._grants.meter, clock, job)
-        line = Line(disk.socket(), self._news.set, self._relay.take, self._transfers.hear)
-        self._relay.on_answer = line.answer
+        line = Line(disk.socket(), self._wakeup.set, self._trial_relay.take, self._transfers.hear)
+        self._trial_relay.on_answer = line.answer
         self._trainer = Trainer(instance, line)
-        self._trainer.on_end = self._news.set
-        self._wish: NodeReply | None = None
-        self._is_answered = False
+        self._trainer.on_end = self._wakeup.set
+        self._reply: NodeReply | None = None
+        self._has_reply = False
         self._preparation: Preparation | None = None
         self._ready: Ready | None = None
-        self._refused: tuple[str | None, int] | None = None
+        self._target: tuple[str | None, int] | None = None
         self._leaving_seconds = clock.monotonic()
         self._reclaim_seconds: float | None = None
         self._is_saved = True
         self._outbox = Outbox(instance.name)
-        self._outputs = Outputs(instance, self._grants, self._outbox, clock, self._news.set)
+        self._outputs = Outputs(instance, self._grants, self._outbox, clock, self._wakeup.set)
         copies = LogCopies(instance.name, client, self._grants)
         self._logs = LogShipping(disk.log, copies, clock, job)
         self._heartbeats = Heartbeats(
             client, self._outbox, self._logs, disk.answered, state.heartbeat_seconds, clock
         )
-        self._heartbeats.on_reply = self._news.set
+        self._heartbeats.on_reply = self._wakeup.set
         self._heartbeats.count = self._transfers.count
 
     def run(self) -> None:
-        """Take turns for ever: when there is news, and regularly."""
+        """Run turns for ever: after each event, and at least every `TURN_SECONDS`."""
         state = self._state
         if self._has_joined:
             self._save()
         self._grants.resume(state.assignment.job, state.prepared.user if state.prepared else None)
         if self._joined is not None:
-            with suppress(OSError):  # a full disk: the preparation fails for it, and tells
+            with suppress(OSError):  # a full disk: the preparation fails and reports it
                 self._grants.take(state.assignment.job, self._joined.grant)
         self._grants.start()
         if state.failure is not None:
             self._outbox.add_failure(state.failure)
         if state.start is not None and state.prepared is not None:
             self._trainer.answer(state.assignment, state.prepared, state.start)
-            self._relay.serve(state.assignment, state.start)
-        # It is heard before a turn can go wrong, or it would be given up and replaced.
-        self._wish = self._new_wish()
+            self._trial_relay.serve(state.assignment, state.start)
+        # Heartbeats start before a turn can fail, or the controller would replace the instance.
+        self._reply = self._current_reply()
         self._outbox.stand(self._standing())
         self._heartbeats.start()
         while True:
             self.turn()
             self._watchdog.feed()
-            self._news.wait(TURN_SECONDS)
-            self._news.clear()
+            self._wakeup.wait(TURN_SECONDS)
+            self._wakeup.clear()
 
     def turn(self) -> None:
-        """See what has happened, do what is next, and have it told."""
+        """Observe changes, take the next step, and report the new status."""
         if (notice_seconds := reclaim_notice(self._instance.metadata)) is not None:
-            self._reclaim_seconds = notice_seconds  # it stays, also where it can't be read again
-        self._wish = self._new_wish()
-        if self._wish is not None and self._wish.drain_seconds != self._state.drain_seconds:
-            self._save(drain_seconds=self._wish.drain_seconds)
+            self._reclaim_seconds = notice_seconds  # kept if a later read fails
+        self._reply = self._current_reply()
+        if self._reply is not None and self._reply.drain_seconds != self._state.drain_seconds:
+            self._save(drain_seconds=self._reply.drain_seconds)
         elif not self._is_saved:
             self._save()
-        self._hear()
+        self._take_messages()
         self._outputs.turn(self._state, self._trainer.steps, self._reclaim_seconds is not None)
-        self._see_end_of_preparation()
-        self._see_end_of_training()
+        self._end_preparation()
+        self._end_training()
         if self._state.failure is not None and not self._outbox.holds_failure:
             self._save(failure=None)
-        if self._wish is not None:
-            self._act(self._wish)
+        if self._reply is not None:
+            self._reconcile(self._reply)
         if self._outbox.stand(self._standing()):
             self._heartbeats.urge()
 
-    def _new_wish(self) -> NodeReply | None:
-        """What is wanted now; None if an earlier agent heard it and we have not yet."""
-        wish = self._heartbeats.reply
-        self._is_answered = wish is not None  # a reply may come at any moment of a turn
-        if wish is None and (self._has_joined or self._must_leave):
-            wish = self._state.first_wish
-        if wish is not None and self._must_leave:
-            wish = replace(wish, wanted=Wanted.DRAIN)
-        return wish
+    def _current_reply(self) -> NodeReply | None:
+        """Return the reply in force; None after a restart, until the first reply."""
+        reply = self._heartbeats.reply
+        self._has_reply = reply is not None  # a reply may arrive during a turn
+        if reply is None and (self._has_joined or self._must_leave):
+            reply = self._state.first_wish
+        if reply is not None and self._must_leave:
+            reply = replace(reply, wanted=Wanted.DRAIN)
+        return reply
 
     @property
     def _drains(self) -> bool:
-        return self._wish is not None and self._wish.wanted is Wanted.DRAIN
+        return self._reply is not None and self._reply.wanted is Wanted.DRAIN
 
     @property
     def _must_leave(self) -> bool:
-        """Whatever the controller says: nobody pays for us, or we will soon be gone."""
-        return self._reclaim_seconds is not None or self._is_forsaken
+        """Whether to drain regardless of the reply: reclaim announced, or lease expired."""
+        return self._reclaim_seconds is not None or self._is_lease_expired
 
     @property
-    def _is_forsaken(self) -> bool:
+    def _is_lease_expired(self) -> bool:
         return self._heartbeats.silent_seconds > self._state.lease_seconds
 
     @property
     def _has_left(self) -> bool:
-        """We will be gone anyway, and all is told: a cloud may be waiting for the machine."""
+        """Whether the instance is drained, will be reclaimed, and has sent all its reports."""
         standing = self._standing()
         is_last = standing.phase is InstancePhase.DRAINED and self._reclaim_seconds is not None
         return is_last and self._outbox.is_heard(standing)
 
-    def _act(self, wish: NodeReply) -> None:
-        """The next thing to do."""
+    def _reconcile(self, reply: NodeReply) -> None:
+        """Take the next step towards the state that the reply wants."""
         if self._trainer.is_alive:
-            self._steer(wish)
+            self._direct(reply)
         elif self._preparation is not None:
             if self._drains:
                 self._preparation.stop()
         elif self._drains:
-            if not self._outputs.is_busy and (self._is_forsaken or self._has_left):
+            if not self._outputs.is_busy and (self._is_lease_expired or self._has_left):
                 self._instance.power.press()
         elif self._outputs.is_busy:
-            return  # the end of the script is not taken note of yet
-        elif self._is_another_s(wish):
-            self._prepare(wish, self._state.prepared)
-        elif self._is_due(wish):
-            if self._ready is None or self._ready.attempt < wish.attempt:
-                self._prepare(wish)
-            elif self._is_answered and wish.may_start:  # only a reply says so
-                self._start(self._ready, wish)
+            return  # the end of the script is not recorded yet
+        elif self._is_reassigned(reply):
+            self._prepare(reply, self._state.prepared)
+        elif self._is_due(reply):
+            if self._ready is None or self._ready.attempt < reply.attempt:
+                self._prepare(reply)
+            elif self._has_reply and reply.may_start:  # only a real reply permits it
+                self._start(self._ready, reply)
 
-    def _is_due(self, wish: NodeReply) -> bool:
-        """The script is to be started, or prepared for, now."""
-        start, over = self._state.start, self._state.failed_attempt
+    def _is_due(self, reply: NodeReply) -> bool:
+        """Return whether to prepare or start the script now."""
+        start, ended_attempt = self._state.start, self._state.failed_attempt
         if start is not None and not start.has_ended:
-            return False  # its end is not taken note of yet
+            return False  # its end is not recorded yet
         if start is not None and start.has_done_its_part:
-            over = max(over, start.attempt)
-        is_over = self._state.is_complete or wish.attempt <= over
-        return not is_over and self._clock.now() >= (wish.start_seconds or 0.0)
+            ended_attempt = max(ended_attempt, start.attempt)
+        is_over = self._state.is_complete or reply.attempt <= ended_attempt
+        return not is_over and self._clock.now() >= (reply.start_seconds or 0.0)
 
-    def _is_another_s(self, wish: NodeReply) -> bool:
-        """The instance is to go on with another job, and is free to."""
-        start, is_another = self._state.start, wish.job not in (None, self._state.assignment.job)
+    def _is_reassigned(self, reply: NodeReply) -> bool:
+        """Return whether the instance is to move to another job, and is free."""
+        start, is_another = self._state.start, reply.job not in (None, self._state.assignment.job)
         is_free = start is None or start.has_ended
-        return is_another and is_free and (wish.job, wish.attempt) != self._refused
+        return is_another and is_free and (reply.job, reply.attempt) != self._target
 
-    def _prepare(self, wish: NodeReply, before: Prepared | None = None) -> None:
-        """Have all there that a start needs; before a later start only the assignment anew.
-
-        `before` is what was prepared for the job that the instance leaves for that of the wish.
-        """
+    def _prepare(self, reply: NodeReply, before: Prepared | None = None) -> None:
+        """Start preparing an attempt; `before` is the preparation of a job that is left for it."""
+        # A later attempt of the same job only fetches the assignment again.
         prepared = self._state.prepared if before is None else None
-        need = Need(wish.attempt, self._joined, prepared, before)
+        need = Need(reply.attempt, self._joined, prepared, before)
         self._joined = None
-        self._refused = (wish.job or self._state.assignment.job, wish.attempt)
+        self._target = (reply.job or self._state.assignment.job, reply.attempt)
         self._preparation = Preparation(self._instance, self._client, self._grants, need)
-        self._preparation.on_news = self._news.set
+        self._preparation.on_news = self._wakeup.set
         self._preparation.start()
 
-    def _change_over(self, assignment: Assignment) -> None:
-        """Be another job's from now on. All that the last one said has been told.
+    def _switch_job(self, assignment: Assignment) -> None:
+        """Move to another job. All reports of the previous job have been sent.
 
-        The log goes first: an agent that dies after it changes over once more.
+        The log is deleted first: an agent that is killed after that moves once more.
         """
-        _log.info("the instance goes on with %s", assignment.job)
+        _log.info("the instance moves to job %s", assignment.job)
         self._logs.begin(assignment.job)
         self._transfers.begin(assignment.job)
-        self._relay.end()
+        self._trial_relay.end()
         self._trainer.forget()
         self._ready = None
         self._state = self._state.with_job(assignment)
         self._save()
 
-    def _start(self, ready: Ready, wish: NodeReply) -> None:
-        """Start the script. It is written down first, so that it can't be started twice."""
+    def _start(self, ready: Ready, reply: NodeReply) -> None:
+        """Start the script. The start is saved first, so that the script can't start twice."""
         self._ready = None
         start = Start(
-            attempt=wish.attempt,
-            devices_used=self._devices(wish),
+            attempt=reply.attempt,
+            devices_used=self._devices(reply),
             started_seconds=self._clock.now(),
             log_offset=log_size(self._instance.disk.log),
         )
         _log.info("attempt %d starts on %d devices", start.attempt, start.devices_used)
         try:
             self._trainer.forget()
-            self._write_down(start=start, assignment=ready.assignment)
-            self._relay.serve(ready.assignment, start)
+            self._persist(start=start, assignment=ready.assignment)
+            self._trial_relay.serve(ready.assignment, start)
             self._trainer.start(ready.assignment, ready.prepared, start)
         except (CastorError, OSError) as error:
             cause = f"the script can't be started: {error}"
             failure = caused_failure(self._instance, start.attempt, start.log_offset, cause)
             self._fail(failure, start=replace(start, has_ended=True))
 
-    def _steer(self, wish: NodeReply) -> None:
-        """Tell the training process what is in force, or have it leave, and in time."""
+    def _direct(self, reply: NodeReply) -> None:
+        """Send the directive to the training process; stop or kill it if it leaves too late."""
         start = self._state.start
         assert start is not None
-        starts_again = wish.pauses or self._devices(wish) != start.devices_used
-        if (self._drains or starts_again) and not start.is_leaving:
+        is_restart = reply.pauses or self._devices(reply) != start.devices_used
+        if (self._drains or is_restart) and not start.is_leaving:
             self._leaving_seconds = self._clock.monotonic()
-            start = self._note(is_leaving=True)
+            start = self._update_start(is_leaving=True)
         self._trainer.direct(
-            TrainingDirective(start.is_leaving, wish.throughput, wish.checkpoint_interval_seconds)
+            TrainingDirective(
+                start.is_leaving, reply.throughput, reply.checkpoint_interval_seconds
+            )
         )
         if not start.is_leaving:
             return
-        if self._stop_seconds(wish) <= 0 or not start.has_stepped:
+        if self._stop_seconds(reply) <= 0 or not start.has_stepped:
             self._trainer.stop()
         if self._seconds_to_reclaim() < KILL_BEFORE_RECLAIM_SECONDS:
             self._trainer.kill()
 
-    def _stop_seconds(self, wish: NodeReply) -> float:
-        """In how long a script that leaves is stopped: it may use all of a reclaim's notice."""
+    def _stop_seconds(self, reply: NodeReply) -> float:
+        """Return the seconds until a leaving script is stopped."""
         if self._reclaim_seconds is not None:
             return self._seconds_to_reclaim() - STOP_BEFORE_RECLAIM_SECONDS
-        return self._leaving_seconds + wish.drain_seconds - self._clock.monotonic()
+        return self._leaving_seconds + reply.drain_seconds - self._clock.monotonic()
 
     def _seconds_to_reclaim(self) -> float:
         if self._reclaim_seconds is None:
             return math.inf
         return self._reclaim_seconds - self._clock.now()
 
-    def _devices(self, wish: NodeReply) -> int:
-        return min(wish.devices_used, len(self._instance.metadata.devices))
+    def _devices(self, reply: NodeReply) -> int:
+        return min(reply.devices_used, len(self._instance.metadata.devices))
 
-    def _hear(self) -> None:
+    def _take_messages(self) -> None:
         for report in self._trainer.hear():
             self._outbox.add_report(report)
             self._outputs.hear(report)
         start = self._state.start
         if start is None or start.has_ended:
             return
-        if (learnt := self._trainer.learnt(start)) != start:
-            self._save(start=learnt)
+        if (updated := self._trainer.learnt(start)) != start:
+            self._save(start=updated)
 
-    def _see_end_of_preparation(self) -> None:
+    def _end_preparation(self) -> None:
         preparation = self._preparation
         if preparation is None:
             return
-        is_alive, found = preparation.is_alive, preparation.assignment
-        if found is not None and found.job != self._state.assignment.job:
-            self._change_over(found)
+        is_alive, assignment = preparation.is_alive, preparation.assignment
+        if assignment is not None and assignment.job != self._state.assignment.job:
+            self._switch_job(assignment)
         if is_alive:
             return
         outcome, self._preparation = preparation.outcome, None
-        if found is None and self._refused and self._refused[0] != self._state.assignment.job:
-            return  # the job that was to come has no work for us; its owner was told why
+        if assignment is None and self._target and self._target[0] != self._state.assignment.job:
+            return  # the controller gave no assignment of the next job
         if isinstance(outcome, Ready):
             self._ready = outcome
             if self._state.prepared is None:
@@ -311,19 +311,19 @@ class Agent:
         elif isinstance(outcome, Failure):
             self._fail(outcome)
 
-    def _see_end_of_training(self) -> None:
+    def _end_training(self) -> None:
         start = self._state.start
         if start is None or start.has_ended or not self._trainer.has_settled:
             return
-        if not (self._relay.is_told or self._must_leave):  # what a trial said comes before its end
+        if not (self._trial_relay.is_told or self._must_leave):  # calls of a trial precede its end
             return
-        self._hear()
+        self._take_messages()
         start, exit_code = self._state.start, self._trainer.exit_code
         assert start is not None
         if not self._outputs.is_settled(self._state, self._trainer.steps, exit_code):
             return
         ended = replace(start, has_ended=True, steps=self._trainer.steps)
-        if exit_code is None:  # an earlier agent died before it could start it
+        if exit_code is None:  # an earlier agent died before the script started
             self._save(start=None)
         elif self._trainer.has_completed(start):
             self._save(start=self._trainer.completed(ended), is_complete=True)
@@ -357,43 +357,43 @@ class Agent:
     def _phase(self) -> InstancePhase:
         start = self._state.start
         if start is not None and not start.has_ended:
-            if start.is_leaving:  # until it is started again, or for good
+            if start.is_leaving:  # to be started again, or for good
                 return InstancePhase.DRAINING if self._drains else InstancePhase.PREPARING
-            is_at_work = start.has_stepped or self._relay.is_spoken_to
+            is_at_work = start.has_stepped or self._trial_relay.is_spoken_to
             return InstancePhase.TRAINING if is_at_work else InstancePhase.STARTING
         if self._preparation is not None and self._drains:
             return InstancePhase.DRAINING
         if self._state.is_complete or self._drains:
             return InstancePhase.DRAINED
-        if self._wish is None or not self._is_due(self._wish):
+        if self._reply is None or not self._is_due(self._reply):
             return InstancePhase.WAITING
-        if self._ready is not None and not self._wish.may_start:
+        if self._ready is not None and not self._reply.may_start:
             return InstancePhase.READY
         return InstancePhase.PREPARING
 
-    def _note(self, **changes: Any) -> Start:
-        """Write down what is new of the present start."""
+    def _update_start(self, **changes: Any) -> Start:
+        """Save changes of the present start, and return the start."""
         assert self._state.start is not None
         start = replace(self._state.start, **changes)
         self._save(start=start)
         return start
 
     def _save(self, **changes: Any) -> None:
-        """Keep what is new; what the disk does not take is written again each turn."""
+        """Save changes of the state; a failed write is repeated each turn."""
         try:
-            self._write_down(**changes)
+            self._persist(**changes)
         except OSError as error:
             if self._is_saved:
-                note = f"the agent can't write down how things stand, and goes on: {error}"
+                note = f"the agent can't save its state, and continues: {error}"
                 _log.error(note)
                 self._outbox.add_notes([note])
             self._is_saved = False
 
-    def _write_down(self, **changes: Any) -> None:
-        """Keep what is new, in memory in any case.
+    def _persist(self, **changes: Any) -> None:
+        """Change the state in memory, and save it on disk.
 
         Raises:
-            OSError: it is not on the disk.
+            OSError: only memory has the change.
         """
         self._state = replace(self._state, **changes)
         save_state(self._instance.disk.state, self._state)

@@ -1,19 +1,19 @@
-"""Where things are in an instance's own directory."""
+"""Paths of files in the directory of an instance."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-_OPEN_TO_PASS = 0o711
+_TRAVERSABLE_MODE = 0o711
 
 
 class Disk:
-    """The files of one instance. Only `work` and `home` belong to the job's own user."""
+    """Files of one instance. Only `work` and `home` belong to the job's user."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        # The job's user has to get through to `work`, and need not see what is beside it.
-        directory.chmod(_OPEN_TO_PASS)
+        # The job's user must reach `work`, but need not list this directory.
+        directory.chmod(_TRAVERSABLE_MODE)
         self.directory = directory
         self.state = directory / "agent.json"
         self.answered = directory / "answered"
@@ -30,20 +30,20 @@ class Disk:
         self.staged_outputs = directory / "staged-outputs"
 
     def bundle(self, sha256: str) -> Path:
-        """Where the archive of a job's files is kept."""
+        """Return the path of the archive of a job's files."""
         return self.directory / f"bundle-{sha256}.tar.gz"
 
     def forget_bundles(self) -> None:
-        """Remove the archives of all jobs before."""
+        """Delete the archives of all earlier jobs."""
         for archive in self.directory.glob("bundle-*"):
             archive.unlink()
 
     def checkpoints(self, directory: str) -> Path:
-        """Where checkpoints are that are to be in `directory`: an absolute one is not ours."""
+        """Return the directory of checkpoints; an absolute `directory` is returned unchanged."""
         return self.directory / "checkpoints" / directory
 
     def socket(self) -> Path:
-        """The socket of the training process, alone in its directory, always the same."""
-        place = self.directory / "line"
-        place.mkdir(mode=_OPEN_TO_PASS, exist_ok=True)
-        return place / "agent.sock"
+        """Return the path of the training process's socket, and create its directory."""
+        parent = self.directory / "line"
+        parent.mkdir(mode=_TRAVERSABLE_MODE, exist_ok=True)
+        return parent / "agent.sock"

@@ -1,7 +1,6 @@
-"""A container engine, docker or podman, for jobs that name an image.
+"""Container engine, docker or podman, for jobs that name an image.
 
-Tried with a stand-in for an engine only, never with a real one. The image has to hold what the
-job needs: Python as `python`, torch, castor-autoscaler.
+Tested only with a fake engine. The image must contain `python`, torch and castor-autoscaler.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ _ENGINES = ("docker", "podman")
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """One container. What is mounted has the same path in it as outside.
+    """One container. Mounted files have the same path inside as outside.
 
-    `mounts` (path -> read-only) are files and directories of the instance. The values of the
-    `secrets` come from the engine's own environment, so that no command line shows them.
-    `cores` and `accelerators` are numbers with commas between, None for all and none; `user` is
-    the image's own where it is None.
+    `mounts` maps paths of the instance to whether they are read-only. `secrets` are names of
+    variables; the engine's own environment holds their values, so that no command line shows
+    them. `cores` and `accelerators` are comma-separated numbers; None means all cores, and no
+    accelerators. `user` None is the user of the image.
     """
 
     name: str
@@ -38,7 +37,7 @@ class Container:
     user: int | None = None
 
     def options(self) -> list[str]:
-        """The engine's options for it."""
+        """Return the engine's options for the container."""
         mounts = (
             f"--volume={path}:{path}:{'ro' if read_only else 'rw'}"
             for path, read_only in self.mounts.items()
@@ -57,49 +56,48 @@ class Container:
 
 
 class Engine:
-    """Makes the command lines of an engine; others run them."""
+    """Builder of command lines for a container engine."""
 
     def __init__(self, program: str) -> None:
         self._program = program
 
     def run(self, container: Container, command: Sequence[str]) -> list[str]:
-        """Run `command` in a new container."""
+        """Return the command line that runs `command` in a new container."""
         options = container.options()
         return [self._program, "run", "--rm", *options, container.image, *command]
 
     def remove(self, name: str) -> list[str]:
-        """Remove a container, running or not."""
+        """Return the command line that removes a container, running or not."""
         return [self._program, "rm", "--force", name]
 
     def fetch_script(self, image: str) -> str:
-        """A shell script that has `image` here, from its registry if need be."""
-        look = shlex.join([self._program, "image", "inspect", image])
-        return f"{look} >/dev/null 2>&1 || {shlex.join([self._program, 'pull', image])}"
+        """Return a shell script that pulls `image` unless the engine has it."""
+        inspect = shlex.join([self._program, "image", "inspect", image])
+        return f"{inspect} >/dev/null 2>&1 || {shlex.join([self._program, 'pull', image])}"
 
     def set_up_script(self, container: Container, script: str, image: str) -> str:
-        """A shell script that keeps as `image` what the shell script `script` makes of a
-        container.
+        """Return a shell script that runs `script` in a container and saves it as `image`.
 
-        An image keeps the variables of the container it is made of: the secrets are emptied.
+        An image keeps the variables of its container; therefore the secrets are emptied.
         """
         options = container.options()
         run = [self._program, "run", *options, container.image, "sh", "-c", script]
         emptied = [f"--change=ENV {name}=" for name in container.secrets]
-        keep = [self._program, "commit", *emptied, container.name, image]
+        commit = [self._program, "commit", *emptied, container.name, image]
         fetch = self.fetch_script(container.image)
-        return f"{{ {fetch}; }} && {shlex.join(run)} && {shlex.join(keep)}"
+        return f"{{ {fetch}; }} && {shlex.join(run)} && {shlex.join(commit)}"
 
 
 def find_engine(path: str | None) -> Engine:
-    """The engine on `path`.
+    """Return the container engine on the search path `path`.
 
     Raises:
-        NotFound: there is none.
+        NotFound: none is installed.
     """
     for name in _ENGINES:
         if (program := shutil.which(name, path=path)) is not None:
             return Engine(program)
     raise NotFound(
         "the job names an image and there is neither docker nor podman here: install one on the "
-        "instances, or leave image out and prepare in setup"
+        "instances, or use setup instead of image"
     )

@@ -1,4 +1,4 @@
-"""The environment variables of what runs on an instance."""
+"""Environment variables of processes on an instance."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from autoscaler.node.instance import Instance
 from autoscaler.wire.messages import Assignment
 from providers.metadata import DEVICES_VARIABLE
 
-# What finds programs, packages and the network. All else of the agent's stays with it.
-_PASSED_ON: Final = {
+# Variables that locate programs, packages and the network. Jobs see no others of the agent.
+_INHERITED: Final = {
     *("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH"),
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"),
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
 }
-_PASSED_ON_PREFIXES: Final = ("PIP_", "UV_")
-_QUIET: Final = {
+_INHERITED_PREFIXES: Final = ("PIP_", "UV_")
+_DEFAULTS: Final = {
     "PYTHONUNBUFFERED": "1",
     "OMP_NUM_THREADS": "1",
     "RUST_LOG": "error",
@@ -30,31 +30,31 @@ _QUIET: Final = {
 
 
 def base_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What `environ`, the agent's, passes on."""
+    """Return the variables of `environ`, the agent's environment, that processes inherit."""
     return {
         name: value
         for name, value in environ.items()
-        if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
+        if name in _INHERITED or name.startswith(_INHERITED_PREFIXES)
     }
 
 
 def job_environment(
     instance: Instance, assignment: Assignment, devices_used: int
 ) -> dict[str, str]:
-    """What a job's script and set-up see beside the base and the secrets: its own and Castor's.
+    """Return the variables of a job's script and set-up, besides the inherited and secret ones.
 
-    The job may set anything but what is called CASTOR_, apart from the log of batches to repeat.
+    The job may set any variable, but of those named CASTOR_ only the one for the log of batches.
     """
     devices = instance.metadata.devices[:devices_used]
     numbers = ",".join(str(device) for device in devices)
     user, study = f"castor-{assignment.job_number}", assignment.spec.study
     return {
-        **_QUIET,
+        **_DEFAULTS,
         **({} if is_cpu(assignment) else {"CUDA_VISIBLE_DEVICES": numbers}),
         "HOME": str(instance.disk.home),
         "USER": user,
         "LOGNAME": user,
-        **_without_castors(assignment.spec.environment),
+        **_without_reserved(assignment.spec.environment),
         **instance.metadata.environment(),
         DEVICES_VARIABLE: numbers,
         JOB_VARIABLE: assignment.job,
@@ -64,12 +64,12 @@ def job_environment(
 
 
 def secret_environment(assignment: Assignment) -> dict[str, str]:
-    """The secrets that a job sees; see `job_environment` for their names."""
-    return _without_castors(assignment.secrets)
+    """Return the secrets of a job as variables; names are limited as in `job_environment`."""
+    return _without_reserved(assignment.secrets)
 
 
 def outside_image(instance: Instance, variables: Mapping[str, str], python: str) -> dict[str, str]:
-    """The whole environment of what runs on the instance itself, with `python` first in PATH."""
+    """Return the environment of a process outside containers, with `python` first in PATH."""
     merged = {**instance.environment, **variables}
     first = str(Path(python).parent)
     merged["PATH"] = ":".join(part for part in (first, merged.get("PATH")) if part)
@@ -77,20 +77,20 @@ def outside_image(instance: Instance, variables: Mapping[str, str], python: str)
 
 
 def is_cpu(assignment: Assignment) -> bool:
-    """The devices are cores."""
+    """Return whether the devices are CPU cores."""
     return assignment.offer.device_kind.startswith("cpu")
 
 
 def packages() -> tuple[Path, ...]:
-    """Where this interpreter has its packages: Castor, and usually torch."""
-    own = {
+    """Return the package directories of this interpreter, with Castor and usually torch."""
+    site_directories = {
         Path(directory).resolve()
         for directory in (*site.getsitepackages(), site.getusersitepackages())
     }
-    return tuple(Path(part) for part in sys.path if Path(part).resolve() in own)
+    return tuple(Path(part) for part in sys.path if Path(part).resolve() in site_directories)
 
 
-def _without_castors(variables: Mapping[str, str]) -> dict[str, str]:
+def _without_reserved(variables: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in variables.items()

@@ -1,7 +1,7 @@
-"""The instance's leave to use its job's storage: kept in a file for the job's user, and renewed.
+"""Grant of access to the job's storage: kept in a file for the job's user, and renewed.
 
-Whoever needs it, the agent itself or what it starts, reads the file each time: what is in it is
-good for as long as the controller is not away for more than half of a grant's time.
+The agent and the job's processes read the file each time. The grant in the file is valid unless
+the controller is absent for more than half of a grant's lifetime.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from autoscaler.wire.client import NodeClient
 
 _log = logging.getLogger(__name__)
 
-_OPEN_TO_PASS = 0o711
-_LEAST_SECONDS = 1.0  # to the next renewal, should our clock be far ahead of the cloud's
+_TRAVERSABLE_MODE = 0o711
+_MIN_RENEWAL_SECONDS = 1.0  # if this clock is far ahead of the cloud's
 
 
 class Grants:
-    """The grant of one instance, in the file `path`. Safe to share between threads.
+    """Grant of one instance, in the file `path`. Threads may share this object.
 
-    `meter` counts what the agent itself sends and fetches by it.
+    `meter` counts the agent's own transfers with the grant.
     """
 
     def __init__(self, path: Path, client: NodeClient, clock: Clock) -> None:
@@ -46,14 +46,14 @@ class Grants:
 
     @property
     def path(self) -> Path | None:
-        """The file; None where the job's files are not in storage."""
+        """File of the grant; None if the job's files are not in storage."""
         return self._path if self._path.exists() else None
 
     def take(self, job: str, grant: StorageGrant | None) -> None:
-        """Let this be the grant from now on, of this job.
+        """Store `grant` as the grant of `job`; None removes the grant.
 
         Raises:
-            OSError: it can't be written.
+            OSError: the file can't be written.
         """
         with self._changed:
             self._job = job
@@ -61,11 +61,11 @@ class Grants:
                 self._path.unlink(missing_ok=True)
                 self._due_seconds = None
             else:
-                self._keep(grant)
+                self._write(grant)
             self._changed.notify_all()
 
     def resume(self, job: str, user: int | None) -> None:
-        """Go on with the grant that an earlier agent left, for this job and user."""
+        """Continue with the grant that an earlier agent left, for this job and user."""
         with self._changed:
             self._job, self._user = job, user
             if self._path.exists():
@@ -75,10 +75,10 @@ class Grants:
             self._changed.notify_all()
 
     def let_in(self, user: int | None) -> None:
-        """Let `user` read it; None is the agent's own user.
+        """Let `user` read the grant; None is the agent's user.
 
         Raises:
-            OSError: it can't be given.
+            OSError: the owner of the file can't be changed.
         """
         with self._changed:
             self._user = user
@@ -86,23 +86,23 @@ class Grants:
                 os.chown(self._path, user, user, follow_symlinks=False)
 
     def start(self) -> None:
-        """Renew it from now on, in a thread. Once only."""
+        """Start the thread that renews the grant. Call only once."""
         threading.Thread(target=self._run, name="castor-grants", daemon=True).start()
 
     def renew_if_due(self) -> None:
-        """Ask for a new one if half of its time is over. What fails is tried again later."""
+        """Renew the grant if half of its lifetime is over; retry a failure with back-off."""
         job, due_seconds = self._job, self._due_seconds
         if job is None or due_seconds is None or self._clock.now() < due_seconds:
             return
         try:
             grant = self._client.grant(job)
             with self._changed:
-                if job == self._job:  # and not another's by now
-                    self._keep(grant)
+                if job == self._job:  # the job has not changed meanwhile
+                    self._write(grant)
             self._back_off.reset()
         except (CastorError, OSError) as error:
             wait_seconds = self._back_off.next_seconds()
-            _log.warning("the grant is not renewed, again in %g s: %s", wait_seconds, error)
+            _log.warning("the grant is not renewed, next try in %g s: %s", wait_seconds, error)
             with self._changed:
                 if job == self._job:
                     self._due_seconds = self._clock.now() + wait_seconds
@@ -116,10 +116,10 @@ class Grants:
                 )
             self.renew_if_due()
 
-    def _keep(self, grant: StorageGrant) -> None:
-        """Write it. The directory stays ours: its user could mislead us in one of its own."""
+    def _write(self, grant: StorageGrant) -> None:
+        """Write the grant. The agent owns the directory, so that no job can swap the file."""
         self._path.parent.mkdir(exist_ok=True)
-        self._path.parent.chmod(_OPEN_TO_PASS)
+        self._path.parent.chmod(_TRAVERSABLE_MODE)
         unfinished = self._path.with_name(f"{self._path.name}.unfinished")
         unfinished.unlink(missing_ok=True)
         descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
@@ -136,4 +136,4 @@ class Grants:
         if grant.expires_seconds is None:
             return None
         now_seconds = self._clock.now()
-        return now_seconds + max((grant.expires_seconds - now_seconds) / 2, _LEAST_SECONDS)
+        return now_seconds + max((grant.expires_seconds - now_seconds) / 2, _MIN_RENEWAL_SECONDS)

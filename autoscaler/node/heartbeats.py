@@ -1,4 +1,4 @@
-"""The conversation with the controller: logs, reports, replies, in a thread of its own."""
+"""Heartbeats to the controller, with logs, reports and replies, in a thread of their own."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ from autoscaler.wire.messages import NodeReply, NodeReport
 
 _log = logging.getLogger(__name__)
 
-_LOG_SECONDS = 0.5
-_LAST_LOG_SECONDS = 5.0
-_NO_ANSWER = (Unavailable, NotAllowed, UnknownInstance)
-_AT_REST = (InstancePhase.DRAINED, InstancePhase.WAITING)
+_LOG_LIMIT_SECONDS = 0.5
+_LAST_LOG_LIMIT_SECONDS = 5.0
+_UNANSWERED_ERRORS = (Unavailable, NotAllowed, UnknownInstance)
+_IDLE_PHASES = (InstancePhase.DRAINED, InstancePhase.WAITING)
 
 
 class Heartbeats:
-    """Tells the controller what is in the outbox, again and again, and keeps its last reply.
+    """Sender of the reports in the outbox, which keeps the last reply of the controller.
 
-    `answered` is a file whose time is that of the last answer, so that a lease goes on when the
-    agent is started again. `count` is what was sent and fetched for a job, when it is asked.
+    The modification time of the file `answered` is the time of the last answer, so that a lease
+    continues when the agent restarts. `count` returns the transfers for a job; None if they are
+    not counted.
     """
 
     def __init__(
@@ -50,40 +51,41 @@ class Heartbeats:
         self._interval_seconds = interval_seconds
         self._clock = clock
         self._back_off = BackOff()
-        self._urged = threading.Event()
+        self._is_urgent = threading.Event()
         self._answered_seconds = self._clock.monotonic() - self._silent_before()
         self.reply: NodeReply | None = None
         self.on_reply: Callable[[], None] = lambda: None
         self.count: Callable[[str | None], TransferCount | None] = lambda job: None
 
     def start(self) -> None:
-        """Begin. Once only."""
+        """Start the thread. Call only once."""
         threading.Thread(target=self._run, name="castor-heartbeats", daemon=True).start()
 
     def urge(self) -> None:
-        """Speak at once."""
-        self._urged.set()
+        """Send a heartbeat at once."""
+        self._is_urgent.set()
 
     @property
     def silent_seconds(self) -> float:
-        """How long the controller has not answered."""
+        """Seconds since the last answer of the controller."""
         return self._clock.monotonic() - self._answered_seconds
 
     def _run(self) -> None:
         while True:
-            self._urged.clear()
+            self._is_urgent.clear()
             try:
-                wait_seconds = self._speak()
-            except Exception:  # the thread's edge: a silent instance is given up and replaced
-                _log.exception("a heartbeat went wrong; its report is dropped")
+                wait_seconds = self._send_report()
+            except Exception:  # thread boundary: the controller replaces a silent instance
+                _log.exception("a heartbeat failed; its report is dropped")
                 self._outbox.refused()
                 wait_seconds = self._back_off.next_seconds()
-            self._urged.wait(wait_seconds)
+            self._is_urgent.wait(wait_seconds)
 
-    def _speak(self) -> float:
-        """One report; returns how long to wait before the next.
+    def _send_report(self) -> float:
+        """Send one report; return the seconds to wait before the next.
 
-        Once the instance has done its part the controller holds the reply back until it has work.
+        Once the instance has done its part, the controller delays the reply until it has work, by
+        at most the interval of heartbeats.
         """
         report = self._outbox.next_report()
         self._ship_logs(report)
@@ -91,14 +93,14 @@ class Heartbeats:
         has_done_its_part = report.is_complete or report.is_done
         wait_seconds = self._interval_seconds if has_done_its_part else 0.0
         try:
-            counted = replace(report, transfer=self.count(report.job))  # with the log, just sent
+            counted = replace(report, transfer=self.count(report.job))  # counts the log too
             self.reply = self._client.heartbeat(counted, wait_seconds)
         except CastorError as error:
-            if not isinstance(error, _NO_ANSWER):
-                _log.error("the controller refuses a report, which is dropped: %s", error)
+            if not isinstance(error, _UNANSWERED_ERRORS):
+                _log.error("the controller refused a report, which is dropped: %s", error)
                 self._outbox.refused()
             wait_seconds = self._back_off.next_seconds()
-            _log.warning("no reply, again in %g s: %s", wait_seconds, error)
+            _log.warning("no reply, next try in %g s: %s", wait_seconds, error)
             return wait_seconds
         self._back_off.reset()
         self._outbox.answered()
@@ -111,15 +113,15 @@ class Heartbeats:
         return max(begun_seconds + self._interval_seconds - self._answered_seconds, 0.0)
 
     def _ship_logs(self, report: NodeReport) -> None:
-        """All of them before a start's end is told, if that is quick; else what comes first."""
-        is_last = report.phase in _AT_REST or report.failure is not None
+        """Send the log: before the end of a start all of it, within a longer time limit."""
+        is_last = report.phase in _IDLE_PHASES or report.failure is not None
         try:
-            self._logs.ship(_LAST_LOG_SECONDS if is_last else _LOG_SECONDS, is_last)
+            self._logs.ship(_LAST_LOG_LIMIT_SECONDS if is_last else _LOG_LIMIT_SECONDS, is_last)
         except (CastorError, OSError) as error:
-            _log.warning("the log is not handed in: %s", error)
+            _log.warning("the log is not sent: %s", error)
 
     def _silent_before(self) -> float:
-        """How long there had been no answer when this agent was started."""
+        """Return the seconds without an answer when this agent started."""
         try:
             answered_seconds = self._answered.stat().st_mtime
         except FileNotFoundError:

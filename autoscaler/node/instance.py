@@ -1,4 +1,4 @@
-"""The instance as every part of its agent sees it."""
+"""Instance, as all parts of its agent see it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from providers.metadata import InstanceMetadata
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """How an agent is to behave.
+    """Settings of an agent.
 
-    `launcher` are the arguments with which the job's Python starts ranks; their number and the
+    `launcher` are the arguments of the job's Python that start ranks; the number of ranks and the
     job's command follow.
     """
 
@@ -29,9 +29,10 @@ DEFAULT_SETTINGS: Final = NodeSettings()
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """`name` is the controller's; `environment` is what the agent's passes on.
+    """Instance, with the environment that its processes inherit.
 
-    It is made when the agent starts: the `power` button is then its parent.
+    `name` is the id of the instance at the controller. Create this object when the agent starts,
+    because `power` records the parent process.
     """
 
     name: str
@@ -42,6 +43,6 @@ class Instance:
     power: PowerButton = field(default_factory=PowerButton)
 
     def process(self, record: Path) -> Process:
-        """The process with this record. Its shim carries the instance's mark, too."""
+        """Return the process with this record file; its shim has the instance's variables too."""
         environment = {**self.environment, **self.metadata.environment()}
         return Process(record, self.disk.log, environment)

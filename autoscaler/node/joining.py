@@ -1,4 +1,4 @@
-"""How an instance gets in."""
+"""Joining of an instance to its controller."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from providers.metadata import InstanceMetadata, identity_proof
 _log = logging.getLogger(__name__)
 
 JOIN_SECONDS: Final = 900.0
-"""So long the agent looks for its controller; its token is no longer good then."""
+"""Time for which the agent tries to join, in seconds. Its token has expired then."""
 
 
 def join(
@@ -27,11 +27,11 @@ def join(
     power: PowerButton,
     clock: Clock,
 ) -> JoinReply:
-    """Exchange the token for work. An instance that is not let in is powered off.
+    """Exchange the join token for an assignment; power the instance off if that fails.
 
     Raises:
-        CastorError: it was not let in.
-        Unavailable: no controller has answered for long.
+        CastorError: the controller refused the instance.
+        Unavailable: no controller answered within `JOIN_SECONDS`.
     """
     deadline_seconds = clock.monotonic() + JOIN_SECONDS
     back_off = BackOff()
@@ -41,7 +41,7 @@ def join(
             return client.join(JoinRequest(user_data.join_token, user_data.instance, proof))
         except CastorError as error:
             if not isinstance(error, Unavailable) or clock.monotonic() >= deadline_seconds:
-                _log.error("powering off: %s", error)  # before the machine ends us
+                _log.error("powering off: %s", error)  # before the machine ends this process
                 power.press()
                 raise
             _log.warning("can't join yet: %s", error)

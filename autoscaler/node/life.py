@@ -1,4 +1,4 @@
-"""The life of an instance's agent, from its first start or from where an earlier one left off."""
+"""Run of an instance's agent, from its first start or from the state of an earlier agent."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def run_agent(
     clock: Clock,
     settings: NodeSettings = DEFAULT_SETTINGS,
 ) -> None:
-    """Be the agent of this instance until the instance ends.
+    """Run the agent of this instance until the instance ends.
+
+    An instance that can't join is powered off.
 
     Raises:
-        NotAllowed, UnknownInstance: the controller does not let the instance in; it is powered
-            off.
-        NotFound: it has no proof of who it is where it was told that one is; likewise.
-        Unavailable: no controller answered as long as the token was good; likewise.
-        SpecError: a secret of the job can't be found, likewise; or the saved state is not of
-            this version.
+        NotAllowed, UnknownInstance: the controller refuses the instance.
+        NotFound: the instance's proof of identity is missing from its place in the metadata.
+        Unavailable: no controller answered while the token was valid.
+        SpecError: a secret of the job can't be found, or the saved state has another version.
     """
     disk = Disk(metadata.directory)
     environment = base_environment(os.environ)

@@ -1,7 +1,7 @@
-"""The agent's end of the Unix socket: what the training process says, and what it is told.
+"""Agent's end of the Unix socket to the training process.
 
-One line of JSON a message, an object with a "kind". What comes in was written by the job's own
-code: what is not a message is passed over.
+Each message is one line of JSON, an object with a "kind". The job's own code writes the incoming
+lines; lines that are not valid messages are ignored.
 """
 
 from __future__ import annotations
@@ -32,34 +32,41 @@ from autoscaler.wire.codec import decode
 
 _log = logging.getLogger(__name__)
 
-_LONGEST_MESSAGE = 1 << 20
-_NO_MESSAGE = (ValueError, TypeError, KeyError, SpecError, OverflowError, RecursionError)
-_SEND_TIMEOUT = struct.pack("ll", 1, 0)  # seconds, microseconds: a stopped peer must not stop us
+_MAX_MESSAGE_BYTES = 1 << 20
+_INVALID_MESSAGE_ERRORS = (
+    ValueError,
+    TypeError,
+    KeyError,
+    SpecError,
+    OverflowError,
+    RecursionError,
+)
+_SEND_TIMEOUT = struct.pack("ll", 1, 0)  # seconds, microseconds: a stopped peer must not block
 
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """This start has made `steps` steps."""
+    """Number of training steps that this start has made."""
 
     steps: int
 
 
 @dataclass(frozen=True, slots=True)
 class EndedEarly:
-    """The script has ended training before its total; `reason` is its own, if it gives one."""
+    """End of training before its total; `reason` is from the script, None if it gives none."""
 
     reason: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceLimit:
-    """Memory ran out: a device of this kind takes at most so many examples at once."""
+    """Most `examples` at once that a device of this kind can take, after memory ran out."""
 
     examples: int
 
 
 class Word(Enum):
-    """What is said without more."""
+    """Messages without content."""
 
     LEFT = auto()
     DONE = auto()
@@ -72,11 +79,11 @@ Message = Stepped | TrainingReport | EndedEarly | DeviceLimit | Word
 
 
 class Line:
-    """Serves the socket at `path` for as long as the agent lives; calls `on_news` for messages.
+    """Server of the socket at `path`, for as long as the agent lives.
 
-    Whoever connects hears the setup, then the directive in force, then every new one. What a
-    trial asks does not wait for a turn of the agent: `on_call` has it at once. So has `on_reading`
-    what was sent and fetched.
+    A new connection gets the setup, then the directive in force, then every new directive.
+    `on_call` gets each call of a trial and `on_reading` each count of transfers, at once and from
+    another thread. `on_news` is called after each other message.
     """
 
     def __init__(
@@ -100,25 +107,25 @@ class Line:
         threading.Thread(target=self._accept, name="castor-line", daemon=True).start()
 
     def open_to(self, setup: TrainingSetup, user: int | None) -> None:
-        """Tell everyone who connects `setup`, and let `user` connect."""
+        """Send `setup` to present and later connections, and let `user` connect."""
         if user is not None:
             os.chown(self._path, user, user)
         with self._lock:
             self._setup = setup
             for connection in self._connections:
-                _say(connection, "setup", asdict(setup))
+                _send(connection, "setup", asdict(setup))
 
     def direct(self, directive: TrainingDirective) -> None:
-        """Let `directive` be in force."""
+        """Send `directive` to present and later connections, if it is new."""
         with self._lock:
             if directive == self._directive:
                 return
             self._directive = directive
             for connection in self._connections:
-                self._say_directive(connection)
+                self._send_directive(connection)
 
     def forget_caller(self) -> None:
-        """Let nobody have connected: before another start of the script."""
+        """Reset `has_caller`, before another start of the script."""
         self._has_caller = False
 
     @property
@@ -127,22 +134,22 @@ class Line:
         return self._has_caller
 
     def answer(self, answer: TrialAnswer) -> None:
-        """Tell the trial's worker an answer."""
+        """Send an answer to the worker of the trial."""
         with self._lock:
             for connection in self._connections:
-                _say(connection, "answer", asdict(answer))
+                _send(connection, "answer", asdict(answer))
 
     def hear(self) -> list[Message]:
-        """What was said since the last time."""
-        heard = []
+        """Return the messages since the last call."""
+        messages = []
         with contextlib.suppress(Empty):
             while True:
-                heard.append(self._messages.get_nowait())
-        return heard
+                messages.append(self._messages.get_nowait())
+        return messages
 
     @property
     def is_quiet(self) -> bool:
-        """Nobody is connected, so nothing more will be heard."""
+        """Whether no process is connected, so that no more messages arrive."""
         with self._lock:
             return not self._connections
 
@@ -154,8 +161,8 @@ class Line:
                 self._has_caller = True
                 self._connections.append(connection)
                 if self._setup is not None:
-                    _say(connection, "setup", asdict(self._setup))
-                self._say_directive(connection)
+                    _send(connection, "setup", asdict(self._setup))
+                self._send_directive(connection)
             threading.Thread(
                 target=self._listen, args=(connection,), name="castor-line-in", daemon=True
             ).start()
@@ -163,10 +170,10 @@ class Line:
     def _listen(self, connection: socket.socket) -> None:
         try:
             with contextlib.suppress(OSError), connection.makefile("rb") as lines:
-                while line := lines.readline(_LONGEST_MESSAGE):
+                while line := lines.readline(_MAX_MESSAGE_BYTES):
                     message = parse_message(line)
                     if isinstance(message, TrialCall):
-                        self._take(message, connection)
+                        self._store_call(message, connection)
                     elif isinstance(message, MeterReading):
                         self._on_reading(message)
                     elif message is not None:
@@ -177,30 +184,30 @@ class Line:
                 self._connections.remove(connection)
             connection.close()
 
-    def _take(self, call: TrialCall, connection: socket.socket) -> None:
-        """Have a call kept, and say so; one that can't be is passed over, and comes again."""
+    def _store_call(self, call: TrialCall, connection: socket.socket) -> None:
+        """Store a call and confirm it. The worker repeats a call that is not confirmed."""
         try:
             self._on_call(call)
         except OSError as error:
-            _log.error("a call of the trial can't be kept: %s", error)
+            _log.error("a call of the trial can't be stored: %s", error)
             return
         with self._lock:
-            _say(connection, "kept", {"number": call.number})
+            _send(connection, "kept", {"number": call.number})
 
-    def _say_directive(self, connection: socket.socket) -> None:
+    def _send_directive(self, connection: socket.socket) -> None:
         if self._directive is not None:
-            _say(connection, "directive", asdict(self._directive))
+            _send(connection, "directive", asdict(self._directive))
 
 
 def parse_message(line: bytes) -> Message | TrialCall | MeterReading | None:
-    """The message that a line is; None if it is none."""
+    """Return the message in a line; None if the line is not a valid message."""
     try:
         message = json.loads(line)
         match message["kind"]:
             case "stepped":
                 return Stepped(min(max(int(message["steps"]), 0), MOST_STEPS))
             case "report":
-                return _sound(decode(TrainingReport, json.dumps(message["report"])))
+                return _usable_report(decode(TrainingReport, json.dumps(message["report"])))
             case "call":
                 return decode(TrialCall, json.dumps(message["call"]))
             case "transfer":
@@ -210,53 +217,53 @@ def parse_message(line: bytes) -> Message | TrialCall | MeterReading | None:
             case "done":
                 return Word.DONE
             case "finished":
-                return _finished(message)
+                return _parse_finished(message)
             case "diverged":
                 return Word.DIVERGED
             case "out of memory":
                 return Word.OUT_OF_MEMORY
             case "device limit":
                 return DeviceLimit(int(message["examples"]))
-    except _NO_MESSAGE as error:
-        _log.warning("the training process says what is no message: %s", error)
+    except _INVALID_MESSAGE_ERRORS as error:
+        _log.warning("ignored an invalid message of the training process: %s", error)
     return None
 
 
-def _finished(message: Mapping[str, Any]) -> Word | EndedEarly:
+def _parse_finished(message: Mapping[str, Any]) -> Word | EndedEarly:
     if message.get("is_complete", True):
         return Word.FINISHED
     reason = message.get("stop_reason")
     if reason is None:
         return EndedEarly(None)
-    shown = "".join(letter for letter in str(reason) if letter.isprintable())
-    return EndedEarly(shown[:MOST_REASON_LETTERS])
+    printable = "".join(letter for letter in str(reason) if letter.isprintable())
+    return EndedEarly(printable[:MOST_REASON_LETTERS])
 
 
-def _sound(report: TrainingReport) -> TrainingReport:
-    """Return the report without values that can't be used.
+def _usable_report(report: TrainingReport) -> TrainingReport:
+    """Return the report without unusable values.
 
     Raises:
-        SpecError: the state of training itself can't be used.
+        SpecError: the state of training itself is unusable.
     """
     refusals = Refusals()
-    sound = sound_report(report, refusals)
-    if sound is None:
+    usable = sound_report(report, refusals)
+    if usable is None:
         raise SpecError("; ".join(refusals.texts))
     for text in refusals.texts:
         _warn_once(text)
-    return sound
+    return usable
 
 
 @lru_cache(maxsize=128)
 def _warn_once(text: str) -> None:
-    """Log what was left out of a report; reports come each second."""
+    """Log each problem of a report once, because reports arrive each second."""
     _log.warning("left out of a report of training: %s", text)
 
 
-def _say(connection: socket.socket, kind: str, body: dict[str, Any]) -> None:
+def _send(connection: socket.socket, kind: str, body: dict[str, Any]) -> None:
     try:
         connection.sendall(json.dumps({"kind": kind, kind: body}).encode() + b"\n")
     except OSError:
-        # It has hung up, or does not listen: then it may connect again. Its own thread forgets it.
+        # The peer has closed, or does not read and may connect again. Its thread removes it.
         with contextlib.suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)

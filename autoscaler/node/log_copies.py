@@ -1,7 +1,7 @@
-"""Where a copy of the job's log goes, so that it outlives the instance.
+"""Copy of the job's log, which outlives the instance.
 
-Where the job's files are in storage the copy lies there in parts, each named by the offset that it
-begins at; else the controller takes it.
+If the job's files are in storage, the copy is there in parts, each named by its offset in the log.
+Otherwise the controller holds the copy.
 """
 
 from __future__ import annotations
@@ -14,33 +14,35 @@ from autoscaler.node.grants import Grants
 from autoscaler.objects import Objects, open_grant
 from autoscaler.wire.client import NodeClient
 
-_PATIENCE_SECONDS: Final = 2.0  # heartbeats wait for it
+_STORAGE_TIMEOUT_SECONDS: Final = 2.0  # heartbeats wait meanwhile
 _PART_SECONDS: Final = 5.0
 _CHUNK_BYTES: Final = 1 << 18
 _PART_BYTES: Final = 4 << 20
 
 
 class LogCopy(Protocol):
-    """Takes a log in, from where its copy ends."""
+    """Destination of a log, which is appended at the end of the copy."""
 
     @property
     def interval_seconds(self) -> float:
-        """How long to wait between two parts, unless it is the last."""
+        """Least time between two parts in seconds, except before the last part."""
 
     @property
     def part_bytes(self) -> int:
-        """How much it takes at a time."""
+        """Largest size of a part in bytes."""
 
     def append_log(self, offset: int, text: bytes, job: str) -> int:
-        """Add what was written from `offset` on; returns where the copy ends, also of nothing.
+        """Append text that starts at `offset`; return the size of the copy in bytes.
+
+        Empty text only requests the size.
 
         Raises:
-            CastorError: it is not taken in, or that is not known.
+            CastorError: the text was not appended, or the outcome is unknown.
         """
 
 
 class LogCopies:
-    """The copy of an instance's log; see `LogCopy`. Used by one thread at a time."""
+    """Copy of an instance's log in storage or at the controller. For one thread at a time."""
 
     def __init__(self, instance: str, client: NodeClient, grants: Grants) -> None:
         self._instance = instance
@@ -50,21 +52,21 @@ class LogCopies:
 
     @property
     def interval_seconds(self) -> float:
-        """Each part in storage is a call that costs, and an object."""
+        """Least seconds between parts: each part in storage is a billed call and an object."""
         return 0.0 if self._grants.path is None else _PART_SECONDS
 
     @property
     def part_bytes(self) -> int:
-        """Few large parts, or requests of a modest size."""
+        """Largest part in bytes: large for storage, moderate for requests to the controller."""
         return _CHUNK_BYTES if self._grants.path is None else _PART_BYTES
 
     def append_log(self, offset: int, text: bytes, job: str) -> int:
-        """Add to the copy in storage, or to the controller's."""
+        """Append to the copy in storage, or to the controller's; see `LogCopy`."""
         file = self._grants.path
         if file is None:
             return self._client.append_log(offset, text, job)
         objects = self._objects = self._objects or open_grant(
-            file, patience_seconds=_PATIENCE_SECONDS, meter=self._grants.meter
+            file, patience_seconds=_STORAGE_TIMEOUT_SECONDS, meter=self._grants.meter
         )
         folder = log_folder(job, self._instance)
         if text:

@@ -1,4 +1,4 @@
-"""What the job printed: read where it lies, and handed in, so that it outlives the instance."""
+"""Log of the job's output: reading it, and sending it to a copy that outlives the instance."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _TAIL_BYTES = 1 << 18
 
 
 class LogShipping:
-    """Hands in a log that grows. The copy is asked how far it goes.
+    """Sender of a growing log, which continues at the size of the copy.
 
-    Safe to share between threads.
+    Threads may share this object.
     """
 
     def __init__(self, path: Path, copy: LogCopy, clock: Clock, job: str) -> None:
@@ -29,19 +29,19 @@ class LogShipping:
         self._lock = threading.Lock()
 
     def begin(self, job: str) -> None:
-        """Let the log be a new one, of another job: what was not handed in yet is dropped."""
+        """Delete the log and begin the log of another job; unsent text is lost."""
         with self._lock:
             self._path.unlink(missing_ok=True)
             self._job = job
             self._offset = None
 
     def ship(self, limit_seconds: float, is_last: bool = False) -> None:
-        """Hand in what is new, for so long at most; then the rest waits for the next call.
+        """Send new text for about `limit_seconds`; the rest waits for the next call.
 
-        What the copy would rather have together waits, too, unless it `is_last`.
+        Unless it `is_last`, text also waits for the interval that the copy has between parts.
 
         Raises:
-            CastorError: as the copy; how far it goes is asked again then.
+            CastorError: the copy failed; the next call requests its size again.
         """
         began_seconds = self._clock.monotonic()
         if began_seconds < self._next_seconds and not is_last:
@@ -66,12 +66,12 @@ class LogShipping:
 
 
 def log_size(path: Path) -> int:
-    """How many bytes were printed; 0 where there is no log."""
+    """Return the size of the log in bytes; 0 if there is no log."""
     return path.stat().st_size if path.exists() else 0
 
 
 def last_lines(path: Path, offset: int, count: int) -> tuple[str, ...]:
-    """The last `count` lines that were printed from `offset` on; of very long ones the ends."""
+    """Return the last `count` lines printed from the byte `offset` on, from at most 256 KiB."""
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -83,7 +83,7 @@ def last_lines(path: Path, offset: int, count: int) -> tuple[str, ...]:
 
 
 def write_line(path: Path, text: str) -> None:
-    """Add a line of Castor's own to what the job printed."""
+    """Append a line of Castor's own to the log of the job."""
     with path.open("a") as file:
         file.write(f"castor: {text}\n")
     path.chmod(0o600)

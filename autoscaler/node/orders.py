@@ -1,4 +1,4 @@
-"""How a job's set-up and its script are run on an instance."""
+"""Orders that run a job's set-up and script on an instance."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from providers.metadata import DEVICES_VARIABLE
 
 
 class Orders:
-    """Makes the orders of one job. `prepared` says where its script runs."""
+    """Factory of the orders of one job. `prepared` states the interpreter, user and image."""
 
     def __init__(self, instance: Instance, assignment: Assignment, prepared: Prepared) -> None:
         self._instance = instance
@@ -34,10 +34,10 @@ class Orders:
         self._prepared = prepared
 
     def training(self, devices_used: int) -> Order:
-        """Run the job's script: one rank on each device in use, or one for all.
+        """Return the order for the job's script: one rank for each used device, or one for all.
 
         Raises:
-            NotFound: the job names an image, and there is no engine.
+            NotFound: the job names an image, and no container engine is installed.
         """
         work, script = self._instance.disk.work, self._assignment.spec.command
         launcher = [self._prepared.python, *self._instance.settings.launcher, str(devices_used)]
@@ -48,7 +48,7 @@ class Orders:
             return self._engine_order(engine.run(container, launch), engine, container)
         environment = self._environment(devices_used)
         return Order(
-            # One that does not exist is left to the shim, which says so in fewer words.
+            # The shim reports a missing program more briefly than the launcher.
             command=launch if _exists(script[0], work, environment["PATH"]) else script,
             directory=str(work),
             environment=environment,
@@ -58,10 +58,10 @@ class Orders:
         )
 
     def set_up(self, entry: SetupEntry) -> Order:
-        """Make the entry's environment, a virtual one or an image, with the job's set-up.
+        """Return the order that makes the entry's virtual environment or image by set-up.
 
         Raises:
-            NotFound: the job names an image, and there is no engine.
+            NotFound: the job names an image, and no container engine is installed.
         """
         commands = commands_script(self._assignment.spec.setup)
         base, result = self._assignment.spec.image, self._prepared.image
@@ -81,10 +81,10 @@ class Orders:
         )
 
     def fetch_image(self, image: str) -> Order:
-        """Have the job's image here.
+        """Return the order that fetches an image.
 
         Raises:
-            NotFound: there is no engine.
+            NotFound: no container engine is installed.
         """
         return Order(
             command=("/bin/sh", "-c", self._engine().fetch_script(image)),
@@ -96,8 +96,8 @@ class Orders:
     def _has_ranks(self, devices_used: int) -> bool:
         """Return whether torchrun starts the script.
 
-        Trials come and go in seconds: where one process will do, they save the launcher. Without
-        PyTorch a script of one process runs by itself.
+        Trials of one process skip the launcher, because they last only seconds. So does a script
+        of one process without PyTorch.
         """
         spec = self._assignment.spec
         if devices_used == 1 and not self._has_torch:
@@ -106,9 +106,9 @@ class Orders:
 
     @property
     def _has_torch(self) -> bool:
-        """Whether PyTorch is installed; assumed where `setup` or an image may have brought it."""
-        is_agents_own = self._prepared.image is None and self._prepared.python == sys.executable
-        return not is_agents_own or find_spec("torch") is not None
+        """Whether PyTorch is installed; assumed if set-up or an image may have installed it."""
+        is_agent_python = self._prepared.image is None and self._prepared.python == sys.executable
+        return not is_agent_python or find_spec("torch") is not None
 
     def _environment(self, devices_used: int) -> dict[str, str]:
         variables = job_environment(self._instance, self._assignment, devices_used)
@@ -124,14 +124,19 @@ class Orders:
         sources = {Path(mount.source): mount.read_only for mount in assignment.spec.data}
         if disk.grant.exists():
             sources[disk.grant.parent] = True
-        own = (disk.work, disk.home, disk.socket().parent, Path(assignment.checkpoint_directory))
+        writable = (
+            disk.work,
+            disk.home,
+            disk.socket().parent,
+            Path(assignment.checkpoint_directory),
+        )
         variables = job_environment(self._instance, assignment, devices_used)
         devices = variables[DEVICES_VARIABLE]
         return Container(
             name=self._container_name,
             image=image,
             directory=disk.work,
-            mounts={**sources, **dict.fromkeys(own, False)},
+            mounts={**sources, **dict.fromkeys(writable, False)},
             variables=variables,
             secrets=tuple(secret_environment(assignment)),
             cores=devices if is_cpu(assignment) else None,
@@ -140,7 +145,7 @@ class Orders:
         )
 
     def _setup_container(self, image: str, tree: Path) -> Container:
-        """As the image's own user, who may install things, and with nothing but the files."""
+        """Return the container for set-up: with the image's user, and only the job's files."""
         return Container(
             name=self._container_name,
             image=image,
@@ -160,7 +165,7 @@ class Orders:
         return f"castor-{self._instance.metadata.instance_id}"
 
     def _engine_order(self, command: Sequence[str], engine: Engine, container: Container) -> Order:
-        """The engine itself runs as the agent's user; the job's own one is the container's."""
+        """Return an order that runs the engine, as the agent's user, and removes the container."""
         return Order(
             command=command,
             directory=str(self._instance.disk.directory),

@@ -1,4 +1,4 @@
-"""What the controller is still to be told, kept while it is away."""
+"""Reports that await an answer of the controller."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from autoscaler.wire.messages import NodeReport
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How things stand: of this only the newest is told."""
+    """Status of an instance. Only the newest status is reported."""
 
     phase: InstancePhase
     attempt: int
@@ -36,16 +36,16 @@ class Standing:
 
 
 class Outbox:
-    """Makes the agent's reports, one after the other; each is the same until it was answered.
+    """Source of the agent's reports, one at a time; a report is repeated until it is answered.
 
-    Safe to share between threads.
+    Threads may share an outbox.
     """
 
     def __init__(self, instance: str) -> None:
         self._instance = instance
         self._standing: Standing | None = None
-        self._told: Standing | None = None
-        self._heard: Standing | None = None
+        self._sent_standing: Standing | None = None
+        self._answered_standing: Standing | None = None
         self._report: TrainingReport | None = None
         self._failure: Failure | None = None
         self._notes: list[str] = []
@@ -53,55 +53,55 @@ class Outbox:
         self._lock = threading.Lock()
 
     def stand(self, standing: Standing) -> bool:
-        """Let things stand like this; whether that is news.
+        """Set the status; return whether it changed.
 
-        What was to be told of another job is dropped.
+        If the job changed, an unsent training report and failure of the earlier job are dropped.
         """
         with self._lock:
             if self._standing is not None and standing.job != self._standing.job:
                 self._report = self._failure = None
-            is_news = standing != self._standing
+            is_new = standing != self._standing
             self._standing = standing
-            return is_news
+            return is_new
 
     def add_report(self, report: TrainingReport) -> None:
-        """Tell of training, together with what was not told before."""
+        """Add a training report, merged with the unsent one."""
         with self._lock:
             self._report = report if self._report is None else merge(self._report, report)
 
     def add_failure(self, failure: Failure) -> None:
-        """Tell of a failed start."""
+        """Add a failed start, in place of an unsent one."""
         with self._lock:
             self._failure = failure
 
     def add_notes(self, notes: Sequence[str]) -> None:
-        """Tell what people should know."""
+        """Add messages for people."""
         with self._lock:
             self._notes += notes
 
     @property
     def has_news(self) -> bool:
-        """There is something that should not wait for the next heartbeat."""
+        """Whether a new status or a failure should be sent before the next heartbeat is due."""
         with self._lock:
-            return self._standing != self._told or self._failure is not None
+            return self._standing != self._sent_standing or self._failure is not None
 
     def is_heard(self, standing: Standing) -> bool:
-        """The controller has heard that things stand like this, and of all there was to tell."""
+        """Return whether the controller has answered this status, and nothing is left to send."""
         with self._lock:
             waiting = (self._sent, self._report, self._failure, *self._notes)
-            return self._heard == standing and not any(waiting)
+            return self._answered_standing == standing and not any(waiting)
 
     @property
     def holds_failure(self) -> bool:
-        """A failure was not answered yet."""
+        """Whether a failure is unanswered."""
         with self._lock:
             is_sent = self._sent is not None and self._sent.failure is not None
             return is_sent or self._failure is not None
 
     def next_report(self) -> NodeReport:
-        """What to send now: what was sent last if it was not answered, else all there is.
+        """Return the report to send: the unanswered one, else a new one with everything unsent.
 
-        It has been told how things stand.
+        `stand` must have been called before.
         """
         with self._lock:
             if self._sent is None:
@@ -109,13 +109,13 @@ class Outbox:
             return self._sent
 
     def answered(self) -> None:
-        """The controller has taken in what was sent last."""
+        """Mark the last report as answered."""
         with self._lock:
             self._sent = None
-            self._heard = self._told
+            self._answered_standing = self._sent_standing
 
     def refused(self) -> None:
-        """The controller does not take what was sent last: of it, only a failure is told again."""
+        """Drop the last report, which the controller refused; only its failure is sent again."""
         with self._lock:
             if self._sent is not None:
                 self._failure = self._failure or self._sent.failure
@@ -123,7 +123,7 @@ class Outbox:
 
     def _compose(self) -> NodeReport:
         assert self._standing is not None
-        standing = self._told = self._standing
+        standing = self._sent_standing = self._standing
         reports = () if self._report is None else (self._report,)
         composed = NodeReport(
             instance=self._instance,
@@ -148,10 +148,10 @@ class Outbox:
 
 
 def merge(earlier: TrainingReport, later: TrainingReport) -> TrainingReport:
-    """The later state with the observations and pauses of both, up to a bound.
+    """Return the later report with the observations and pauses of both, up to a limit.
 
-    Beyond it, step times of one configuration become one observation, which loses their scatter;
-    of what is still too much the oldest goes.
+    Above the limit, the step times of each configuration become one mean observation. If that is
+    still above the limit, the oldest are dropped.
     """
     observations = (*earlier.observations, *later.observations)
     if len(observations) > MOST_OBSERVATIONS:
@@ -165,18 +165,22 @@ def merge(earlier: TrainingReport, later: TrainingReport) -> TrainingReport:
 
 
 def _condensed(observations: Sequence[StepObservation]) -> tuple[StepObservation, ...]:
-    """One observation for each configuration: the mean over all its steps."""
-    sums: dict[StepObservation, StepObservation] = {}
-    for each in observations:
-        setting = replace(each, step_seconds=0.0, sync_seconds=0.0, steps=0)
-        known = sums.get(setting, setting)
-        sums[setting] = replace(
-            each,
-            step_seconds=_mean(known.step_seconds, known.steps, each.step_seconds, each.steps),
-            sync_seconds=_mean(known.sync_seconds, known.steps, each.sync_seconds, each.steps),
-            steps=known.steps + each.steps,
+    """Return one observation for each configuration: the mean over all its steps."""
+    means: dict[StepObservation, StepObservation] = {}
+    for observation in observations:
+        configuration = replace(observation, step_seconds=0.0, sync_seconds=0.0, steps=0)
+        known = means.get(configuration, configuration)
+        means[configuration] = replace(
+            observation,
+            step_seconds=_mean(
+                known.step_seconds, known.steps, observation.step_seconds, observation.steps
+            ),
+            sync_seconds=_mean(
+                known.sync_seconds, known.steps, observation.sync_seconds, observation.steps
+            ),
+            steps=known.steps + observation.steps,
         )
-    return tuple(sums.values())
+    return tuple(means.values())
 
 
 def _mean(first: float, first_weight: int, second: float, second_weight: int) -> float:

@@ -1,4 +1,4 @@
-"""One pass over a work directory that copies what changed to the place of outputs."""
+"""Pass over a work directory that copies changed files to the place of outputs."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ QUIET_SECONDS: Final = 2.0
 UNFINISHED: Final = ".unfinished"
 _PUBLISH_SECONDS: Final = 5.0
 _CHUNK_BYTES: Final = 1 << 20
-_LEFT_OUT_NAMED: Final = 100
-# Directories and files that scripts leave and nobody fetches, where the job file names no paths.
+_MAX_LEFT_OUT_PATHS: Final = 100
+# Names of directories and files that are no outputs if the job file names no paths.
 IGNORED: Final = frozenset(
     {
         *("__pycache__", ".venv", "venv", ".git", ".cache", ".pytest_cache", ".mypy_cache"),
@@ -44,10 +44,10 @@ IGNORED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class WorkTree:
-    """The work directory of a job's script.
+    """Work directory of a job's script.
 
-    `laid_out` are size and time of change of the files that were there before the script began.
-    Files of other users than `user` are left out; None takes those of any.
+    `laid_out` maps the paths of files from before the script began to (bytes, modification time
+    in nanoseconds). Files of users other than `user` are left out; None includes all users.
     """
 
     directory: Path
@@ -55,38 +55,38 @@ class WorkTree:
     user: int | None = None
 
     def chosen(self, spec: OutputSpec) -> list[FileStamp]:
-        """Return the files that the spec asks for."""
+        """Return the files that the spec selects."""
         if spec.patterns is None:
             files = walk_below(self.directory, IGNORED)
             return [
                 file
                 for file in files
-                if self._is_ours(file)
+                if self._is_of_user(file)
                 and self.laid_out.get(file.path) != (file.bytes, file.modified_ns)
             ]
-        # With the slash in front a pattern counts from the work directory, and nothing negates.
+        # The leading slash anchors a pattern at the work directory and prevents negation.
         matcher = GitIgnoreSpec.from_lines(f"/{pattern}" for pattern in spec.patterns)
         files = walk_below(self.directory)
-        return [file for file in files if self._is_ours(file) and matcher.match_file(file.path)]
+        return [file for file in files if self._is_of_user(file) and matcher.match_file(file.path)]
 
-    def _is_ours(self, file: FileStamp) -> bool:
+    def _is_of_user(self, file: FileStamp) -> bool:
         return self.user in (None, file.user)
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Result of one pass. `unsettled` are files that changed too lately to be copied."""
+    """Result of one pass. `unsettled` are files that changed too recently to be copied."""
 
     manifest: OutputManifest
     unsettled: tuple[str, ...]
 
 
 class OutputCopy:
-    """Copies outputs of one instance to `place`, beginning with what `before` has of them.
+    """Copier of one instance's outputs to `place`, starting from the manifest `before`.
 
-    A file counts as written when it has not changed for `QUIET_SECONDS`, and not while it was
-    copied. `is_last` says that the script has ended: cleanly, or so that files it changed at the
-    end may be cut off. The latter are kept under a name of their own, beside the version before.
+    A file is copied if it has not changed for `QUIET_SECONDS`, nor during the copy. With `is_last`
+    the script has ended. If it `is_clean`, recent files are copied too. Otherwise recent files may
+    be cut off; they get a name of their own, beside the earlier version.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class OutputCopy:
         self.on_publish: Callable[[OutputManifest], None] = lambda manifest: None
 
     def run(self, is_last: bool, is_clean: bool) -> Pass:
-        """Copy what changed, and publish the manifest; see the class.
+        """Copy changed files, and publish the manifest; see the class.
 
         Raises:
             ProviderError, OSError: the place can't be written, or the directory can't be read.
@@ -119,7 +119,9 @@ class OutputCopy:
 
     def _run(self, is_last: bool, is_clean: bool) -> Pass:
         began_seconds = self._clock.now()
-        chosen, left_out = _within(self._tree.chosen(self._spec), self._spec.maximum_bytes)
+        chosen, left_out = _select_within_limits(
+            self._tree.chosen(self._spec), self._spec.maximum_bytes
+        )
         kept: dict[str, OutputFile] = {}
         unsettled: list[str] = []
         published_seconds = self._clock.monotonic()
@@ -129,11 +131,11 @@ class OutputCopy:
             if known is not None and _is_same(known, stamp):
                 kept[stamp.path] = known
             elif is_quiet or (is_last and is_clean):
-                copied = self._copied(stamp, stamp.path)
+                copied = self._copy(stamp, stamp.path)
                 kept.update({file.path: file for file in (copied or known,) if file is not None})
                 unsettled += [] if copied else [stamp.path]
             else:
-                cut_off = self._copied(stamp, stamp.path + UNFINISHED) if is_last else None
+                cut_off = self._copy(stamp, stamp.path + UNFINISHED) if is_last else None
                 kept.update({file.path: file for file in (known, cut_off) if file is not None})
                 unsettled.append(stamp.path)
             if self._clock.monotonic() - published_seconds >= _PUBLISH_SECONDS:
@@ -142,14 +144,14 @@ class OutputCopy:
         manifest = self._publish(kept.values(), left_out)
         return Pass(manifest, tuple(unsettled))
 
-    def _copied(self, stamp: FileStamp, name: str) -> OutputFile | None:
-        """Copy one file; return None if it was changed or removed meanwhile."""
+    def _copy(self, stamp: FileStamp, name: str) -> OutputFile | None:
+        """Copy one file; return None if it changed or vanished meanwhile, or is unreadable."""
         try:
             descriptor = open_below(self._tree.directory, stamp.path)
         except FileNotFoundError:
             return None
         except OSError as error:
-            _log.warning("%s is no output: %s", stamp.path, error.strerror or error)
+            _log.warning("%s is not copied: %s", stamp.path, error.strerror or error)
             self._unreadable.append(stamp.path)
             return None
         staged = self._place.staging / "file"
@@ -170,22 +172,24 @@ class OutputCopy:
 
     def _publish(self, files: Iterable[OutputFile], left_out: tuple[str, ...]) -> OutputManifest:
         ordered = tuple(sorted(files, key=lambda file: file.path))
-        left_out = tuple(sorted({*left_out, *self._unreadable})[:_LEFT_OUT_NAMED])
+        left_out = tuple(sorted({*left_out, *self._unreadable})[:_MAX_LEFT_OUT_PATHS])
         manifest = replace(
             self._before, kept_seconds=self._clock.now(), files=ordered, left_out=left_out
         )
         if (ordered, left_out) == (self._before.files, self._before.left_out):
             return self._before
         self._place.publish(encode(OutputManifest, manifest))
-        needed = {file.sha256 for file in ordered}
-        self._place.remove({file.sha256 for file in self._before.files} - needed)
+        needed_sha256s = {file.sha256 for file in ordered}
+        self._place.remove({file.sha256 for file in self._before.files} - needed_sha256s)
         self._before = manifest
         self.on_publish(manifest)
         return manifest
 
 
-def _within(files: list[FileStamp], maximum_bytes: int) -> tuple[list[FileStamp], tuple[str, ...]]:
-    """Return the smallest files that fit into the limits together, and the paths of the others."""
+def _select_within_limits(
+    files: list[FileStamp], maximum_bytes: int
+) -> tuple[list[FileStamp], tuple[str, ...]]:
+    """Return the smallest files that fit the limits together, and the paths of the others."""
     chosen: list[FileStamp] = []
     left_out: list[str] = []
     total_bytes = 0
@@ -198,7 +202,7 @@ def _within(files: list[FileStamp], maximum_bytes: int) -> tuple[list[FileStamp]
         else:
             total_bytes -= file.bytes
             left_out.append(ascii(file.path)[1:-1])
-    return chosen, tuple(sorted(left_out)[:_LEFT_OUT_NAMED])
+    return chosen, tuple(sorted(left_out)[:_MAX_LEFT_OUT_PATHS])
 
 
 def _is_same(file: OutputFile, stamp: FileStamp) -> bool:

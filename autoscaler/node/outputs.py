@@ -1,4 +1,4 @@
-"""Outputs of an instance: when they are copied, and what is told of it."""
+"""Schedule of the copies of an instance's outputs, with notes about problems."""
 
 from __future__ import annotations
 
@@ -28,34 +28,35 @@ from autoscaler.wire.messages import Assignment
 
 _log = logging.getLogger(__name__)
 
-_TRIES: Final = 5  # at a file that changes again and again, for one checkpoint
-_NAMED: Final = 3
+_MAX_TRIES: Final = 5  # for a file that keeps changing, per checkpoint
+_MAX_NAMED_FILES: Final = 3
 
 
 @dataclass(slots=True)
-class _Watched:
-    """One start of the script. `speaks`: its training reports, so that it speaks for the job.
+class _WatchedStart:
+    """Output copies of one start of the script.
 
-    The next copy is due at `next_seconds` of the monotonic clock; `tries` are left for files that
-    change again and again.
+    `reports_for_job`: the training process of this instance sends the job's reports. The next
+    copy is due at `next_seconds` of the monotonic clock; `tries` are left for files that keep
+    changing.
     """
 
     started_seconds: float
     next_seconds: float
-    speaks: bool
+    reports_for_job: bool
     checkpoint: int | None = None
-    tries: int = _TRIES
+    tries: int = _MAX_TRIES
     is_closing: bool = False
     is_over: bool = False
 
 
 class Outputs:
-    """Copies the outputs of the job's script while it runs, and when it has ended.
+    """Copier of the outputs of the job's script, while it runs and after its end.
 
-    Copies are made when the training process reports a new checkpoint; of a script without
-    training steps, after each checkpoint interval. Of several instances only the one copies whose
-    training process reports. Trials of studies have no outputs: their study keeps artifacts.
-    `on_done` is called after each copy, from another thread.
+    A copy starts when the training process reports a new checkpoint; for a script without
+    training steps, after each checkpoint interval. Of several instances, only the one whose
+    training process reports copies outputs. Trials of studies have no outputs, since their study
+    keeps artifacts. `on_done` is called after each copy, from another thread.
     """
 
     def __init__(
@@ -73,58 +74,61 @@ class Outputs:
         self._clock = clock
         self._on_done = on_done
         self._noted: str | None = None
-        self._watched: _Watched | None = None
+        self._watched: _WatchedStart | None = None
         self._thread: threading.Thread | None = None
 
     @property
     def is_busy(self) -> bool:
-        """Whether a copy is under way."""
+        """Whether a copy is in progress."""
         return self._thread is not None and self._thread.is_alive()
 
     def hear(self, report: TrainingReport) -> None:
-        """Take note of a report of the training process beside this agent."""
+        """Record a report of the training process on this instance."""
         watched = self._watched
         if watched is None:
             return
-        watched.speaks = True
+        watched.reports_for_job = True
         if report.checkpoint.step != watched.checkpoint:
             watched.checkpoint = report.checkpoint.step
-            self._ask(watched)
+            self._request_copy(watched)
 
     def turn(self, state: AgentState, steps: int, is_reclaimed: bool) -> None:
-        """Start a copy if one is due. Called regularly while the script runs."""
+        """Start a copy if one is due. Call regularly while the script runs."""
         start = state.start
         if start is None or start.has_ended or not self._has_outputs(state.assignment):
             return
-        watched = self._watching(start, state.assignment)
+        watched = self._watched_start(start, state.assignment)
         if is_reclaimed and not watched.is_closing:
             watched.is_closing = True
-            self._ask(watched)
+            self._request_copy(watched)
         now_seconds = self._clock.monotonic()
         if watched.is_over or self.is_busy or now_seconds < watched.next_seconds:
             return
         watched.next_seconds = now_seconds + state.assignment.checkpoint_interval_seconds
-        if self._copies(watched, steps):
+        if self._is_copier(watched, steps):
             self._start(state, is_last=False, is_clean=False)
 
     def is_settled(self, state: AgentState, steps: int, exit_code: int | None) -> bool:
-        """Whether all is kept of a script that has ended; the first call starts the last copy."""
+        """Return whether all outputs of an ended script are copied.
+
+        The first call starts the last copy.
+        """
         start = state.start
         assert start is not None
         if exit_code is None or state.prepared is None or not self._has_outputs(state.assignment):
             return True
-        watched = self._watching(start, state.assignment)
+        watched = self._watched_start(start, state.assignment)
         if self.is_busy:
             return False
-        if watched.is_over or not self._copies(watched, steps):
+        if watched.is_over or not self._is_copier(watched, steps):
             return True
         watched.is_over = True
         self._start(state, is_last=True, is_clean=exit_code == 0)
         return False
 
-    def _ask(self, watched: _Watched) -> None:
-        """Have a copy made as soon as can be, and again while files change."""
-        watched.tries = _TRIES
+    def _request_copy(self, watched: _WatchedStart) -> None:
+        """Make a copy due now, with all tries for files that keep changing."""
+        watched.tries = _MAX_TRIES
         watched.next_seconds = self._clock.monotonic()
 
     def _has_outputs(self, assignment: Assignment) -> bool:
@@ -132,18 +136,20 @@ class Outputs:
         has_place = assignment.outputs_directory is not None or self._grants.path is not None
         return spec.study is None and spec.outputs.patterns != () and has_place
 
-    def _watching(self, start: Start, assignment: Assignment) -> _Watched:
+    def _watched_start(self, start: Start, assignment: Assignment) -> _WatchedStart:
         watched = self._watched
         if watched is None or watched.started_seconds != start.started_seconds:
             first_seconds = self._clock.monotonic() + assignment.checkpoint_interval_seconds
-            # An agent that finds a start with steps does not know who spoke for the job so far.
-            watched = _Watched(start.started_seconds, first_seconds, speaks=start.has_stepped)
+            # A restarted agent does not know which instance reported: it assumes its own.
+            watched = _WatchedStart(
+                start.started_seconds, first_seconds, reports_for_job=start.has_stepped
+            )
             self._watched = watched
         return watched
 
     @staticmethod
-    def _copies(watched: _Watched, steps: int) -> bool:
-        return watched.speaks or steps == 0
+    def _is_copier(watched: _WatchedStart, steps: int) -> bool:
+        return watched.reports_for_job or steps == 0
 
     def _start(self, state: AgentState, is_last: bool, is_clean: bool) -> None:
         self._thread = threading.Thread(
@@ -155,13 +161,13 @@ class Outputs:
         try:
             result = self._copy(state, is_last, is_clean)
         except (CastorError, OSError) as error:
-            self._tell(f"outputs are not kept as they are now: {error}")
-        except Exception as error:  # the thread's edge: a file system may fail in ways unknown
+            self._add_note(f"the latest outputs are not copied: {error}")
+        except Exception as error:  # thread boundary: a file system may fail in unknown ways
             _log.exception("the copy of outputs failed")
-            self._tell(f"outputs are not kept as they are now: {type(error).__name__}: {error}")
+            self._add_note(f"the latest outputs are not copied: {type(error).__name__}: {error}")
         else:
-            self._tell(_told_of(result, state.assignment.spec.outputs.maximum_bytes))
-            self._ask_again(result)
+            self._add_note(_left_out_note(result, state.assignment.spec.outputs.maximum_bytes))
+            self._schedule_retry(result)
         self._on_done()
 
     def _copy(self, state: AgentState, is_last: bool, is_clean: bool) -> Pass:
@@ -174,7 +180,7 @@ class Outputs:
         copy.on_publish = self._save
         return copy.run(is_last, is_clean)
 
-    def _ask_again(self, result: Pass) -> None:
+    def _schedule_retry(self, result: Pass) -> None:
         watched = self._watched
         if watched is not None and watched.tries > 0 and result.unsettled:
             watched.tries -= 1
@@ -190,19 +196,19 @@ class Outputs:
         return OutputDirectory(Path(assignment.outputs_directory) / self._instance)
 
     def _load(self, job: str) -> OutputManifest:
-        nothing = OutputManifest(job, self._instance, 0.0, ())
+        empty = OutputManifest(job, self._instance, 0.0, ())
         try:
             known = decode(OutputManifest, self._disk.outputs.read_bytes())
         except (OSError, SpecError):
-            return nothing
-        return known if known.job == job else nothing
+            return empty
+        return known if known.job == job else empty
 
     def _save(self, manifest: OutputManifest) -> None:
         unfinished = self._disk.outputs.with_name(f"{self._disk.outputs.name}.unfinished")
         unfinished.write_bytes(encode(OutputManifest, manifest))
         os.replace(unfinished, self._disk.outputs)
 
-    def _tell(self, text: str | None) -> None:
+    def _add_note(self, text: str | None) -> None:
         if text is not None and text != self._noted:
             _log.warning(text)
             self._outbox.add_notes([text])
@@ -210,7 +216,7 @@ class Outputs:
 
 
 def save_laid_out(path: Path, work: Path) -> None:
-    """Write down size and time of change of the files in `work`, before a script changes them."""
+    """Record size and modification time of the files in `work`, before a script changes them."""
     laid_out = {file.path: (file.bytes, file.modified_ns) for file in walk_below(work)}
     unfinished = path.with_name(f"{path.name}.unfinished")
     unfinished.write_bytes(encode(dict[str, tuple[int, int]], _printable(laid_out)))
@@ -218,7 +224,10 @@ def save_laid_out(path: Path, work: Path) -> None:
 
 
 def load_laid_out(path: Path) -> Mapping[str, tuple[int, int]]:
-    """Return what `save_laid_out` wrote; empty if it can't be read."""
+    """Return the record of `save_laid_out`; empty if it can't be read.
+
+    Maps paths in the work directory to (bytes, modification time in nanoseconds).
+    """
     try:
         return decode(dict[str, tuple[int, int]], path.read_bytes())
     except (OSError, SpecError):
@@ -226,17 +235,19 @@ def load_laid_out(path: Path) -> Mapping[str, tuple[int, int]]:
 
 
 def _printable(laid_out: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
-    """Return the entries whose names JSON can have; files of other names are never outputs."""
+    """Return the entries with printable names; files with other names are never outputs."""
     return {path: stamp for path, stamp in laid_out.items() if path.isprintable()}
 
 
-def _told_of(result: Pass, maximum_bytes: int) -> str | None:
+def _left_out_note(result: Pass, maximum_bytes: int) -> str | None:
     left_out = result.manifest.left_out
     if not left_out:
         return None
-    named = ", ".join(left_out[:_NAMED]) + (", ..." if len(left_out) > _NAMED else "")
+    named = ", ".join(left_out[:_MAX_NAMED_FILES]) + (
+        ", ..." if len(left_out) > _MAX_NAMED_FILES else ""
+    )
     return (
-        f"outputs are not kept: {named}; together they are above the limit of {maximum_bytes:,} "
+        f"outputs are not copied: {named}; together they are above the limit of {maximum_bytes:,} "
         f"bytes or {MOST_OUTPUT_FILES:,} files, or the agent can't read them; raise "
-        "outputs.limit, or name what to keep in outputs.paths"
+        "outputs.limit, or name the files to keep in outputs.paths"
     )

@@ -1,4 +1,4 @@
-"""What a start that failed left behind, read."""
+"""Analysis of a failed start from its log."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from autoscaler.node.instance import Instance
 from autoscaler.node.logs import last_lines, write_line
 
 _LINES_READ = 200
-_LINES_TOLD = 40
-# Prefix of each line where several ranks run; it is no part of what the script printed.
-_RANK = re.compile(r"^\[rank \d+\] ?")
+_LINES_REPORTED = 40
+# Prefix of each line if several ranks run; not part of the script's output.
+_RANK_PREFIX = re.compile(r"^\[rank \d+\] ?")
 
 
 def post_mortem(instance: Instance, attempt: int, log_offset: int, exit_code: int) -> Failure:
-    """Return the failure of a start that printed what is in the log from `log_offset` on.
+    """Return the failure of a start, from its output in the log after `log_offset` bytes.
 
-    Its last lines are the script's own, without the report of torchrun.
+    The last lines are the script's own, without the report of torchrun.
     """
     printed = last_lines(instance.disk.log, log_offset, _LINES_READ)
-    lines = tuple(_RANK.sub("", line) for line in printed)
+    lines = tuple(_RANK_PREFIX.sub("", line) for line in printed)
     return Failure(
         instance=instance.name,
         attempt=attempt,
@@ -33,12 +33,12 @@ def post_mortem(instance: Instance, attempt: int, log_offset: int, exit_code: in
         cause=classify(exit_code, lines).words,
         signature=signature(exit_code, lines),
         steps=0,
-        last_lines=read_evidence(exit_code, lines).lines[-_LINES_TOLD:],
+        last_lines=read_evidence(exit_code, lines).lines[-_LINES_REPORTED:],
     )
 
 
 def caused_failure(instance: Instance, attempt: int, log_offset: int, cause: str) -> Failure:
-    """The failure of a start whose cause Castor itself knows; it is added to what was printed."""
+    """Return the failure of a start whose cause is known, and append the cause to the log."""
     with suppress(OSError):  # the cause may be that nothing can be written
         write_line(instance.disk.log, cause)
     failure = post_mortem(instance, attempt, log_offset, exit_code=1)

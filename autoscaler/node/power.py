@@ -1,4 +1,4 @@
-"""The instance's power button, as far as the agent can reach it."""
+"""Power button of the instance, which the agent can press."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ import signal
 
 
 class PowerButton:
-    """Ends the instance without its controller.
+    """Shutdown of the instance without its controller.
 
-    The process that started the agent is the machine of a local instance, and SIGTERM its power
-    button; on clouds to come the instance's metadata will say what theirs is. An agent whose
-    machine has died has another parent, which is a stranger.
+    The parent process of the agent stands for the machine, and SIGTERM shuts the machine down.
+    After the death of that process, the agent has another parent, which must not get the signal.
     """
 
     def __init__(self) -> None:
         self._machine = os.getppid()
 
     def press(self) -> None:
-        """Have the instance end.
+        """Shut the instance down.
 
         Raises:
-            SystemExit: its machine is gone; then only this agent ends.
+            SystemExit: the machine's process has died; only this agent ends.
         """
         if os.getppid() != self._machine:
             raise SystemExit("castor: the machine of this instance is gone")

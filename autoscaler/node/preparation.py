@@ -1,4 +1,4 @@
-"""All that has to be there before a job's script can start, made in a thread of its own."""
+"""Preparation of a job's script: user, files, environment and image, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
-_LOOK_SECONDS = 0.25
+_POLL_SECONDS = 0.25
 _PYTHON_IN_IMAGE = "python"
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The job's script can start its attempt. `notes` are for people."""
+    """Successful preparation of an attempt. `notes` are messages for people."""
 
     attempt: int
     assignment: Assignment
@@ -54,10 +54,11 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a preparation is for: an attempt.
+    """Request for the preparation of an attempt.
 
-    `known` is the assignment with its secrets; without it the controller is asked. What was
-    `prepared` before is not prepared again. `before` is what was for an earlier job of the study.
+    `known` is the assignment with its secrets; None fetches it from the controller. `prepared` is
+    an earlier result for the same job, which is used again. `before` is the result for the
+    previous job of the study, if the instance moves to another job.
     """
 
     attempt: int
@@ -67,7 +68,7 @@ class Need:
 
 
 class SetupFailed(CastorError):
-    """The job's own set-up, or the fetching of its image, ended badly; what it printed tells."""
+    """Failure of the job's set-up or of fetching its image; the log has the reason."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__(f"set-up ended with exit code {exit_code}")
@@ -75,7 +76,7 @@ class SetupFailed(CastorError):
 
 
 class Preparation:
-    """One preparation, from its start to its `outcome`, which is None if it was stopped."""
+    """One preparation in a thread. `outcome` is None until it ends, and if it was stopped."""
 
     def __init__(self, instance: Instance, client: NodeClient, grants: Grants, need: Need) -> None:
         self._instance = instance
@@ -93,23 +94,23 @@ class Preparation:
         self.on_news: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        """Begin. Once only."""
+        """Start the thread. Call only once."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Have it end as soon as can be."""
+        """Request the end of the preparation as soon as possible."""
         self._stopped.set()
 
     @property
     def is_alive(self) -> bool:
-        """It is under way."""
+        """Whether the preparation is running."""
         return self._thread.is_alive()
 
     def _run(self) -> None:
-        self._settle()
+        self._set_outcome()
         self.on_news()
 
-    def _settle(self) -> None:
+    def _set_outcome(self) -> None:
         try:
             self.outcome = self._prepare()
         except Stopped:
@@ -118,7 +119,7 @@ class Preparation:
             self.outcome = self._failure(error.exit_code)
         except (CastorError, OSError) as error:
             self.outcome = self._caused_failure(str(error))
-        except Exception as error:  # the thread's edge: a bundle may be broken in ways unknown
+        except Exception as error:  # thread boundary: a bundle may be damaged in unknown ways
             _log.exception("preparation failed")
             self.outcome = self._caused_failure(f"{type(error).__name__}: {error}")
 
@@ -131,7 +132,7 @@ class Preparation:
         return replace(failure, during_setup=True)
 
     def _prepare(self) -> Ready:
-        known = self._need.known or self._insist(self._client.assignment)
+        known = self._need.known or self._retry_until_answered(self._client.assignment)
         self.assignment = assignment = placed(known, self._disk)
         self._grants.take(assignment.job, assignment.grant)
         self.on_news()
@@ -139,15 +140,15 @@ class Preparation:
         return Ready(self._need.attempt, assignment, prepared, tuple(self._notes))
 
     def _prepare_all(self, assignment: Assignment) -> Prepared:
-        while self._process.is_alive:  # an earlier agent's
+        while self._process.is_alive:  # started by an earlier agent
             self._process.stop()
-            self._pause(_LOOK_SECONDS)
+            self._pause(_POLL_SECONDS)
         spec, work = assignment.spec, self._disk.work
         require_sources(spec.data)
         user = self._choose_user(assignment)
         self._grants.let_in(user)
         checkpoints = Path(assignment.checkpoint_directory)
-        if assignment.depot is not None and checkpoints.exists():  # an earlier job's
+        if assignment.depot is not None and checkpoints.exists():  # of an earlier job
             shutil.rmtree(checkpoints)
         make_writable(checkpoints, user)
         clear(work)
@@ -173,17 +174,17 @@ class Preparation:
             return user
         cache = self._instance.metadata.cache_directory
         cache.mkdir(parents=True, exist_ok=True)
-        if (found := obstacle(user, sys.executable, (home, cache, *packages()))) is None:
+        if (reason := obstacle(user, sys.executable, (home, cache, *packages()))) is None:
             return user
         give(home, os.geteuid())
         self._notes.append(
-            f"the job runs, and is not kept apart from other jobs on this machine: user {user} "
-            f"can't use the agent's Python ({found})"
+            f"the job runs without isolation from other jobs on this machine: user {user} can't "
+            f"use the agent's Python ({reason})"
         )
         return None
 
     def _lay_out(self, assignment: Assignment, user: int | None) -> Prepared:
-        """Have the job's files in `work`, and its image if it has one."""
+        """Unpack the job's files into `work`, and fetch the job's image if it names one."""
         spec, work = assignment.spec, self._disk.work
         self._unpack(spec.bundle, work, keeps=spec.study is not None)
         if spec.image is None:
@@ -193,7 +194,7 @@ class Preparation:
         return prepared
 
     def _set_up(self, assignment: Assignment, user: int | None) -> Prepared:
-        """Have the job's files in `work` as set-up leaves them, and what it makes around them."""
+        """Copy the job's files after set-up into `work`; run the set-up if no cache entry fits."""
         spec = assignment.spec
         entry = SetupEntry(self._instance.metadata.cache_directory / "setup", spec)
         prepared = (
@@ -204,11 +205,11 @@ class Preparation:
         with entry.locked(self._stopped) as lock:
             if not entry.is_complete:
                 orders = Orders(self._instance, assignment, prepared)
-                self._fill(entry, spec.bundle, orders, lock)
+                self._run_setup(entry, spec.bundle, orders, lock)
             shutil.copytree(entry.tree, self._disk.work, symlinks=True)
         return prepared
 
-    def _fill(self, entry: SetupEntry, bundle: str | None, orders: Orders, lock: int) -> None:
+    def _run_setup(self, entry: SetupEntry, bundle: str | None, orders: Orders, lock: int) -> None:
         entry.discard()
         entry.venv.mkdir(parents=True)
         try:
@@ -222,9 +223,9 @@ class Preparation:
                 entry.discard()
 
     def _unpack(self, bundle: str | None, directory: Path, keeps: bool = False) -> None:
-        """Let there be a clean copy of the bundle, or an empty directory.
+        """Create `directory` with the files of the bundle; empty if there is no bundle.
 
-        Where it `keeps` the archive, the next job with the same files need not fetch it.
+        If it `keeps` the archive, the next job with the same files need not fetch it.
         """
         if bundle is None:
             directory.mkdir()
@@ -240,7 +241,7 @@ class Preparation:
             archive.unlink()
 
     def _fetch_bundle(self, path: Path) -> None:
-        """Let `path` be the job's archive: from storage, or from the controller."""
+        """Download the job's archive to `path`, from storage or else from the controller."""
         file = self._grants.path
         place = None if file is None else granted(file)().bundle
         if file is not None and place is not None:
@@ -249,13 +250,18 @@ class Preparation:
                 open_grant(file, folder, meter=self._grants.meter).download(name, path)
                 return
             except CastorError as error:
-                _log.warning("the bundle comes from the controller: %s", error)
-        self._insist(lambda: self._client.fetch_bundle(path))
+                _log.warning("fetching the bundle from the controller, not storage: %s", error)
+        self._retry_until_answered(lambda: self._client.fetch_bundle(path))
 
     def _execute(self, order: Order, *held: int) -> None:
-        """Run `order` to its end; `held` are descriptors to keep open until then."""
+        """Run `order` to its end. The file descriptors `held` stay open until then.
+
+        Raises:
+            SetupFailed: the exit code is not 0.
+            Stopped: the preparation was stopped.
+        """
         self._process.start(order, held)
-        while not self._process.wait(_LOOK_SECONDS):
+        while not self._process.wait(_POLL_SECONDS):
             if self._stopped.is_set():
                 self._process.stop()
         if self._stopped.is_set():
@@ -263,12 +269,12 @@ class Preparation:
         if exit_code := self._process.exit_code:
             raise SetupFailed(exit_code)
 
-    def _insist(self, ask: Callable[[], Answer]) -> Answer:
-        """Ask the controller until it answers."""
+    def _retry_until_answered(self, request: Callable[[], Answer]) -> Answer:
+        """Repeat a request, with back-off, until the controller answers."""
         back_off = BackOff()
         while True:
             try:
-                return ask()
+                return request()
             except (Unavailable, NotAllowed):
                 self._pause(back_off.next_seconds())
 
@@ -278,14 +284,14 @@ class Preparation:
 
 
 def placed(assignment: Assignment, disk: Disk) -> Assignment:
-    """The assignment with its checkpoints where they are on this instance."""
+    """Return the assignment with its checkpoint directory on this instance."""
     directory = disk.checkpoints(assignment.checkpoint_directory)
     return replace(assignment, checkpoint_directory=str(directory))
 
 
 @contextmanager
 def _owned(directories: Sequence[Path], user: int | None) -> Iterator[None]:
-    """Let `user` have the directories for the while, and nobody but the agent afterwards."""
+    """Give the directories to `user`, and back to the agent's user after the context."""
     if user is None:
         yield
         return

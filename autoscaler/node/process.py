@@ -1,4 +1,4 @@
-"""A process of the job that outlives the agent, and is found again by the next one."""
+"""Process of the job that outlives the agent; the next agent finds it by its record file."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from autoscaler.node.warm_process import WarmProcess
 
 
 class Process:
-    """One process at a time, under a shim. Its `record` file holds what is known of the last one.
+    """One process at a time, under a shim. The file `record` holds the state of the last one.
 
-    The shim holds the lock of the record: as long as it is held the process runs, whoever
-    started it. Used by one thread at a time.
+    The shim holds the lock of the record while the process runs, so that any agent can check it.
+    For one thread at a time.
     """
 
     def __init__(self, record: Path, log: Path, environment: Mapping[str, str]) -> None:
-        """`environment` is the shim's; the process has its own, from the order."""
+        """Set the environment of the shim; the order has that of the process."""
         self._record = record
         self._log = log
         self._environment = environment
@@ -39,16 +39,16 @@ class Process:
         self.on_end: Callable[[], None] = lambda: None
 
     def forget(self) -> None:
-        """Let there have been no process. The last one must have ended."""
+        """Delete the record of the last process, which must have ended."""
         self._record.unlink(missing_ok=True)
 
     def start(self, order: Order, held: Sequence[int] = ()) -> None:
-        """Start what `order` says, and forget the last one.
+        """Start the command of `order`; its record replaces that of the last process.
 
         The shim keeps the descriptors `held` open until its end.
 
         Raises:
-            Conflict: the last one still runs.
+            Conflict: the last process is still running.
             OSError: the shim can't be started.
         """
         with self._record.open("ab") as record, self._log.open("ab") as log:
@@ -56,10 +56,12 @@ class Process:
             try:
                 fcntl.flock(record, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise Conflict(f"{self._record}: its process runs; stop it first") from None
+                raise Conflict(
+                    f"{self._record}: its process is running; stop the process first"
+                ) from None
             record.truncate(0)
             descriptors = (record.fileno(), log.fileno())
-            if self._is_begun_warm(order, *descriptors):
+            if self._start_warm(order, *descriptors):
                 return
             shim = (sys.executable, "-P", "-m", "autoscaler.node.shim")
             self._shim = subprocess.Popen(
@@ -74,8 +76,8 @@ class Process:
             orders.write(json.dumps(asdict(order)).encode())
         threading.Thread(target=self._watch, args=(self._shim,), daemon=True).start()
 
-    def _is_begun_warm(self, order: Order, record: int, log: int) -> bool:
-        """Have a trial's worker come from a process that is warm; whether it does."""
+    def _start_warm(self, order: Order, record: int, log: int) -> bool:
+        """Start a trial's worker from a warm process; return False if that is not possible."""
         if tuple(order.command) != WORKER_COMMAND:
             return False
         if self._warm is None or not self._warm.fits(order):
@@ -87,9 +89,9 @@ class Process:
 
     @property
     def is_alive(self) -> bool:
-        """The process runs, or what it left is being ended."""
+        """Whether the process, or a process that it left, is running."""
         if self._shim is not None:
-            self._shim.poll()  # lets the kernel forget it
+            self._shim.poll()  # reaps an ended shim
         try:
             with self._record.open("rb") as record:
                 fcntl.flock(record, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -101,9 +103,9 @@ class Process:
 
     @property
     def exit_code(self) -> int | None:
-        """How the last one ended; None if it never came to run, or still does.
+        """Exit code of the last process; None if it is running or never ran.
 
-        One whose shim was killed counts as killed; the shim's own failure to start counts.
+        If the shim was killed, the code is -9. If the shim failed to start, it is the shim's.
         """
         if self.is_alive:
             return None
@@ -115,18 +117,18 @@ class Process:
         return -signal.SIGKILL
 
     def wait(self, seconds: float) -> bool:
-        """Whether the process that this object started has ended, at most `seconds` from now."""
+        """Wait at most `seconds` for the process; return whether it has ended."""
         if self._shim is not None:
             with suppress(subprocess.TimeoutExpired):
                 self._shim.wait(seconds)
         return not self.is_alive
 
     def stop(self) -> None:
-        """Have it end, with the grace period of its order. May be called again and again."""
+        """End the process with the grace period of its order. Repeated calls are allowed."""
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Have it end at once."""
+        """Kill the process at once."""
         self._signal(signal.SIGUSR1)
 
     def _watch(self, shim: subprocess.Popen[bytes]) -> None:
@@ -147,7 +149,7 @@ class Process:
 
 
 def kill_marked(name: str, value: str) -> None:
-    """Kill every process that has this variable: what is left where a shim was killed."""
+    """Kill every process with this environment variable, after the death of its shim."""
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             if process.environ().get(name) == value:

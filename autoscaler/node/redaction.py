@@ -1,4 +1,4 @@
-"""Takes secret values out of what a job prints, before it is written anywhere."""
+"""Redaction of secret values in a job's output, before the output is written."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import re
 from collections.abc import Iterable, Iterator
 
 SHORTEST_SECRET = 4
-"""Values with fewer characters are not redacted: they would be found in ordinary words."""
+"""Least number of characters of a redacted value. Shorter values occur in ordinary words."""
 
 _MARK = b"***"
 
 
 class Redactor:
-    """Redacts a stream of bytes: the result is the same however the stream is cut into chunks.
+    """Redactor of a stream of bytes. The result does not depend on the split into chunks.
 
-    Of a value of several lines each line counts by itself too. What may be the beginning of a
-    value is held back until more is fed. A value that is printed in another form, as base64 or
-    with escapes, is not found.
+    Each line of a value of several lines is redacted too. Bytes that may begin a value are held
+    back until more arrive. Encoded values, as base64 or with escapes, are not found.
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
@@ -26,27 +25,30 @@ class Redactor:
         self.learn(secrets)
 
     def learn(self, secrets: Iterable[str]) -> None:
-        """Redact these, too, from now on."""
+        """Redact these secrets too from now on."""
         parts = {part for secret in secrets for part in (secret, *secret.splitlines())}
         needles = {part.encode() for part in parts if len(part) >= SHORTEST_SECRET}
         self._needles = sorted(needles.union(self._needles), key=len, reverse=True)
-        # The lookahead finds occurrences that overlap, too.
+        # The lookahead also finds overlapping occurrences.
         pattern = b"|".join(re.escape(needle) for needle in self._needles)
         self._pattern = re.compile(b"(?=(" + pattern + b"))") if self._needles else None
 
     def feed(self, chunk: bytes) -> bytes:
-        """What is certain after `chunk`."""
+        """Return the redacted bytes that are final after `chunk`."""
         text = self._held + chunk
         clean, self._held = self._redact(text, self._open_end(text))
         return clean
 
     def finish(self) -> bytes:
-        """What was held back; nothing comes any more."""
+        """Return the redacted bytes that were held back, at the end of the stream."""
         clean, self._held = self._redact(self._held, len(self._held))
         return clean
 
     def _redact(self, text: bytes, end: int) -> tuple[bytes, bytes]:
-        """`text` up to `end` redacted, and the rest, which an occurrence across `end` begins."""
+        """Return `text` redacted up to `end`, and the rest.
+
+        The rest begins earlier if an occurrence crosses `end`.
+        """
         clean, position = [], 0
         for start, stop in self._occurrences(text):
             if stop > end:
@@ -57,7 +59,7 @@ class Redactor:
         return b"".join([*clean, text[position:end]]), text[end:]
 
     def _occurrences(self, text: bytes) -> Iterator[tuple[int, int]]:
-        """Where secrets are, from left to right; those that overlap are one."""
+        """Yield the (start, stop) of secrets from left to right; overlapping ones are merged."""
         if self._pattern is None:
             return
         start = stop = 0
@@ -71,7 +73,7 @@ class Redactor:
             yield start, stop
 
     def _open_end(self, text: bytes) -> int:
-        """Where the first part at the end of `text` begins that may go on as a secret."""
+        """Return the start of the longest suffix of `text` that may begin a secret."""
         ends = [len(text)]
         for needle in self._needles:
             start = max(len(text) - len(needle) + 1, 0)

@@ -1,8 +1,8 @@
-"""What a job's `setup:` made, kept for all who need the same: once for each content.
+"""Cache of the results of jobs' `setup:`, one entry for each set of inputs.
 
-An entry is a directory `<key>/` with the job's files as set-up left them (`tree/`), a virtual
-environment (`venv/`) and, once all of it is there, the file `complete`. A virtual environment
-can't be moved, so an entry is made in its place, under a lock, and counts when it is complete.
+An entry is a directory `<key>/` with the job's files after set-up (`tree/`), a virtual environment
+(`venv/`) and, once both are complete, the file `complete`. A virtual environment can't be moved.
+Therefore an entry is made in its final place, under a lock, and is valid once it is complete.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from threading import Event
 
 from autoscaler.domain.job import JobSpec
 
-_LOOK_SECONDS = 0.25
+_POLL_SECONDS = 0.25
 
 
 class Stopped(Exception):
-    """What was under way was told to stop."""
+    """Error of work that was stopped on request."""
 
 
 class SetupEntry:
-    """The place of one content below `directory`."""
+    """Cache entry of a job's set-up, below `directory`."""
 
     def __init__(self, directory: Path, spec: JobSpec) -> None:
         key = setup_key(spec)
@@ -44,35 +44,35 @@ class SetupEntry:
 
     @property
     def is_complete(self) -> bool:
-        """All of it is there."""
+        """Whether the entry is complete."""
         return self._complete.exists()
 
     def complete(self) -> None:
-        """All of it is there now."""
+        """Mark the entry as complete."""
         self._complete.touch()
 
     def discard(self) -> None:
-        """Remove what there is of it."""
+        """Delete the entry, complete or not."""
         if self.path.exists():
             shutil.rmtree(self.path)
 
     @contextmanager
     def locked(self, stopped: Event) -> Iterator[int]:
-        """Nobody else makes the entry meanwhile; yields the descriptor that holds the lock.
+        """Hold the lock of the entry, and yield the file descriptor that holds it.
 
         Raises:
-            Stopped: it was told to stop while another had the lock.
+            Stopped: `stopped` was set while another process held the lock.
         """
         self._lock.parent.mkdir(parents=True, exist_ok=True)
         with self._lock.open("a") as file:
             while not _try_lock(file.fileno()):
-                if stopped.wait(_LOOK_SECONDS):
+                if stopped.wait(_POLL_SECONDS):
                     raise Stopped
             yield file.fileno()
 
 
 def setup_key(spec: JobSpec) -> str:
-    """Equal for jobs whose set-up makes the same: the SHA-256 of all that goes into it."""
+    """Return the cache key of a job's set-up: the SHA-256 of all its inputs."""
     content = {
         "bundle": spec.bundle,
         "setup": spec.setup,
@@ -85,18 +85,22 @@ def setup_key(spec: JobSpec) -> str:
 
 
 def commands_script(commands: Sequence[str]) -> str:
-    """A shell script that tells and runs each command from the same directory, until one fails."""
-    told = (f"echo {shlex.quote(f'castor: setup: {command}')}" for command in commands)
+    """Return a shell script that prints and runs each command, until a command fails.
+
+    Each command starts in the same directory.
+    """
+    headings = (f"echo {shlex.quote(f'castor: setup: {command}')}" for command in commands)
     return "\n".join(
-        f"{line}\n(\n{command}\n) || exit" for line, command in zip(told, commands, strict=True)
+        f"{heading}\n(\n{command}\n) || exit"
+        for heading, command in zip(headings, commands, strict=True)
     )
 
 
 def venv_script(entry: SetupEntry, packages: Sequence[Path]) -> str:
-    """A shell script that makes the entry's virtual environment, which sees `packages` too.
+    """Return a shell script that makes the entry's virtual environment, which sees `packages` too.
 
-    They come after its own, so that set-up can install another version of anything. A pip that is
-    among them serves here too, which takes some seconds less than a new one.
+    The environment's own packages precede `packages`, so that set-up can install other versions.
+    The agent's pip is reused, if there is one, which saves some seconds.
     """
     lines = "".join(f"import site; site.addsitedir({str(path)!r})\n" for path in packages)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"

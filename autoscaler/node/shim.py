@@ -1,14 +1,15 @@
-"""The process between the agent and what it runs: it stays when the agent dies.
+"""Process between the agent and the command that it runs; the shim survives the agent.
 
-It starts one command, writes what the command prints to a log without the secrets, ends whatever
-the command leaves running, and tells the exit code. SIGTERM ends the command with a grace period,
-SIGUSR1 at once. Secrets reach it through its standard input: they are in no file and in no
-environment but the command's own.
+The shim starts one command, writes the command's output to a log without secrets, ends all
+processes that the command leaves, and records the exit code. SIGTERM ends the command with a
+grace period, SIGUSR1 at once. Secrets arrive on standard input: no file and no environment but
+the command's own holds them.
 
-Only the standard library. Started as ``python -P -m autoscaler.node.shim RECORD LOG`` with an
-order as JSON on standard input; both are descriptors. RECORD is locked as long as the shim lives;
-it gets a line with the shim's process id once the command runs, and one with the exit code, as
-`subprocess` has it, when it has ended.
+The module needs only the standard library. Run it as
+``python -P -m autoscaler.node.shim RECORD LOG`` with an order as JSON on standard input; RECORD
+and LOG are file descriptors. The shim locks RECORD for its lifetime. RECORD gets a line with the
+shim's process id once the command runs, and at the end a line with the exit code, as in
+`subprocess`.
 """
 
 from __future__ import annotations
@@ -31,21 +32,21 @@ from autoscaler.node.redaction import Redactor
 _PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 _CHUNK_BYTES = 1 << 16
-_LOOK_SECONDS = 0.05
-_CLEAR_SECONDS = 20.0
+_POLL_SECONDS = 0.05
+_CLEANUP_TIMEOUT_SECONDS = 20.0
 _NOT_FOUND = 127
 _NOT_EXECUTABLE = 126
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to run.
+    """Command to run under a shim.
 
-    `secrets` are the values to redact; so are the credentials that `grant_file` has, or comes to
-    have while the command runs. With `user` None the command runs as the agent's user.
-    What does not end within `grace_seconds` of SIGTERM is killed. `clear` is a command that
-    removes what the main one may have left elsewhere; it runs before and after it, and may fail.
-    `ends_with_agent`: the death of the process that started the shim is a SIGTERM.
+    `secrets` are values to redact, together with the credentials in `grant_file`, which may
+    change while the command runs. `user` None is the agent's user. Processes that do not end
+    within `grace_seconds` of SIGTERM are killed. `clear` is a cleanup command, which runs before
+    and after the main command and may fail. `ends_with_agent`: the shim gets SIGTERM when the
+    process that started it dies.
     """
 
     command: Sequence[str]
@@ -60,7 +61,7 @@ class Order:
 
 
 class Shim:
-    """One command, from its start until nothing of it runs any more."""
+    """One command, from its start until all its processes have ended."""
 
     def __init__(self, order: Order, record: int, log: int, clock: Clock) -> None:
         self._order = order
@@ -68,34 +69,34 @@ class Shim:
         self._log = log
         self._clock = clock
         self._redactor = Redactor(order.secrets)
-        self._granted: tuple[str, int] | None = None
+        self._grant_version: tuple[str, int] | None = None
         self._exit_code: int | None = None
         self._kill_seconds: float | None = None
-        self._stays: int | None = None
+        self._fork_server: int | None = None
         self._output, self._input = os.pipe()
         self._has_output = True
-        self._woken, waker = os.pipe()
+        self._wakeup, waker = os.pipe()
         os.set_blocking(waker, False)
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1):
             signal.signal(number, lambda *_: None)
 
     def run(self) -> None:
-        """Run the command, end what it leaves, and record its exit code."""
-        self._clear()
+        """Run the command, end the processes that it leaves, and record its exit code."""
+        self._run_cleanup()
         command = self._start(self._order)
         os.close(self._input)
         os.write(self._record, f"{os.getpid()}\n".encode())
-        while self._has_children(command):
-            self._serve()
+        while self._reap(command):
+            self._wait_for_event()
         while chunk := os.read(self._output, _CHUNK_BYTES):
-            self._take(chunk)
+            self._log_output(chunk)
         self._write(self._redactor.finish())
-        self._clear()
+        self._run_cleanup()
         os.write(self._record, f"{self._exit_code}\n".encode())
 
     def _start(self, order: Order, stdin: int = subprocess.DEVNULL) -> int | None:
-        """The process of the command; None, and an exit code, if it can't be started."""
+        """Start the command; return its process id, or None with the exit code set."""
         try:
             process = subprocess.Popen(
                 order.command,
@@ -115,80 +116,80 @@ class Shim:
             self._write(f"castor: {error.filename}: {reason}\n".encode())
             self._exit_code = _NOT_FOUND if is_missing else _NOT_EXECUTABLE
             return None
-        process.returncode = 0  # it is waited for here, with all that the command leaves behind
+        process.returncode = 0  # `_reap` waits for the process, not Popen
         return process.pid
 
-    def _has_children(self, command: int | None) -> bool:
-        """Take note of children that died, adopted ones too. Whether any is left."""
+    def _reap(self, command: int | None) -> bool:
+        """Reap ended children, adopted ones included; return whether any child is left."""
         try:
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 if ended[0] == command:
                     self._exit_code = os.waitstatus_to_exitcode(ended[1])
-                    self._end()
+                    self._terminate()
         except ChildProcessError:
             return False
         return True
 
-    def _serve(self) -> None:
-        """Wait for output or a signal, and see to it."""
-        wait_seconds = None if self._kill_seconds is None else _LOOK_SECONDS
-        watched = [self._woken, self._output] if self._has_output else [self._woken]
+    def _wait_for_event(self) -> None:
+        """Wait for output or a signal, and handle it."""
+        wait_seconds = None if self._kill_seconds is None else _POLL_SECONDS
+        watched = [self._wakeup, self._output] if self._has_output else [self._wakeup]
         ready = select.select(watched, [], [], wait_seconds)[0]
         if self._output in ready:
             chunk = os.read(self._output, _CHUNK_BYTES)
-            self._take(chunk)
+            self._log_output(chunk)
             self._has_output = chunk != b""
-        if self._woken in ready:
-            numbers = os.read(self._woken, _CHUNK_BYTES)
+        if self._wakeup in ready:
+            numbers = os.read(self._wakeup, _CHUNK_BYTES)
             if signal.SIGTERM in numbers:
-                self._end()
+                self._terminate()
             if signal.SIGUSR1 in numbers:
                 self._kill_seconds = self._clock.monotonic()
         if self._kill_seconds is not None and self._clock.monotonic() >= self._kill_seconds:
-            self._send(signal.SIGKILL)
+            self._signal_all(signal.SIGKILL)
 
-    def _end(self) -> None:
+    def _terminate(self) -> None:
         if self._kill_seconds is None:
             self._kill_seconds = self._clock.monotonic() + self._order.grace_seconds
-            self._send(signal.SIGTERM)
+            self._signal_all(signal.SIGTERM)
 
-    def _send(self, number: int) -> None:
-        """Send a signal to every process below this one, but for the one that stays."""
-        found: list[int] = []
+    def _signal_all(self, signal_number: int) -> None:
+        """Send a signal to all descendants of this process except the fork server."""
+        descendants: list[int] = []
         parents = [os.getpid()]
         while parents:
-            below = [each for each in children(parents.pop()) if each != self._stays]
-            found += below
-            parents += below
-        for process in found:
+            child_ids = [child for child in children(parents.pop()) if child != self._fork_server]
+            descendants += child_ids
+            parents += child_ids
+        for process in descendants:
             with suppress(ProcessLookupError):
-                os.kill(process, number)
+                os.kill(process, signal_number)
 
-    def _take(self, chunk: bytes) -> None:
-        """Take what the command has printed."""
-        self._learn_credential()
+    def _log_output(self, chunk: bytes) -> None:
+        """Write output of the command to the log, without secrets."""
+        self._learn_credentials()
         self._write(self._redactor.feed(chunk))
 
-    def _learn_credential(self) -> None:
-        """Redact what the grant's file holds now, too: the agent renews it."""
+    def _learn_credentials(self) -> None:
+        """Redact the current credentials in the grant file too, which the agent renews."""
         name = self._order.grant_file
         if name is None:
             return
         with suppress(OSError, ValueError):
-            found = name, os.stat(name).st_mtime_ns
-            if found != self._granted:
+            version = name, os.stat(name).st_mtime_ns
+            if version != self._grant_version:
                 with open(name, "rb") as file:
                     grant = json.load(file)
                 self._redactor.learn(grant[CREDENTIAL_KEY].values())
-                self._granted = found
+                self._grant_version = version
 
     def _write(self, text: bytes) -> None:
-        # A full disk must not end the job; what it prints meanwhile is lost.
+        # A full disk must not end the job; its output is lost meanwhile.
         with suppress(OSError):
             while text:
                 text = text[os.write(self._log, text) :]
 
-    def _clear(self) -> None:
+    def _run_cleanup(self) -> None:
         if not self._order.clear:
             return
         with suppress(OSError, subprocess.SubprocessError):
@@ -197,27 +198,27 @@ class Shim:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                timeout=_CLEAR_SECONDS,
+                timeout=_CLEANUP_TIMEOUT_SECONDS,
                 check=False,
             )
 
 
 def children(process: int) -> list[int]:
-    """The processes that have this one as their parent."""
-    found: list[int] = []
+    """Return the ids of the child processes of a process; empty if it has ended."""
+    child_ids: list[int] = []
     with suppress(FileNotFoundError, ProcessLookupError):
         for thread in os.listdir(f"/proc/{process}/task"):
             with open(f"/proc/{process}/task/{thread}/children") as file:
-                found += [int(name) for name in file.read().split()]
-    return found
+                child_ids += [int(name) for name in file.read().split()]
+    return child_ids
 
 
 def main() -> None:
-    """Run what standard input orders, as the reaper of all that comes of it."""
+    """Run the order on standard input, as the reaper of all its descendants."""
     agent = os.getppid()
     text = sys.stdin.buffer.read()
     if not text:
-        return  # the agent died before it could order anything
+        return  # the agent died before it sent an order
     order = Order(**json.loads(text))
     record, log = int(sys.argv[1]), int(sys.argv[2])
     shim = Shim(order, record, log, SystemClock())

@@ -1,6 +1,6 @@
-"""What an agent that was killed and started again must know. Never a secret's value.
+"""Saved state of an agent, for its restart. It never holds the value of a secret.
 
-The grant of the job's storage is none of it: it has a file of its own (`node/grants.py`).
+The grant of the job's storage has a file of its own (`node/grants.py`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from autoscaler.wire.messages import Assignment, NodeReply, Wanted
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Where the job's script runs: by which interpreter, as which user, in which image.
+    """Interpreter, user id and image of the job's script.
 
-    `user` None is the agent's own; `python` is the interpreter in the image if there is one.
+    `user` None is the agent's user. `image` None is no container; otherwise `python` is the
+    interpreter in the image.
     """
 
     python: str
@@ -28,12 +29,12 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """One start of the script. What it printed is in the log from `log_offset` on.
+    """One start of the script. Its output is in the log from the byte `log_offset` on.
 
-    `steps` are those it is known to have made. `is_leaving`: it was told to, so that no end is a
-    failure. `is_done`: its part is over, and not the job. `has_ended`: its end was taken note of,
-    and `ending` says how, where it ended well, `stop_reason` why before its total. `has_session`:
-    it has opened a session.
+    `steps` is the known number of training steps. `is_leaving`: the script was told to leave, so
+    that its end is no failure. `is_done`: its part is over, but not the job. `has_ended`: its end
+    is recorded. `ending` is the kind of a successful end, `stop_reason` the reason for one before
+    the total. `has_session`: the script has opened a training session.
     """
 
     attempt: int
@@ -50,20 +51,20 @@ class Start:
 
     @property
     def has_stepped(self) -> bool:
-        """It trains."""
+        """Whether the script has made training steps."""
         return self.steps > 0
 
     @property
     def has_done_its_part(self) -> bool:
-        """It ended, and nothing is left for this instance to do in the attempt."""
+        """Whether the script has ended and this instance has no more work in the attempt."""
         return self.is_done and self.has_ended
 
 
 @dataclass(frozen=True, slots=True)
 class AgentState:
-    """All of it. `failure` is one that the controller has not answered yet.
+    """State of an agent. `failure` is one that the controller has not answered yet.
 
-    `drain_seconds` is what the controller said last of how long leaving may take.
+    `drain_seconds` is the latest time limit of the controller for draining.
     """
 
     token: str
@@ -79,7 +80,7 @@ class AgentState:
 
     @property
     def first_wish(self) -> NodeReply:
-        """Reply that an agent acts on while the controller has sent it none."""
+        """Reply that the agent acts on until the controller sends one."""
         assignment = self.assignment
         return NodeReply(
             wanted=Wanted.RUN,
@@ -90,7 +91,7 @@ class AgentState:
         )
 
     def with_job(self, assignment: Assignment) -> AgentState:
-        """As it is when the instance becomes another job's: what is of the instance stays."""
+        """Return the state after a move to another job; only the instance's fields stay."""
         return AgentState(
             self.token,
             self.heartbeat_seconds,
@@ -101,10 +102,10 @@ class AgentState:
 
 
 def load_state(path: Path) -> AgentState | None:
-    """The state in `path`; None where none was saved.
+    """Return the state in `path`; None if none was saved.
 
     Raises:
-        SpecError: it is not of this version.
+        SpecError: the state has another version.
     """
     try:
         return decode(AgentState, path.read_bytes())
@@ -113,10 +114,10 @@ def load_state(path: Path) -> AgentState | None:
 
 
 def save_state(path: Path, state: AgentState) -> None:
-    """Let `path` hold the state without secrets, wholly and durably, for its owner only.
+    """Write the state to `path` without secrets, atomically and durably, for its owner only.
 
     Raises:
-        OSError: it can't be written; what was there still is.
+        OSError: the state can't be written; the earlier state stays.
     """
     clean = replace(state, assignment=replace(state.assignment, secrets={}, grant=None))
     unfinished = path.with_name(f"{path.name}.unfinished")

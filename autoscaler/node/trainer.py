@@ -1,4 +1,4 @@
-"""The training process of this instance: one start of the job's script at a time."""
+"""Training process of an instance: one start of the job's script at a time."""
 
 from __future__ import annotations
 
@@ -25,48 +25,48 @@ _REASONS: Final = {
 
 
 class Trainer:
-    """Starts it, speaks with it, ends it, and says how it ended."""
+    """Owner of the training process: starts, directs and ends it, and reports its end."""
 
     def __init__(self, instance: Instance, line: Line) -> None:
         self._instance = instance
         self._line = line
         self._process = instance.process(instance.disk.training)
-        self._words: set[Word] = set()
-        self._early: EndedEarly | None = None
+        self._signals: set[Word] = set()
+        self._early_end: EndedEarly | None = None
         self._device_kind = ""
-        self._most_at_once: int | None = None
+        self._example_limit: int | None = None
         self._is_trial = False
         self.steps = 0
 
     @property
     def on_end(self) -> Callable[[], None]:
-        """Called, from another thread, as soon as what this object started has ended."""
+        """Callback for the end of a process that this object started, from another thread."""
         return self._process.on_end
 
     @on_end.setter
-    def on_end(self, call: Callable[[], None]) -> None:
-        self._process.on_end = call
+    def on_end(self, callback: Callable[[], None]) -> None:
+        self._process.on_end = callback
 
     @property
     def is_alive(self) -> bool:
-        """It runs, or something of it does."""
+        """Whether the training process, or a process that it left, is running."""
         return self._process.is_alive
 
     def forget(self) -> None:
-        """Let there have been no process: before a start is written down."""
+        """Delete the record of the last process, before a new start is saved."""
         self._process.forget()
 
     def start(self, assignment: Assignment, prepared: Prepared, start: Start) -> None:
         """Start the script.
 
         Raises:
-            Conflict: it runs.
-            NotFound: the job names an image, and there is no engine.
-            OSError: no process can be started.
+            Conflict: the last process is still running.
+            NotFound: the job names an image, and no container engine is installed.
+            OSError: the process can't be started.
         """
-        self._words.clear()
-        self._early = None
-        self._most_at_once = None
+        self._signals.clear()
+        self._early_end = None
+        self._example_limit = None
         self._line.forget_caller()
         self._line.direct(TrainingDirective())
         self.answer(assignment, prepared, start)
@@ -74,7 +74,7 @@ class Trainer:
         self._process.start(orders.training(start.devices_used))
 
     def answer(self, assignment: Assignment, prepared: Prepared, start: Start) -> None:
-        """Answer the training process when it connects, one of an earlier agent too."""
+        """Set the answer to a training process that connects, also one of an earlier agent."""
         self.steps = start.steps
         self._is_trial = assignment.spec.study is not None
         self._device_kind = assignment.offer.device_kind
@@ -82,86 +82,91 @@ class Trainer:
         self._line.open_to(setup, prepared.user)
 
     def hear(self) -> list[TrainingReport]:
-        """The reports that came in."""
+        """Return the new training reports, and record all other messages."""
         reports = []
         for message in self._line.hear():
             match message:
                 case Stepped(steps):
                     self.steps = steps
                 case EndedEarly():
-                    self._early = message
+                    self._early_end = message
                 case DeviceLimit(examples):
-                    self._most_at_once = examples
+                    self._example_limit = examples
                 case Word():
-                    self._words.add(message)
+                    self._signals.add(message)
                 case _:
                     reports.append(message)
         return reports
 
     def direct(self, directive: TrainingDirective) -> None:
-        """Let `directive` be in force."""
+        """Send `directive` to the training process, if it is new."""
         self._line.direct(directive)
 
     def stop(self) -> None:
-        """End it, by SIGTERM first."""
+        """End the training process with SIGTERM and its grace period."""
         self._process.stop()
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the training process at once."""
         self._process.kill()
 
     @property
     def has_settled(self) -> bool:
-        """Nothing of it runs, and all that it said was heard."""
+        """Whether the training process has ended and all its messages have arrived."""
         if self.is_alive:
             return False
         if self._process.exit_code == -signal.SIGKILL:
-            # Its shim may have been killed, which would have ended the rest.
+            # The shim may have been killed before it ended all processes.
             kill_marked(SOCKET_VARIABLE, str(self._instance.disk.socket()))
         return self._line.is_quiet
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended; None if it never ran, or runs."""
+        """Exit code of the last process; None if it is running or never ran."""
         return self._process.exit_code
 
     def learnt(self, start: Start) -> Start:
-        """Return `start` with what was heard of it since; few changes of its steps count."""
+        """Return `start` with the messages since: its session, its steps, and its end.
+
+        Steps change only after a growth by `STEPS_NOTED_GROWTH`, to save writes.
+        """
         has_session = start.has_session or self._line.has_caller
         steps = self.steps if self.steps > start.steps * STEPS_NOTED_GROWTH else start.steps
-        is_done = start.is_done or Word.DONE in self._words
+        is_done = start.is_done or Word.DONE in self._signals
         return replace(start, has_session=has_session, steps=steps, is_done=is_done)
 
     def completed(self, start: Start) -> Start:
-        """Return `start` with how its script, which has exited with status 0, has ended."""
-        reason = None if self._early is None else self._early.reason
+        """Return `start` with the ending of its script, which exited with status 0."""
+        reason = None if self._early_end is None else self._early_end.reason
         return replace(start, ending=self.ending(start), stop_reason=reason)
 
     def ending(self, start: Start) -> Ending:
-        """Return how a script that has exited with status 0 has ended."""
-        if self._is_trial or Word.FINISHED in self._words:
+        """Return the kind of ending of a script that exited with status 0."""
+        if self._is_trial or Word.FINISHED in self._signals:
             return Ending.COMPLETE
         return Ending.EARLY if start.has_session else Ending.WITHOUT_SESSION
 
     def has_completed(self, start: Start) -> bool:
-        """Its end, well and of its own accord, is the end of the job."""
-        if self.exit_code != 0 or Word.LEFT in self._words or start.is_done:
+        """Return whether the script ended successfully and by itself, which ends the job."""
+        if self.exit_code != 0 or Word.LEFT in self._signals or start.is_done:
             return False
-        has_ended = Word.FINISHED in self._words or self._early is not None
+        has_ended = Word.FINISHED in self._signals or self._early_end is not None
         return has_ended or not start.is_leaving
 
     def failure(self, start: Start) -> Failure:
-        """Its end, as the failure that it is."""
+        """Return the failure of the script, which has ended."""
         exit_code = self.exit_code
         assert exit_code is not None
         failure = post_mortem(self._instance, start.attempt, start.log_offset, exit_code)
-        reason = next((_REASONS[word] for word in self._words if word in _REASONS), None)
+        reason = next((_REASONS[word] for word in self._signals if word in _REASONS), None)
         failure = replace(failure, steps=self.steps, reason=reason)
-        most = self._most_at_once
-        if most is None:
+        limit = self._example_limit
+        if limit is None:
             return failure
-        cause = f"{failure.cause}; the next start takes at most {most} at once on a device"
-        return replace(failure, cause=cause, device_limit=(self._device_kind, most))
+        cause = (
+            f"{failure.cause}; the next start takes at most {limit} examples at once on a device"
+        )
+        return replace(failure, cause=cause, device_limit=(self._device_kind, limit))
 
 
 def _training_setup(instance: Instance, assignment: Assignment, start: Start) -> TrainingSetup:

@@ -1,8 +1,8 @@
-"""What an instance has sent to where its jobs keep their files, and fetched from there.
+"""Count of the bytes that an instance sent to and fetched from the storage of its jobs.
 
-The agent counts its own, the bundle and the log; the processes of the job tell of theirs. All of
-it is one count, over all starts of scripts and lives of the agent: it is in a file before it is
-told, so that no byte is told twice.
+The agent counts its own transfers, of the bundle and the log; the job's processes report theirs.
+The total covers all starts of scripts and all runs of the agent. The total is in a file before it
+is reported, so that no byte is reported twice.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from autoscaler.wire.codec import decode, encode
 
 _log = logging.getLogger(__name__)
 
-# More processes than that don't speak to an agent at once; of earlier ones only the sum is kept.
-_MOST_METERS: Final = 64
+# Number of meters kept apart, at least that of concurrent processes. Older ones are summed up.
+_MAX_METERS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
-    """What a later agent goes on from: `meters` are of processes that may still run."""
+class _StoredCount:
+    """Stored count, for a later agent. `meters` belong to processes that may still be running."""
 
     begun_seconds: float
     settled: Transfer = field(default_factory=Transfer)
@@ -42,67 +42,70 @@ class _Kept:
 
 
 class Transfers:
-    """The count of one instance, whose agent's own `meter` is. Safe to share between threads."""
+    """Transfer count of one instance; `meter` is the agent's own. Threads may share a count."""
 
     def __init__(self, path: Path, meter: Meter, clock: Clock, job: str) -> None:
         self._path = path
         self._meter = meter
         self._lock = Lock()
         self._written = _load(path)
-        self._kept = self._written or _Kept(clock.now())
+        self._kept = self._written or _StoredCount(clock.now())
         self._job = job
         self._before: tuple[str, Transfer] | None = None
 
     def hear(self, reading: MeterReading) -> None:
-        """Take in what a process of the job says of itself: all that it has counted."""
+        """Record the total count of a process of the job."""
         with self._lock:
             meters = dict(self._kept.meters)
             known = meters.pop(reading.meter, Transfer())
             meters[reading.meter] = known.most(reading.transfer)
             settled = self._kept.settled
-            if len(meters) > _MOST_METERS:
+            if len(meters) > _MAX_METERS:
                 settled += meters.pop(next(iter(meters)))
             self._kept = replace(self._kept, settled=settled, meters=meters)
 
     def begin(self, job: str) -> None:
-        """Let what comes from now on be of another job."""
+        """Assign transfers from now on to another job."""
         with self._lock:
             if job != self._job:
-                self._before = self._job, self._now().total
+                self._before = self._job, self._current_count().total
                 self._job = job
 
     def count(self, job: str | None) -> TransferCount:
-        """How far it has come, or had when the last job was left that is asked for."""
+        """Return the total count; for the previous job, the total when that job was left.
+
+        `job` None is the current job.
+        """
         with self._lock:
-            now = self._now()
-            if now != self._written:
-                self._write(now)
+            current = self._current_count()
+            if current != self._written:
+                self._write(current)
             if self._before is not None and job == self._before[0] != self._job:
-                return TransferCount(now.begun_seconds, self._before[1])
-            return TransferCount(now.begun_seconds, now.total)
+                return TransferCount(current.begun_seconds, self._before[1])
+            return TransferCount(current.begun_seconds, current.total)
 
-    def _now(self) -> _Kept:
-        """With our own, of which no later agent has the meter."""
-        own = self._meter.read().transfer
-        return replace(self._kept, settled=self._kept.settled + own)
+    def _current_count(self) -> _StoredCount:
+        """Return the count with the agent's own transfers, whose meter ends with the agent."""
+        own_transfer = self._meter.read().transfer
+        return replace(self._kept, settled=self._kept.settled + own_transfer)
 
-    def _write(self, kept: _Kept) -> None:
-        """It need not outlive the machine, whose processes would not either: nothing waits for it.
+    def _write(self, kept: _StoredCount) -> None:
+        """Write the count without a sync, since it need not survive the machine.
 
-        Where the disk does not take it, a later agent counts from less, and tells less.
+        If the write fails, a later agent starts from a lower count and reports less.
         """
         unfinished = self._path.with_name(f"{self._path.name}.unfinished")
         with suppress(OSError):
-            unfinished.write_bytes(encode(_Kept, kept))
+            unfinished.write_bytes(encode(_StoredCount, kept))
             os.replace(unfinished, self._path)
             self._written = kept
 
 
-def _load(path: Path) -> _Kept | None:
+def _load(path: Path) -> _StoredCount | None:
     try:
-        return decode(_Kept, path.read_bytes())
+        return decode(_StoredCount, path.read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, SpecError) as error:
-        _log.warning("what was sent and fetched is counted anew: %s: %s", path, error)
+        _log.warning("the count of transfers restarts from 0: %s: %s", path, error)
         return None

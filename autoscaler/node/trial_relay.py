@@ -1,4 +1,4 @@
-"""Between a trial's worker and the controller: its calls go on, its answers come back."""
+"""Relay of a trial worker's calls to the controller, and of the answers to the worker."""
 
 from __future__ import annotations
 
@@ -21,65 +21,65 @@ from autoscaler.wire.study_messages import TrialCalls
 
 _log = logging.getLogger(__name__)
 
-_WAIT_SECONDS = 20.0
-# So long the request that hands a question in waits for its answer, which saves a request.
-_QUICK_SECONDS = 1.0
-# So long a report waits for the question that follows it, to go with it.
-_TOGETHER_SECONDS = 0.003
+_ANSWER_WAIT_SECONDS = 20.0
+# Time for which a request with a question also waits for the answer, to save a request.
+_QUICK_ANSWER_SECONDS = 1.0
+# Time for which a report waits for the question that follows, to share its request.
+_BATCHING_SECONDS = 0.003
 
 
 class TrialRelay:
-    """Relays for one start of the script after the other.
+    """Relay for one start of the script at a time.
 
-    A call is kept on disk before its worker is told so, and told again until the controller has
-    it: controller and driver may be away for as long as the worker waits.
+    A call is on disk before its worker gets the confirmation, and is sent again until the
+    controller has it: controller and driver may be absent while the worker waits.
     """
 
     def __init__(self, client: NodeClient, path: Path, clock: Clock) -> None:
         self._client = client
         self._path = path
         self._clock = clock
-        self._served: _Start | None = None
+        self._served: _StartRelay | None = None
         self.on_answer: Callable[[TrialAnswer], None] = lambda answer: None
 
     def serve(self, assignment: Assignment, start: Start) -> None:
-        """Relay for this start, if it is one of a trial, and for none before it.
+        """Relay for this start, if it is of a trial, and end the relay for the start before.
 
         Raises:
-            OSError: what it says can't be kept.
+            OSError: the calls can't be stored.
         """
         self.end()
         if assignment.spec.study is not None:
             calls = KeptCalls(self._path, start.started_seconds)
             files = Path(assignment.checkpoint_directory)
-            line = _Line(self._client, assignment.job, start.started_seconds, files)
-            self._served = _Start(line, calls, self.on_answer, self._clock)
+            line = _TrialClient(self._client, assignment.job, start.started_seconds, files)
+            self._served = _StartRelay(line, calls, self.on_answer, self._clock)
 
     def end(self) -> None:
-        """Relay for none any more."""
+        """End the relay, if one is running."""
         if self._served is not None:
             self._served.end()
             self._served = None
 
     @property
     def is_spoken_to(self) -> bool:
-        """The script that is served has said something."""
+        """Whether the script has made a call."""
         return self._served is not None and self._served.is_spoken_to
 
     @property
     def is_told(self) -> bool:
-        """The controller has all that the script said, or does not want it any more."""
+        """Whether the controller has all calls of the script, or refuses them."""
         return self._served is None or self._served.is_told
 
     def take(self, call: TrialCall) -> None:
-        """Keep a call and send it on. One that came before is answered again, if it was."""
+        """Store a call and send it. A repeated call gets its answer again, if there is one."""
         if self._served is not None:
             self._served.take(call)
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
-    """The way from one start of a job's script to the controller."""
+class _TrialClient:
+    """Requests to the controller for one start of a job's script."""
 
     client: NodeClient
     job: str
@@ -92,53 +92,55 @@ class _Line:
     def tell(
         self, incarnation: int, calls: tuple[TrialCall, ...], after: int
     ) -> tuple[TrialAnswer, ...]:
-        """Tell calls; return the answers beyond number `after` if they are there soon."""
+        """Send calls; return the answers with numbers above `after` that arrive soon."""
         for call in calls:
             if call.file is not None:
                 self.send(call.file)
-        told = TrialCalls(incarnation, tuple(replace(call, file=None) for call in calls), self.job)
-        wait_seconds = _QUICK_SECONDS if calls[-1].is_question else 0.0
-        return self.client.tell_trial(told, after, wait_seconds)
+        message = TrialCalls(
+            incarnation, tuple(replace(call, file=None) for call in calls), self.job
+        )
+        wait_seconds = _QUICK_ANSWER_SECONDS if calls[-1].is_question else 0.0
+        return self.client.tell_trial(message, after, wait_seconds)
 
     def send(self, file: TrialFile) -> None:
-        """Have the controller keep a file. One that can't be read is missed by the driver.
+        """Upload a file to the controller. An unreadable file is skipped and logged.
 
-        What the trial names is opened only where its checkpoints are, and through no link: it may
-        read less than we may.
+        The file is opened only in the directory of the trial's checkpoints, and not through a
+        link, because the trial may have fewer permissions than the agent.
         """
         try:
             path = self.files / Path(file.name).name
             with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as content:
                 self.client.put_trial_file(file.sha256, content)
         except (OSError, SpecError) as error:
-            _log.error("file %s of the trial can't be handed in: %s", file.name, error)
+            _log.error("file %s of the trial can't be uploaded: %s", file.name, error)
 
     def answers(self, incarnation: int, after: int) -> tuple[TrialAnswer, ...]:
-        return self.client.trial_answers(incarnation, after, _WAIT_SECONDS, self.job)
+        return self.client.trial_answers(incarnation, after, _ANSWER_WAIT_SECONDS, self.job)
 
 
-class _Start:
-    """Relays for one start: one thread tells, another waits for answers that take long."""
+class _StartRelay:
+    """Relay for one start: one thread sends calls, another waits for slow answers."""
 
     def __init__(
         self,
-        line: _Line,
+        line: _TrialClient,
         calls: KeptCalls,
         say: Callable[[TrialAnswer], None],
         clock: Clock,
     ) -> None:
         self._line = line
         self._calls = calls
-        self._say = say
+        self._deliver_one = say
         self._clock = clock
         self._changed = threading.Condition()
         self._incarnation: int | None = None
-        self._told = 0
+        self._sent_number = 0
         self._answers: dict[int, TrialAnswer] = {}
-        self._answered = 0  # number of the last answer
+        self._answered_number = 0  # the last answer
         self._is_over = False
         self._is_superseded = False
-        for run in (self._tell, self._listen):
+        for run in (self._send_calls, self._fetch_answers):
             threading.Thread(target=run, name=f"castor-trial{run.__name__}", daemon=True).start()
 
     def take(self, call: TrialCall) -> None:
@@ -147,12 +149,12 @@ class _Start:
             answer = self._answers.get(call.number)
             self._changed.notify_all()
         if not is_new and answer is not None:
-            self._say(answer)
+            self._deliver_one(answer)
 
     @property
     def is_told(self) -> bool:
         with self._changed:
-            return self._is_superseded or self._calls.last_number <= self._told
+            return self._is_superseded or self._calls.last_number <= self._sent_number
 
     @property
     def is_spoken_to(self) -> bool:
@@ -164,52 +166,52 @@ class _Start:
             self._calls.close()
             self._changed.notify_all()
 
-    def _untold(self) -> tuple[TrialCall, ...]:
+    def _unsent_calls(self) -> tuple[TrialCall, ...]:
         with self._changed:
-            return tuple(self._calls.after(self._told))
+            return tuple(self._calls.after(self._sent_number))
 
-    def _tell(self) -> None:
-        """Tell the controller what it has not heard, as soon as there is something."""
+    def _send_calls(self) -> None:
+        """Send the controller each new call at once; reports wait for a following question."""
 
-        def tell() -> None:
-            calls = self._untold()
+        def send() -> None:
+            calls = self._unsent_calls()
             if not calls[-1].is_question:
-                self._clock.sleep(_TOGETHER_SECONDS)
-                calls = self._untold()
+                self._clock.sleep(_BATCHING_SECONDS)
+                calls = self._unsent_calls()
             if self._incarnation is None:
                 self._incarnation = self._line.begin()
-            heard = self._line.tell(self._incarnation, calls, self._answered)
+            answers = self._line.tell(self._incarnation, calls, self._answered_number)
             with self._changed:
-                self._told = calls[-1].number
-                self._note(heard)
+                self._sent_number = calls[-1].number
+                self._store_answers(answers)
                 self._changed.notify_all()
-            self._pass_on(heard)
+            self._deliver(answers)
 
-        self._repeat(lambda: self._calls.last_number > self._told, tell)
+        self._repeat(lambda: self._calls.last_number > self._sent_number, send)
 
-    def _listen(self) -> None:
-        """Hand the worker each answer, as soon as it is there."""
+    def _fetch_answers(self) -> None:
+        """Deliver each slow answer to the worker as soon as it arrives."""
 
-        def listen() -> None:
+        def fetch() -> None:
             assert self._incarnation is not None
-            heard = self._line.answers(self._incarnation, self._answered)
+            answers = self._line.answers(self._incarnation, self._answered_number)
             with self._changed:
-                self._note(heard)
-            self._pass_on(heard)
+                self._store_answers(answers)
+            self._deliver(answers)
 
-        self._repeat(lambda: self._told > self._answered, listen)
+        self._repeat(lambda: self._sent_number > self._answered_number, fetch)
 
-    def _note(self, heard: Sequence[TrialAnswer]) -> None:
-        """Keep answers, for a worker that asks again. The caller holds the lock."""
-        self._answers.update({answer.number: answer for answer in heard})
-        self._answered = max(self._answers, default=0)
+    def _store_answers(self, answers: Sequence[TrialAnswer]) -> None:
+        """Store answers, for a worker that repeats a call. The caller holds the lock."""
+        self._answers.update({answer.number: answer for answer in answers})
+        self._answered_number = max(self._answers, default=0)
 
-    def _pass_on(self, heard: Sequence[TrialAnswer]) -> None:
-        for answer in heard:
-            self._say(answer)
+    def _deliver(self, answers: Sequence[TrialAnswer]) -> None:
+        for answer in answers:
+            self._deliver_one(answer)
 
     def _repeat(self, is_due: Callable[[], bool], act: Callable[[], None]) -> None:
-        """Act whenever it is due, until this start is over."""
+        """Call `act` whenever `is_due`, with back-off after errors, until this start is over."""
         back_off = BackOff()
         while True:
             with self._changed:
@@ -220,10 +222,10 @@ class _Start:
                 act()
                 back_off.reset()
             except (Conflict, NotAllowed) as error:
-                _log.warning("this start holds the trial no more: %s", error)
+                _log.warning("this start no longer holds the trial: %s", error)
                 self._is_superseded = True
                 return
             except CastorError as error:
                 wait_seconds = back_off.next_seconds()
-                _log.warning("the trial is not heard, again in %g s: %s", wait_seconds, error)
+                _log.warning("a request failed, next try in %g s: %s", wait_seconds, error)
                 self._clock.sleep(wait_seconds)

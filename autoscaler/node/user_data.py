@@ -1,4 +1,4 @@
-"""What an instance was launched with: where its controller is, and how to join."""
+"""User data of an instance's launch: the address of its controller, and its join token."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autoscaler.wire.codec import decode
 
 @dataclass(frozen=True, slots=True)
 class UserData:
-    """`instance` is the controller's name for the instance; `join_token` serves once."""
+    """URL of the controller, join token for a single use, and id of the instance."""
 
     controller: str
     join_token: str
@@ -19,24 +19,24 @@ class UserData:
 
 
 def parse_user_data(text: str) -> UserData:
-    """The user data in `text`.
+    """Return the user data in `text`.
 
     Raises:
-        SpecError: it is not user data; the message names the first field at fault.
+        SpecError: the text is not user data; the message names the first wrong field.
     """
     user_data = decode(UserData, text)
     if not user_data.controller.startswith(("http://", "https://")):
         raise SpecError(
-            f"{user_data.controller!r} is no address: expected http://HOST:PORT", "controller"
+            f"{user_data.controller!r} is not a URL: expected http://HOST:PORT", "controller"
         )
     return user_data
 
 
 def load_user_data(path: Path) -> UserData:
-    """The user data in the file `path`.
+    """Return the user data in the file `path`.
 
     Raises:
-        SpecError: it can't be read, or is not user data.
+        SpecError: the file can't be read, or is not user data.
     """
     try:
         return parse_user_data(path.read_text())

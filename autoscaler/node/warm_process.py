@@ -1,4 +1,4 @@
-"""Trials one after the other under a shim that stays, from the agent's side."""
+"""Agent's side of a warm shim, which runs trials one after the other."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from autoscaler.domain.training import JOB_VARIABLE
 from autoscaler.node.shim import Order
 from autoscaler.node.warm_shim import send_order
 
-# What only names the job, and is read when it is asked for.
+# Variables that name the job, and may differ between the trials of one warm process.
 _NAMES_OF_JOB: Final = frozenset({JOB_VARIABLE, "USER", "LOGNAME"})
 
 
 class WarmProcess:
-    """A shim that begins orders like its first one without their imports.
+    """Warm shim, which starts orders like its first order without repeating their imports.
 
-    It ends with this process, but for a trial that runs.
+    The shim ends with this process, after a running trial.
     """
 
     def __init__(
         self, like: Order, environment: Mapping[str, str], on_end: Callable[[], None]
     ) -> None:
-        """Start the shim, whose `environment` that is. `on_end` is called after each order.
+        """Start the shim in `environment`. `on_end` is called after each order.
 
         Raises:
-            OSError: it can't be started.
+            OSError: the shim can't be started.
         """
-        self._like = _fixed(like)
+        self._first_order = _fixed_part(like)
         self._line, end = socket.socketpair()
         with end:
             self.shim = subprocess.Popen(
@@ -48,11 +48,11 @@ class WarmProcess:
         ).start()
 
     def fits(self, order: Order) -> bool:
-        """Whether it is there, and was started as this order would have it started."""
-        return self.shim.poll() is None and _fixed(order) == self._like
+        """Return whether the shim is running and was started for orders like this one."""
+        return self.shim.poll() is None and _fixed_part(order) == self._first_order
 
     def begin(self, order: Order, record: int, log: int) -> bool:
-        """Have it do what is ordered; False if it is gone."""
+        """Send an order to the shim; return False if the shim is gone."""
         try:
             send_order(self._line, order, record, log)
         except OSError:
@@ -60,7 +60,7 @@ class WarmProcess:
         return True
 
     def end(self) -> None:
-        """Have no use for it."""
+        """Close the connection, so that the shim ends."""
         with suppress(OSError):
             self._line.shutdown(socket.SHUT_RDWR)
 
@@ -73,8 +73,8 @@ class WarmProcess:
         on_end()
 
 
-def _fixed(order: Order) -> Order:
-    """What can't be changed any more once the process runs."""
+def _fixed_part(order: Order) -> Order:
+    """Return the part of an order that can't change once the process runs."""
     variables = {
         name: value for name, value in order.environment.items() if name not in _NAMES_OF_JOB
     }

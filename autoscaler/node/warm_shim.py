@@ -1,12 +1,12 @@
-"""A shim for one trial after the other, whose workers are forked from a process that is warm.
+"""Shim for trials one after the other, whose workers are forked from a warm process.
 
-Started as ``python -P -m autoscaler.node.warm_shim LINE``, a descriptor of a stream socket to the
-agent. Each order comes as a line of JSON, with the descriptors of record and log before it; when
-all of it has ended, the agent hears a byte. The command of the first order is started once, to
-stay: on its standard input, a socket, it is told environment and directory of each worker, and
-answers with the process that it has forked. That is this shim's child as soon as its parent, which
-was for that only, has ended. When the agent hangs up or dies, a trial that runs goes on to its
-end, and with it ends the rest.
+Run it as ``python -P -m autoscaler.node.warm_shim LINE``, where LINE is the descriptor of a stream
+socket to the agent. Each order is a line of JSON, after the descriptors of record and log. When
+all processes of an order have ended, the shim sends the agent a byte. The command of the first
+order starts once, as a fork server. On its standard input, a socket, the fork server gets the
+environment and directory of each worker, and answers with the process id of the worker. A worker
+becomes a child of this shim when its short-lived parent ends. When the agent closes the socket or
+dies, a running trial continues to its end; then the fork server and the shim end.
 """
 
 from __future__ import annotations
@@ -31,37 +31,37 @@ _CHUNK_BYTES = 1 << 16
 
 
 class WarmShim(Shim):
-    """A shim that stays. `line` leads to the agent; the first order is on it."""
+    """Shim that runs several orders. `line` leads to the agent and holds the first order."""
 
     def __init__(self, line: socket.socket, clock: Clock) -> None:
         order, record, log = receive_order(line)
         super().__init__(order, record, log, clock)
         os.set_blocking(self._output, False)
         self._line = line
-        self._told, end = socket.socketpair()
+        self._fork_line, end = socket.socketpair()
         ahead = replace(order, environment={**order.environment, AHEAD_VARIABLE: "1"})
         with end:
-            self._stays = self._start(ahead, stdin=end.fileno())
+            self._fork_server = self._start(ahead, stdin=end.fileno())
         os.close(self._input)
 
     def run(self) -> None:
-        """See one order through after the other."""
+        """Run orders one after the other, until the agent is gone."""
         while True:
-            self._see_order_through()
-            if self._stays is None or not self._is_ordered():
+            self._run_order()
+            if self._fork_server is None or not self._wait_for_order():
                 break
             self._order, self._record, self._log = receive_order(self._line)
-            self._redactor, self._granted = Redactor(self._order.secrets), None
+            self._redactor, self._grant_version = Redactor(self._order.secrets), None
             self._exit_code = self._kill_seconds = None
-        self._stays = None
-        self._send(signal.SIGKILL)
+        self._fork_server = None
+        self._signal_all(signal.SIGKILL)
 
-    def _see_order_through(self) -> None:
+    def _run_order(self) -> None:
         os.write(self._record, f"{os.getpid()}\n".encode())
-        command = None if self._stays is None else self._fork()
-        while self._has_children(command):
-            self._serve()
-        self._drain()
+        command = None if self._fork_server is None else self._fork()
+        while self._reap(command):
+            self._wait_for_event()
+        self._log_remaining_output()
         self._write(self._redactor.finish())
         os.write(self._record, f"{self._exit_code}\n".encode())
         os.close(self._record)
@@ -70,16 +70,16 @@ class WarmShim(Shim):
             self._line.send(b"\n")
 
     def _fork(self) -> int | None:
-        """The process of the command, from the one that stays; None if that has ended."""
+        """Fork a worker and return its process id; None if the fork server has ended."""
         order = self._order
-        told = {"environment": dict(order.environment), "directory": order.directory}
+        request = {"environment": dict(order.environment), "directory": order.directory}
         with suppress(OSError):
-            self._told.sendall(json.dumps(told).encode() + b"\n")
-            if answer := self._told.recv(_CHUNK_BYTES):
+            self._fork_line.sendall(json.dumps(request).encode() + b"\n")
+            if answer := self._fork_line.recv(_CHUNK_BYTES):
                 return int(answer)
         return None
 
-    def _has_children(self, command: int | None) -> bool:
+    def _reap(self, command: int | None) -> bool:
         while True:
             try:
                 ended, status = os.waitpid(-1, os.WNOHANG)
@@ -87,45 +87,45 @@ class WarmShim(Shim):
                 break
             if ended == 0:
                 break
-            is_command = ended == command or (command is None and ended == self._stays)
-            if ended == self._stays:
-                self._stays = None
+            is_command = ended == command or (command is None and ended == self._fork_server)
+            if ended == self._fork_server:
+                self._fork_server = None
             if is_command:
                 self._exit_code = os.waitstatus_to_exitcode(status)
-                self._end()
-        others = set(children(os.getpid())) - {self._stays}
-        return bool(others) or (self._exit_code is None and self._stays is not None)
+                self._terminate()
+        others = set(children(os.getpid())) - {self._fork_server}
+        return bool(others) or (self._exit_code is None and self._fork_server is not None)
 
-    def _is_ordered(self) -> bool:
-        """Wait for the next order; False if there will be none."""
-        watched: list[socket.socket | int] = [self._line, self._woken]
-        while self._stays is not None:
+    def _wait_for_order(self) -> bool:
+        """Wait for the next order; return False if there will be none."""
+        watched: list[socket.socket | int] = [self._line, self._wakeup]
+        while self._fork_server is not None:
             ready = select.select(watched, [], [])[0]
-            if self._woken in ready:
-                os.read(self._woken, _CHUNK_BYTES)
-                self._has_children(None)
+            if self._wakeup in ready:
+                os.read(self._wakeup, _CHUNK_BYTES)
+                self._reap(None)
             if self._line in ready:
                 return self._line.recv(1, socket.MSG_PEEK) != b""
         return False
 
-    def _drain(self) -> None:
-        """What was printed and is still on its way."""
+    def _log_remaining_output(self) -> None:
+        """Log the output that is still in the pipe."""
         with suppress(BlockingIOError):
             while chunk := os.read(self._output, _CHUNK_BYTES):
-                self._take(chunk)
+                self._log_output(chunk)
 
 
 def send_order(line: socket.socket, order: Order, record: int, log: int) -> None:
-    """Order something. The other end has descriptors of its own then, with the locks on them."""
+    """Send an order. The receiver gets duplicates of the descriptors, with the locks on them."""
     socket.send_fds(line, [b"\n"], [record, log])
     line.sendall(json.dumps(asdict(order)).encode() + b"\n")
 
 
 def receive_order(line: socket.socket) -> tuple[Order, int, int]:
-    """The next order on the line, with its record and log.
+    """Return the next order on the line, with the descriptors of its record and log.
 
     Raises:
-        EOFError: whoever was to give it is gone.
+        EOFError: the sender is gone.
     """
     _, descriptors, _, _ = socket.recv_fds(line, 1, 2)
     text = bytearray()
@@ -140,9 +140,9 @@ def receive_order(line: socket.socket) -> tuple[Order, int, int]:
 
 
 def main() -> None:
-    """Run what the line orders."""
+    """Run the orders that arrive on the line."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    with suppress(EOFError):  # the agent died before it had ordered all
+    with suppress(EOFError):  # the agent died before it sent a whole order
         WarmShim(socket.socket(fileno=int(sys.argv[1])), SystemClock()).run()
 
 

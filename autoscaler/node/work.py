@@ -1,4 +1,4 @@
-"""The directory that a job's script runs in."""
+"""Work directory of a job's script."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from autoscaler.domain.job import DataMount
 
 
 def clear(work: Path) -> None:
-    """Let there be no `work`, whatever it was."""
+    """Delete the directory `work`, if it exists."""
     if work.exists():
         shutil.rmtree(work)
 
 
 def require_sources(mounts: Sequence[DataMount]) -> None:
-    """See that all the data is there.
+    """Check that the sources of all mounts exist.
 
     Raises:
-        SpecError: some is not; it is named.
+        SpecError: a source is missing; the message names it.
     """
     for number, mount in enumerate(mounts):
         if not Path(mount.source).exists():
@@ -31,12 +31,12 @@ def require_sources(mounts: Sequence[DataMount]) -> None:
 
 
 def link_data(work: Path, mounts: Sequence[DataMount]) -> None:
-    """Let each mount's target in `work` be a link to its source.
+    """Create a link in `work` from the target of each mount to its source.
 
-    A link can't make its source read-only: who runs the job must not be allowed to write there.
+    A link can't make its source read-only: the job's user must have no permission to write there.
 
     Raises:
-        SpecError: a target can't be made; it is named.
+        SpecError: a target can't be created; the message names it.
     """
     for number, mount in enumerate(mounts):
         target, field = work / mount.target, f"data[{number}].target"

@@ -103,7 +103,7 @@ def test_a_job_that_can_not_have_its_own_user_says_so(site: Site) -> None:
     instance = site.launch()
     wait_until(lambda: instance.is_complete, "the end")
     (note,) = [note for report in controller.reports for note in report.notes]
-    assert note.startswith("the job runs, and is not kept apart from other jobs")
+    assert note.startswith("the job runs without isolation from other jobs")
     assert "can't use the agent's Python (" in note
 
 

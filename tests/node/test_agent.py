@@ -266,7 +266,7 @@ def test_an_agent_whose_disk_is_full_goes_on_and_tells(site: Site) -> None:
     instance.wait_for(InstancePhase.WAITING)
     assert instance.agent() == agent
     notes = [note for report in controller.reports for note in report.notes]
-    assert sum("can't write down" in note for note in notes) == 1, notes
+    assert sum("can't save its state" in note for note in notes) == 1, notes
     full.rmdir()
     state = instance.disk / "agent.json"
     wait_until(lambda: '"failed_attempt":1' in state.read_text(), "what was kept in memory")

@@ -15,7 +15,7 @@ from autoscaler.domain.training import TrainingDirective, TrainingSetup
 from autoscaler.domain.transfer import MeterReading, Transfer
 from autoscaler.node.disk import Disk
 from autoscaler.node.line import DeviceLimit, EndedEarly, Line, Stepped, Word, parse_message
-from autoscaler.training.channel import Channel, tell_out_of_memory
+from autoscaler.training.channel import AgentConnection, tell_out_of_memory
 from tests.node.site import wait_until
 from tests.node.test_outbox import REPORT
 
@@ -43,14 +43,14 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def channel(path: Path) -> Iterator[Channel]:
+def channel(path: Path) -> Iterator[AgentConnection]:
     """The training process's end."""
-    channel = Channel(str(path), SystemClock())
+    channel = AgentConnection(str(path), SystemClock())
     yield channel
     channel.close()
 
 
-def test_each_hears_the_other(path: Path, channel: Channel) -> None:
+def test_each_hears_the_other(path: Path, channel: AgentConnection) -> None:
     news = threading.Event()
     line = Line(path, news.set)
     line.open_to(SETUP, None)
@@ -80,7 +80,7 @@ def test_each_hears_the_other(path: Path, channel: Channel) -> None:
 
 
 def test_what_was_sent_is_heard_of_at_once_and_by_each_agent_anew(
-    path: Path, channel: Channel
+    path: Path, channel: AgentConnection
 ) -> None:
     first_heard: list[MeterReading] = []
     first = Line(path, lambda: None, on_reading=first_heard.append)
@@ -101,7 +101,7 @@ def test_what_was_sent_is_heard_of_at_once_and_by_each_agent_anew(
 def test_what_was_sent_last_is_told_before_the_process_ends(path: Path) -> None:
     heard: list[MeterReading] = []
     line = Line(path, lambda: None, on_reading=heard.append)
-    channel = Channel(str(path), SystemClock())
+    channel = AgentConnection(str(path), SystemClock())
     for _ in range(100):
         channel.meter.add(Transfer(sent_bytes=1))
     channel.finished()
@@ -142,7 +142,7 @@ def test_it_is_quiet_also_where_a_message_could_not_be_taken_in(path: Path) -> N
 
 
 def test_a_new_agent_takes_the_line_over_and_says_no_more_than_it_knows(
-    path: Path, channel: Channel
+    path: Path, channel: AgentConnection
 ) -> None:
     first = Line(path, lambda: None)
     first.open_to(SETUP, None)
@@ -193,7 +193,7 @@ def test_a_directory_may_be_too_deep_for_a_socket_s_address(tmp_path: Path) -> N
     Line(disk.socket(), lambda: None)
     assert disk.socket().is_relative_to(disk.directory), "what goes with the disk is not left over"
     line = Line(disk.socket(), lambda: None)
-    channel = Channel(str(disk.socket()), SystemClock())
+    channel = AgentConnection(str(disk.socket()), SystemClock())
     line.open_to(SETUP, None)
     assert channel.setup() == SETUP
     channel.close()

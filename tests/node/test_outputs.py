@@ -35,9 +35,9 @@ from pathlib import Path
 from autoscaler.clock import SystemClock
 from autoscaler.domain.goodput import Batch, BatchBounds
 from autoscaler.domain.report import CheckpointStatus, TrainingReport
-from autoscaler.training.channel import Channel
+from autoscaler.training.channel import AgentConnection
 
-channel = Channel(os.environ["CASTOR_SOCKET"], SystemClock())
+channel = AgentConnection(os.environ["CASTOR_SOCKET"], SystemClock())
 channel.setup()
 report = TrainingReport(
     step=1, epoch=0, progress_examples=32.0, total_examples=64.0, batch=Batch(32, 32, 0),
@@ -169,7 +169,7 @@ def test_outputs_over_the_limit_are_told_with_the_way_out(
     wait_until(lambda: instance.is_complete, "the end")
     assert kept(tmp_path / "outputs").keys() == {"best.pt", "runs/metrics.csv"}
     told = wait_until(lambda: [n for n in notes(controller) if "outputs" in n], "the note")
-    assert "outputs are not kept: huge; together they are above the limit of 20" in told[0]
+    assert "outputs are not copied: huge; together they are above the limit of 20" in told[0]
     assert "raise outputs.limit" in told[0]
 
 
@@ -181,7 +181,9 @@ def test_a_place_that_can_not_be_written_is_told_and_holds_nothing_up(
     (tmp_path / "outputs").write_text("no directory")
     instance = site.launch()
     wait_until(lambda: instance.is_complete, "the end")
-    wait_until(lambda: any("outputs are not kept" in n for n in notes(controller)), "the note")
+    wait_until(
+        lambda: any("latest outputs are not copied" in n for n in notes(controller)), "the note"
+    )
 
 
 def test_outputs_that_nobody_wants_are_not_kept(site: Site, files: Path, tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_another_agent_finds_what_runs_and_can_end_it(place: Place) -> None:
     other = place.another()
     assert other.is_alive
     assert other.exit_code is None
-    with pytest.raises(Conflict, match="its process runs"):
+    with pytest.raises(Conflict, match="its process is running"):
         other.start(Order(("true",), "/", {}))
     other.stop()
     wait_until(lambda: not other.is_alive)

@@ -26,8 +26,8 @@ CREDENTIAL = {"access_key_id": "AKIAFIRST", "secret_access_key": "hush-hush-1", 
 SPILL = """
 import os, time
 from autoscaler.clock import SystemClock
-from autoscaler.training.channel import Channel
-channel = Channel(os.environ["CASTOR_SOCKET"], SystemClock())
+from autoscaler.training.channel import AgentConnection
+channel = AgentConnection(os.environ["CASTOR_SOCKET"], SystemClock())
 setup = channel.setup()
 before = open(setup.grant_file).read()
 print("grant:", before, flush=True)
@@ -44,8 +44,8 @@ import os, time
 from pathlib import Path
 from autoscaler.clock import SystemClock
 from autoscaler.objects import open_grant
-from autoscaler.training.channel import Channel
-channel = Channel(os.environ["CASTOR_SOCKET"], SystemClock())
+from autoscaler.training.channel import AgentConnection
+channel = AgentConnection(os.environ["CASTOR_SOCKET"], SystemClock())
 setup = channel.setup()
 depot = open_grant(Path(setup.grant_file), setup.depot, meter=channel.meter)
 depot.put("first", bytes(100_000))
@@ -141,7 +141,7 @@ def test_a_bundle_that_is_not_in_storage_comes_from_the_controller(
     wait_until(lambda: instance.is_complete, "the end")
     assert controller.bundles_fetched == 1
     assert log(storage) == "hello\n"
-    assert "the bundle comes from the controller: file://" in instance.console
+    assert "fetching the bundle from the controller, not storage: file://" in instance.console
 
 
 def test_a_later_agent_adds_to_the_log_where_the_parts_end(

@@ -85,7 +85,7 @@ def test_a_loss_that_runs_out_of_memory_on_one_rank_fits_after_one_start_more(
     wait_until(lambda: controller.failures, "the first start's end")
     (failure,) = controller.failures
     assert failure.device_limit == ("cpu-core", 8)
-    assert failure.cause.endswith("; the next start takes at most 8 at once on a device")
+    assert failure.cause.endswith("; the next start takes at most 8 examples at once on a device")
     record = JobRecord("job", 1, spec, JobPhase.RUNNING, submitted_seconds=0.0)
     limited = failed(record, failure).spec
     controller.assignment = replace(controller.assignment, spec=limited)

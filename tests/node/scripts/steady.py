@@ -9,14 +9,14 @@ import time
 from autoscaler.clock import SystemClock
 from autoscaler.domain.goodput import Batch, BatchBounds
 from autoscaler.domain.report import StepObservation, TrainingReport
-from autoscaler.training.channel import Channel
+from autoscaler.training.channel import AgentConnection
 
 steps = int(os.environ.get("STEPS", "1000000"))
 fail_at = int(os.environ.get("FAIL_AT", "-1"))
 print(f"attempt on {os.environ['CASTOR_DEVICES']}", flush=True)
 if os.environ.get("LOCAL_RANK", "0") != "0":
     time.sleep(600)
-channel = Channel(os.environ["CASTOR_SOCKET"], SystemClock())
+channel = AgentConnection(os.environ["CASTOR_SOCKET"], SystemClock())
 setup = channel.setup()
 if setup.attempt > 1:
     fail_at = -1
