@@ -116,34 +116,27 @@ class RegionCalls:
         Raises:
             ProviderError: the call failed; earlier pages are incomplete.
         """
-        token: str | None = None
-        while True:
-            following = {} if token is None else {"NextToken": token}
-            page = self.describe(action, MaxResults=PAGE, **parameters, **following)
-            yield page
-            before, token = token, page.get("NextToken") or None
-            if token is None:
-                return
-            if token == before:
-                raise Unavailable(f"{self.region}: {action}: the reply repeats a page token")
+        call = Call(self.region, action)
+        method = getattr(self._read_client, _method_name(action))
+        return self._pages(method, call, {"MaxResults": PAGE, **parameters})
 
     def quotas(self) -> Iterator[Reply]:
-        """Yield the pages of EC2's quotas."""
-        token: dict[str, str] = {}
-        while True:
-            call = Call(self.region, "ListServiceQuotas")
-            page = self._make(
-                self._quota_client.list_service_quotas, call, {"ServiceCode": "ec2", **token}
-            )
-            yield page
-            if not page.get("NextToken"):
-                return
-            token = {"NextToken": page["NextToken"]}
+        """Yield all pages of EC2's quotas.
 
-    def products(self, **parameters: Any) -> Reply:
-        """Return one page of the price list's products."""
+        Raises:
+            ProviderError: the call failed; earlier pages are incomplete.
+        """
+        call = Call(self.region, "ListServiceQuotas")
+        return self._pages(self._quota_client.list_service_quotas, call, {"ServiceCode": "ec2"})
+
+    def products(self, **parameters: Any) -> Iterator[Reply]:
+        """Yield all pages of the price list's products.
+
+        Raises:
+            ProviderError: the call failed; earlier pages are incomplete.
+        """
         call = Call(self.region, "GetProducts")
-        return self._make(self._pricing_client.get_products, call, parameters)
+        return self._pages(self._pricing_client.get_products, call, parameters)
 
     def receive(self, queue_url: str, redelivery_seconds: int) -> Reply:
         """Return up to ten messages, hidden from other receivers for `redelivery_seconds`."""
@@ -168,6 +161,21 @@ class RegionCalls:
         call = Call(self.region, "PutObject")
         parameters = {"Bucket": bucket, "Key": key, "Body": text.encode()}
         self._make(self._s3_client.put_object, call, parameters)
+
+    def _pages(self, method: Any, call: Call, parameters: Reply) -> Iterator[Reply]:
+        """Yield the pages of a reply, one call each."""
+        following: dict[str, str] = {}
+        seen_tokens: set[str] = set()
+        while True:
+            page = self._make(method, call, {**parameters, **following})
+            yield page
+            token = page.get("NextToken")
+            if not token:
+                return
+            if token in seen_tokens:
+                raise Unavailable(f"{call}: the reply repeats a page token")
+            seen_tokens.add(token)
+            following = {"NextToken": token}
 
     def _make(self, method: Any, call: Call, parameters: Reply, can_wait: bool = True) -> Reply:
         permit = self._budget.wait if can_wait else self._budget.take

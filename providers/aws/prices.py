@@ -110,18 +110,14 @@ def _list_usd_per_hour(calls: RegionCalls, name: str) -> Decimal | None:
     The result is None if the list has no such price.
     """
     fields = {**_PRODUCT_FILTERS, "instanceType": name, "regionCode": calls.region}
-    reply = calls.products(
-        ServiceCode="AmazonEC2",
-        FormatVersion="aws_v1",
-        Filters=[
-            {"Type": "TERM_MATCH", "Field": field, "Value": value}
-            for field, value in fields.items()
-        ],
-    )
-    with readable(f"{calls.region}: GetProducts"):
-        prices = [
-            price for text in reply["PriceList"] for price in _hourly_prices(json.loads(text))
-        ]
+    filters = [
+        {"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in fields.items()
+    ]
+    prices: list[Decimal] = []
+    for page in calls.products(ServiceCode="AmazonEC2", FormatVersion="aws_v1", Filters=filters):
+        with readable(f"{calls.region}: GetProducts"):
+            for text in page["PriceList"]:
+                prices += _hourly_prices(json.loads(text))
     return max(prices, default=None)
 
 

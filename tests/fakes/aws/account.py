@@ -61,6 +61,8 @@ class Account:
         lag_seconds: for so long lists and other calls do not know a new instance.
         boot_seconds: for so long a new instance is pending.
         page: the most that one reply lists; None leaves it to the caller.
+        other_prices: prices of further products of a type, which are listed before its price.
+        repeats_token: whether every page of quotas and products names itself as the next page.
         forgets_ended: EC2 answers the token of an ended instance with an error.
         priced_regions: those that the price list has.
         zones: those that have every type of the price list.
@@ -72,10 +74,12 @@ class Account:
     capacity: dict[tuple[str, str, str], int] = field(default_factory=dict)
     spot_prices: dict[tuple[str, str], Decimal] = field(default_factory=spot_prices)
     list_prices: dict[str, str] = field(default_factory=lambda: dict(LIST_PRICES))
+    other_prices: dict[str, list[str]] = field(default_factory=dict)
     quotas: dict[tuple[str, str], float] = field(default_factory=lambda: dict(QUOTAS))
     lag_seconds: float = 0.0
     boot_seconds: float = 0.0
     page: int | None = None
+    repeats_token: bool = False
     forgets_ended: bool = False
     priced_regions: set[str] = field(default_factory=lambda: {"us-east-1"})
     zones: list[str] = field(default_factory=lambda: list(SPOT_SHARES))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from xml.etree import ElementTree
 
@@ -124,13 +124,13 @@ def instance_ids(body: bytes) -> tuple[str, ...]:
     return tuple(item.text or "" for item in found)
 
 
-def quotas(account: Account) -> bytes:
+def quotas(account: Account, parameters: Mapping[str, object]) -> bytes:
     """A page of ListServiceQuotas."""
     found = [
         {"ServiceCode": "ec2", "QuotaName": name, "QuotaCode": code, "Value": value}
         for (name, code), value in account.quotas.items()
     ]
-    return json.dumps({"Quotas": found}).encode()
+    return _page(account, parameters, "Quotas", found)
 
 
 def products(account: Account, parameters: Mapping[str, object]) -> bytes:
@@ -138,13 +138,27 @@ def products(account: Account, parameters: Mapping[str, object]) -> bytes:
     filters = parameters.get("Filters")
     assert isinstance(filters, list)
     wanted = {one["Field"]: one["Value"] for one in filters}
-    usd = account.list_prices.get(wanted["instanceType"])
-    if usd is None or wanted["regionCode"] not in account.priced_regions:
-        return json.dumps({"FormatVersion": "aws_v1", "PriceList": []}).encode()
+    kind = wanted["instanceType"]
+    is_listed = kind in account.list_prices and wanted["regionCode"] in account.priced_regions
+    prices = [*account.other_prices.get(kind, ()), account.list_prices[kind]] if is_listed else []
+    return _page(account, parameters, "PriceList", [_product(usd) for usd in prices])
+
+
+def _product(usd: str) -> str:
     price = {"unit": "Hrs", "pricePerUnit": {"USD": usd}}
     term = {"priceDimensions": {"sku.term.rate": price}}
-    text = json.dumps({"product": {}, "terms": {"OnDemand": {"sku.term": term}}})
-    return json.dumps({"FormatVersion": "aws_v1", "PriceList": [text]}).encode()
+    return json.dumps({"product": {}, "terms": {"OnDemand": {"sku.term": term}}})
+
+
+def _page(
+    account: Account, parameters: Mapping[str, object], field: str, found: Sequence[object]
+) -> bytes:
+    """The page that the token in the parameters names."""
+    start = int(str(parameters.get("NextToken", 0)))
+    end = start + (account.page or len(found))
+    token = start if account.repeats_token else end
+    following = {"NextToken": str(token)} if end < len(found) else {}
+    return json.dumps({field: found[start:end], **following}).encode()
 
 
 def _reply(action: str, inner: str) -> bytes:

@@ -166,7 +166,7 @@ class FaultProxy:
             case "DescribeSpotPriceHistory":
                 return Answer("200 OK", _HTML, ec2.spot_history(account, request.parameters))
             case "ListServiceQuotas":
-                return Answer("200 OK", _HTML, ec2.quotas(account))
+                return Answer("200 OK", _HTML, ec2.quotas(account, request.document))
             case "GetProducts":
                 return Answer("200 OK", _HTML, ec2.products(account, request.document))
             case "GetCostAndUsage":

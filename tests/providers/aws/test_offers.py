@@ -150,6 +150,25 @@ def test_without_the_price_list_the_catalogue_holds_where_it_is_of(world: AwsWor
     assert offers[SMALL].price_source == "karpenter price list"
 
 
+def test_every_page_of_the_price_list_is_read(world: AwsWorld) -> None:
+    """The dearest product of a type counts, on whichever page it is."""
+    world.account.other_prices["g4dn.xlarge"] = ["0.5", "0.52"]
+    world.account.page = 1
+    offers = {one.id: one for one in world.connect().offers()}
+    assert offers[SMALL].usd_per_hour == Decimal("0.526")
+    assert offers[SMALL].price_source == "AWS price list"
+    assert world.account.calls["GetProducts"] == 3 + 1
+
+
+@pytest.mark.timeout(60)
+def test_a_price_list_whose_pages_repeat_a_token_gives_no_price(world: AwsWorld) -> None:
+    world.account.other_prices["g4dn.xlarge"] = ["0.5", "0.52"]
+    world.account.page, world.account.repeats_token = 1, True
+    offers = {one.id: one for one in world.connect().offers()}
+    assert offers[SMALL].price_source == "karpenter price list"
+    assert world.account.calls["GetProducts"] == 2
+
+
 def test_what_the_price_list_said_holds_while_it_is_silent(world: AwsWorld) -> None:
     """In a network without a way to it, it is asked once in a while, for one type."""
     world.account.list_prices["g4dn.xlarge"] = "0.6"
@@ -208,6 +227,21 @@ def test_quotas_are_limits(world: AwsWorld) -> None:
         SMALL_SPOT.replace("-1a", "-1b"),
     }
     assert limits[name].unit is LimitUnit.DEVICES
+
+
+def test_every_page_of_the_quotas_is_read(world: AwsWorld) -> None:
+    all_limits = world.connect().limits()
+    world.account.page = 2
+    world.account.calls.clear()
+    assert world.connect().limits() == all_limits
+    assert world.account.calls["ListServiceQuotas"] == 3
+
+
+@pytest.mark.timeout(60)
+def test_quotas_whose_pages_repeat_a_token_bound_nothing(world: AwsWorld) -> None:
+    world.account.page, world.account.repeats_token = 2, True
+    assert all("Spot Instance Requests" not in limit.name for limit in world.connect().limits())
+    assert world.account.calls["ListServiceQuotas"] == 2
 
 
 def test_a_quota_of_nothing_allows_nothing_and_is_told(world: AwsWorld) -> None:
