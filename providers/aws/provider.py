@@ -120,8 +120,8 @@ class AwsProvider(CloudProvider[PoolForm]):
         return [notice for notices in notices_by_region for notice in notices]
 
     def condition(self) -> Condition:
-        """Return offers left out, errors of lists and queues, and instances at risk of reclaim."""
-        errors = self._silences
+        """Return offers left out, errors of lists, prices and queues, and instances at risk."""
+        errors = self._shared_troubles
         errors += [
             f"{name}: no reclaim notices: {error}" for name, error in self._queue_errors.items()
         ]

@@ -25,6 +25,7 @@ from autoscaler.domain.errors import (
     PermissionDenied,
     ProviderError,
     SpecError,
+    Unavailable,
 )
 from autoscaler.domain.instance import CloudInstance, CloudState, Interruption, LaunchRequest
 from autoscaler.domain.offer import Limit, Offer
@@ -58,6 +59,7 @@ class PoolsSource(Generic[Settings]):
     """Source of the settings, with a copy in the folder `kept` of the settings last in force.
 
     `fetch` returns the text of a source. `parse` makes settings of a text and its origin.
+    `trouble` is the reason why the copy lacks the settings in force, or None.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class PoolsSource(Generic[Settings]):
         name = hashlib.sha256(source.encode()).hexdigest()[:16]
         self._copy = kept / f"{name}.json"
         self._text: str | None = None
+        self.trouble: str | None = None
 
     def read(self) -> Settings:
         """Return the current settings.
@@ -81,19 +84,32 @@ class PoolsSource(Generic[Settings]):
             SpecError: the settings can't be read or are invalid.
             ProviderError: the cloud did not return them.
         """
-        self._text = self._fetch(self.source)
-        return self._parse(self._text, self.source)
+        text = self._fetch(self.source)
+        settings = self._parse(text, self.source)
+        self._text = text
+        return settings
 
     def accept(self) -> None:
-        """Save the text that was read last as the settings in force."""
-        if self._text is not None:
+        """Save the text that was read last as the settings in force, if the disk has room."""
+        if self._text is None:
+            return
+        try:
             self._save(self._text)
+        except OSError as error:
+            if self.trouble is None:
+                _log.warning("%s: the pools can't be saved: %s", self._copy, error)
+            self.trouble = (
+                f"{self._copy}: the pools can't be saved for a start without the cloud: "
+                f"{error.strerror or error}: make room on the disk or fix the folder's permissions"
+            )
+        else:
+            self.trouble = None
 
     def recall(self) -> Settings | None:
         """Return the settings that were last in force; None if no usable copy exists."""
         try:
-            return self._parse(self._copy.read_text(), self.source)
-        except (OSError, SpecError):
+            return self._read_copy()
+        except SpecError:
             return None
 
     def read_or_recall(self) -> Settings:
@@ -102,7 +118,7 @@ class PoolsSource(Generic[Settings]):
         Raises:
             SpecError: the settings can't be read or are invalid.
             NotFound, PermissionDenied: the settings are missing or may not be read.
-            ProviderError: the cloud did not answer and no copy exists.
+            ProviderError: the cloud did not answer and no copy is usable.
         """
         try:
             return self.read()
@@ -111,11 +127,30 @@ class PoolsSource(Generic[Settings]):
         except ProviderError as error:
             if not self._copy.exists():
                 raise
+            try:
+                settings = self._read_copy()
+            except SpecError as invalid:
+                raise Unavailable(
+                    f"{error}; the saved copy of the pools, {invalid}: start again once the cloud "
+                    "answers, which replaces the copy"
+                ) from error
             _log.warning("%s; using the pools that were last in force", error)
-            return self._parse(self._copy.read_text(), self.source)
+            return settings
+
+    def _read_copy(self) -> Settings:
+        """Return the settings of the copy.
+
+        Raises:
+            SpecError: no copy exists, or it is unreadable or invalid; the error names the copy.
+        """
+        try:
+            text = self._copy.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise SpecError(f"{self._copy}: {error}") from error
+        return self._parse(text, str(self._copy))
 
     def _save(self, text: str) -> None:
-        if self._copy.exists() and self._copy.read_text() == text:
+        if self._copy.exists() and self._copy.read_bytes() == text.encode():
             return
         self._copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial = self._copy.with_suffix(".partial")
@@ -187,11 +222,10 @@ class FollowingProvider(Provider, Generic[Settings]):
         return self._provider.interruptions()
 
     def condition(self) -> Condition:
-        """Return the cloud's status, with an error if the settings can't be read or applied."""
+        """Return the cloud's status, with errors of reading, applying or saving the settings."""
         condition = self._provider.condition()
-        if self._settings_error is None:
-            return condition
-        return replace(condition, troubles=(*condition.troubles, self._settings_error))
+        errors = [error for error in (self._settings_error, self._source.trouble) if error]
+        return replace(condition, troubles=(*condition.troubles, *errors))
 
     def _follow(self) -> None:
         now_seconds = self._clock.now()
@@ -211,6 +245,8 @@ class FollowingProvider(Provider, Generic[Settings]):
             return
         self._settings_error = None
         self._next = None if settings == self._settings else settings
+        if self._next is None:
+            self._source.accept()
 
     def _replace_provider(self, settings: Settings) -> None:
         with self._lock:

@@ -16,30 +16,45 @@ _log = logging.getLogger(__name__)
 class KnownPrices:
     """Maximum hourly price of each offer when last sold. Thread-safe.
 
-    Without a `path` the prices are lost when the process ends.
+    Without a `path` the prices are lost when the process ends. `trouble` is the reason why the
+    file lacks current prices, or None.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._lock = threading.Lock()
         self._usd_per_hour = {} if path is None else _read_prices(path)
+        self._saved = self._usd_per_hour
+        self.trouble: str | None = None
 
     def learn(self, usd_per_hour: Mapping[str, Decimal]) -> None:
         """Record prices in $/h by offer. Prices of other offers stay.
 
-        Raises:
-            OSError: the file can't be written.
+        If the file can't be written, the next call tries again.
         """
         with self._lock:
-            known = {**self._usd_per_hour, **usd_per_hour}
-            if known != self._usd_per_hour and self._path is not None:
-                _write_prices(self._path, known)
-            self._usd_per_hour = known
+            self._usd_per_hour = {**self._usd_per_hour, **usd_per_hour}
+            if self._path is not None and self._usd_per_hour != self._saved:
+                self._save(self._path)
 
     def of(self, offer: str) -> Decimal | None:
         """Return the last known price of an offer in $/h; None if no price was recorded."""
         with self._lock:
             return self._usd_per_hour.get(offer)
+
+    def _save(self, path: Path) -> None:
+        try:
+            _write_prices(path, self._usd_per_hour)
+        except OSError as error:
+            if self.trouble is None:
+                _log.warning("%s: the last known prices can't be saved: %s", path, error)
+            self.trouble = (
+                f"{path}: the last known prices can't be saved: {error.strerror or error}: "
+                "after a restart, instances of removed pools may exhaust the caps: make room on "
+                "the disk or fix the folder's permissions"
+            )
+        else:
+            self._saved, self.trouble = self._usd_per_hour, None
 
 
 def _read_prices(path: Path) -> dict[str, Decimal]:

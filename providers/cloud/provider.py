@@ -66,9 +66,9 @@ class CloudProvider(Provider, Generic[Pool]):
         rate = Rate(settings.launches_per_minute, settings.launches_per_minute / 60.0)
         budget.limit(whole, _LAUNCHES, rate)
         self._register = Register(visible_seconds)
-        known_prices = KnownPrices() if prices is None else prices
+        self._known_prices = KnownPrices() if prices is None else prices
         self._caps = SpendingCaps(
-            name, settings, self._register, visible_seconds, clock, known_prices
+            name, settings, self._register, visible_seconds, clock, self._known_prices
         )
         self._sales: Mapping[str, Sale[Pool]] = {}
         self._stale_scopes: Mapping[str, str] = {}
@@ -174,10 +174,12 @@ class CloudProvider(Provider, Generic[Pool]):
         """
 
     @property
-    def _silences(self) -> list[str]:
-        """Scopes whose current instances are unknown, as one message each."""
+    def _shared_troubles(self) -> list[str]:
+        """Scopes whose current instances are unknown, and the error of saving prices, if any."""
         stale = self._stale_scopes.items()
-        return [f"instances of {scope} are as last seen: {reason}" for scope, reason in stale]
+        troubles = [f"instances of {scope} are as last seen: {reason}" for scope, reason in stale]
+        unsaved = self._known_prices.trouble
+        return troubles if unsaved is None else [*troubles, unsaved]
 
     def _list(self) -> None:
         """Update the register. A scope that does not answer keeps its instances."""

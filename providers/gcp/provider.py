@@ -106,7 +106,7 @@ class GcpProvider(CloudProvider[PoolForm]):
     def condition(self) -> Condition:
         """Return offers left out, and errors of lists, subscriptions, prices and deletions."""
         subscription_errors = self._notices.deaf
-        errors = self._silences
+        errors = self._shared_troubles
         errors += [
             f"{name}: no reclaim notices: {error}" for name, error in subscription_errors.items()
         ]

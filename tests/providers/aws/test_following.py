@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,10 @@ class Followed:
         return AwsProvider(settings, OURS, self.world.clock, session, patience=QUICK)
 
 
+def full_disk(*arguments: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 @pytest.fixture
 def followed(world: AwsWorld, tmp_path: Path) -> Followed:
     return Followed(world, tmp_path / "pools")
@@ -107,6 +113,51 @@ def test_a_start_without_aws_goes_on_with_what_was_read_last(followed: Followed)
     followed.provider = followed.start()
     assert followed.kinds(0) == {"g4dn.xlarge", "g5.xlarge"}
     assert [path.stat().st_mode & 0o777 for path in followed.kept.iterdir()] == [0o600]
+
+
+@pytest.mark.parametrize("content", [b'{"schema": 2}', b"\xff"])
+def test_a_start_on_an_invalid_copy_names_it_and_the_clouds_error(
+    followed: Followed, content: bytes
+) -> None:
+    (copy,) = followed.kept.iterdir()
+    copy.write_bytes(content)
+    followed.parameter.told = Unavailable("SSM is away")
+    with pytest.raises(Unavailable) as caught:
+        followed.start()
+    assert str(caught.value).startswith(f"SSM is away; the saved copy of the pools, {copy}:")
+    followed.write()
+    assert followed.start().offers()
+    followed.parameter.told = Unavailable("SSM is away")
+    assert followed.start().offers()
+
+
+def test_an_invalid_text_is_not_saved_when_an_earlier_one_comes_into_force(
+    followed: Followed,
+) -> None:
+    (copy,) = followed.kept.iterdir()
+    followed.provider.launch(followed.world.request("1"))
+    followed.write(instance_types=["g4dn.xlarge"])
+    valid = followed.parameter.told
+    assert followed.kinds() == {"g4dn.xlarge", "g5.xlarge"}
+    followed.parameter.told = json.dumps({"schema": 2})
+    assert followed.kinds() == {"g4dn.xlarge"}
+    assert copy.read_text() == valid
+
+
+def test_a_full_disk_stops_no_change_and_is_told_until_the_copy_is_saved(
+    followed: Followed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (copy,) = followed.kept.iterdir()
+    followed.write(instance_types=["g4dn.xlarge"])
+    with monkeypatch.context() as disk:
+        disk.setattr(Path, "rename", full_disk)
+        assert followed.kinds() == {"g4dn.xlarge"}
+        (trouble,) = followed.provider.condition().troubles
+        assert trouble.startswith(f"{copy}: the pools can't be saved")
+        assert followed.start().offers()
+    followed.kinds()
+    assert followed.provider.condition().troubles == ()
+    assert copy.read_text() == followed.parameter.told
 
 
 @pytest.mark.parametrize("said", [NotFound("no such parameter"), SpecError("no region is set")])

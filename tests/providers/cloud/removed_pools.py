@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -45,6 +47,10 @@ def refusal_of(launch: Callable[[], object]) -> str:
     with pytest.raises(QuotaExceeded) as caught:
         launch()
     return str(caught.value)
+
+
+def full_disk(file: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class RemovedPools:
@@ -92,6 +98,20 @@ class RemovedPools:
         world.pass_time(120.0)
         provider.instances()
         assert provider.launch(later(world, "3", offer)).offer == offer
+
+    def test_a_full_disk_stops_no_offers_and_is_told_until_the_prices_are_saved(
+        self, world: FakeCloud, file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        provider = world.connect("ours")
+        with monkeypatch.context() as disk:
+            disk.setattr(os, "fsync", full_disk)
+            offers = provider.offers()
+        assert world.spot_offer in {offer.id for offer in offers}
+        (trouble,) = provider.condition().troubles
+        assert trouble.startswith(f"{file}: the last known prices can't be saved: ")
+        provider.offers()
+        assert provider.condition().troubles == ()
+        assert world.spot_offer in json.loads(file.read_text())
 
     def test_prices_are_kept_in_decimals(self, world: FakeCloud, file: Path) -> None:
         world.connect("ours").offers()
