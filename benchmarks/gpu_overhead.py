@@ -53,9 +53,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from gpt import SHAPES, RandomTokens, as_it_is, gpt_on, mean_loss
 
 from autoscaler.clock import SystemClock
+from autoscaler.training import TrainingSession, session
 from autoscaler.training.collectives.reducer import Reducer
 from autoscaler.training.gradients.preconditioner import Preconditioner
-from autoscaler.training.session import TrainingSession, session
 from autoscaler.training.steps import stepper
 
 SEQUENCES = 4096

@@ -27,7 +27,7 @@ from torch.utils.data import TensorDataset
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from autoscaler.training.session import session
+from autoscaler.training import session
 
 EXAMPLES, WIDTH, BATCH = 512, 32, 64
 BAD_STEP = 11

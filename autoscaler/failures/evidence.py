@@ -30,7 +30,7 @@ _FROM = "The above exception was the direct cause of the following exception:"
 _IGNORED = "Exception ignored in"
 _LIBRARY = re.compile(
     r"/(?:site|dist)-packages/|/lib/python\d|^<|/autoscaler/training/|/optuna/optuna/"
-    r"|/hpo/(?:calls|catching|command|crew|distributed|epochs|line|rank|trial|worker)\.py$"
+    r"|/hpo/(?:objective|protocol|study_file|worker)/\w+\.py$"
 )
 _LOST_CONTACT = re.compile(r"gloo|nccl|connection (?:reset|refused|closed)|broken pipe", re.I)
 _WORD = re.compile(r"[^\W\d]")

@@ -1,0 +1,17 @@
+"""Library of a training script: its session with elastic replicas, batches and checkpoints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from autoscaler.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from autoscaler.training.data.shards import ShardedDataset as ShardedDataset
+    from autoscaler.training.training_session import TrainingSession as TrainingSession
+    from autoscaler.training.training_session import session as session
+
+__getattr__, __dir__, __all__ = lazy_exports(
+    __name__,
+    {"data.shards": ("ShardedDataset",), "training_session": ("TrainingSession", "session")},
+)

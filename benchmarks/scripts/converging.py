@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
 from autoscaler.parent import end_with_parent
-from autoscaler.training.session import Step, session
+from autoscaler.training.training_session import Step, session
 
 SEED = int(os.environ["SEED"])
 STEP_SECONDS = float(os.environ.get("STEP_SECONDS", "0"))

@@ -18,8 +18,8 @@ from gpt import SHAPES, RandomTokens, as_it_is, gpt_on, mean_loss
 from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset, default_collate
 
+from autoscaler.training import session
 from autoscaler.training.data.loader import Collate
-from autoscaler.training.session import session
 
 EXAMPLES, WIDTH = 4096, 256
 RANK = os.environ.get("LOCAL_RANK", "0")

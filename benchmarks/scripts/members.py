@@ -17,9 +17,9 @@ import torch
 from torch import nn
 from workload import Noise, layers
 
+from autoscaler.training import TrainingSession, session
 from autoscaler.training.members.catching_up import StateSync
 from autoscaler.training.members.fetching import Fetch
-from autoscaler.training.session import TrainingSession, session
 
 STEP_SECONDS = float(os.environ["STEP_SECONDS"])
 FROZEN_BYTES = int(os.environ.get("FROZEN_BYTES", "0"))

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from autoscaler.parent import end_with_parent
-from autoscaler.training.session import session
+from autoscaler.training import session
 
 EXAMPLES, BATCH, LOGICAL_RANKS = 1024, 32, 4
 STEP_SECONDS = float(os.environ.get("STEP_SECONDS", "0"))

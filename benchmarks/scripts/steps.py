@@ -25,7 +25,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from workload import Noise, layers
 
-from autoscaler.training.session import session
+from autoscaler.training import session
 from autoscaler.training.steps import stepper
 from autoscaler.unix_socket import connect
 

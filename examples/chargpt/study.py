@@ -20,7 +20,7 @@ from train import CharacterGPT, Windows, documentation
 
 import hpo
 from autoscaler.domain.objective import Objective, Preference
-from autoscaler.training.session import session
+from autoscaler.training import session
 
 EPOCHS = 6
 CONTEXT = 32

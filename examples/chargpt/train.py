@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from autoscaler.training.session import session
+from autoscaler.training import session
 
 
 def documentation() -> str:

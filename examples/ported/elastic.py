@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from autoscaler.training.session import session
+from autoscaler.training import session
 
 
 def load() -> tuple[TensorDataset, TensorDataset]:

@@ -24,7 +24,7 @@ import sys, time
 epochs = int(sys.argv[1])
 import torch
 from torch.utils.data import TensorDataset
-from autoscaler.training.session import session
+from autoscaler.training import session
 
 model = torch.nn.Linear(4, 1)
 data = TensorDataset(torch.randn(256, 4), torch.randn(256, 1))

@@ -48,7 +48,7 @@ SEED = int(os.environ.get("CASTOR_SEED", "0"))
 TRAIN = """
 import sys, time, torch
 from torch.utils.data import TensorDataset
-from autoscaler.training.session import session
+from autoscaler.training import session
 
 torch.manual_seed(0)
 model = torch.nn.Linear(4, 1)

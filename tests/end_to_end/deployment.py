@@ -25,7 +25,7 @@ from tests.training.fleet import wait_until
 TRAIN = """
 import os, sys, time, torch
 from torch.utils.data import TensorDataset
-from autoscaler.training.session import session
+from autoscaler.training import session
 
 print("it begins", flush=True)
 torch.manual_seed(0)

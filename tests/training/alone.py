@@ -18,7 +18,7 @@ from autoscaler.training.arguments import Script
 from autoscaler.training.channel import AgentConnection
 from autoscaler.training.opening import Parts, open_parts
 from autoscaler.training.reporting import Reporter
-from autoscaler.training.session import TrainingSession
+from autoscaler.training import TrainingSession
 from autoscaler.training.watch import present_watch
 
 

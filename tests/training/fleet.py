@@ -33,7 +33,7 @@ _IMPORTED = (
     "torch",
     "torch._dynamo",
     "autoscaler.training.opening",
-    "autoscaler.training.session",
+    "autoscaler.training.training_session",
 )
 
 

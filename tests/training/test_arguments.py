@@ -12,8 +12,8 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from autoscaler.domain.job import BatchSpec
+from autoscaler.training import session
 from autoscaler.training.arguments import require_own_device
-from autoscaler.training.session import session
 from autoscaler.training.steps.learning_rate import default_rule
 from tests.training.alone import allow, opened, script
 

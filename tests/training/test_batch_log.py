@@ -15,7 +15,7 @@ from torch.utils.data import TensorDataset
 from autoscaler.domain.goodput import ThroughputParameters
 from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.training import TrainingDirective
-from autoscaler.training.session import session
+from autoscaler.training import session
 from autoscaler.training.state.batch_log import (
     BATCH_LOG_FILE,
     BatchDecision,

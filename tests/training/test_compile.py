@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from autoscaler.domain.job import BatchSpec
+from autoscaler.training import session
 from autoscaler.training.data.orders import Sequential
 from autoscaler.training.data.sampler import ElasticSampler, share
-from autoscaler.training.session import session
 from tests.training.alone import allow, opened, script
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")

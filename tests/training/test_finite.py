@@ -20,8 +20,8 @@ from autoscaler.training.gradients.finite import (
     has_finite_gradients,
     non_finite_names,
 )
-from autoscaler.training.session import TrainingSession, session
 from autoscaler.training.steps.weights import unit_gradient
+from autoscaler.training import TrainingSession, session
 from tests.training.alone import allow, opened, script, under_castor
 from tests.training.fleet import Fleet, wait_until
 from tests.training.traces import assert_replicas_agree, is_training

@@ -23,9 +23,9 @@ from torch import nn
 from torch.utils.data import Dataset, get_worker_info
 
 from autoscaler.domain.job import BatchSpec
+from autoscaler.training import session
 from autoscaler.training.data.loader import Indices, Loader, LoaderSettings
 from autoscaler.training.data.seeding import SeededIndices, seed_all
-from autoscaler.training.session import session
 from tests.training.alone import allow, opened, script
 from tests.training.fleet import SCRIPTS, wait_until
 

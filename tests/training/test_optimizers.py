@@ -20,12 +20,12 @@ from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import CheckpointError
 from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.training import Engine
+from autoscaler.training import session
 from autoscaler.training.data_path import order_of
 from autoscaler.training.gradients.preconditioner import Preconditioner
 from autoscaler.training.gradients.sampling import SamplingBudget
 from autoscaler.training.identity import fingerprint_of
 from autoscaler.training.members import rounds
-from autoscaler.training.session import session
 from autoscaler.training.state.checkpoint import Checkpoints
 from autoscaler.training.state.training_state import Counters, TrainingState
 from tests.training.alone import allow, decide, opened, script

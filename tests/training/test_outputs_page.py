@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from autoscaler.training.session import session
+from autoscaler.training import session
 
 PAGE = Path(__file__).parents[2] / "docs" / "outputs.md"
 

@@ -13,10 +13,10 @@ from torch.utils.data import WeightedRandomSampler
 
 from autoscaler.domain.errors import MismatchError
 from autoscaler.domain.job import BatchSpec
+from autoscaler.training import session
 from autoscaler.training.data.shards import ShardedDataset
 from autoscaler.training.data_path import order_of
 from autoscaler.training.identity import fingerprint_of
-from autoscaler.training.session import session
 from autoscaler.training.state.fingerprint import require_equal
 from tests.training.alone import allow, opened, script
 

@@ -14,9 +14,9 @@ from torch.utils.data import TensorDataset
 
 from autoscaler.domain.checkpoint import name_of
 from autoscaler.training.opening import Parts
-from autoscaler.training.session import TrainingSession, session
 from autoscaler.training.state.own_state import ScriptState
 from autoscaler.training.state.training_state import Counters, TrainingState
+from autoscaler.training import TrainingSession, session
 from tests.training.alone import opened, script
 
 

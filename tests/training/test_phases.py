@@ -15,7 +15,7 @@ from torch.amp.grad_scaler import GradScaler
 
 from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.training import Engine
-from autoscaler.training.session import session
+from autoscaler.training import session
 from autoscaler.training.steps.learning_rate import LearningRateInputs, unchanged
 from autoscaler.training.steps.mover import ScaledOptimizer
 from autoscaler.training.steps.phases import Undo

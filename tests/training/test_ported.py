@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.training.session import TrainingSession, session
+from autoscaler.training import TrainingSession, session
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "ported"

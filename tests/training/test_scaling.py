@@ -12,8 +12,8 @@ from torch.utils.data import TensorDataset
 
 from autoscaler.clock import VirtualClock
 from autoscaler.domain.job import BatchSpec
+from autoscaler.training import session
 from autoscaler.training.gradients.sampling import SamplingBudget
-from autoscaler.training.session import session
 from tests.training.alone import allow, opened, script, under_castor
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")

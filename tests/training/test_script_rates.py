@@ -10,7 +10,7 @@ import torch
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, SequentialLR
 from torch.utils.data import TensorDataset
 
-from autoscaler.training.session import session
+from autoscaler.training import session
 from autoscaler.training.state.script_rates import rate_ratios
 
 Schedule = Callable[[torch.optim.Optimizer], LRScheduler]

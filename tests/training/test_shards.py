@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from autoscaler.training import session
 from autoscaler.training.data.orders import Order, Shuffled
 from autoscaler.training.data.pieces import joined, packed, split
 from autoscaler.training.data.sampler import ElasticSampler, share
@@ -25,7 +26,6 @@ from autoscaler.training.data.shard_order import ShardOrder
 from autoscaler.training.data.shards import ShardedDataset
 from autoscaler.training.data_path import order_of
 from autoscaler.training.identity import fingerprint_of
-from autoscaler.training.session import session
 from tests.training.alone import script
 from tests.training.fleet import Fleet, wait_until
 from tests.training.traces import EXAMPLES, assert_replicas_agree, is_training, taken

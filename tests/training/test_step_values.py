@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import TensorDataset
 
 from autoscaler.domain.job import BatchSpec
-from autoscaler.training.session import session
+from autoscaler.training import session
 from autoscaler.training.steps.step import Step
 from tests.training.alone import allow
 

@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from autoscaler.domain.job import BatchSpec
-from autoscaler.training.session import session
+from autoscaler.training import session
 from tests.training.alone import allow
 from tests.training.fleet import Fleet, ReplicaProcess, Roster, wait_until
 from tests.training.traces import is_training

@@ -14,8 +14,8 @@ from torch import nn
 from torch.amp.grad_scaler import GradScaler
 
 from autoscaler.domain.job import BatchSpec
+from autoscaler.training import session
 from autoscaler.training.gradients.sampling import SamplingBudget
-from autoscaler.training.session import session
 from tests.training.alone import allow, opened, script
 from tests.training.fleet import Fleet, ReplicaProcess, wait_until
 from tests.training.scripts.sequences import BATCH, EXAMPLES, Sequences, loss_of, made

@@ -11,7 +11,7 @@ from torch.utils.data import TensorDataset
 
 from autoscaler.clock import VirtualClock
 from autoscaler.domain.training import TrainingDirective
-from autoscaler.training.session import TrainingSession, session
+from autoscaler.training import TrainingSession, session
 from autoscaler.training.watch import watched
 from tests.training.alone import Heard, script, under_castor
 

@@ -16,7 +16,7 @@ import os, time
 from pathlib import Path
 import torch
 from torch.utils.data import TensorDataset
-from autoscaler.training.session import session
+from autoscaler.training import session
 
 torch.manual_seed(0)
 model = torch.nn.Linear(4, 1)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from autoscaler.training.session import session
+from autoscaler.training import session
 
 EXAMPLES, BATCH = 960, 32
 

@@ -16,7 +16,7 @@ from torch.nn.functional import softplus
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import TensorDataset
 
-from autoscaler.training.session import TrainingSession, session
+from autoscaler.training import TrainingSession, session
 
 EXAMPLES, BATCH = 96, 16
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from autoscaler.training.session import session
+from autoscaler.training import session
 
 BRANCHES = 4
 DROP_LAST = os.environ.get("DROP_LAST") == "1"

@@ -16,7 +16,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import TensorDataset
 
-from autoscaler.training.session import TrainingSession, session
+from autoscaler.training import TrainingSession, session
 
 EXAMPLES, BATCH = 96, 16
 

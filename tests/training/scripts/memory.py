@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
-from autoscaler.training.session import session
+from autoscaler.training import session
 
 FITS = int(os.environ.get("FITS", "1000000"))
 FROM = int(os.environ.get("FROM", "0"))

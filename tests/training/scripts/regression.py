@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 from torch.utils.data import Dataset
 
+from autoscaler.training import session
 from autoscaler.training.data.shards import ShardedDataset
-from autoscaler.training.session import session
 
 EXAMPLES = int(os.environ.get("EXAMPLES", "512"))
 EPOCHS = int(os.environ.get("EPOCHS", "20"))

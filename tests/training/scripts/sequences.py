@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from autoscaler.training.session import session
+from autoscaler.training import session
 
 PADDING, TOKENS, LONGEST = -1, 12, 9
 EXAMPLES = 96

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from autoscaler.training.session import session
+from autoscaler.training import session
 
 EVERY = int(os.environ.get("EVERY", "25"))
 EVALUATION_SECONDS = float(os.environ.get("EVALUATION_SECONDS", "0"))

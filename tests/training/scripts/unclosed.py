@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import torch
 from torch.utils.data import TensorDataset
 
-from autoscaler.training.session import session
+from autoscaler.training import session
 
 model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

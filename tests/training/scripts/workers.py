@@ -10,7 +10,7 @@ import time
 import psutil
 import torch
 
-from autoscaler.training.session import session
+from autoscaler.training import session
 
 
 def main(end: str) -> None:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from hpo.halving import SynchronousHalvingPruner
+from hpo import SynchronousHalvingPruner
 
 __all__ = ["SynchronousHalvingPruner"]

@@ -2,7 +2,7 @@
 
 At most five lines differ from a plain PyTorch loop, and the script runs unchanged without Castor::
 
-    from autoscaler.training.session import session
+    from autoscaler.training import session
 
     with session(model, optimizer, dataset, batch_size=128) as job:
         for inputs, targets in job.batches(epochs=20):

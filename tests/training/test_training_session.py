@@ -32,12 +32,12 @@ from autoscaler.domain.goodput import (
 from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.training import TrainingDirective
 from autoscaler.goodput.batching import next_batch_total, split_batch, within
-from autoscaler.training import session as session_module
+from autoscaler.training import training_session as session_module
 from autoscaler.training.channel import directive_from
 from autoscaler.training.data.loader import Loader
 from autoscaler.training.gradients.sampling import SamplingBudget
-from autoscaler.training.session import TrainingSession, session
 from autoscaler.training.state import checkpoint
+from autoscaler.training import TrainingSession, session
 from tests.training.alone import allow, decide, opened, script, under_castor
 from tests.training.fleet import Fleet, wait_until
 
@@ -187,7 +187,7 @@ def test_what_can_not_be_trained_on_is_refused() -> None:
 
 def test_it_needs_no_torchft_nor_a_server_to_train_alone() -> None:
     code = (
-        "import sys; import autoscaler.training.session;"
+        "import sys; import autoscaler.training.training_session;"
         "print([name for name in ('torchft', 'scipy', 'sqlalchemy', 'fastapi', 'optuna', "
         "'pydantic', 'providers', 'hpo') if sys.modules.get(name)])"
     )
