@@ -203,7 +203,7 @@ class Agent:
         return is_another and is_free and (reply.job, reply.attempt) != self._target
 
     def _prepare(self, reply: NodeReply, before: Prepared | None = None) -> None:
-        """Start preparing an attempt; `before` is the preparation of a job that is left for it."""
+        """Start preparing an attempt; `before` is the result for the job that it replaces."""
         # A later attempt of the same job only fetches the assignment again.
         prepared = self._state.prepared if before is None else None
         need = Need(reply.attempt, self._joined, prepared, before)

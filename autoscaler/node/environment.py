@@ -43,7 +43,7 @@ def job_environment(
 ) -> dict[str, str]:
     """Return the variables of a job's script and set-up, besides the inherited and secret ones.
 
-    The job may set any variable, but of those named CASTOR_ only the one for the log of batches.
+    The job may not set variables named CASTOR_..., except the one for the log of batches.
     """
     devices = instance.metadata.devices[:devices_used]
     numbers = ",".join(str(device) for device in devices)

@@ -24,7 +24,7 @@ from autoscaler.wire.client import NodeClient
 _log = logging.getLogger(__name__)
 
 _TRAVERSABLE_MODE = 0o711
-_MIN_RENEWAL_SECONDS = 1.0  # if this clock is far ahead of the cloud's
+_MIN_RENEWAL_SECONDS = 1.0  # for a clock far ahead of the cloud's
 
 
 class Grants:

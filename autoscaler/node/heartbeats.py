@@ -113,7 +113,7 @@ class Heartbeats:
         return max(begun_seconds + self._interval_seconds - self._answered_seconds, 0.0)
 
     def _ship_logs(self, report: NodeReport) -> None:
-        """Send the log: before the end of a start all of it, within a longer time limit."""
+        """Send new text of the log, within a longer limit before a start's end is reported."""
         is_last = report.phase in _IDLE_PHASES or report.failure is not None
         try:
             self._logs.ship(_LAST_LOG_LIMIT_SECONDS if is_last else _LOG_LIMIT_SECONDS, is_last)

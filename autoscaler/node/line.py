@@ -41,7 +41,7 @@ _INVALID_MESSAGE_ERRORS = (
     OverflowError,
     RecursionError,
 )
-_SEND_TIMEOUT = struct.pack("ll", 1, 0)  # seconds, microseconds: a stopped peer must not block
+_SEND_TIMEOUT = struct.pack("ll", 1, 0)  # (seconds, microseconds); a stopped peer must not block
 
 
 @dataclass(frozen=True, slots=True)

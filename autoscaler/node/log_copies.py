@@ -14,7 +14,7 @@ from autoscaler.node.grants import Grants
 from autoscaler.objects import Objects, open_grant
 from autoscaler.wire.client import NodeClient
 
-_STORAGE_TIMEOUT_SECONDS: Final = 2.0  # heartbeats wait meanwhile
+_STORAGE_TIMEOUT_SECONDS: Final = 2.0  # blocks heartbeats
 _PART_SECONDS: Final = 5.0
 _CHUNK_BYTES: Final = 1 << 18
 _PART_BYTES: Final = 4 << 20

@@ -105,7 +105,7 @@ class Process:
     def exit_code(self) -> int | None:
         """Exit code of the last process; None if it is running or never ran.
 
-        If the shim was killed, the code is -9. If the shim failed to start, it is the shim's.
+        The code is -9 if the shim was killed, and the shim's own if the shim failed to start.
         """
         if self.is_alive:
             return None

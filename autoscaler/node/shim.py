@@ -1,14 +1,14 @@
 """Process between the agent and the command that it runs; the shim survives the agent.
 
-The shim starts one command, writes the command's output to a log without secrets, ends all
-processes that the command leaves, and records the exit code. SIGTERM ends the command with a
-grace period, SIGUSR1 at once. Secrets arrive on standard input: no file and no environment but
-the command's own holds them.
+The shim starts one command and writes its output to a log without secrets. Then the shim ends all
+processes that the command left, and records the exit code. SIGTERM ends the command with a grace
+period, SIGUSR1 at once. Secrets arrive on standard input: no file and no environment but the
+command's own holds them.
 
-The module needs only the standard library. Run it as
+The module needs only the standard library. The agent starts
 ``python -P -m autoscaler.node.shim RECORD LOG`` with an order as JSON on standard input; RECORD
-and LOG are file descriptors. The shim locks RECORD for its lifetime. RECORD gets a line with the
-shim's process id once the command runs, and at the end a line with the exit code, as in
+and LOG are file descriptors. The shim locks RECORD for its lifetime. The shim writes a line with
+its process id to RECORD once the command runs. The last line is the exit code, as in
 `subprocess`.
 """
 

@@ -31,8 +31,8 @@ _BATCHING_SECONDS = 0.003
 class TrialRelay:
     """Relay for one start of the script at a time.
 
-    A call is on disk before its worker gets the confirmation, and is sent again until the
-    controller has it: controller and driver may be absent while the worker waits.
+    A call is on disk before the worker gets the confirmation. The relay repeats a call until the
+    controller has it, so that controller and driver may be absent while the worker waits.
     """
 
     def __init__(self, client: NodeClient, path: Path, clock: Clock) -> None:
@@ -105,8 +105,8 @@ class _TrialClient:
     def send(self, file: TrialFile) -> None:
         """Upload a file to the controller. An unreadable file is skipped and logged.
 
-        The file is opened only in the directory of the trial's checkpoints, and not through a
-        link, because the trial may have fewer permissions than the agent.
+        The trial may have fewer permissions than the agent. Therefore the file is opened only in
+        the directory of the trial's checkpoints, and not through a link.
         """
         try:
             path = self.files / Path(file.name).name

@@ -1,12 +1,13 @@
 """Shim for trials one after the other, whose workers are forked from a warm process.
 
-Run it as ``python -P -m autoscaler.node.warm_shim LINE``, where LINE is the descriptor of a stream
-socket to the agent. Each order is a line of JSON, after the descriptors of record and log. When
-all processes of an order have ended, the shim sends the agent a byte. The command of the first
-order starts once, as a fork server. On its standard input, a socket, the fork server gets the
-environment and directory of each worker, and answers with the process id of the worker. A worker
-becomes a child of this shim when its short-lived parent ends. When the agent closes the socket or
-dies, a running trial continues to its end; then the fork server and the shim end.
+The agent starts ``python -P -m autoscaler.node.warm_shim LINE``, where LINE is the descriptor of a
+stream socket to the agent. Each order is a line of JSON, after the descriptors of record and log.
+When all processes of an order have ended, the shim sends the agent a byte.
+
+The command of the first order starts once, as a fork server. Its standard input is a socket, on
+which it gets the environment and directory of each worker, and answers with the worker's process
+id. A worker becomes a child of this shim when its short-lived parent ends. When the agent closes
+the line or dies, a running trial continues to its end; then the fork server and the shim end.
 """
 
 from __future__ import annotations

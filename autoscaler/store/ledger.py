@@ -15,5 +15,5 @@ class LedgerLines(ABC):
         """Return all lines, or all lines of the instances that a job has ever paid for.
 
         Lines are in order of writing. The lines of a job include payments of other jobs for the
-        same instances, because the cost of one job follows only from the whole bill.
+        same instances: the cost of one job follows only from the whole bill.
         """

@@ -23,9 +23,9 @@ class Reports(ABC):
         """Store a training report; return whether it is now the latest report of its job.
 
         A report becomes the latest if its step is not behind the latest step. So does a report
-        of a later start of the script, by attempt and then by time of start, because a restart
-        from a checkpoint lowers the step. A report is ignored if its instance has ended or has
-        reported a later start.
+        of a later start of the script, because a restart from a checkpoint lowers the step.
+        Starts are ordered by attempt, then by time of start. A report is ignored if its instance
+        has ended or has reported a later start.
 
         Step times and pauses of a repeated report are counted once: for each instance, reports
         count only in increasing order of (start, step).
@@ -99,8 +99,8 @@ def judge(
 def reported(record: JobRecord, report: TrainingReport, now_seconds: float) -> JobRecord:
     """Return a job with `report` as its latest, without step times and pauses.
 
-    Limits of examples per device that earlier reports gave stay in force, because the reporter
-    may not know that another kind of device ran out of memory.
+    Limits of examples per device from earlier reports stay in force. The reporter may not know
+    that another kind of device ran out of memory.
     """
     bounds = report.bounds
     if record.report is not None:

@@ -74,7 +74,7 @@ def refuse_superseded(job: str, incarnation: int, latest: int) -> None:
     """Check that an incarnation is the latest.
 
     Raises:
-        Conflict: it is not.
+        Conflict: a later incarnation has begun, or this incarnation never began.
     """
     if incarnation != latest:
         raise Conflict(f"incarnation {incarnation} of trial {job} is over: {latest} holds it")
