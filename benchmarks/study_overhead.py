@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import optuna
 
 import hpo
-from hpo.objective import Objective
+from hpo.objective.packaging import Objective
 
 Run = Callable[..., None]
 

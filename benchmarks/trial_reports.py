@@ -48,10 +48,10 @@ from autoscaler.service.studies import Studies
 from autoscaler.wire.client import Client, NodeClient, StudyClient
 from autoscaler.wire.messages import JobView
 from autoscaler.wire.study_messages import StudyAnswers, TrialCalls
-from hpo.driver import Driver
-from hpo.effort import Effort
-from hpo.line import TrialLine
-from hpo.worker import run_trial
+from hpo.driver.driver import Driver
+from hpo.driver.run_limits import Effort
+from hpo.worker.connection import TrialLine
+from hpo.worker.process import run_trial
 
 _STUDY = "reports"
 _TOKEN = "a person"

@@ -9,14 +9,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from hpo.distributed import distributed
-from hpo.epochs import epochs
-from hpo.halving import SynchronousHalvingPruner
+from hpo.methods.synchronous_halving import SynchronousHalvingPruner
+from hpo.objective.distributed import distributed
+from hpo.worker.epochs import epochs
 
 if TYPE_CHECKING:
-    from hpo.artifacts import upload_artifact
-    from hpo.endings import BudgetUsedUp, DeadlineReached, NothingRan, StudyStopped
-    from hpo.running import TrialFailed, optimize
+    from hpo.driver.study_end import BudgetUsedUp, DeadlineReached, NothingRan, StudyStopped
+    from hpo.runs.optimize import TrialFailed, optimize
+    from hpo.worker.artifacts import upload_artifact
 
 __all__ = [
     "BudgetUsedUp",
@@ -33,13 +33,13 @@ __all__ = [
 
 # Modules of the names that are imported when first used.
 _MODULES: Final = {
-    "BudgetUsedUp": "hpo.endings",
-    "DeadlineReached": "hpo.endings",
-    "NothingRan": "hpo.endings",
-    "StudyStopped": "hpo.endings",
-    "TrialFailed": "hpo.running",
-    "optimize": "hpo.running",
-    "upload_artifact": "hpo.artifacts",
+    "BudgetUsedUp": "hpo.driver.study_end",
+    "DeadlineReached": "hpo.driver.study_end",
+    "NothingRan": "hpo.driver.study_end",
+    "StudyStopped": "hpo.driver.study_end",
+    "TrialFailed": "hpo.runs.optimize",
+    "optimize": "hpo.runs.optimize",
+    "upload_artifact": "hpo.worker.artifacts",
 }
 
 

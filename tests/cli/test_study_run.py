@@ -16,8 +16,8 @@ from autoscaler.domain.errors import SpecError, Unavailable
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.terms import StudyTerms
 from autoscaler.store.opening import open_store
-from hpo.endings import BudgetUsedUp
-from hpo.running import database_of
+from hpo.driver.study_end import BudgetUsedUp
+from hpo.runs.optimize import database_of
 
 STUDY = """
 name: fails
@@ -30,7 +30,7 @@ trials: 1
 @pytest.fixture(autouse=True)
 def log_levels() -> Iterator[None]:
     """Levels of the loggers, which a run sets, as they were."""
-    loggers = [logging.getLogger(name) for name in ("hpo", "hpo.ended")]
+    loggers = [logging.getLogger(name) for name in ("hpo", "hpo.driver.ended_trials")]
     levels = [logger.level for logger in loggers]
     yield
     for logger, level in zip(loggers, levels, strict=True):
@@ -52,14 +52,14 @@ def test_a_quiet_run_prints_its_storage_and_budget(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def run_study(*arguments: object) -> None:
-        logging.getLogger("hpo.running").info("the study's storage")
-        logging.getLogger("hpo.standing").info("a default budget")
-        logging.getLogger("hpo.ended").info("trial 0: 1.0")
+        logging.getLogger("hpo.runs.optimize").info("the study's storage")
+        logging.getLogger("hpo.runs.status_line").info("a default budget")
+        logging.getLogger("hpo.driver.ended_trials").info("trial 0: 1.0")
         raise Unavailable("no controller")
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr("hpo.running.run_study", run_study)
+    monkeypatch.setattr("hpo.runs.optimize.run_study", run_study)
     with pytest.raises(Unavailable):
         run_file(study_file(tmp_path), None, is_quiet)
     at_start = ["the study's storage", "a default budget"]
@@ -101,7 +101,7 @@ def test_a_run_that_ends_early_prints_what_it_has_found(
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr("hpo.running.run_study", run_study)
+    monkeypatch.setattr("hpo.runs.optimize.run_study", run_study)
     with pytest.raises(BudgetUsedUp):
         run_file(study_file(tmp_path), None)
     assert ("fails: 1 trial (1 complete); best is 0.5" in capsys.readouterr().out) == ends
@@ -113,7 +113,7 @@ def test_an_error_of_the_sampler_names_it(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr("hpo.running.run_study", run_study)
+    monkeypatch.setattr("hpo.runs.optimize.run_study", run_study)
     file = study_file(tmp_path, f"{STUDY}sampler: {{grid: {{search_space: {{x: [1]}}}}}}\n")
     with pytest.raises(StudyMethodFailed, match=r"^the study's sampler, GridSampler, failed: Val"):
         run_file(file, None)
@@ -140,7 +140,7 @@ def test_trials_of_a_file_are_a_total(
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr("hpo.running.run_study", run_study)
+    monkeypatch.setattr("hpo.runs.optimize.run_study", run_study)
     file = study_file(tmp_path, STUDY.replace("trials: 1", "trials: 4"))
     study = optuna.create_study(study_name="fails", storage=f"sqlite:///{tmp_path}/fails.db")
     for _ in range(ended):
@@ -157,7 +157,7 @@ def test_a_study_that_has_its_trials_is_not_run_and_says_so(
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr("hpo.running.run_study", run_study)
+    monkeypatch.setattr("hpo.runs.optimize.run_study", run_study)
     study = optuna.create_study(study_name="fails", storage=f"sqlite:///{tmp_path}/fails.db")
     study.tell(study.ask(), 1.0)
     file = study_file(tmp_path)

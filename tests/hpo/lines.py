@@ -7,9 +7,9 @@ from collections.abc import Callable
 import optuna
 from optuna.trial import FrozenTrial
 
-from hpo.attachment import Attachment, new_attachment
-from hpo.calls import answer_text, read_call, refusal_text
-from hpo.worker import run_trial
+from hpo.driver.trial_server import Attachment, new_attachment
+from hpo.protocol.requests import answer_text, read_call, refusal_text
+from hpo.worker.process import run_trial
 
 Objective = Callable[[optuna.trial.BaseTrial], object]
 

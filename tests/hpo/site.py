@@ -16,8 +16,8 @@ from autoscaler.domain.trial import TrialCall
 from autoscaler.wire.client import NodeClient, StudyClient
 from autoscaler.wire.messages import JoinRequest
 from autoscaler.wire.study_messages import TrialCalls
-from hpo.driver import Driver
-from hpo.worker import run_trial
+from hpo.driver.driver import Driver
+from hpo.worker.process import run_trial
 from tests.hpo.lines import Died, Objective
 from tests.service.conftest import TOKEN, Api
 

@@ -12,7 +12,7 @@ from optuna.trial import TrialState
 from autoscaler.domain.errors import SpecError
 from hpo import optuna_internals
 from hpo.optuna_internals import HalvingTerms
-from hpo.running import optimize
+from hpo.runs.optimize import optimize
 from tests.hpo.objectives import curve
 
 

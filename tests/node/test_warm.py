@@ -1,4 +1,4 @@
-"""Workers forked from a warm process: a real shim and `hpo.warm`, a script in place of ours."""
+"""Workers forked from a warm process: a real shim, `hpo.worker.warm` and a script of the test."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.node.site import wait_until
 
 WORKER = """
 import os, random, subprocess, sys, time
-from hpo.warm import await_order, note_imports, run_and_leave
+from hpo.worker.warm import await_order, note_imports, run_and_leave
 
 def main():
     await_order()

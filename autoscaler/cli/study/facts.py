@@ -35,7 +35,7 @@ def study_facts(spec: StudySpec, study: Any, view: StudyView | None) -> dict[str
 
 def trial_facts(trial: Any) -> dict[str, Any]:
     """Return number, state, values, last step, parameters, job and error of a recorded trial."""
-    from hpo import attributes
+    from hpo.protocol import attributes
 
     return {
         "number": trial.number,
@@ -50,7 +50,7 @@ def trial_facts(trial: Any) -> dict[str, Any]:
 
 def jobs_of(trial: Any) -> tuple[str, ...]:
     """Return the ids of all jobs that ran a trial, in all runs of its study."""
-    from hpo import attributes
+    from hpo.protocol import attributes
 
     earlier = trial.user_attrs.get(attributes.EARLIER_JOBS, ())
     job = trial.user_attrs.get(attributes.JOB)

@@ -279,9 +279,9 @@ def _at(speedup: dict[int, float], devices: int) -> float:
 
 def _study(options: StudyPlanOptions, now_seconds: float) -> tuple[StudySpec, InstanceBounds]:
     """Return the file's study as a driver would run it, its deadline counted from now."""
-    from hpo.catching import catch_of
-    from hpo.distributed import trial_job
-    from hpo.study_file import check_methods, objective_of
+    from hpo.objective.distributed import trial_job
+    from hpo.study_file.catch import catch_of
+    from hpo.study_file.studies import check_methods, objective_of
 
     spec, directory = load_study(options.file, now_seconds)
     check_methods(spec)
@@ -321,7 +321,7 @@ def _size(
     options: StudyPlanOptions, spec: StudySpec, known: StudyView | None
 ) -> tuple[int, int, tuple[str, ...]]:
     """Return the numbers of trials and of steps of an unpruned trial, and remarks on these."""
-    from hpo.study_file import trials_left
+    from hpo.study_file.studies import trials_left
 
     trials = options.trials or trials_left(spec)
     if trials is None:

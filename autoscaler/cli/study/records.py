@@ -82,7 +82,7 @@ def command_budget(study_name: str, names: Mapping[str, str], budget_usd: Decima
 
 def name_of(study_name: str) -> str:
     """Return the name that a controller gives the first study of this name."""
-    from hpo.naming import slug
+    from hpo.storage.controller_names import slug
 
     return slug(study_name)
 
@@ -110,7 +110,7 @@ def fleet_of(study_name: str) -> FleetView | None:
     Raises:
         Unavailable: the controller of CASTOR_URL does not answer.
     """
-    from hpo.running import line_to
+    from hpo.runs.optimize import line_to
 
     try:
         with line_to(study_name, {}) as (client, _):
@@ -131,7 +131,7 @@ def _view_in(store: Store, study_name: str, names: Mapping[str, str]) -> StudyVi
 
 def _name_in(store: Store, study_name: str, names: Mapping[str, str]) -> str:
     """Return the name of a study at the controller of this store."""
-    from hpo.naming import name_at
+    from hpo.storage.controller_names import name_at
 
     return name_at(study_name, names, store.settings.controller_id())
 
@@ -147,7 +147,7 @@ def _ask_or_read(
     Raises:
         Unavailable: there is neither a controller nor a database.
     """
-    from hpo.running import database_of, line_to
+    from hpo.runs.optimize import database_of, line_to
 
     try:
         with line_to(study_name, names) as (client, study_client):

@@ -47,14 +47,15 @@ def run_file(file: Path, trials: int | None, is_quiet: bool = False) -> None:
     optuna_side = require_optuna()
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     logging.getLogger("hpo").setLevel(logging.INFO)
-    logging.getLogger("hpo.ended").setLevel(logging.WARNING if is_quiet else logging.INFO)
-    from hpo.arguments import tolerating
-    from hpo.blame import origin_of
-    from hpo.catching import catch_of
-    from hpo.effort import Effort
-    from hpo.endings import ended_trials, require_result
-    from hpo.running import Todo, run_study
-    from hpo.totals import totals_of
+    ended_log = logging.getLogger("hpo.driver.ended_trials")
+    ended_log.setLevel(logging.WARNING if is_quiet else logging.INFO)
+    from hpo.driver.error_origin import origin_of
+    from hpo.driver.run_limits import Effort
+    from hpo.driver.study_end import ended_trials, require_result
+    from hpo.runs.arguments import tolerating
+    from hpo.runs.optimize import Todo, run_study
+    from hpo.storage.trial_counts import totals_of
+    from hpo.study_file.catch import catch_of
 
     objective = optuna_side.objective_of(spec, directory)
     catch = catch_of(spec.catch)
@@ -166,7 +167,7 @@ def stop_file(file: Path, now: bool) -> None:
     """
     spec, _ = load_study(file, SystemClock().now())
     names = require_optuna().recorded_names(spec)
-    from hpo.running import line_to
+    from hpo.runs.optimize import line_to
 
     with line_to(spec.name, names) as (_, study_client):
         study_client.stop(now)
@@ -185,16 +186,16 @@ def open_recorded(file: Path) -> tuple[StudySpec, Any]:
 
 
 def require_optuna() -> Any:
-    """Return the module `hpo.study_file`, with Optuna's own log messages off.
+    """Return the module `hpo.study_file.studies`, with Optuna's own log messages off.
 
     Raises:
         Unavailable: Optuna is not installed.
     """
     try:
-        from hpo import study_file
+        from hpo.study_file import studies
     except ImportError as error:
         raise Unavailable(
             f"studies need Optuna ({error}): pip install 'castor-autoscaler[hpo]'"
         ) from None
-    study_file.be_quiet()
-    return study_file
+    studies.be_quiet()
+    return studies

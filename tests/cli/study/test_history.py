@@ -15,7 +15,7 @@ from autoscaler.domain.study_stay import StudyStay
 from autoscaler.domain.terms import StudyTerms, TrialProgress, TrialRecord
 from autoscaler.simulator.studies.driver import Report
 from autoscaler.wire.study_messages import StudyView
-from hpo.attachment import new_attachment
+from hpo.driver.trial_server import new_attachment
 
 FIRST, LATER = 1000.0, 1060.0
 

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from hpo.worker import main
+from hpo.worker.process import main
 
 sys.path.append(str(Path(__file__).parents[3]))  # the objective is a test's
 os.chdir(os.environ["WORK"])

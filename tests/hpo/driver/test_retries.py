@@ -1,0 +1,174 @@
+"""A trial whose job failed is begun again as another one: once, also where its driver dies."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import optuna
+import pytest
+from optuna.exceptions import StorageInternalError
+from optuna.trial import TrialState
+
+from autoscaler.clock import VirtualClock
+from hpo.driver.ended_trials import EndedTrial
+from hpo.driver.retries import enqueue_owed
+from hpo.driver.run_limits import Effort
+from hpo.driver.trial_server import new_attachment, running_attachments, waiting_retry
+from hpo.protocol import attributes
+from hpo.storage.studies import optimizing
+from hpo.worker.process import run_trial
+from tests.hpo.lines import Died, DirectLine, Objective
+from tests.hpo.objectives import curve
+from tests.hpo.site import Site, driver_of, study_of
+
+
+class BreakingStorage(optuna.storages.InMemoryStorage):
+    """Something happens in, or just after, the write of that number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left: int | None = None
+        self.after = False
+        self.error: BaseException = Died()
+        for name in ("create_new_trial", "set_trial_state_values", "set_trial_user_attr"):
+            setattr(self, name, self._breaking(getattr(self, name)))
+
+    def _breaking(self, write: Callable[..., object]) -> Callable[..., object]:
+        def broken(*arguments: object, **options: object) -> object:
+            breaks = self.left == 0
+            self.left = None if self.left is None or breaks else self.left - 1
+            if breaks and not self.after:
+                raise self.error
+            result = write(*arguments, **options)
+            if breaks:
+                raise self.error
+            return result
+
+        return broken
+
+
+def states(study: optuna.Study) -> list[str]:
+    return [trial.state.name for trial in study.trials]
+
+
+def fail_and_retry(study: optuna.Study) -> None:
+    """What a driver does with a trial whose job has failed, and then with its retry."""
+    for attachment in running_attachments(study).values():
+        if attributes.RETRY_OF not in attachment.frozen().user_attrs:
+            attachment.fail("its instance was lost", most_retries=1)
+    enqueue_owed(study)
+    retry = waiting_retry(study)
+    if retry is not None:
+        retry.bind("sweep-again")
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_driver_that_dies_anywhere_neither_loses_nor_doubles_a_retry(after: bool) -> None:
+    for write in itertools.count():
+        storage = BreakingStorage()
+        study = study_of(storage=storage)
+        attachment = new_attachment(study)
+        attachment.bind("sweep-0")
+        with pytest.raises(Died):
+            run_trial(curve, DirectLine(attachment, 5))
+        storage.left, storage.after = write, after
+        try:
+            fail_and_retry(study)
+        except Died:
+            storage.left = None
+            fail_and_retry(study)
+        if storage.left is not None:
+            break
+        assert states(study) == ["FAIL", "RUNNING"]
+        failed, retry = study.trials
+        assert retry.user_attrs[attributes.RETRY_OF] == failed.number
+        assert list(running_attachments(study)) in (["sweep-again"], ["retry-of-0"])
+        assert retry.system_attrs["fixed_params"] == failed.params != {}
+    assert write >= 5
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_storage_that_is_away_loses_and_doubles_no_retry(after: bool) -> None:
+    for write in itertools.count():
+        storage = BreakingStorage()
+        study = study_of(storage=storage)
+        new_attachment(study).bind("sweep-0")
+        storage.error = StorageInternalError("the connection broke")
+        storage.left, storage.after = write, after
+        with optimizing(study, VirtualClock()):
+            fail_and_retry(study)
+        if storage.left is not None:
+            break
+        assert states(study) == ["FAIL", "RUNNING"]
+    assert write >= 5
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_trial_whose_driver_dies_as_it_begins_it_is_the_next_ones(after: bool) -> None:
+    storage = BreakingStorage()
+    study = study_of(storage=storage)
+    storage.left, storage.after = 0, after
+    with pytest.raises(Died), optimizing(study, VirtualClock()):
+        new_attachment(study)
+    assert len(running_attachments(study)) == len(study.trials) == after
+
+
+def test_a_trial_that_was_created_as_the_connection_broke_is_there_once() -> None:
+    storage = BreakingStorage()
+    study = study_of(storage=storage)
+    storage.error, storage.left, storage.after = StorageInternalError("broke"), 0, True
+    with optimizing(study, VirtualClock()):
+        new_attachment(study).bind("sweep-0")
+        new_attachment(study).bind("sweep-1")
+    assert [trial.user_attrs["castor:job"] for trial in study.trials] == ["sweep-0", "sweep-1"]
+
+
+def test_a_retry_is_owed_as_often_as_is_said_and_has_the_users_attributes() -> None:
+    study = study_of()
+    study.enqueue_trial({"rate": 0.02}, user_attrs={"idea": "mine"})
+    study.enqueue_trial({"rate": 0.03})
+    attachment = new_attachment(study)
+    for count in range(3):
+        assert attachment.fail("lost", most_retries=2) == (count < 2)
+        enqueue_owed(study)
+        enqueue_owed(study)
+        if count < 2:
+            retry = waiting_retry(study)
+            assert retry is not None
+            attachment = retry
+    assert waiting_retry(study) is None
+    assert states(study) == ["FAIL", "WAITING", "FAIL", "FAIL"]
+    assert [trial.user_attrs.get("castor:retry_of") for trial in study.trials] == [
+        None,
+        None,
+        0,
+        2,
+    ]
+    assert [trial.user_attrs.get("idea") for trial in study.trials] == ["mine", None] + [
+        "mine"
+    ] * 2
+
+
+def test_a_trial_whose_job_failed_is_run_again_and_counts_once(
+    site_of: Callable[[Objective], Site],
+) -> None:
+    site, study = site_of(curve), study_of()
+    site.deaths, site.failing = {"sweep-0": [4]}, {"sweep-0": "out of host memory"}
+    ended: list[EndedTrial] = []
+    driver = driver_of(site, study)
+    driver.on_end = ended.append
+    assert driver.run(Effort(trials=2, at_once=1)) is None
+    first, second, third = study.trials
+    assert first.state is TrialState.FAIL and third.state.is_finished()
+    assert second.state is TrialState.COMPLETE
+    assert second.params == first.params != {}
+    assert first.user_attrs[attributes.CAUSE] == "out of host memory"
+    assert [each.is_retried for each in ended] == [True, False, False]
+
+
+def test_a_failed_trial_without_a_mark_is_nobodys_to_retry() -> None:
+    study = study_of()
+    study.tell(study.ask(), state=TrialState.FAIL)
+    enqueue_owed(study)
+    assert states(study) == ["FAIL"]

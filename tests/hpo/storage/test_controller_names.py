@@ -1,0 +1,43 @@
+"""What controllers call studies: a study that is begun anew is another one."""
+
+from __future__ import annotations
+
+import optuna
+import pytest
+
+from hpo.storage.controller_names import name_at, names_of, settle_name, slug
+
+
+def study_of(name: str = "Digits!") -> optuna.Study:
+    return optuna.create_study(study_name=name)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("digits", "digits"),
+        ("A real study!", "a-real-study"),
+        ("...", "study"),
+        ("x" * 50, "x" * 32),
+    ],
+)
+def test_slugs(name: str, expected: str) -> None:
+    assert slug(name) == expected
+
+
+def test_a_study_has_its_name_at_a_controller_for_good() -> None:
+    study = study_of()
+    assert settle_name(study, "here", lambda name: False) == "digits"
+    assert settle_name(study, "here", lambda name: True) == "digits"
+    assert name_at("Digits!", names_of(study), "here") == "digits"
+
+
+def test_one_that_is_begun_anew_is_another(caplog: pytest.LogCaptureFixture) -> None:
+    known = {"digits", "digits-v2"}
+    study = study_of()
+    assert settle_name(study, "here", known.__contains__) == "digits-v3"
+    assert "knows an earlier study 'Digits!': this one is digits-v3" in caplog.text
+    assert settle_name(study, "elsewhere", lambda name: False) == "digits"
+    assert name_at("Digits!", names_of(study), "here") == "digits-v3"
+    long = study_of("x" * 50)
+    assert settle_name(long, "here", {"x" * 32}.__contains__) == f"{'x' * 29}-v2"

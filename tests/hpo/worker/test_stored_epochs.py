@@ -1,0 +1,86 @@
+"""Epochs whose state is kept in storage: each instance has a disk of its own."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from autoscaler.domain.errors import Unavailable
+from autoscaler.domain.storage import StorageGrant
+from autoscaler.objects import Objects, always
+from hpo.driver.trial_server import new_attachment
+from hpo.worker.process import run_trial
+from tests.hpo.lines import Died, DirectLine, records
+from tests.hpo.worker.test_epochs import Here, study_of, training
+
+
+@pytest.fixture
+def depot(tmp_path: Path) -> Objects:
+    place = f"file://{tmp_path}/storage"
+    return Objects(place, always(StorageGrant(place)))
+
+
+def test_a_trial_that_was_killed_goes_on_elsewhere(tmp_path: Path, depot: Objects) -> None:
+    expected, study = study_of(), study_of()
+    expected.optimize(training([]), n_trials=1)
+    attachment, objective = new_attachment(study), training([2, 4])
+    for number in range(2):
+        with pytest.raises(Died):
+            place = Here(tmp_path / str(number), depot=depot)
+            run_trial(objective, DirectLine(attachment), place)
+    (kept,) = depot.listed()
+    assert kept.name.startswith("trial-0-") and kept.name.endswith(".checkpoint")
+    place = Here(tmp_path / "last", depot=depot)
+    run_trial(objective, DirectLine(attachment), place)
+    assert records(study) == records(expected)
+    assert place.steps == [5], "nothing is trained again but the epoch that was lost"
+
+
+def test_a_state_that_was_not_kept_does_not_count(tmp_path: Path, depot: Objects) -> None:
+    attachment, objective = new_attachment(study_of()), training([2])
+    with pytest.raises(Died):
+        run_trial(objective, DirectLine(attachment), Here(tmp_path / "here", depot=depot))
+    depot.remove(found.name for found in depot.listed())
+    place = Here(tmp_path / "here", depot=depot)
+    run_trial(objective, DirectLine(attachment), place)
+    assert place.steps == [1, 2, 3, 4, 5]
+
+
+def test_between_epochs_storage_may_be_away_but_not_for_who_leaves(
+    tmp_path: Path,
+    depot: Objects,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def away(self: Objects, name: str, content: object) -> None:
+        raise Unavailable(f"{self.place}/{name}: away")
+
+    attachment = new_attachment(study_of())
+    monkeypatch.setattr(Objects, "put", away)
+    place = Here(tmp_path / "first", leaves_after=2, depot=depot)
+    with caplog.at_level(logging.WARNING):
+        run_trial(training([]), DirectLine(attachment), place)
+    assert place.steps == [1, 2] and not place.has_left
+    assert "CheckpointError" in attachment.error_kinds[0]
+    assert "the trial goes on" in caplog.text
+    monkeypatch.undo()
+    attachment = new_attachment(study_of())
+    place = Here(tmp_path / "second", leaves_after=1, depot=depot)
+    with pytest.raises(SystemExit):
+        run_trial(training([]), DirectLine(attachment), place)
+    assert place.has_left and len(depot.listed()) == 1
+
+
+def test_a_start_does_not_take_silence_for_nothing(
+    tmp_path: Path, depot: Objects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(self: Objects, name: str, path: Path) -> None:
+        raise Unavailable(f"{self.place}/{name}: away")
+
+    monkeypatch.setattr(Objects, "download", away)
+    attachment, place = new_attachment(study_of()), Here(tmp_path, depot=depot)
+    run_trial(training([]), DirectLine(attachment), place)
+    assert "CheckpointError" in attachment.error_kinds[0]
+    assert place.steps == []
