@@ -18,10 +18,10 @@ from numpy.random import Generator
 
 from autoscaler.domain.offer import Purchase
 from autoscaler.market.zones import (
-    Ask,
-    Holding,
-    Place,
-    Seen,
+    HoldingPeriod,
+    LaunchAttempt,
+    PlaceObservations,
+    PurchasePlace,
     beliefs,
 )
 from providers.simulated.capacity import CapacityTrace, read_capacity_trace
@@ -46,8 +46,8 @@ class Job:
     zone: int | None = None
     launched: float = 0.0
     last: int | None = None
-    asks: list[list[Ask]] = field(default_factory=list)
-    holdings: list[list[Holding]] = field(default_factory=list)
+    asks: list[list[LaunchAttempt]] = field(default_factory=list)
+    holdings: list[list[HoldingPeriod]] = field(default_factory=list)
     useful: float = 0.0
     refusal: float = TICK_SECONDS
     tries: int = 0
@@ -59,14 +59,14 @@ class Job:
     def step(self, choose: Choice) -> bool:
         """Advance by one minute; return False if the job gives up."""
         if self.zone is not None and not self.is_there(self.zone):
-            self.holdings[self.zone].append(Holding(self.launched, self.now, True))
+            self.holdings[self.zone].append(HoldingPeriod(self.launched, self.now, True))
             self.last, self.zone, self.tries = self.zone, None, 0
         if self.zone is None:
             chosen_zone = choose(self)
             if chosen_zone is None:
                 return False
             is_filled = self.is_there(chosen_zone)
-            self.asks[chosen_zone].append(Ask(self.now, is_filled))
+            self.asks[chosen_zone].append(LaunchAttempt(self.now, is_filled))
             if is_filled:
                 self.zone, self.launched = chosen_zone, self.now
             else:
@@ -93,10 +93,11 @@ def same_zone_three_times(job: Job) -> int | None:
 def believed(job: Job) -> int | None:
     """Return the zone of the most useful time by the controller's estimates."""
     places = [
-        Place("aws", "p3.2xlarge", str(zone), Purchase.SPOT) for zone in range(len(job.zones))
+        PurchasePlace("aws", "p3.2xlarge", str(zone), Purchase.SPOT)
+        for zone in range(len(job.zones))
     ]
     history = {
-        place: Seen(tuple(job.asks[zone]), tuple(job.holdings[zone]))
+        place: PlaceObservations(tuple(job.asks[zone]), tuple(job.holdings[zone]))
         for zone, place in enumerate(places)
     }
     estimates = beliefs(history, dict.fromkeys(places, 0.0), job.now)
@@ -150,7 +151,7 @@ def main() -> None:
 
 def _new_job(zones: Sequence[CapacityTrace], seed: int, refusal: float) -> Job:
     """Return a job without any history."""
-    histories: tuple[list[list[Ask]], list[list[Holding]]] = (
+    histories: tuple[list[list[LaunchAttempt]], list[list[HoldingPeriod]]] = (
         [[] for _ in zones],
         [[] for _ in zones],
     )

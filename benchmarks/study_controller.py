@@ -47,7 +47,7 @@ from autoscaler.domain.snapshot import Snapshot
 from autoscaler.policies.base import Policy
 from autoscaler.policies.registry import create_policy
 from autoscaler.simulator.agents import Equipment
-from autoscaler.simulator.profiles.curves import Curve
+from autoscaler.simulator.profiles.curves import RecordedCurve
 from autoscaler.simulator.results import Result, result_of
 from autoscaler.simulator.scenario import Scenario
 from autoscaler.simulator.simulation import Simulation, TimedPolicy
@@ -134,14 +134,14 @@ class Subject:
         chosen: list[int] = rng.permutation(self.source.features.shape[0])[:count].tolist()
         return chosen
 
-    def _curve(self, number: int) -> Curve:
+    def _curve(self, number: int) -> RecordedCurve:
         """As the case has it: what it reports at a rung is with noise."""
         place = self._chosen[number]
         values = self.source.accuracy[self.task][place].copy()
         values[[end - 1 for end in RUNG_ENDS]] = self.case.values[:, number]
         epoch_seconds = float(1.0 / self.case.rate[number, 0])
         epochs = np.arange(1.0, RUNG_ENDS[-1] + 1)
-        return Curve(
+        return RecordedCurve(
             trial=str(place),
             parameters={"batch_size": f"{self.source.batch[place]:g}"},
             epochs=tuple(epochs.tolist()),

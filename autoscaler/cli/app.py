@@ -192,11 +192,11 @@ def fetch(
     Each file is verified by its SHA-256. A local file with other contents is replaced only with
     --force.
     """
-    from autoscaler.cli.fetch.run import Choice
+    from autoscaler.cli.fetch.run import FileSelection
     from autoscaler.cli.fetch.tables import print_fetched, print_listing
     from autoscaler.wire.connection import connect
 
-    choice = Choice(checkpoint, every_instance)
+    choice = FileSelection(checkpoint, every_instance)
     if only_list:
         print_listing(connect(), job, choice, as_json)
     else:

@@ -23,7 +23,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class MemberHeartbeat:
     """Heartbeat of the member `name`, whose store listens at `store`; may carry an ask."""
 
     name: str
@@ -32,7 +32,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class QuorumReply:
     """Answer to an ask: the `members` of the new `world`, and the `store` where they meet."""
 
     world: str
@@ -47,12 +47,12 @@ class Notice:
     names: tuple[str, ...]
 
 
-def line_of(message: Call | Order | Notice) -> bytes:
+def line_of(message: MemberHeartbeat | QuorumReply | Notice) -> bytes:
     """Return a message as one line of JSON."""
     return json.dumps(asdict(message)).encode() + b"\n"
 
 
-def call_from(line: bytes) -> Call:
+def call_from(line: bytes) -> MemberHeartbeat:
     """Parse a line into a call.
 
     Raises:
@@ -62,10 +62,10 @@ def call_from(line: bytes) -> Call:
     ask = values["ask"]
     if ask is not None:
         ask = Ask(str(ask["world"]), bool(ask["has_failed"]))
-    return Call(name=str(values["name"]), store=str(values["store"]), ask=ask)
+    return MemberHeartbeat(name=str(values["name"]), store=str(values["store"]), ask=ask)
 
 
-def answer_from(line: bytes) -> Order | Notice:
+def answer_from(line: bytes) -> QuorumReply | Notice:
     """Parse a line of the server into an order or a notice.
 
     Raises:
@@ -75,4 +75,4 @@ def answer_from(line: bytes) -> Order | Notice:
     if "names" in values:
         return Notice(tuple(str(name) for name in values["names"]))
     members = tuple(str(name) for name in values["members"])
-    return Order(str(values["world"]), members, str(values["store"]))
+    return QuorumReply(str(values["world"]), members, str(values["store"]))

@@ -49,7 +49,7 @@ class BatchChoice:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Candidates:
+class BatchCandidates:
     """Candidate batches, each array (A, G): A allocations with G batches each.
 
     All batches are within the bounds. `runs` (A, 1) is False for an allocation without a possible
@@ -212,7 +212,7 @@ def batch_log_errors(errors: BatchErrors, device_batch: ArrayLike) -> FloatArray
     return interpolated
 
 
-def candidates(bounds: BatchBounds, devices: IntArray) -> Candidates:
+def candidates(bounds: BatchBounds, devices: IntArray) -> BatchCandidates:
     """Return the candidate batches on each number of `devices`, (A,).
 
     Where a batch does not divide evenly, `device` is the largest share of a device.
@@ -221,7 +221,7 @@ def candidates(bounds: BatchBounds, devices: IntArray) -> Candidates:
 
 
 @lru_cache(maxsize=1024)
-def _candidates(bounds: BatchBounds, devices: bytes) -> Candidates:
+def _candidates(bounds: BatchBounds, devices: bytes) -> BatchCandidates:
     count = np.frombuffer(devices, dtype=np.int64)[:, None]
     maximum = bounds.maximum if bounds.adaptive else bounds.initial
     runs = (count >= 1) & (count <= maximum)
@@ -229,7 +229,7 @@ def _candidates(bounds: BatchBounds, devices: bytes) -> Candidates:
     total = _totals(np.maximum(bounds.initial, count), maximum, count, bounds.device_maximum)
     share = _ceil_divide(total, count)
     micro_steps = _ceil_divide(share, np.int64(bounds.device_maximum))
-    return Candidates(total, _ceil_divide(share, micro_steps), micro_steps - 1, runs)
+    return BatchCandidates(total, _ceil_divide(share, micro_steps), micro_steps - 1, runs)
 
 
 def _totals(least: IntArray, maximum: int, count: IntArray, device_maximum: int) -> IntArray:

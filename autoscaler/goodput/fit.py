@@ -19,7 +19,7 @@ from autoscaler.goodput.draws import DRAWS, normals, size_normals
 from autoscaler.goodput.formulas import parameters_of
 from autoscaler.goodput.likelihood import (
     CURVE_LOG_DEVIATION,
-    Measurements,
+    FitRows,
     Weights,
     assumed_weights,
     information,
@@ -127,7 +127,7 @@ def _doubted_sizes(
     )
 
 
-def _posterior(data: Measurements, prior: ThroughputPrior) -> Posterior:
+def _posterior(data: FitRows, prior: ThroughputPrior) -> Posterior:
     """Return the mode, searched under normal errors first and then under Student-t errors.
 
     With Student-t errors alone the search could stop where all data count as outliers.
@@ -140,7 +140,7 @@ def _posterior(data: Measurements, prior: ThroughputPrior) -> Posterior:
 
 
 def _climb(
-    data: Measurements,
+    data: FitRows,
     prior: ThroughputPrior,
     mode: FloatArray,
     weigh: Callable[[FloatArray], Weights],
@@ -194,7 +194,7 @@ def _sample(posterior: Posterior, prior: ThroughputPrior, draws: int, seed: int)
     return posterior.mode + shifts
 
 
-def _batch_errors(data: Measurements, weights: Weights, point: Predictor) -> BatchErrors | None:
+def _batch_errors(data: FitRows, weights: Weights, point: Predictor) -> BatchErrors | None:
     """Return log errors of device batches beyond the parameters and the error of the size.
 
     Shrunk towards 0 by a normal prior with `CURVE_LOG_DEVIATION`. None without observations.
@@ -214,7 +214,7 @@ def _batch_errors(data: Measurements, weights: Weights, point: Predictor) -> Bat
 
 
 def _size_errors(
-    data: Measurements, weights: Weights, draw_predictor: Predictor, device_kind: str
+    data: FitRows, weights: Weights, draw_predictor: Predictor, device_kind: str
 ) -> tuple[SizeError, ...]:
     """Return the error of each size beyond the parameters of each draw, in its latest era."""
     residuals = data.log_seconds - log_predictions(data, draw_predictor)

@@ -46,7 +46,7 @@ WIDE_SIZE_LOG_DEVIATION = 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Measurements:
+class FitRows:
     """n observations of one job on one kind of device, and the r rows made from them.
 
     Attributes:
@@ -86,7 +86,7 @@ class Weights:
     shared_variance: FloatArray
 
 
-def measurements(observations: Sequence[StepObservation], formula: Formula) -> Measurements:
+def measurements(observations: Sequence[StepObservation], formula: Formula) -> FitRows:
     """Return the observations as rows; c observations of one configuration have the weight of one.
 
     Raises:
@@ -129,7 +129,7 @@ def measurements(observations: Sequence[StepObservation], formula: Formula) -> M
     reports = np.bincount(size_of, report_counts, len(sizes))
     batches, batch_of = np.unique(places[waits, 2], return_inverse=True)
     group_of = np.concatenate([size_of, len(sizes) + batch_of])
-    return Measurements(
+    return FitRows(
         places=places.T,
         waits=waits,
         log_seconds=np.log(np.concatenate([step, compute[waits]])),
@@ -144,7 +144,7 @@ def measurements(observations: Sequence[StepObservation], formula: Formula) -> M
     )
 
 
-def log_predictions(data: Measurements, predictor: Predictor) -> FloatArray:
+def log_predictions(data: FitRows, predictor: Predictor) -> FloatArray:
     """Return the predicted log seconds of each row: ``predictor.theta.shape[:-1] + (r,)``."""
     instances, devices, batch, accumulation = data.places
     step = predictor.step_seconds(instances, devices, batch, accumulation)
@@ -155,7 +155,7 @@ def log_predictions(data: Measurements, predictor: Predictor) -> FloatArray:
 
 
 def linearise(
-    data: Measurements, formula: Formula, coordinates: FloatArray
+    data: FitRows, formula: Formula, coordinates: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Return residuals (r,), measured minus predicted, and the Jacobian (r, p) of predictions."""
     theta = to_theta(coordinates)
@@ -185,13 +185,13 @@ def linearise(
     return data.log_seconds - predicted, jacobian
 
 
-def assumed_weights(data: Measurements) -> Weights:
+def assumed_weights(data: FitRows) -> Weights:
     """Return the weights of rows under normal errors with the assumed deviations."""
     rows = 1.0 / (ROW_LOG_DEVIATION**2 * data.variance)
     return Weights(rows, _shared_variance(data.groups, data.group_variance, rows))
 
 
-def robust_weights(data: Measurements, residuals: FloatArray) -> Weights:
+def robust_weights(data: FitRows, residuals: FloatArray) -> Weights:
     """Return the weights of rows under Student-t errors of rows and sizes.
 
     Both errors are scale mixtures of normals. Expectation maximisation alternates between the
@@ -223,7 +223,7 @@ def robust_weights(data: Measurements, residuals: FloatArray) -> Weights:
     return Weights(rows, _shared_variance(data.groups, group_variance, rows))
 
 
-def information(data: Measurements, weights: Weights, jacobian: FloatArray) -> FloatArray:
+def information(data: FitRows, weights: Weights, jacobian: FloatArray) -> FloatArray:
     """Return the parameters' information matrix (p, p), with shared errors integrated out."""
     weighted = weights.rows[:, None] * jacobian
     sums = data.groups @ weighted
@@ -232,7 +232,7 @@ def information(data: Measurements, weights: Weights, jacobian: FloatArray) -> F
 
 
 def score(
-    data: Measurements, weights: Weights, jacobian: FloatArray, residuals: FloatArray
+    data: FitRows, weights: Weights, jacobian: FloatArray, residuals: FloatArray
 ) -> FloatArray:
     """Return the derivative (p,) of -`misfit` / 2 with respect to the coordinates."""
     weighted = weights.rows * residuals
@@ -241,7 +241,7 @@ def score(
     return slope
 
 
-def misfit(data: Measurements, weights: Weights, residuals: FloatArray) -> float:
+def misfit(data: FitRows, weights: Weights, residuals: FloatArray) -> float:
     """Return the weighted sum of squares, with shared errors integrated out."""
     weighted = weights.rows * residuals
     return float(weighted @ residuals - weights.shared_variance @ (data.groups @ weighted) ** 2)

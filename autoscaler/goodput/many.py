@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from autoscaler.domain.goodput import BatchBounds, StepParameters
 from autoscaler.domain.snapshot import ThroughputModel
-from autoscaler.goodput.batch import Candidates, batch_log_errors, candidates
+from autoscaler.goodput.batch import BatchCandidates, batch_log_errors, candidates
 from autoscaler.goodput.efficiency import efficiency
 from autoscaler.goodput.formulas import formula_of, predictor_of
 from autoscaler.goodput.prediction import size_log_errors
@@ -44,13 +44,13 @@ class Places:
         sizes = zip(self.instances.tolist(), self.devices.tolist(), strict=True)
         return {size: index for index, size in enumerate(sizes)}
 
-    def batches(self, bounds: BatchBounds) -> Candidates:
+    def batches(self, bounds: BatchBounds) -> BatchCandidates:
         """Return candidate batches of each size, (S, G), evenly spaced in their logarithms."""
         return _few(bounds.on(self.device_kind), self.devices.tobytes())
 
 
 @lru_cache(maxsize=4096)
-def _few(bounds: BatchBounds, devices: bytes) -> Candidates:
+def _few(bounds: BatchBounds, devices: bytes) -> BatchCandidates:
     all_candidates = candidates(bounds, np.frombuffer(devices, dtype=np.int64))
     log_totals = np.log(all_candidates.total)
     if log_totals.shape[1] <= _BATCHES:
@@ -62,7 +62,7 @@ def _few(bounds: BatchBounds, devices: bytes) -> Candidates:
         np.take_along_axis(array, nearest, axis=1)
         for array in (all_candidates.total, all_candidates.device, all_candidates.accumulation)
     )
-    return Candidates(total, device, accumulation, all_candidates.runs)
+    return BatchCandidates(total, device, accumulation, all_candidates.runs)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

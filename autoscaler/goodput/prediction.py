@@ -20,7 +20,7 @@ from autoscaler.goodput.likelihood import (
     CURVE_LOG_DEVIATION,
     ROW_LOG_DEVIATION,
     SIZE_LOG_DEVIATION,
-    Measurements,
+    FitRows,
     measurements,
 )
 from autoscaler.goodput.throughput import FloatArray, Predictor
@@ -161,7 +161,7 @@ def predicted_step(model: ThroughputModel, observation: StepObservation) -> Pred
     return PredictedStep(exp(centre), exp(centre - half_width), exp(centre + half_width))
 
 
-def _log_errors(model: ThroughputModel, point: Predictor, data: Measurements) -> FloatArray:
+def _log_errors(model: ThroughputModel, point: Predictor, data: FitRows) -> FloatArray:
     instances, devices, batch, accumulation = data.places
     seconds = point.step_seconds(instances, devices, batch, accumulation)
     expected = np.log(seconds) + size_log_errors(model, instances, devices).mean(axis=0)

@@ -23,7 +23,7 @@ _TOLERATED_USD: Final = Decimal("0.01")
 Cost = TypeVar("Cost", DailyCost, AccountCost)
 
 
-class Verdict(StrEnum):
+class ReconciliationResult(StrEnum):
     """Result of comparing the instance costs of the settled days."""
 
     AGREE = "agree"
@@ -79,7 +79,7 @@ class Reconciliation:
     extras: Comparison
     beside_usd: Mapping[str, Decimal]
     transfer_usd: Decimal
-    verdict: Verdict
+    verdict: ReconciliationResult
 
 
 def reconcile(
@@ -115,7 +115,7 @@ def reconcile(
         transfer_usd=sum(
             (_transfer_usd(ledger_by_day.get(day.day, [])) for day in settled), Decimal(0)
         ),
-        verdict=_verdict(instances, has_bill) if settled else Verdict.NOTHING_SETTLED,
+        verdict=_verdict(instances, has_bill) if settled else ReconciliationResult.NOTHING_SETTLED,
     )
 
 
@@ -146,14 +146,16 @@ def _transfer_usd(ledger_costs: Iterable[DailyCost]) -> Decimal:
     return sum((cost.transfer_usd for cost in ledger_costs), Decimal(0))
 
 
-def _verdict(instances: Comparison, has_bill: bool) -> Verdict:
+def _verdict(instances: Comparison, has_bill: bool) -> ReconciliationResult:
     if not has_bill and instances.ledger_usd > 0:
-        return Verdict.ACCOUNT_HAS_NOTHING
+        return ReconciliationResult.ACCOUNT_HAS_NOTHING
     tolerated_usd = max(instances.ledger_usd * TOLERATED_SHARE, _TOLERATED_USD)
     if abs(instances.difference_usd) <= tolerated_usd:
-        return Verdict.AGREE
+        return ReconciliationResult.AGREE
     is_more = instances.difference_usd > 0
-    return Verdict.ACCOUNT_HAS_MORE if is_more else Verdict.LEDGER_HAS_MORE
+    return (
+        ReconciliationResult.ACCOUNT_HAS_MORE if is_more else ReconciliationResult.LEDGER_HAS_MORE
+    )
 
 
 def _first_unsettled(now_seconds: float) -> date:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autoscaler.domain.roster import Ask, Call, Order
+from autoscaler.domain.roster import Ask, MemberHeartbeat, QuorumReply
 
 
 class Roster:
@@ -26,7 +26,7 @@ class Roster:
         self._stores: dict[str, str] = {}
         self._asks: dict[str, Ask | None] = {}
 
-    def hear(self, call: Call) -> None:
+    def hear(self, call: MemberHeartbeat) -> None:
         """Record a member's heartbeat, with its request if it makes one."""
         self._stores[call.name] = call.store
         if call.ask is not None or call.name not in self._asks:
@@ -42,7 +42,7 @@ class Roster:
         """The names of all members and of those that ask to join."""
         return tuple(self._asks)
 
-    def orders(self) -> Mapping[str, Order]:
+    def orders(self) -> Mapping[str, QuorumReply]:
         """Return the orders that can be given now, by member.
 
         Empty until every living member has asked. A member that gets an order has to ask again.
@@ -54,7 +54,7 @@ class Roster:
         self._asks.update(dict.fromkeys(orders))
         return orders
 
-    def _orders_for(self, asks: Mapping[str, Ask]) -> Mapping[str, Order]:
+    def _orders_for(self, asks: Mapping[str, Ask]) -> Mapping[str, QuorumReply]:
         """Return one order for all: the current world, or a new world if its members changed."""
         is_unchanged = set(asks) == set(self._members) and all(
             ask.world == self._world and not ask.has_failed for ask in asks.values()
@@ -63,5 +63,5 @@ class Roster:
             self._generation += 1
             self._world = f"{self._incarnation}.{self._generation}"
             self._members = tuple(asks)
-        order = Order(self._world, self._members, self._stores[self._members[0]])
+        order = QuorumReply(self._world, self._members, self._stores[self._members[0]])
         return dict.fromkeys(asks, order)

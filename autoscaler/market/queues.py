@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from autoscaler.market.zones import HORIZON_SECONDS, Place
+from autoscaler.market.zones import HORIZON_SECONDS, PurchasePlace
 
 # Prior wait if no wait was observed and the provider states none.
 USUAL_SECONDS = 600.0
@@ -35,8 +35,10 @@ class Wait:
 
 
 def expected_waits(
-    seen: Mapping[Place, Sequence[Wait]], told_seconds: Mapping[Place, float], now_seconds: float
-) -> dict[Place, float]:
+    seen: Mapping[PurchasePlace, Sequence[Wait]],
+    told_seconds: Mapping[PurchasePlace, float],
+    now_seconds: float,
+) -> dict[PurchasePlace, float]:
     """Return the expected wait of a new order in seconds, by place, at most `HORIZON_SECONDS`.
 
     The prior of a place is the estimate for its type in all zones, whose prior is the provider's
@@ -67,5 +69,5 @@ def _mean_seconds(waits: Iterable[Wait], prior_seconds: float, now_seconds: floa
     return waited_seconds / filled
 
 
-def _pool(place: Place) -> object:
+def _pool(place: PurchasePlace) -> object:
     return place.provider, place.instance_type, place.purchase

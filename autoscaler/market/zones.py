@@ -31,7 +31,7 @@ _FILLED_SHARE = 0.25
 _PRECISION_SECONDS = 1.0
 
 
-class Place(NamedTuple):
+class PurchasePlace(NamedTuple):
     """Provider, zone and purchase option in which an instance type is sold."""
 
     provider: str
@@ -41,7 +41,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class LaunchAttempt:
     """A launch request, and whether the cloud had the capacity."""
 
     at_seconds: float
@@ -49,7 +49,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class HoldingPeriod:
     """An instance held until its end or until now, and whether the cloud reclaimed it."""
 
     from_seconds: float
@@ -58,11 +58,11 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class PlaceObservations:
     """All observations at one place."""
 
-    asks: tuple[Ask, ...] = ()
-    holdings: tuple[Holding, ...] = ()
+    asks: tuple[LaunchAttempt, ...] = ()
+    holdings: tuple[HoldingPeriod, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +130,10 @@ def fill_seconds(places: Sequence[PlaceEstimate]) -> float:
 
 
 def beliefs(
-    seen: Mapping[Place, Seen], told_per_hour: Mapping[Place, float], now_seconds: float
-) -> dict[Place, PlaceEstimate]:
+    seen: Mapping[PurchasePlace, PlaceObservations],
+    told_per_hour: Mapping[PurchasePlace, float],
+    now_seconds: float,
+) -> dict[PurchasePlace, PlaceEstimate]:
     """Return the current estimates of every place in `told_per_hour`.
 
     Args:
@@ -143,22 +145,26 @@ def beliefs(
     figure. If that is 0 and no reclaim was observed, no reclaims are expected.
     """
     pools = {(place.provider, place.instance_type, place.purchase) for place in told_per_hour}
-    by_place: dict[Place, PlaceEstimate] = {}
+    by_place: dict[PurchasePlace, PlaceEstimate] = {}
     for pool in sorted(pools):
         places = [place for place in sorted(told_per_hour) if _pool(place) == pool]
         by_place |= _beliefs_of_type(
-            {place: seen.get(place, Seen()) for place in places}, told_per_hour, now_seconds
+            {place: seen.get(place, PlaceObservations()) for place in places},
+            told_per_hour,
+            now_seconds,
         )
     return by_place
 
 
-def _pool(place: Place) -> tuple[str, str, Purchase]:
+def _pool(place: PurchasePlace) -> tuple[str, str, Purchase]:
     return place.provider, place.instance_type, place.purchase
 
 
 def _beliefs_of_type(
-    observations: Mapping[Place, Seen], told_per_hour: Mapping[Place, float], now_seconds: float
-) -> dict[Place, PlaceEstimate]:
+    observations: Mapping[PurchasePlace, PlaceObservations],
+    told_per_hour: Mapping[PurchasePlace, float],
+    now_seconds: float,
+) -> dict[PurchasePlace, PlaceEstimate]:
     lives = {
         place: _lives_of(observed.holdings, now_seconds)
         for place, observed in observations.items()
@@ -185,7 +191,7 @@ def _beliefs_of_type(
 
 
 def _provider_prior(
-    place: Place, per_second: float, lives: Iterable[Sequence[ObservedLifetime]]
+    place: PurchasePlace, per_second: float, lives: Iterable[Sequence[ObservedLifetime]]
 ) -> Hazard:
     """Return the prior hazard of a type: the provider's figure.
 
@@ -197,7 +203,7 @@ def _provider_prior(
     return prior_hazard(per_second)
 
 
-def _lives_of(holdings: Iterable[Holding], now_seconds: float) -> list[ObservedLifetime]:
+def _lives_of(holdings: Iterable[HoldingPeriod], now_seconds: float) -> list[ObservedLifetime]:
     return [
         ObservedLifetime(
             holding.to_seconds - holding.from_seconds,
@@ -220,7 +226,7 @@ class _Outages:
     out_seconds: float
 
 
-def _outages_of(observations: Seen, now_seconds: float) -> _Outages:
+def _outages_of(observations: PlaceObservations, now_seconds: float) -> _Outages:
     """Return the outages at one place.
 
     An outage lasts from the first refusal or reclaim until the next successful launch. After

@@ -38,7 +38,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PolicyFigures:
     """Figures of one policy by their names in `Totals`, and its totals by seed."""
 
     policy: str
@@ -60,12 +60,12 @@ FIGURES = (
 )
 
 
-def compare(results: Mapping[str, Sequence[Result]]) -> tuple[Standing, ...]:
+def compare(results: Mapping[str, Sequence[Result]]) -> tuple[PolicyFigures, ...]:
     """Compare the policies with the first; each has one result per seed, in the same order."""
     totals = {policy: tuple(run.totals for run in runs) for policy, runs in results.items()}
     first = next(iter(totals.values()))
     return tuple(
-        Standing(policy, _figures(policy_totals, first), policy_totals)
+        PolicyFigures(policy, _figures(policy_totals, first), policy_totals)
         for policy, policy_totals in totals.items()
     )
 

@@ -19,7 +19,7 @@ from autoscaler.simulator.fairness import (
     share_above,
     worst,
 )
-from autoscaler.simulator.simulation import Ran, Run
+from autoscaler.simulator.simulation import Ran, SimulationRun
 from autoscaler.simulator.studies.results import StudyResult, study_result
 from autoscaler.simulator.timeline import Stay, TimelineEntry, stays_of, timeline_of
 from autoscaler.store.store import Store
@@ -122,7 +122,7 @@ class Result:
 
 
 def result_of(
-    policy: str, seed: int, run: Run, store: Store, offers: Mapping[str, Offer]
+    policy: str, seed: int, run: SimulationRun, store: Store, offers: Mapping[str, Offer]
 ) -> Result:
     """Return the result of a run, with costs from the ledger in `store`."""
     entries = store.ledger.entries()
@@ -158,7 +158,7 @@ def as_document(result: Result) -> dict[str, object]:
     return document
 
 
-def _decisions(run: Run, store: Store) -> tuple[DecisionEntry, ...]:
+def _decisions(run: SimulationRun, store: Store) -> tuple[DecisionEntry, ...]:
     names = {ran.job: ran.arrival.name for ran in run.jobs}
     decisions = store.journal.decisions(limit=sys.maxsize)
     return tuple(

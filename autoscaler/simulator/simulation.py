@@ -19,7 +19,7 @@ from autoscaler.simulator.scenario import Scenario
 from autoscaler.simulator.studies.driver import StudyDriver
 from autoscaler.simulator.training.base import JobTraining, Span
 from autoscaler.simulator.workloads.arrivals import Arriving
-from autoscaler.simulator.workloads.submission import Submission, Submitter
+from autoscaler.simulator.workloads.submission import SimulatedSubmission, Submitter
 from autoscaler.simulator.workloads.workload import Arrival
 from autoscaler.store.store import Store
 from providers.simulated.provider import SimulatedProvider
@@ -61,7 +61,7 @@ class Ran:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SimulationRun:
     """Outcome of a scenario; `decision_seconds` is the real time of each plan.
 
     `failed_plans` and `solver_failures` are as in `ControllerStatus`. `driver` is the study's, if
@@ -156,7 +156,7 @@ class Simulation:
         )
         self._controller = assemble(parts, settings)
 
-    def run(self) -> Run:
+    def run(self) -> SimulationRun:
         """Run until all jobs have ended and all instances are released.
 
         Raises:
@@ -172,7 +172,7 @@ class Simulation:
         order = {job: place for place, job in enumerate(self._arrivals)}
         jobs = sorted(self._ran, key=lambda ran: order[ran.job])
         status = self._controller.status
-        return Run(
+        return SimulationRun(
             jobs=tuple(jobs),
             ended_seconds=self._clock.now(),
             decision_seconds=tuple(self._policy.seconds),
@@ -225,7 +225,7 @@ class Simulation:
         for submitter in self._submitters:
             submitter.act(now_seconds, self._submit)
 
-    def _submit(self, submission: Submission) -> str:
+    def _submit(self, submission: SimulatedSubmission) -> str:
         now_seconds = self._clock.now()
         self._last_change_seconds = now_seconds
         job = self._store.jobs.add(submission.spec, now_seconds).id

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from autoscaler.domain.errors import DeviceMemoryError
 from autoscaler.domain.goodput import BatchBounds
-from autoscaler.training.members.rounds import Agreement, Row
+from autoscaler.training.members.rounds import Agreement, ReplicaRow
 
 
 class DeviceLimits:
@@ -52,7 +52,7 @@ class DeviceLimits:
         self._lower(half)
         return half
 
-    def hear(self, rows: Sequence[Row], kind_number: float) -> None:
+    def hear(self, rows: Sequence[ReplicaRow], kind_number: float) -> None:
         """Adopt lower limits that other instances of this kind have found."""
         for row in rows:
             if row.kind == kind_number:

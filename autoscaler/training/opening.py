@@ -21,7 +21,7 @@ from autoscaler.objects import Meter, open_grant
 from autoscaler.training.arguments import Script, least_share, require_usable
 from autoscaler.training.channel import AgentConnection
 from autoscaler.training.collectives.gradient_groups import FormGradients, gradients_of
-from autoscaler.training.collectives.instance import Instance, join_instance
+from autoscaler.training.collectives.instance import InstanceRanks, join_instance
 from autoscaler.training.collectives.ports import use_interface_of
 from autoscaler.training.collectives.rail import Rail
 from autoscaler.training.collectives.reducer import Reducer
@@ -279,7 +279,7 @@ def _depot(
         raise CheckpointError(str(error)) from error
 
 
-def _restore(state: TrainingState, checkpoints: Checkpoints, instance: Instance) -> None:
+def _restore(state: TrainingState, checkpoints: Checkpoints, instance: InstanceRanks) -> None:
     """Restore the newest whole checkpoint, which the leader chooses; do nothing without one."""
     newest = None
     if instance.is_leader:
@@ -347,7 +347,7 @@ def _form_gradients(script: Script, setup: TrainingSetup) -> FormGradients:
 
 
 def _fingerprint_of_instance(
-    script: Script, order: Order, instance: Instance, bucket_sizes: str, batches: str
+    script: Script, order: Order, instance: InstanceRanks, bucket_sizes: str, batches: str
 ) -> Fingerprint:
     """Return this rank's fingerprint, after checking that all ranks of the instance have it.
 

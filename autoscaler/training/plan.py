@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from autoscaler.training.data.loader import Indices
-from autoscaler.training.data.sampler import ElasticSampler, Share, dealt
+from autoscaler.training.data.sampler import ElasticSampler, RankShare, dealt
 from autoscaler.training.data.seeding import SeededIndices
 from autoscaler.training.replica import Replica
 from autoscaler.training.state.training_state import TrainingState
@@ -26,13 +26,13 @@ class PlannedStep:
     """
 
     examples: int
-    own: Share
+    own: RankShare
     streams: tuple[Stream, ...]
     samples: bool
     next_place: tuple[int, int]
 
 
-class Plan:
+class StepPlan:
     """Steps of one rank, as determined by the counters and the round's agreement.
 
     With a `batch_seed` the indices of micro-steps are `SeededIndices`.
@@ -85,7 +85,7 @@ class Plan:
         next_place = self._sampler.place_after(*place, len(indices))
         return PlannedStep(len(indices), share, streams, samples, next_place)
 
-    def _with_seeds(self, step: int, share: Share, streams: tuple[Stream, ...]) -> Share:
+    def _with_seeds(self, step: int, share: RankShare, streams: tuple[Stream, ...]) -> RankShare:
         seed = self._batch_seed
         if seed is None:
             return share

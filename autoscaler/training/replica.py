@@ -19,7 +19,7 @@ from autoscaler.training.members.round_times import Round, Speed, pause_of, samp
 from autoscaler.training.members.rounds import (
     ROUND_SECONDS,
     Agreement,
-    Row,
+    ReplicaRow,
     agree,
     combined_squares,
     observation,
@@ -299,14 +299,14 @@ class Replica:
         total, ranks, speeds = agreement.batch_total, agreement.ranks, agreement.speeds
         return share_sizes(total, ranks, self.least_share, speeds)[self.rank]
 
-    def _row(self, squares: GradientSquares, stops: int) -> Row:
+    def _row(self, squares: GradientSquares, stops: int) -> ReplicaRow:
         counters = self._state.counters
         step_seconds, sync_seconds, timed_steps = self._step_times
         trained_seconds, sampled_seconds = self._spent_seconds
         noise = self.noise
         gradient_square, gradient_variance = gain_inputs(counters, noise)
         batch_total, reason = self._proposed_batch(noise)
-        return Row(
+        return ReplicaRow(
             ranks=self._crew.local_ranks,
             kind=self._settings.kind_number,
             age=self._rounds_joined,

@@ -18,7 +18,7 @@ from autoscaler.training.collectives.wrapping import expect_backward
 from autoscaler.training.data_path import seeds_batches
 from autoscaler.training.members.crew import Shortage
 from autoscaler.training.opening import Parts
-from autoscaler.training.plan import Plan, PlannedStep
+from autoscaler.training.plan import PlannedStep, StepPlan
 from autoscaler.training.steps.phases import Phase, Phases
 from autoscaler.training.steps.step import Step, require_loss
 from autoscaler.training.steps.streams import Stream, Use, begin_stream
@@ -61,7 +61,7 @@ class Steps:
         self._parts = parts
         self._clock = clock
         batch_seed = script.seed if seeds_batches(script) else None
-        self._plan = Plan(
+        self._plan = StepPlan(
             parts.sampler, parts.state, parts.replica, script.logical_ranks, batch_seed
         )
         self._step: PlannedStep | None = None

@@ -1,7 +1,6 @@
-"""Ends of instances. Every terminate call of this provider passes `Ending._terminate`.
+"""Ends of instances. Every terminate call of this provider passes `TerminateCalls._terminate`.
 
-`Ending._terminate` refuses instances that were neither listed nor launched with this deployment's
-own tag.
+That method refuses instances that were neither listed nor launched with this deployment's own tag.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _MAX_PER_CALL: Final = 100
 Find = Callable[[str, Sequence[str]], Sequence[Owned]]
 
 
-class Ending:
+class TerminateCalls:
     """Sender of terminate calls for instances of `controller`. Concurrent requests share one call.
 
     `find` looks up unregistered instances in a region. `visible_seconds` is the maximum lag of

@@ -38,7 +38,7 @@ _MAX_DELETED: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class InstanceEvent:
     """Event in one message. `reclaim_seconds` is None unless the event announces a reclaim."""
 
     kind: str
@@ -67,7 +67,7 @@ class Notices:
         self._register = register
         self._patience = patience
         self._clock = clock
-        self._open: dict[str, tuple[Event, str]] = {}
+        self._open: dict[str, tuple[InstanceEvent, str]] = {}
         self._rebalanced: set[str] = set()
         self._lock = threading.Lock()
         self.counts: Counter[str] = Counter()
@@ -123,14 +123,14 @@ class Notices:
             if not new_ids:
                 return
 
-    def _parse_message(self, body: str) -> Event:
+    def _parse_message(self, body: str) -> InstanceEvent:
         try:
             with readable("a message"):
                 event = read_event(json.loads(body), self._patience.notice_seconds)
         except (Unavailable, RecursionError) as error:
             self.counts["poison"] += 1
             _log.warning("%s: a message is dropped: %s", self._calls.region, error)
-            return Event("poison", (), self._clock.now())
+            return InstanceEvent("poison", (), self._clock.now())
         self.counts[event.kind] += 1
         # A time in the future would delay the deletion of the message.
         event = replace(event, at_seconds=min(event.at_seconds, self._clock.now()))
@@ -155,7 +155,7 @@ class Notices:
             message_id for message_id in self._rebalanced if not self._has_ended(message_id)
         }
 
-    def _is_handled(self, event: Event) -> bool:
+    def _is_handled(self, event: InstanceEvent) -> bool:
         if event.reclaim_seconds is None:
             return True
         age_seconds = self._clock.now() - event.at_seconds
@@ -194,7 +194,7 @@ class Notices:
         return registered is None or registered.has_ended
 
 
-def read_event(told: Mapping[str, Any], notice_seconds: float) -> Event:
+def read_event(told: Mapping[str, Any], notice_seconds: float) -> InstanceEvent:
     """Return the event in an EventBridge message.
 
     Raises:
@@ -203,12 +203,14 @@ def read_event(told: Mapping[str, Any], notice_seconds: float) -> Event:
     kind, detail = str(told["detail-type"]), told["detail"]
     at_seconds = datetime.fromisoformat(told["time"]).timestamp()
     if kind == _WARNING:
-        return Event(kind, (str(detail["instance-id"]),), at_seconds, at_seconds + notice_seconds)
+        return InstanceEvent(
+            kind, (str(detail["instance-id"]),), at_seconds, at_seconds + notice_seconds
+        )
     if kind in (_REBALANCE, _STATE_CHANGE):
         state = str(detail.get("state", ""))
-        return Event(kind, (str(detail["instance-id"]),), at_seconds, state=state)
+        return InstanceEvent(kind, (str(detail["instance-id"]),), at_seconds, state=state)
     if kind == _HEALTH and detail["eventTypeCategory"] == "scheduledChange":
         instances = tuple(str(entity["entityValue"]) for entity in detail["affectedEntities"])
         starts_seconds = parsedate_to_datetime(detail["startTime"]).timestamp()
-        return Event(kind, instances, at_seconds, max(starts_seconds, at_seconds))
-    return Event("other", (), at_seconds)
+        return InstanceEvent(kind, instances, at_seconds, max(starts_seconds, at_seconds))
+    return InstanceEvent("other", (), at_seconds)

@@ -23,7 +23,7 @@ from autoscaler.domain.instance import (
 from autoscaler.domain.offer import Limit
 from autoscaler.market.price_table import PriceTable
 from providers.aws.calls import RegionCalls, call_budget
-from providers.aws.ending import Ending
+from providers.aws.ending import TerminateCalls
 from providers.aws.identity import DocumentVerifier
 from providers.aws.launching import Launching
 from providers.aws.notices import Notices
@@ -89,7 +89,7 @@ class AwsProvider(CloudProvider[PoolForm]):
             )
             for region, calls in self._calls.items()
         }
-        self._ending = Ending(
+        self._ending = TerminateCalls(
             controller, self._calls, self._register, self._find, patience.visible_seconds, clock
         )
         self._launching = Launching(

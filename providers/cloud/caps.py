@@ -19,7 +19,7 @@ from autoscaler.domain.instance import CloudInstance
 from autoscaler.domain.offer import Limit, LimitUnit, Purchase
 from providers.cloud.known_prices import KnownPrices
 from providers.cloud.register import Register
-from providers.cloud.sales import AnySale, Bounds, PoolBounds, Sales
+from providers.cloud.sales import AnySale, PoolBounds, Sales, SalesBounds
 from providers.cloud.tags import POOL_TAG
 
 
@@ -49,7 +49,7 @@ class SpendingCaps:
     def __init__(
         self,
         provider: str,
-        settings: Bounds[PoolBounds],
+        settings: SalesBounds[PoolBounds],
         register: Register,
         visible_seconds: float,
         clock: Clock,

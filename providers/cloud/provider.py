@@ -20,7 +20,7 @@ from providers.cloud.budget import CallRateLimiter, Rate
 from providers.cloud.caps import SpendingCaps
 from providers.cloud.known_prices import KnownPrices
 from providers.cloud.register import Register
-from providers.cloud.sales import AnyPool, Bounds, PoolBounds, Sale
+from providers.cloud.sales import AnyPool, PoolBounds, Sale, SalesBounds
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ Answer = Sequence[CloudInstance] | ProviderError
 """Every instance of this deployment in a scope, or the error of the list call."""
 
 
-class CloudSettings(Bounds[AnyPool], Protocol[AnyPool]):
+class CloudSettings(SalesBounds[AnyPool], Protocol[AnyPool]):
     """Settings of one cloud that bound what is bought, and how fast."""
 
     @property

@@ -32,7 +32,7 @@ class PoolBounds(Protocol):
 AnyPool = TypeVar("AnyPool", bound=PoolBounds, covariant=True)
 
 
-class Bounds(Protocol[AnyPool]):
+class SalesBounds(Protocol[AnyPool]):
     """Settings of one cloud that bound what is bought."""
 
     @property

@@ -42,7 +42,7 @@ class PoolTerms(PoolBounds, Protocol):
         ...
 
 
-class Kind(Protocol):
+class TypeDescription(Protocol):
     """Instance type as described by its cloud."""
 
     @property
@@ -72,7 +72,7 @@ class Kind(Protocol):
 
 
 Pool = TypeVar("Pool", bound=PoolTerms)
-SomeKind = TypeVar("SomeKind", bound=Kind)
+SomeKind = TypeVar("SomeKind", bound=TypeDescription)
 AnyPrice = Price | RefusedPrice
 
 
@@ -160,7 +160,7 @@ class PoolInventory(Generic[Pool]):
         self._update_left_out(left_out)
         return sales
 
-    def _offer(self, ware: PoolListing[Pool], kind: Kind, price: Price) -> Offer:
+    def _offer(self, ware: PoolListing[Pool], kind: TypeDescription, price: Price) -> Offer:
         is_spot = ware.purchase is Purchase.SPOT
         has_queue = ware.purchase is Purchase.FLEX_START
         return Offer(

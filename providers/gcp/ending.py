@@ -1,6 +1,6 @@
-"""Ends of instances. Every delete call of this provider passes `Ending._delete`.
+"""Ends of instances. Every delete call of this provider passes `DeleteCalls._delete`.
 
-`Ending._delete` refuses instances that were neither listed nor launched with this deployment's own
+That method refuses instances that were neither listed nor launched with this deployment's own
 label.
 """
 
@@ -22,7 +22,7 @@ from providers.gcp.settings import GcpSettings, region_of
 _log = logging.getLogger(__name__)
 
 
-class Ending:
+class DeleteCalls:
     """Sender of delete calls for instances of `controller`.
 
     `trouble` says why a stopped instance can't be deleted; None if none is left. `visible_seconds`

@@ -32,7 +32,7 @@ from providers.gcp.calls import ProjectCalls
 from providers.gcp.errors import ALREADY_EXISTS, Call, is_gone, is_taken, refusal
 from providers.gcp.parcels import BucketUserData
 from providers.gcp.replies import (
-    Seen,
+    DescribedInstance,
     description_of,
     instance_id,
     labels_of,
@@ -161,7 +161,7 @@ class Launching:
             )
         return self._register.add(sale.scope, seen.instance, self._clock.now())
 
-    def _described(self, zone: str, name: str) -> Seen | None:
+    def _described(self, zone: str, name: str) -> DescribedInstance | None:
         """Return the instance as Compute Engine describes it; None if it can't be read."""
         try:
             description = self._calls.instance(zone, name)
@@ -174,7 +174,7 @@ class Launching:
 
     def _register_launch(
         self,
-        seen: Seen | None,
+        seen: DescribedInstance | None,
         request: LaunchRequest,
         sale: GcpSale,
         requested_seconds: float,

@@ -16,17 +16,17 @@ from autoscaler.domain.instance import CONTROLLER_TAG
 from providers.cloud.asking import map_concurrently
 from providers.cloud.replies import readable
 from providers.gcp.calls import ProjectCalls
-from providers.gcp.replies import CONTROLLER_LABEL, Seen, label_value, told_instance
+from providers.gcp.replies import CONTROLLER_LABEL, DescribedInstance, label_value, told_instance
 from providers.gcp.settings import GcpSettings, region_of
 
 _log = logging.getLogger(__name__)
 
 _HARMLESS_WARNINGS: Final = frozenset({"", "NO_RESULTS_ON_PAGE"})
 
-Answer = list[Seen] | ProviderError
+Answer = list[DescribedInstance] | ProviderError
 
 
-class Listing:
+class InstanceLists:
     """Lists of the instances of `controller`, found by its label, which all searches use."""
 
     def __init__(self, settings: GcpSettings, controller: str, calls: ProjectCalls) -> None:
@@ -52,7 +52,9 @@ class Listing:
         return dict(zip(zones, map_concurrently(self._list_zone, zones), strict=True))
 
     def _list_all(self, zones: Iterable[str]) -> dict[str, Answer]:
-        by_zone: defaultdict[str, list[Seen]] = defaultdict(list, {zone: [] for zone in zones})
+        by_zone: defaultdict[str, list[DescribedInstance]] = defaultdict(
+            list, {zone: [] for zone in zones}
+        )
         errors: dict[str, Answer] = {}
         for zone, scope_list in self._scopes():
             is_ours = zone in by_zone or region_of(zone) in self._regions
@@ -71,7 +73,7 @@ class Listing:
                 yield scope.removeprefix("zones/"), scope_list
 
     def _list_zone(self, zone: str) -> Answer:
-        instances: list[Seen] = []
+        instances: list[DescribedInstance] = []
         try:
             for page in self._calls.instances_in(zone, self._filter):
                 instances += self._own_instances(page.items, zone)
@@ -79,7 +81,7 @@ class Listing:
             return error
         return instances
 
-    def _own_instances(self, descriptions: Iterable[Any], zone: str) -> list[Seen]:
+    def _own_instances(self, descriptions: Iterable[Any], zone: str) -> list[DescribedInstance]:
         with readable(f"{zone}: a list of instances"):
             described = [told_instance(description, zone) for description in descriptions]
         return [

@@ -24,7 +24,7 @@ from autoscaler.domain.instance import CloudState, Interruption
 from providers.cloud.register import Register
 from providers.cloud.replies import readable
 from providers.gcp.calls import ProjectCalls
-from providers.gcp.ending import Ending
+from providers.gcp.ending import DeleteCalls
 from providers.gcp.history import TAKEN_BACK, past_of
 from providers.gcp.records import Records
 from providers.gcp.replies import instance_id
@@ -39,7 +39,7 @@ _MAX_LOOKUPS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class InstanceEvent:
     """Event of one instance, from an audit log entry."""
 
     kind: str
@@ -58,7 +58,7 @@ class Notices:
         settings: GcpSettings,
         calls: ProjectCalls,
         register: Register,
-        ending: Ending,
+        ending: DeleteCalls,
         records: Records,
         patience: CallTimeouts,
         clock: Clock,
@@ -178,7 +178,7 @@ class Notices:
         return registered is not None and not registered.has_ended
 
 
-def read_event(told: Mapping[str, Any]) -> Event:
+def read_event(told: Mapping[str, Any]) -> InstanceEvent:
     """Return the event in an audit log entry.
 
     Raises:
@@ -188,4 +188,4 @@ def read_event(told: Mapping[str, Any]) -> Event:
     place = str(payload["resourceName"]).split("/")
     zone, name = place[place.index("zones") + 1], place[place.index("instances") + 1]
     at_seconds = datetime.fromisoformat(told["timestamp"]).timestamp()
-    return Event(str(payload["methodName"]), instance_id(zone, name), at_seconds)
+    return InstanceEvent(str(payload["methodName"]), instance_id(zone, name), at_seconds)

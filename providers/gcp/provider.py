@@ -27,12 +27,12 @@ from providers.cloud.known_prices import KnownPrices
 from providers.cloud.provider import Answer, CloudProvider
 from providers.cloud.replies import readable
 from providers.gcp.calls import ProjectCalls, call_budget
-from providers.gcp.ending import Ending
+from providers.gcp.ending import DeleteCalls
 from providers.gcp.errors import is_gone
 from providers.gcp.history import Past, past_of
 from providers.gcp.identity import TokenVerifier
 from providers.gcp.launching import Launching
-from providers.gcp.listing import Listing
+from providers.gcp.listing import InstanceLists
 from providers.gcp.notices import Notices
 from providers.gcp.offering import Offering
 from providers.gcp.records import Records
@@ -74,7 +74,7 @@ class GcpProvider(CloudProvider[PoolForm]):
         self._records = records
         self._calls = ProjectCalls(settings.project, patience, session, budget)
         self._offering = Offering(settings, self._calls, patience, table, clock)
-        self._ending = Ending(
+        self._ending = DeleteCalls(
             settings, controller, self._calls, self._register, visible_seconds, clock
         )
         self._launching = Launching(settings, self._calls, self._register, patience, clock)
@@ -82,7 +82,7 @@ class GcpProvider(CloudProvider[PoolForm]):
             settings, self._calls, self._register, self._ending, records, patience, clock
         )
         self._identity = TokenVerifier(settings, session, patience, clock)
-        self._listing = Listing(settings, controller, self._calls)
+        self._listing = InstanceLists(settings, controller, self._calls)
         self._listed: set[str] = set()
         self._recall()
 

@@ -43,7 +43,7 @@ _LABEL_VALUE: Final = re.compile(r"[a-z0-9_-]{1,63}")
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class DescribedInstance:
     """Instance as Compute Engine describes it.
 
     `is_settled` is True once the instance has capacity or is queued. `is_at_rest` is True if the
@@ -86,7 +86,7 @@ def description_of(tags: Mapping[str, str]) -> str:
     return json.dumps(dict(sorted(tags.items())))
 
 
-def told_instance(told: Any, zone: str) -> Seen:
+def told_instance(told: Any, zone: str) -> DescribedInstance:
     """Return an instance from its description.
 
     Raises:
@@ -111,7 +111,7 @@ def told_instance(told: Any, zone: str) -> Seen:
         launched_seconds=launched_seconds,
         is_decided=is_settled or launched_seconds is None,
     )
-    return Seen(instance, is_settled, is_at_rest=told.status in _AT_REST)
+    return DescribedInstance(instance, is_settled, is_at_rest=told.status in _AT_REST)
 
 
 def seconds_of(timestamp: str) -> float:

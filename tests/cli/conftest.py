@@ -18,7 +18,10 @@ CASTOR = (sys.executable, "-P", "-m", APP)
 # What its commands import.
 _IMPORTED = (
     *("autoscaler.main", "autoscaler.spec.job_file", "httpcore", APP),
-    *(f"autoscaler.cli.{room}" for room in ("live", "serve.settings", "submit.submission", "local_cloud")),
+    *(
+        f"autoscaler.cli.{room}"
+        for room in ("live", "serve.settings", "submit.submission", "local_cloud")
+    ),
 )
 
 

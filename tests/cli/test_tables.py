@@ -28,7 +28,7 @@ from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobPhase
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.trial import TrialEnding
-from autoscaler.simulator.comparison import Estimate, Figure, Standing
+from autoscaler.simulator.comparison import Estimate, Figure, PolicyFigures
 from autoscaler.wire.messages import CostView, EventView, InstanceView, JobView, TransferView
 
 JOB = JobView(
@@ -203,7 +203,7 @@ def test_reports_are_whole_at_eighty_columns(
     figure = Figure(Estimate(12_345.0, 1_234.0), Estimate(1.5, 0.25))
     names = ("avg_jct_s", "p99_jct_s", "makespan_s", "gpu_hours", "worst_ftf_rho", "restarts")
     policies = [f"gandiva-fair-by-{number}" for number in range(5)]
-    print_comparison([Standing(name, dict.fromkeys(names, figure), ()) for name in policies])
+    print_comparison([PolicyFigures(name, dict.fromkeys(names, figure), ()) for name in policies])
     told = capsys.readouterr().out
     assert max(map(len, told.splitlines())) <= 80 and "…" not in told
     assert all(name in told for name in policies)

@@ -9,7 +9,7 @@ import pytest
 from autoscaler.goodput.coordinates import to_coordinates
 from autoscaler.goodput.formulas import DATA_PARALLEL, predictor_of
 from autoscaler.goodput.likelihood import (
-    Measurements,
+    FitRows,
     information,
     linearise,
     log_predictions,
@@ -25,7 +25,7 @@ AT = to_coordinates(theta_of(PLANTED))
 GOOD = observation((2, 4, 16, 1), 0.5, 0.1)
 
 
-def _data() -> Measurements:
+def _data() -> FitRows:
     generator = np.random.default_rng(5)
     observations = noisy(predictor_of(PLANTED), ALL_SIZES, [8, 64], generator)
     accumulating = clean(PLANTED, [(1, 1), (1, 4), (2, 8)], [16], accumulation=3)

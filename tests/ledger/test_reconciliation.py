@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 
 from autoscaler.domain.spending import AccountCost, BillPart, DailyCost, EntryKind, LedgerEntry
 from autoscaler.ledger.ledger import Ledger
-from autoscaler.ledger.reconciliation import Comparison, Reconciliation, Verdict, reconcile
+from autoscaler.ledger.reconciliation import (
+    Comparison,
+    Reconciliation,
+    ReconciliationResult,
+    reconcile,
+)
 
 TODAY = date(2026, 12, 10)
 NOON_SECONDS = datetime(2026, 12, 10, 12, tzinfo=UTC).timestamp()
@@ -92,16 +97,16 @@ def test_days_are_settled_two_days_after_their_end() -> None:
 @pytest.mark.parametrize(
     ("ledger_usd", "account_usd", "verdict"),
     [
-        ("10", "10.3", Verdict.AGREE),
-        ("10", "9.7", Verdict.AGREE),
-        ("10", "10.31", Verdict.ACCOUNT_HAS_MORE),
-        ("10", "9.69", Verdict.LEDGER_HAS_MORE),
-        ("0", "0.01", Verdict.AGREE),
-        ("0", "0.02", Verdict.ACCOUNT_HAS_MORE),
+        ("10", "10.3", ReconciliationResult.AGREE),
+        ("10", "9.7", ReconciliationResult.AGREE),
+        ("10", "10.31", ReconciliationResult.ACCOUNT_HAS_MORE),
+        ("10", "9.69", ReconciliationResult.LEDGER_HAS_MORE),
+        ("0", "0.01", ReconciliationResult.AGREE),
+        ("0", "0.02", ReconciliationResult.ACCOUNT_HAS_MORE),
     ],
 )
 def test_a_few_per_cent_are_no_difference(
-    ledger_usd: str, account_usd: str, verdict: Verdict
+    ledger_usd: str, account_usd: str, verdict: ReconciliationResult
 ) -> None:
     found = reconcile([spent(OLD, ledger_usd)], [billed(OLD, account_usd)], NOON_SECONDS)
     assert found.verdict is verdict
@@ -113,21 +118,30 @@ def test_instances_are_compared_apart_from_what_is_billed_beside_them() -> None:
     bill = [billed(OLD, "9"), billed(OLD, "3", BillPart.EXTRAS)]
     bill += [billed(OLD, usd, BillPart.BESIDE, name) for usd, name in (("1", "NAT"), ("2", "S3"))]
     found = reconcile(own, bill, NOON_SECONDS)
-    assert found.verdict is Verdict.AGREE
+    assert found.verdict is ReconciliationResult.AGREE
     assert found.instances == Comparison(Decimal(9), Decimal(9), Decimal(0), Decimal(0))
     assert found.extras == Comparison(Decimal(1), Decimal(3), Decimal(2), Decimal(2))
     assert list(found.beside_usd.items()) == [("S3", Decimal(2)), ("NAT", Decimal(1))]
 
 
 def test_an_account_that_knows_nothing_has_no_tag_rather_than_no_cost() -> None:
-    assert reconcile([spent(OLD, "5")], [], NOON_SECONDS).verdict is Verdict.ACCOUNT_HAS_NOTHING
+    assert (
+        reconcile([spent(OLD, "5")], [], NOON_SECONDS).verdict
+        is ReconciliationResult.ACCOUNT_HAS_NOTHING
+    )
     others = [billed(OLD, "1", BillPart.BESIDE)]
-    assert reconcile([spent(OLD, "5")], others, NOON_SECONDS).verdict is Verdict.LEDGER_HAS_MORE
+    assert (
+        reconcile([spent(OLD, "5")], others, NOON_SECONDS).verdict
+        is ReconciliationResult.LEDGER_HAS_MORE
+    )
 
 
 def test_of_days_that_are_not_settled_nothing_is_said() -> None:
-    assert reconcile([spent(TODAY, "5")], [], NOON_SECONDS).verdict is Verdict.NOTHING_SETTLED
-    assert reconcile([], [], NOON_SECONDS).verdict is Verdict.NOTHING_SETTLED
+    assert (
+        reconcile([spent(TODAY, "5")], [], NOON_SECONDS).verdict
+        is ReconciliationResult.NOTHING_SETTLED
+    )
+    assert reconcile([], [], NOON_SECONDS).verdict is ReconciliationResult.NOTHING_SETTLED
     assert reconcile([], [], NOON_SECONDS).instances.share is None
 
 
@@ -159,4 +173,4 @@ def test_what_was_sent_is_in_no_comparison_of_instances() -> None:
     assert found.instances.ledger_usd == Decimal("3.00")
     assert found.extras.ledger_usd == Decimal("0.10")
     assert found.transfer_usd == sent
-    assert found.verdict is Verdict.AGREE
+    assert found.verdict is ReconciliationResult.AGREE

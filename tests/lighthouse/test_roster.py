@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from autoscaler.domain.roster import (
     Ask,
-    Call,
+    MemberHeartbeat,
     Notice,
-    Order,
+    QuorumReply,
     answer_from,
     call_from,
     line_of,
@@ -26,13 +26,13 @@ from autoscaler.lighthouse.server import RosterServer
 
 
 def ask(roster: Roster, name: str, world: str = "", has_failed: bool = False) -> None:
-    roster.hear(Call(name, f"{name}:1", Ask(world, has_failed)))
+    roster.hear(MemberHeartbeat(name, f"{name}:1", Ask(world, has_failed)))
 
 
-def world_of(roster: Roster, *names: str) -> Order:
+def world_of(roster: Roster, *names: str) -> QuorumReply:
     """Let fresh members form a world."""
     for name in names:
-        roster.hear(Call(name, f"{name}:1"))
+        roster.hear(MemberHeartbeat(name, f"{name}:1"))
     for name in names:
         ask(roster, name)
     orders = roster.orders()
@@ -51,7 +51,7 @@ def test_a_world_that_nobody_leaves_or_joins_stays() -> None:
     order = world_of(roster, "a", "b")
     ask(roster, "a", order.world)
     assert roster.orders() == {}, "b lives and has not asked"
-    roster.hear(Call("b", "b:1"))
+    roster.hear(MemberHeartbeat("b", "b:1"))
     assert roster.orders() == {}, "a sign of life is no ask"
     ask(roster, "b", order.world)
     assert roster.orders() == {"a": order, "b": order}
@@ -107,9 +107,11 @@ def test_whatever_happens_the_living_come_together_in_one_world(data: st.DataObj
     assert len(set(worlds.values())) == 1
 
 
-@pytest.mark.parametrize("call", [Call("a", "h:1"), Call("a", "h:1", Ask("w", has_failed=True))])
-def test_calls_and_orders_survive_the_line(call: Call) -> None:
-    order = Order("w", ("b", "c"), "h:2")
+@pytest.mark.parametrize(
+    "call", [MemberHeartbeat("a", "h:1"), MemberHeartbeat("a", "h:1", Ask("w", has_failed=True))]
+)
+def test_calls_and_orders_survive_the_line(call: MemberHeartbeat) -> None:
+    order = QuorumReply("w", ("b", "c"), "h:2")
     assert call_from(line_of(call)) == call
     assert answer_from(line_of(order)) == order
     assert answer_from(line_of(Notice(("a", "b")))) == Notice(("a", "b"))
@@ -121,7 +123,7 @@ def test_the_server_drops_who_is_silent_or_talks_nonsense() -> None:
         port = probe.getsockname()[1]
     place = LighthouseSpec("127.0.0.1", port, 0.0, 0.3, Engine.ROSTER)
 
-    async def story() -> list[Order | Notice]:
+    async def story() -> list[QuorumReply | Notice]:
         served = asyncio.create_task(RosterServer(place).serve())
         while True:
             try:
@@ -131,15 +133,15 @@ def test_the_server_drops_who_is_silent_or_talks_nonsense() -> None:
                 await asyncio.sleep(0.01)
         silent_reader, silent = await asyncio.open_connection("127.0.0.1", port)
         _, wild = await asyncio.open_connection("127.0.0.1", port)
-        silent.write(line_of(Call("silent", "s:1")))
+        silent.write(line_of(MemberHeartbeat("silent", "s:1")))
         wild.write(b'{"name": "wild", "ask": 3}\n[]\n')
-        call = Call("a", "a:1", Ask(""))
+        call = MemberHeartbeat("a", "a:1", Ask(""))
         while not silent_reader.at_eof():
             writer.write(line_of(replace(call, ask=None)))
             await asyncio.wait({asyncio.ensure_future(silent_reader.read(1))}, timeout=0.05)
         writer.write(line_of(call))
         answers = [answer_from(await reader.readline())]
-        while not isinstance(answers[-1], Order):
+        while not isinstance(answers[-1], QuorumReply):
             answers.append(answer_from(await reader.readline()))
         for each in (writer, silent, wild):
             each.close()
@@ -147,5 +149,5 @@ def test_the_server_drops_who_is_silent_or_talks_nonsense() -> None:
         return answers
 
     *notices, order = asyncio.run(story())
-    assert isinstance(order, Order) and order.members == ("a",)
+    assert isinstance(order, QuorumReply) and order.members == ("a",)
     assert notices[-2:] == [Notice(("silent", "a")), Notice(("a",))]

@@ -4,10 +4,10 @@ import pytest
 
 from autoscaler.domain.offer import Purchase
 from autoscaler.market.queues import Wait, expected_waits, left_seconds
-from autoscaler.market.zones import HORIZON_SECONDS, Place
+from autoscaler.market.zones import HORIZON_SECONDS, PurchasePlace
 
 NOW = 1_000_000.0
-HERE = Place("gcp", "a2-highgpu-1g", "us-central1-a", Purchase.FLEX_START)
+HERE = PurchasePlace("gcp", "a2-highgpu-1g", "us-central1-a", Purchase.FLEX_START)
 THERE = HERE._replace(zone="us-central1-b")
 OTHER = HERE._replace(instance_type="g2-standard-4")
 TOLD = dict.fromkeys((HERE, THERE, OTHER), 600.0)
@@ -17,7 +17,7 @@ def waited(seconds: float, was_filled: bool = True, ago_seconds: float = 0.0) ->
     return Wait(NOW - ago_seconds - seconds, NOW - ago_seconds, was_filled)
 
 
-def usual(*seen: Wait) -> dict[Place, float]:
+def usual(*seen: Wait) -> dict[PurchasePlace, float]:
     return expected_waits({HERE: seen}, TOLD, NOW)
 
 

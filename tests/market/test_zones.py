@@ -5,29 +5,33 @@ import pytest
 from autoscaler.domain.offer import Purchase
 from autoscaler.market.zones import (
     HORIZON_SECONDS,
-    Ask,
-    Holding,
-    Place,
+    HoldingPeriod,
+    LaunchAttempt,
     PlaceEstimate,
-    Seen,
+    PlaceObservations,
+    PurchasePlace,
     beliefs,
     fill_seconds,
 )
 
 HOUR = 3600.0
 NOW = 100 * HOUR
-A, B = (Place("aws", "p3.2xlarge", zone, Purchase.SPOT) for zone in "ab")
-FIXED = Place("aws", "p3.2xlarge", "a", Purchase.ON_DEMAND)
+A, B = (PurchasePlace("aws", "p3.2xlarge", zone, Purchase.SPOT) for zone in "ab")
+FIXED = PurchasePlace("aws", "p3.2xlarge", "a", Purchase.ON_DEMAND)
 TOLD = {A: 0.2, B: 0.2}
 
 
-def reclaimed(count: int, lasted: float = HOUR) -> Seen:
+def reclaimed(count: int, lasted: float = HOUR) -> PlaceObservations:
     starts = [NOW - 20 * HOUR - 2 * HOUR * n for n in range(count)]
-    return Seen(holdings=tuple(Holding(start, start + lasted, True) for start in starts))
+    return PlaceObservations(
+        holdings=tuple(HoldingPeriod(start, start + lasted, True) for start in starts)
+    )
 
 
-def refused(*at_seconds: float) -> Seen:
-    return Seen(asks=tuple(Ask(seconds, was_filled=False) for seconds in at_seconds))
+def refused(*at_seconds: float) -> PlaceObservations:
+    return PlaceObservations(
+        asks=tuple(LaunchAttempt(seconds, was_filled=False) for seconds in at_seconds)
+    )
 
 
 def test_where_nothing_was_seen_the_provider_is_believed_and_there_is_capacity() -> None:
@@ -45,7 +49,7 @@ def test_reclaims_raise_the_hazard_there_and_less_in_other_zones_of_the_type() -
 
 
 def test_what_is_given_back_is_no_reclaim() -> None:
-    given = Seen(holdings=(Holding(NOW - 40 * HOUR, NOW, was_reclaimed=False),))
+    given = PlaceObservations(holdings=(HoldingPeriod(NOW - 40 * HOUR, NOW, was_reclaimed=False),))
     known, calm = beliefs({A: given}, TOLD, NOW), beliefs({}, TOLD, NOW)
     assert known[A].reclaims_per_hour() < calm[A].reclaims_per_hour()
 
@@ -70,10 +74,10 @@ def test_one_that_refused_is_out_and_likelier_back_with_time() -> None:
 
 
 def test_one_that_reclaimed_is_out_until_it_is_launched_again() -> None:
-    lost = Holding(NOW - HOUR, NOW, True)
-    out = Seen(asks=(Ask(NOW - HOUR, True),), holdings=(lost,))
+    lost = HoldingPeriod(NOW - HOUR, NOW, True)
+    out = PlaceObservations(asks=(LaunchAttempt(NOW - HOUR, True),), holdings=(lost,))
     assert beliefs({A: out}, TOLD, NOW)[A].fill_probability == 0.0
-    back = Seen((*out.asks, Ask(NOW + 60, True)), out.holdings)
+    back = PlaceObservations((*out.asks, LaunchAttempt(NOW + 60, True)), out.holdings)
     assert beliefs({A: back}, TOLD, NOW + 60)[A].fill_probability == 1.0
 
 
@@ -88,18 +92,24 @@ def test_short_outages_make_the_wait_short_and_so_do_more_places() -> None:
     asks = []
     for n in range(20):
         start = NOW - 30 * HOUR + n * HOUR
-        asks += [Ask(start, False), Ask(start + 240, False), Ask(start + 300, True)]
-    brief = beliefs({A: Seen((*asks, Ask(NOW, False)))}, TOLD, NOW)[A]
+        asks += [
+            LaunchAttempt(start, False),
+            LaunchAttempt(start + 240, False),
+            LaunchAttempt(start + 300, True),
+        ]
+    brief = beliefs({A: PlaceObservations((*asks, LaunchAttempt(NOW, False)))}, TOLD, NOW)[A]
     usual = beliefs({A: refused(NOW)}, TOLD, NOW)[A]
     assert fill_seconds([brief]) < 0.5 * fill_seconds([usual])
     assert fill_seconds([usual, usual]) < 0.7 * fill_seconds([usual])
 
 
 def test_an_outage_that_nobody_watched_is_not_counted_to_its_end() -> None:
-    def outage_of(asks: tuple[Ask, ...]) -> PlaceEstimate:
-        return beliefs({A: Seen((*asks, Ask(NOW, False)))}, TOLD, NOW)[A]
+    def outage_of(asks: tuple[LaunchAttempt, ...]) -> PlaceEstimate:
+        return beliefs({A: PlaceObservations((*asks, LaunchAttempt(NOW, False)))}, TOLD, NOW)[A]
 
-    days_later = outage_of((Ask(NOW - 90 * HOUR, False), Ask(NOW - 20 * HOUR, True)))
+    days_later = outage_of(
+        (LaunchAttempt(NOW - 90 * HOUR, False), LaunchAttempt(NOW - 20 * HOUR, True))
+    )
     nothing = outage_of(())
     assert fill_seconds([days_later]) == pytest.approx(fill_seconds([nothing]), rel=0.1)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from autoscaler.cli.fetch.run import Choice, Fetched, fetch_results, list_results
+from autoscaler.cli.fetch.run import Fetched, FileSelection, fetch_results, list_results
 from autoscaler.domain.checkpoint import MANIFEST, name_of
 from autoscaler.domain.errors import (
     CastorError,
@@ -71,7 +71,7 @@ class Kept:
         return folder
 
     def fetch(self, overwrites: bool = False, **choice: bool) -> Fetched:
-        return fetch_results(self.client, "job", self.target, Choice(**choice), overwrites)
+        return fetch_results(self.client, "job", self.target, FileSelection(**choice), overwrites)
 
     def texts(self) -> dict[str, str]:
         files = [path for path in self.target.rglob("*") if path.is_file()]
@@ -153,14 +153,14 @@ def test_lists_that_a_job_has_forged_are_refused(kept: Kept, broken: dict[str, A
     manifest = replace(OutputManifest("job", FIRST, 1.0, ()), **broken)
     (kept.outputs / FIRST / MANIFEST_NAME).write_bytes(encode(OutputManifest, manifest))
     with pytest.raises(Unavailable, match=f"outputs of {FIRST} can't be listed"):
-        list_results(kept.client, "job", Choice())
+        list_results(kept.client, "job", FileSelection())
 
 
 def test_an_instance_speaks_for_no_other(kept: Kept) -> None:
     kept.keep(FIRST, 1.0, best_pt="best")
     forged = OutputManifest("job", "../../x", 9.0, (file_of("best.pt", "best"),))
     (kept.outputs / FIRST / MANIFEST_NAME).write_bytes(encode(OutputManifest, forged))
-    (file,) = list_results(kept.client, "job", Choice()).files
+    (file,) = list_results(kept.client, "job", FileSelection()).files
     assert (file.instance, file.source) == (FIRST, f"job/outputs/{FIRST}/{sha256('best')}")
 
 
@@ -230,24 +230,24 @@ def test_where_there_is_nothing_the_way_out_is_told(kept: Kept, tmp_path: Path) 
     with pytest.raises(NotFound, match="no whole checkpoint in"):
         kept.fetch(checkpoint=True)
     with pytest.raises(UnknownJob, match="castor status lists all jobs"):
-        list_results(kept.client, "nobody", Choice())
+        list_results(kept.client, "nobody", FileSelection())
     with pytest.raises(NotAllowed):
-        list_results(kept.api.stranger("no token"), "job", Choice())
+        list_results(kept.api.stranger("no token"), "job", FileSelection())
     kept.keep(FIRST, 1.0, best_pt="best")
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(SpecError, match="can't be written"):
-        fetch_results(kept.client, "job", tmp_path / "file", Choice(), False)
+        fetch_results(kept.client, "job", tmp_path / "file", FileSelection(), False)
 
 
 def test_outputs_above_the_limits_are_named(kept: Kept) -> None:
     kept.keep(FIRST, 1.0, best_pt="best")
     manifest = OutputManifest("job", FIRST, 1.0, (file_of("best.pt", "best"),), ("huge.pt",))
     (kept.outputs / FIRST / MANIFEST_NAME).write_bytes(encode(OutputManifest, manifest))
-    assert list_results(kept.client, "job", Choice()).left_out == ("huge.pt",)
+    assert list_results(kept.client, "job", FileSelection()).left_out == ("huge.pt",)
 
 
 def test_a_job_of_another_name_has_outputs_of_its_own(kept: Kept) -> None:
     kept.keep(FIRST, 1.0, best_pt="best")
     kept.client.submit(replace(SPEC, name="other"))
     with pytest.raises(NotFound):
-        list_results(kept.client, "other", Choice())
+        list_results(kept.client, "other", FileSelection())

@@ -11,7 +11,7 @@ from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Offer
 from autoscaler.policies.registry import create_policy
-from autoscaler.simulator.profiles.curves import Curve
+from autoscaler.simulator.profiles.curves import RecordedCurve
 from autoscaler.simulator.results import Result, result_of
 from autoscaler.simulator.scenario import Scenario
 from autoscaler.simulator.simulation import Simulation, TimedPolicy
@@ -35,12 +35,14 @@ SYNCHRONOUS = SynchronousHalving(9, 3, (1.0, 3.0, 6.0))
 ASYNCHRONOUS = AsynchronousHalving(9, 1.0, 3, at_once=3)
 
 
-def curve(number: int) -> Curve:
+def curve(number: int) -> RecordedCurve:
     """Return the curve of a trial; lower values are better, and later trials are slower."""
     values = [10.0 - (number * 7 % 9) / (1.0 + epoch) for epoch in range(6)]
     seconds = accumulate([60.0 + 10.0 * number] * 6)
     epochs = tuple(float(epoch) for epoch in range(1, 7))
-    return Curve(str(number), {"width": str(number + 1)}, epochs, tuple(values), tuple(seconds))
+    return RecordedCurve(
+        str(number), {"width": str(number + 1)}, epochs, tuple(values), tuple(seconds)
+    )
 
 
 def study(rule: SynchronousHalving | AsynchronousHalving, objective: Objective) -> SimulatedStudy:

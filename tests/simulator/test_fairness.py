@@ -13,7 +13,7 @@ from autoscaler.simulator.fairness import (
     worst,
 )
 from autoscaler.simulator.profiles.profiles import Profile
-from autoscaler.simulator.training.exclusive import Request, exclusive_seconds
+from autoscaler.simulator.training.exclusive import RigidRequest, exclusive_seconds
 from autoscaler.simulator.training.profiled import TrainingSettings
 from tests.simulator import toy
 
@@ -51,7 +51,7 @@ BOUNDS = BatchBounds(toy.INITIAL_BATCH, toy.MAXIMUM_BATCH, max(toy.DEVICE_BATCHE
 
 
 def alone(profile: Profile, devices: int, *kinds: str, pause: float = 0.0) -> float | None:
-    request = Request(devices, toy.INITIAL_BATCH, BOUNDS)
+    request = RigidRequest(devices, toy.INITIAL_BATCH, BOUNDS)
     machines = toy.equipment(*(toy.offer(kind) for kind in kinds))
     return exclusive_seconds(profile, request, machines, TrainingSettings(pause_seconds=pause))
 
@@ -76,7 +76,7 @@ def test_what_one_kind_bears_bounds_no_other(profile: Profile) -> None:
     unlike = replace(BOUNDS, device_maximum=4, kind_maxima=(("fast", 64),))
     seconds = []
     for bounds in (BOUNDS, unlike, replace(unlike, kind_maxima=())):
-        request = Request(1, toy.INITIAL_BATCH, bounds)
+        request = RigidRequest(1, toy.INITIAL_BATCH, bounds)
         machines = toy.equipment(toy.offer("fast"))
         seconds.append(exclusive_seconds(profile, request, machines, TrainingSettings()))
     free, with_kind_maxima, bounded = seconds
@@ -91,5 +91,5 @@ def test_more_devices_than_were_profiled_are_as_many_as_were(profile: Profile) -
 def test_a_kind_that_was_not_profiled_leaves_it_open(profile: Profile) -> None:
     machines = {"x": toy.equipment(toy.offer("slow"))["slow-on-demand"]}
     unknown = {name: type(machine)(machine.offer, "unheard") for name, machine in machines.items()}
-    request = Request(1, 16, BOUNDS)
+    request = RigidRequest(1, 16, BOUNDS)
     assert exclusive_seconds(profile, request, unknown, TrainingSettings()) is None

@@ -17,7 +17,7 @@ from autoscaler.policies.base import Policy
 from autoscaler.policies.registry import create_policy
 from autoscaler.simulator.profiles.profiles import Profile
 from autoscaler.simulator.scenario import Scenario
-from autoscaler.simulator.simulation import Run, Simulation, TimedPolicy
+from autoscaler.simulator.simulation import Simulation, SimulationRun, TimedPolicy
 from autoscaler.simulator.training.profiled import TrainingSettings
 from autoscaler.simulator.workloads.initial_measurements import first_look
 from autoscaler.simulator.workloads.workload import Arrival
@@ -59,7 +59,7 @@ class Listening:
         return self._policy.plan(snapshot)
 
 
-def ran(profiles: dict[str, Profile], name: str) -> tuple[Run, list[Snapshot]]:
+def ran(profiles: dict[str, Profile], name: str) -> tuple[SimulationRun, list[Snapshot]]:
     policy, clock, store = Listening(create_policy(name)), VirtualClock(), memory_store()
     cloud = SimulatedCloud(SimulatedSettings(offers=POOL), clock)
     scenario = Scenario(

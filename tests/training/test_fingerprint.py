@@ -18,7 +18,7 @@ from torch.utils.data import TensorDataset
 from autoscaler.domain.errors import MismatchError
 from autoscaler.training.data_path import order_of
 from autoscaler.training.identity import fingerprint_of
-from autoscaler.training.members.rounds import ROW_WIDTH, Row, decode, encode
+from autoscaler.training.members.rounds import ROW_WIDTH, ReplicaRow, decode, encode
 from autoscaler.training.own_code import digest
 from autoscaler.training.state.fingerprint import (
     SLOTS,
@@ -151,7 +151,7 @@ def test_another_version_of_castor_is_named(monkeypatch) -> None:
 
 
 def test_a_fingerprint_travels_with_its_row_unchanged() -> None:
-    row = Row(1, 2, 3, 0, 1, 0, 32, 0.5, 0.25, fingerprint=_fingerprint(seed=2**60 + 1))
+    row = ReplicaRow(1, 2, 3, 0, 1, 0, 32, 0.5, 0.25, fingerprint=_fingerprint(seed=2**60 + 1))
     numbers = torch.tensor(encode(row), dtype=torch.float64).tolist()
     assert len(numbers) == ROW_WIDTH
     assert decode(numbers) == row

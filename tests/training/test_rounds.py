@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from autoscaler.training.members.rounds import (
     ROW_WIDTH,
-    Row,
+    ReplicaRow,
     agree,
     combined_squares,
     decode,
@@ -17,7 +17,7 @@ from autoscaler.training.members.rounds import (
     wants_forming,
 )
 
-ROW = Row(
+ROW = ReplicaRow(
     ranks=1,
     kind=7,
     age=3,

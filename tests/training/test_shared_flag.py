@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from autoscaler.training.collectives.instance import Instance
+from autoscaler.training.collectives.instance import InstanceRanks
 from autoscaler.training.collectives.shared_flag import SharedFlag
 from tests.training.together import at_once
 
@@ -35,7 +35,7 @@ class Rank:
 
 
 def flags() -> list[SharedFlag]:
-    instances = [cast(Instance, Rank(rank)) for rank in range(2)]
+    instances = [cast(InstanceRanks, Rank(rank)) for rank in range(2)]
     return at_once([lambda own=own: SharedFlag(own) for own in instances])
 
 

@@ -18,7 +18,7 @@ from autoscaler.training.members.crew import JobRanks
 from autoscaler.training.members.peers import MembershipEngine, QuorumSettings
 from autoscaler.training.members.roster_line import RosterLine
 from autoscaler.training.members.roster_quorum import RosterQuorum
-from autoscaler.training.members.rounds import Row
+from autoscaler.training.members.rounds import ReplicaRow
 from autoscaler.training.state.training_state import Counters, TrainingState
 from tests.training.fleet import Lighthouse, Roster
 from tests.training.together import GLOO, at_once
@@ -81,8 +81,10 @@ def _member(lighthouse: Lighthouse, name: str) -> tuple[JobRanks, MembershipEngi
     return JobRanks(peers, state), peers, state
 
 
-def _row(peers: MembershipEngine) -> Row:
-    return Row(1, 1, 1, 0, peers.is_lighthouse_there, 0, 32, 0, 0, sees_change=peers.sees_change)
+def _row(peers: MembershipEngine) -> ReplicaRow:
+    return ReplicaRow(
+        1, 1, 1, 0, peers.is_lighthouse_there, 0, 32, 0, 0, sees_change=peers.sees_change
+    )
 
 
 def test_steady_steps_ask_the_lighthouse_nothing(lighthouse: Lighthouse, calls: Calls) -> None:

@@ -18,7 +18,7 @@ from autoscaler.cli.simulate.options import SimulateOptions
 from autoscaler.cli.simulate.run import progress_bar, run_simulation
 from autoscaler.cli.tables import fits, money, number, share, words_table
 from autoscaler.domain.errors import CastorError, SpecError
-from autoscaler.simulator.comparison import Estimate, Standing, compare
+from autoscaler.simulator.comparison import Estimate, PolicyFigures, compare
 from autoscaler.simulator.results import Result
 
 _COLUMNS = {
@@ -58,7 +58,7 @@ class CompareOptions:
                 raise SpecError(f"{value} must be at least 1", option)
 
 
-def run_comparison(options: SimulateOptions, over: CompareOptions) -> tuple[Standing, ...]:
+def run_comparison(options: SimulateOptions, over: CompareOptions) -> tuple[PolicyFigures, ...]:
     """Simulate every policy with every seed, and show a progress bar.
 
     Raises:
@@ -77,7 +77,7 @@ def run_comparison(options: SimulateOptions, over: CompareOptions) -> tuple[Stan
     return compare(by_policy)
 
 
-def write_comparison(standings: Sequence[Standing], path: Path) -> None:
+def write_comparison(standings: Sequence[PolicyFigures], path: Path) -> None:
     """Write all figures and all totals to a JSON file.
 
     Raises:
@@ -92,7 +92,7 @@ class ComparisonTable:
     A row is a policy. If that is too wide, a row is a figure and policies are columns.
     """
 
-    def __init__(self, standings: Sequence[Standing]) -> None:
+    def __init__(self, standings: Sequence[PolicyFigures]) -> None:
         self._standings = standings
         self._shown = [
             name for name in _COLUMNS if any(_is_shown(standing, name) for standing in standings)
@@ -134,7 +134,7 @@ class ComparisonTable:
         return _figure_text(name, self._standings[index], is_first=not index)
 
 
-def print_comparison(standings: Sequence[Standing]) -> None:
+def print_comparison(standings: Sequence[PolicyFigures]) -> None:
     """Print all figures of all policies."""
     print_whole(ComparisonTable(standings))
 
@@ -168,12 +168,12 @@ def _run(case: SimulateOptions, progress: Progress) -> Result:
         raise CastorError(f"{case.policy}, seed {case.seed}: {error}") from None
 
 
-def _is_shown(standing: Standing, name: str) -> bool:
+def _is_shown(standing: PolicyFigures, name: str) -> bool:
     figure = standing.figures.get(name)
     return figure is not None and (name != "cost_usd" or figure.value.mean > 0)
 
 
-def _figure_text(name: str, standing: Standing, is_first: bool) -> str:
+def _figure_text(name: str, standing: PolicyFigures, is_first: bool) -> str:
     figure = standing.figures.get(name)
     if figure is None:
         return "-"

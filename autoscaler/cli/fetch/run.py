@@ -55,7 +55,7 @@ class RemoteFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class FileSelection:
     """Files of a job to fetch.
 
     Attributes:
@@ -68,7 +68,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class FileListing:
     """Files of a job that can be fetched, and paths of outputs that exceeded its limits."""
 
     job: str
@@ -86,7 +86,7 @@ class Fetched:
     unchanged: tuple[str, ...]
 
 
-def list_results(client: Client, job: str, choice: Choice) -> Listing:
+def list_results(client: Client, job: str, choice: FileSelection) -> FileListing:
     """Return the files of a job that can be fetched.
 
     Raises:
@@ -109,11 +109,11 @@ def list_results(client: Client, job: str, choice: Choice) -> Listing:
             f"{view.job} has no outputs: they are uploaded at each checkpoint and when the script "
             "has ended; --checkpoint fetches the newest checkpoint"
         )
-    return Listing(view.job, tuple(files), tuple(sorted(left_out)))
+    return FileListing(view.job, tuple(files), tuple(sorted(left_out)))
 
 
 def fetch_results(
-    client: Client, job: str, directory: Path | None, choice: Choice, overwrites: bool
+    client: Client, job: str, directory: Path | None, choice: FileSelection, overwrites: bool
 ) -> Fetched:
     """Download a job's outputs to `directory`; None: a folder named after the job.
 
@@ -133,7 +133,7 @@ def fetch_results(
     return Fetched(listing.job, str(root), tuple(fetched), unchanged)
 
 
-def listing_table(listing: Listing) -> Table:
+def listing_table(listing: FileListing) -> Table:
     """Return a table of path, size in bytes, local time of change and instance."""
     table = Table("file", box=box.SIMPLE_HEAD)
     table.add_column("size", justify="right")
@@ -146,7 +146,7 @@ def listing_table(listing: Listing) -> Table:
     return table
 
 
-def told_left_out(listing: Listing) -> str:
+def told_left_out(listing: FileListing) -> str:
     """Return a line that names outputs above the job's limits; empty if there are none."""
     if not listing.left_out:
         return ""
@@ -235,7 +235,7 @@ def _fetch_newest(
     job: str,
     root: Path,
     file: RemoteFile,
-    choice: Choice,
+    choice: FileSelection,
     on_bytes: Callable[[int], None],
 ) -> RemoteFile:
     """Download a file and return it. If the job replaced it meanwhile, fetch the new version.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from autoscaler.cli.fetch.run import (
-    Choice,
     Fetched,
-    Listing,
+    FileListing,
+    FileSelection,
     fetch_results,
     list_results,
     listing_table,
@@ -19,7 +19,7 @@ from autoscaler.cli.tables import counted
 from autoscaler.wire.client import Client
 
 
-def print_listing(client: Client, job: str, choice: Choice, as_json: bool) -> None:
+def print_listing(client: Client, job: str, choice: FileSelection, as_json: bool) -> None:
     """Print the files of a job that can be fetched.
 
     Raises:
@@ -27,7 +27,7 @@ def print_listing(client: Client, job: str, choice: Choice, as_json: bool) -> No
     """
     listing = list_results(client, job, choice)
     if as_json:
-        print_json(Listing, listing)
+        print_json(FileListing, listing)
         return
     print_whole(listing_table(listing))
     if line := told_left_out(listing):
@@ -35,7 +35,12 @@ def print_listing(client: Client, job: str, choice: Choice, as_json: bool) -> No
 
 
 def print_fetched(
-    client: Client, job: str, directory: Path | None, choice: Choice, force: bool, as_json: bool
+    client: Client,
+    job: str,
+    directory: Path | None,
+    choice: FileSelection,
+    force: bool,
+    as_json: bool,
 ) -> None:
     """Download the files of a job, and print a summary.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from autoscaler.cli.pictures.canvas import colour, new_figure, save
 from autoscaler.cli.tables import number
-from autoscaler.simulator.comparison import Figure, Standing
+from autoscaler.simulator.comparison import Figure, PolicyFigures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +29,9 @@ _COLUMNS = 2
 _BAR_INCHES = 0.3
 
 
-def draw_comparison(standings: Sequence[Standing], title: str, seeds: int, path: Path) -> None:
+def draw_comparison(
+    standings: Sequence[PolicyFigures], title: str, seeds: int, path: Path
+) -> None:
     """Draw a panel for each figure that is known and not 0.
 
     Raises:
@@ -49,7 +51,7 @@ def draw_comparison(standings: Sequence[Standing], title: str, seeds: int, path:
     save(figure, path)
 
 
-def _draw_panel(axes: Axes, standings: Sequence[Standing], name: str) -> None:
+def _draw_panel(axes: Axes, standings: Sequence[PolicyFigures], name: str) -> None:
     heading, unit = _PANELS[name]
     axes.set_title(heading, fontsize=10)
     widest = (
@@ -79,7 +81,7 @@ def _upper_end(figure: Figure) -> float:
     return figure.value.mean + (figure.value.half_width or 0.0)
 
 
-def _has_values(standings: Sequence[Standing], name: str) -> bool:
+def _has_values(standings: Sequence[PolicyFigures], name: str) -> bool:
     """Return whether the mean of a figure is above 0 for any policy."""
     return any(
         name in standing.figures and standing.figures[name].value.mean > 0

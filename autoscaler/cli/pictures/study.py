@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from autoscaler.cli.pictures.canvas import COLOURS, GREY, RED, new_figure, save
 from autoscaler.simulator.results import Result
-from autoscaler.simulator.studies.driver import Report
+from autoscaler.simulator.studies.driver import TrialReport
 from autoscaler.simulator.studies.results import Level, StudyResult
 from autoscaler.spec.quantities import format_duration
 
@@ -29,7 +29,7 @@ _DEVICE_COLOURS = ("#BFD9EA", "#7FB3D5", "#3F8DC0", "#0072B2", "#004C78", "#002E
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class HoldingInterval:
     """Interval in which a trial held instances.
 
     Attributes:
@@ -52,8 +52,8 @@ class PicturedTrial:
 
     number: int
     end: str
-    spans: tuple[Span, ...]
-    reports: tuple[Report, ...]
+    spans: tuple[HoldingInterval, ...]
+    reports: tuple[TrialReport, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def simulated_study(result: Result, study: StudyResult) -> PicturedStudy:
             number=trial.number,
             end=trial.end,
             spans=tuple(
-                Span(entry.from_s, entry.to_s, entry.gpus if entry.batch_size else 0)
+                HoldingInterval(entry.from_s, entry.to_s, entry.gpus if entry.batch_size else 0)
                 for entry in by_name[trial.job].timeline
             ),
             reports=trial.reports,

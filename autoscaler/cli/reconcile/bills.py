@@ -13,7 +13,7 @@ from autoscaler.domain.spending import AccountCost
 from autoscaler.extras import from_extras
 
 
-class Bill(Protocol):
+class AccountBill(Protocol):
     """Bill of a cloud account."""
 
     @property
@@ -63,7 +63,7 @@ class Account:
 
     words: BillWords
     has: Callable[[str], bool]
-    open_bill: Callable[[], Bill]
+    open_bill: Callable[[], AccountBill]
 
 
 _AWS: Final = BillWords(

@@ -22,7 +22,7 @@ from autoscaler.ledger.reconciliation import (
     TOLERATED_SHARE,
     Comparison,
     Reconciliation,
-    Verdict,
+    ReconciliationResult,
     reconcile,
 )
 from autoscaler.wire.client import Client
@@ -33,14 +33,16 @@ _HEADINGS: Final = (
     *("extras, $\nledger", "\naccount", "beside, $\naccount", ""),
 )
 _ADVICE: Final = {
-    Verdict.AGREE: "Instances agree within {tolerated}.",
-    Verdict.NOTHING_SETTLED: "No settled day has costs, in the ledger or in the account.",
-    Verdict.ACCOUNT_HAS_NOTHING: "The account has no cost with {tag}: {nothing}",
-    Verdict.ACCOUNT_HAS_MORE: (
+    ReconciliationResult.AGREE: "Instances agree within {tolerated}.",
+    ReconciliationResult.NOTHING_SETTLED: (
+        "No settled day has costs, in the ledger or in the account."
+    ),
+    ReconciliationResult.ACCOUNT_HAS_NOTHING: "The account has no cost with {tag}: {nothing}",
+    ReconciliationResult.ACCOUNT_HAS_MORE: (
         "The account has more ({difference}). Look for instances with {tag} that castor status "
         "does not list (orphans, or instances of another controller), and check agreed prices."
     ),
-    Verdict.LEDGER_HAS_MORE: (
+    ReconciliationResult.LEDGER_HAS_MORE: (
         "The ledger has more ({difference}). Look for instances without {tag}, agreed prices that "
         "the file of castor serve --fleet lacks, {less}"
     ),
@@ -56,7 +58,7 @@ class Period:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ReconciliationReport:
     """Result of comparing ledger and bill.
 
     Attributes:
@@ -92,7 +94,7 @@ def parse_period(first: str | None, last: str | None, now_seconds: float) -> Per
 
 def reconcile_with(
     account: Account, client: Client, deployment: str, period: Period, now_seconds: float
-) -> Report:
+) -> ReconciliationReport:
     """Compare the controller's ledger with the bill of an account.
 
     The ledger is read first, because a query for the bill may cost money.
@@ -108,10 +110,10 @@ def reconcile_with(
         raise ProviderError(str(error)) from error
     ledger = [cost for cost in daily_costs if account.has(cost.offer)]
     reconciliation = reconcile(ledger, billed, now_seconds)
-    return Report(deployment, reconciliation, bill.asked_usd, account.words)
+    return ReconciliationReport(deployment, reconciliation, bill.asked_usd, account.words)
 
 
-def print_report(report: Report, as_json: bool) -> None:
+def print_report(report: ReconciliationReport, as_json: bool) -> None:
     """Print the comparison as a table, or as JSON."""
     if as_json:
         print_json(Reconciliation, report.reconciliation)
@@ -119,7 +121,7 @@ def print_report(report: Report, as_json: bool) -> None:
         print_whole(reconciliation_table(report))
 
 
-def reconciliation_table(report: Report) -> RenderableType:
+def reconciliation_table(report: ReconciliationReport) -> RenderableType:
     """Return a table with a row for each day and their sum, notes and advice."""
     query_cost = Text(report.words.asked.format(usd=money(report.asked_usd)), style="dim")
     table = _table(report.reconciliation)
@@ -150,7 +152,7 @@ def _cells(instances: Comparison, extras: Comparison, beside_usd: Decimal) -> It
         yield f"{usd:,.2f}"
 
 
-def _notes(report: Report) -> Iterator[str]:
+def _notes(report: ReconciliationReport) -> Iterator[str]:
     reconciliation, words = report.reconciliation, report.words
     yield f"Extras are {words.extras}; beside are costs that the ledger does not track."
     if reconciliation.beside_usd:
@@ -169,10 +171,13 @@ def _notes(report: Report) -> Iterator[str]:
         yield f"{words.cloud} calls its figures from {since} on estimates; they may change."
 
 
-def _advice(report: Report) -> Text:
+def _advice(report: ReconciliationReport) -> Text:
     instances, verdict = report.reconciliation.instances, report.reconciliation.verdict
     sign = "-" if instances.difference_usd < 0 else "+"
-    style = {Verdict.AGREE: "green", Verdict.NOTHING_SETTLED: "yellow"}.get(verdict, "red")
+    style = {
+        ReconciliationResult.AGREE: "green",
+        ReconciliationResult.NOTHING_SETTLED: "yellow",
+    }.get(verdict, "red")
     words = _ADVICE[verdict].format(
         tag=report.words.tag.format(deployment=report.deployment),
         nothing=report.words.nothing,

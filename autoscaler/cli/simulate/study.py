@@ -10,7 +10,7 @@ import numpy as np
 from autoscaler.cli.simulate.market import SimulatedMarket
 from autoscaler.cli.simulate.options import SimulateOptions
 from autoscaler.domain.errors import SpecError
-from autoscaler.simulator.profiles.curves import Curve, features, read_curves
+from autoscaler.simulator.profiles.curves import RecordedCurve, features, read_curves
 from autoscaler.simulator.profiles.profiles import Profile, read_profiles
 from autoscaler.simulator.studies.searches import AsynchronousHalving, SynchronousHalving
 from autoscaler.simulator.studies.study import (
@@ -84,7 +84,9 @@ def read_study(
     return study, market
 
 
-def _drawn_curves(spec: SimulatedStudySpec, curves: Sequence[Curve], seed: int) -> list[Curve]:
+def _drawn_curves(
+    spec: SimulatedStudySpec, curves: Sequence[RecordedCurve], seed: int
+) -> list[RecordedCurve]:
     """Draw a curve for each trial of the search, without replacement.
 
     Raises:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from autoscaler.cli.pictures.canvas import require_plots
-from autoscaler.cli.pictures.study import PicturedStudy, PicturedTrial, Span, draw_study
+from autoscaler.cli.pictures.study import HoldingInterval, PicturedStudy, PicturedTrial, draw_study
 from autoscaler.cli.study.facts import jobs_of
 from autoscaler.cli.study.records import stays_of, view_of
 from autoscaler.cli.study.run import open_recorded, require_optuna
@@ -18,7 +18,7 @@ from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import NotFound
 from autoscaler.domain.study_stay import StudyStay
 from autoscaler.domain.terms import TrialRecord
-from autoscaler.simulator.studies.driver import Report
+from autoscaler.simulator.studies.driver import TrialReport
 from autoscaler.simulator.studies.results import Level
 from autoscaler.wire.study_messages import StudyView
 
@@ -116,8 +116,8 @@ def _pictured_trial(trial: Any, jobs: Sequence[_JobOfTrial], start: float) -> Pi
     since the epoch.
     """
     end = trial.state.name.lower()
-    spans: list[Span] = []
-    reports: dict[float, Report] = {}
+    spans: list[HoldingInterval] = []
+    reports: dict[float, TrialReport] = {}
     for job in jobs:
         if job.is_shared:
             spans.extend(_spans_of_short_trial(trial, job.stays, start))
@@ -127,7 +127,7 @@ def _pictured_trial(trial: Any, jobs: Sequence[_JobOfTrial], start: float) -> Pi
             spans.extend(_spans(stay, ended, start))
         values = dict(job.record.stands.reports)
         for progress, at_seconds in job.record.heard:
-            report = Report(at_seconds - start, progress, values[progress])
+            report = TrialReport(at_seconds - start, progress, values[progress])
             reports[progress] = min(
                 report, reports.get(progress, report), key=lambda candidate: candidate.at_s
             )
@@ -139,35 +139,37 @@ def _pictured_trial(trial: Any, jobs: Sequence[_JobOfTrial], start: float) -> Pi
     )
 
 
-def _spans_of_short_trial(trial: Any, stays: Iterable[StudyStay], start: float) -> Iterator[Span]:
+def _spans_of_short_trial(
+    trial: Any, stays: Iterable[StudyStay], start: float
+) -> Iterator[HoldingInterval]:
     """Yield the spans in which a trial held devices of a job that it shared with others."""
     began, ended = _seconds(trial.datetime_start), _seconds(trial.datetime_complete)
     for stay in stays:
         opened = max(stay.from_seconds, began or stay.from_seconds)
         closed = min(stay.to_seconds or float("inf"), ended or float("inf"))
         if opened < closed < float("inf"):
-            yield Span(opened - start, closed - start, stay.devices)
+            yield HoldingInterval(opened - start, closed - start, stay.devices)
 
 
-def _result(trial: Any, start: float) -> tuple[Report, ...]:
+def _result(trial: Any, start: float) -> tuple[TrialReport, ...]:
     """Return a trial's result as its only report, at progress 0; empty if it has no result."""
     at_seconds = _seconds(trial.datetime_complete)
     if at_seconds is None or not trial.values:
         return ()
-    return (Report(at_seconds - start, 0.0, trial.values[0]),)
+    return (TrialReport(at_seconds - start, 0.0, trial.values[0]),)
 
 
 def _seconds(time: datetime | None) -> float | None:
     return None if time is None else time.timestamp()
 
 
-def _spans(stay: StudyStay, ended: float, start: float) -> Iterator[Span]:
+def _spans(stay: StudyStay, ended: float, start: float) -> Iterator[HoldingInterval]:
     """Yield the span until the trial's end with its devices, and the idle span after."""
     opened, closed = stay.from_seconds, stay.to_seconds or ended
     if opened < ended:
-        yield Span(opened - start, min(closed, ended) - start, stay.devices)
+        yield HoldingInterval(opened - start, min(closed, ended) - start, stay.devices)
     if closed > ended:
-        yield Span(max(opened, ended) - start, closed - start, 0)
+        yield HoldingInterval(max(opened, ended) - start, closed - start, 0)
 
 
 def _levels(stays: Iterable[StudyStay], start: float) -> Iterator[Level]:

@@ -48,7 +48,7 @@ from autoscaler.simulator.studies.forecast import (
     rung_outlooks,
 )
 from autoscaler.simulator.studies.results import StudyResult
-from autoscaler.simulator.studies.static_pools import Pool, PoolRun
+from autoscaler.simulator.studies.static_pools import PoolRun, StaticPool
 from autoscaler.simulator.studies.study import (
     BatchOfTrials,
     SimulatedStudy,
@@ -82,7 +82,7 @@ class StudyPlanOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class StudyPlan:
+class StudyEstimate:
     """Simulated cost and finish of a study.
 
     Attributes:
@@ -130,13 +130,15 @@ def print_plan(options: StudyPlanOptions, as_json: bool) -> None:
     require_optuna()
     plan = plan_study(options, SystemClock().now())
     if as_json:
-        print_json(StudyPlan, plan)
+        print_json(StudyEstimate, plan)
     else:
         print_whole(plan_words(plan))
     require_feasible(plan)
 
 
-def plan_study(options: StudyPlanOptions, now_seconds: float, is_shown: bool = True) -> StudyPlan:
+def plan_study(
+    options: StudyPlanOptions, now_seconds: float, is_shown: bool = True
+) -> StudyEstimate:
     """Simulate the study of a file a few times, with a progress bar on standard error.
 
     Raises:
@@ -158,7 +160,7 @@ def plan_study(options: StudyPlanOptions, now_seconds: float, is_shown: bool = T
     studies = [base.study(seed) for seed in range(len(results))]
     runs = [PoolRun(result.finished_s, result.cost_usd) for result in results]
     whole = [is_whole(result) for result in results]
-    return StudyPlan(
+    return StudyEstimate(
         study=spec.name,
         trials=trials,
         steps=steps,
@@ -266,11 +268,11 @@ class _Base:
             handover_seconds=_HANDOVER_SECONDS,
         )
 
-    def pools(self, trials: int) -> list[Pool]:
+    def pools(self, trials: int) -> list[StaticPool]:
         """Return the fixed pools that the study may hold, with the speed of a trial on each."""
         speedup = self.speedup
         sizes = pools(self.market.offers, self.market.limits, self.bounds, trials)
-        return [Pool(offer, size, _at(speedup, offer.devices)) for offer, size in sizes]
+        return [StaticPool(offer, size, _at(speedup, offer.devices)) for offer, size in sizes]
 
 
 def _at(speedup: dict[int, float], devices: int) -> float:

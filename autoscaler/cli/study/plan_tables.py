@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autoscaler.cli.study.plan import StudyPlan
+from autoscaler.cli.study.plan import StudyEstimate
 from autoscaler.cli.tables import money, words_table
 from autoscaler.domain.errors import SpecError
 from autoscaler.simulator.studies.forecast import Band, Outlook
@@ -22,7 +22,7 @@ _NOT_KNOWN = (
 )
 
 
-def plan_words(plan: StudyPlan) -> RenderableType:
+def plan_words(plan: StudyEstimate) -> RenderableType:
     """Return rungs, ranges of cost and finish beside the best pool, and the assumptions."""
     parts: list[RenderableType] = [
         Text(
@@ -46,7 +46,7 @@ def plan_words(plan: StudyPlan) -> RenderableType:
     return Group(*parts)
 
 
-def require_feasible(plan: StudyPlan) -> None:
+def require_feasible(plan: StudyEstimate) -> None:
     """Check that some run or pool keeps the study's limits, if its pace is known.
 
     Raises:
@@ -70,7 +70,7 @@ def require_feasible(plan: StudyPlan) -> None:
         )
 
 
-def _rungs(plan: StudyPlan) -> RenderableType:
+def _rungs(plan: StudyEstimate) -> RenderableType:
     table = words_table("step", "trials that reach it", right=("step",))
     for rung in plan.rungs:
         table.add_row(f"{rung.step:g}", _count(rung.trials))
@@ -83,7 +83,7 @@ def _count(band: Band) -> str:
     return f"{band.median:.0f} ({band.low:.0f} to {band.high:.0f})"
 
 
-def _outlooks(plan: StudyPlan) -> RenderableType:
+def _outlooks(plan: StudyEstimate) -> RenderableType:
     headings = ("5 %", "median", "95 %")
     table = words_table("", *headings, "", wraps=("",), right=headings)
     _add(table, "Castor", plan.elastic)

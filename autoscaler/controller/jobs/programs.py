@@ -28,7 +28,7 @@ from autoscaler.store.store import Store
 _NOISE_SPACING = 1.05
 
 
-class Programs:
+class ProgramMemories:
     """Memories of programs, and the contributions of each job that has not ended."""
 
     def __init__(self, store: Store) -> None:

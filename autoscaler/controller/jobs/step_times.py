@@ -18,7 +18,7 @@ Observations = tuple[StepObservation, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class StepTimes:
+class JobStepTimes:
     """Step times of one job: its `own`, and `all` including those of its program's memory.
 
     `told` and `memory` are the sources, used to recognise a change.
@@ -35,9 +35,9 @@ class KnownStepTimes:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._known: dict[str, StepTimes] = {}
+        self._known: dict[str, JobStepTimes] = {}
 
-    def of(self, job: JobRecord, memory: ProgramMemory | None) -> StepTimes:
+    def of(self, job: JobRecord, memory: ProgramMemory | None) -> JobStepTimes:
         """Return the job's own step times that count, and those remembered of its program.
 
         The same object while the store's observations and `memory` are the same objects.
@@ -47,7 +47,7 @@ class KnownStepTimes:
         if cached is not None and cached.told is observations and cached.memory is memory:
             return cached
         own = own_step_times(observations)
-        step_times = StepTimes(observations, memory, own, with_memory(own, memory))
+        step_times = JobStepTimes(observations, memory, own, with_memory(own, memory))
         self._known[job.id] = step_times
         return step_times
 

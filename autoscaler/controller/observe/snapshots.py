@@ -18,7 +18,7 @@ from autoscaler.controller.jobs.holdings import (
 )
 from autoscaler.controller.jobs.model_alarms import ModelAlarms
 from autoscaler.controller.jobs.models import Models
-from autoscaler.controller.jobs.programs import Programs, informed
+from autoscaler.controller.jobs.programs import ProgramMemories, informed
 from autoscaler.controller.jobs.sessions import (
     ONE_INSTANCE_TEXT,
     bounds_without_session,
@@ -81,7 +81,7 @@ class Snapshots:
         self._market = market
         self._step_times = KnownStepTimes(store)
         self._models = Models(store)
-        self._programs = Programs(store)
+        self._programs = ProgramMemories(store)
         self._experience = MarketEstimator(store)
         self._studies = studies
         self._causes = Causes(store)

@@ -17,11 +17,11 @@ from autoscaler.domain.lives import LifetimeEstimate
 from autoscaler.domain.offer import Offer, Purchase
 from autoscaler.market.queues import Wait, expected_waits, left_seconds
 from autoscaler.market.zones import (
-    Ask,
-    Holding,
-    Place,
+    HoldingPeriod,
+    LaunchAttempt,
     PlaceEstimate,
-    Seen,
+    PlaceObservations,
+    PurchasePlace,
     beliefs,
     fill_seconds,
 )
@@ -130,7 +130,7 @@ class MarketEstimator:
         )
 
     def _update(
-        self, offers: Sequence[Offer], places: Mapping[str, Place], now_seconds: float
+        self, offers: Sequence[Offer], places: Mapping[str, PurchasePlace], now_seconds: float
     ) -> None:
         self._read_instances(now_seconds - _FORGOTTEN_SECONDS)
         observations = _observations(self._instances.values(), places, now_seconds)
@@ -166,15 +166,15 @@ class MarketEstimator:
                 self._unsettled.add(job)
 
 
-def _place(offer: Offer) -> Place | None:
+def _place(offer: Offer) -> PurchasePlace | None:
     """Return the place where an offer is sold; None for owned offers and for queues."""
     if offer.shared or offer.purchase is Purchase.RESERVED or _has_queue(offer):
         return None
     return _place_of(offer)
 
 
-def _place_of(offer: Offer) -> Place:
-    return Place(offer.provider, offer.instance_type, offer.zone, offer.purchase)
+def _place_of(offer: Offer) -> PurchasePlace:
+    return PurchasePlace(offer.provider, offer.instance_type, offer.zone, offer.purchase)
 
 
 def _has_queue(offer: Offer) -> bool:
@@ -183,11 +183,11 @@ def _has_queue(offer: Offer) -> bool:
 
 def _waits(
     instances: Collection[Sequence[HeldInstance]],
-    queues: Mapping[str, Place],
+    queues: Mapping[str, PurchasePlace],
     now_seconds: float,
-) -> dict[Place, list[Wait]]:
+) -> dict[PurchasePlace, list[Wait]]:
     """Return the waits of all orders that their clouds accepted; refused orders are left out."""
-    waits_of: dict[Place, list[Wait]] = {place: [] for place in queues.values()}
+    waits_of: dict[PurchasePlace, list[Wait]] = {place: [] for place in queues.values()}
     for job_instances in instances:
         for held in job_instances:
             place = queues.get(held.offer)
@@ -207,25 +207,25 @@ def _waits(
 
 def _observations(
     instances: Collection[Sequence[HeldInstance]],
-    places: Mapping[str, Place],
+    places: Mapping[str, PurchasePlace],
     now_seconds: float,
-) -> dict[Place, Seen]:
-    asks: dict[Place, list[Ask]] = {place: [] for place in places.values()}
-    holdings: dict[Place, list[Holding]] = {place: [] for place in places.values()}
+) -> dict[PurchasePlace, PlaceObservations]:
+    asks: dict[PurchasePlace, list[LaunchAttempt]] = {place: [] for place in places.values()}
+    holdings: dict[PurchasePlace, list[HoldingPeriod]] = {place: [] for place in places.values()}
     for job_instances in instances:
         for held in job_instances:
             place = places.get(held.offer)
             if place is None:
                 continue
             if held.launched_seconds is not None:
-                asks[place].append(Ask(held.launched_seconds, was_filled=True))
+                asks[place].append(LaunchAttempt(held.launched_seconds, was_filled=True))
                 holdings[place].append(_holding(held, held.launched_seconds, now_seconds))
             elif held.ended_seconds is not None and held.desired is Desired.PRESENT:
-                asks[place].append(Ask(held.ended_seconds, was_filled=False))
-    return {place: Seen(tuple(asks[place]), tuple(holdings[place])) for place in asks}
+                asks[place].append(LaunchAttempt(held.ended_seconds, was_filled=False))
+    return {place: PlaceObservations(tuple(asks[place]), tuple(holdings[place])) for place in asks}
 
 
-def _holding(held: HeldInstance, launched_seconds: float, now_seconds: float) -> Holding:
+def _holding(held: HeldInstance, launched_seconds: float, now_seconds: float) -> HoldingPeriod:
     """Return the holding of an instance.
 
     A working instance that ended without notice while it was wanted counts as reclaimed.
@@ -236,7 +236,7 @@ def _holding(held: HeldInstance, launched_seconds: float, now_seconds: float) ->
     was_reclaimed = held.reclaim_seconds is not None or (
         was_lost and held.joined_seconds is not None
     )
-    return Holding(launched_seconds, max(end_seconds, launched_seconds), was_reclaimed)
+    return HoldingPeriod(launched_seconds, max(end_seconds, launched_seconds), was_reclaimed)
 
 
 def in_steps(value: float) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 
 from autoscaler.domain.snapshot import SwitchingCosts
 from autoscaler.economics.allocation.candidates import Candidates
-from autoscaler.economics.pricing.standby import Standby
+from autoscaler.economics.pricing.standby import StandbyInstances
 from autoscaler.economics.pricing.starts import billed_starts_seconds, starts_seconds
 from autoscaler.economics.supply.supply import BoolArray, IntArray, fits
 from autoscaler.goodput.throughput import FloatArray
@@ -97,7 +97,7 @@ class SwitchContext:
     switching: SwitchingCosts
     room: FloatArray
     has_run: bool
-    standby: Standby | None = None
+    standby: StandbyInstances | None = None
     may_stand_by: bool = True
     starting_instances: int = 0
 
@@ -230,7 +230,10 @@ def between(
 
 
 def with_standby(
-    taken: Switches, new: AllocationArrays, standby: Standby, pause_seconds: float | FloatArray
+    taken: Switches,
+    new: AllocationArrays,
+    standby: StandbyInstances,
+    pause_seconds: float | FloatArray,
 ) -> Switches:
     """Return changes to `new` in which instances on standby need no boot."""
     is_kept = new.offer == standby.offer

@@ -11,7 +11,7 @@ from autoscaler.economics.supply.supply import SECONDS_PER_HOUR
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class GoodputChange:
     """Goodput and price before and after a change; 0 before if nothing is held.
 
     Attributes:
@@ -95,7 +95,7 @@ class Change:
         return {name: value for name, value in figures.items() if math.isfinite(value)}
 
 
-def change_to(demand: Demand, target: int) -> Change:
+def change_to(demand: Demand, target: int) -> GoodputChange:
     """Return the figures of a change from the held allocation to candidate `target`."""
     candidates, value = demand.at.candidates, demand.requirement.value_of_time
     held = candidates.held
@@ -106,7 +106,7 @@ def change_to(demand: Demand, target: int) -> Change:
     )
     pause_usd = float(changes.pause_seconds[target]) * (price + value)
     network = candidates.terms.network[candidates.sizes.offer]
-    return Change(
+    return GoodputChange(
         rate_before=0.0 if held is None else float(candidates.rate[held]),
         rate_after=float(candidates.rate[target]),
         usd_per_second_before=0.0 if held is None else float(candidates.usd_per_second[held]),

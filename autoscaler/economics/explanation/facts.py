@@ -13,7 +13,7 @@ from autoscaler.domain.snapshot import JobSnapshot
 from autoscaler.economics.choice.demands import ChoiceReason, Demand
 from autoscaler.economics.choice.exploration import fewest
 from autoscaler.economics.choice.requirements import Requirement
-from autoscaler.economics.explanation.change import Change, change_to
+from autoscaler.economics.explanation.change import GoodputChange, change_to
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,7 +40,7 @@ class Option:
     measured: bool
     mean_usd: float = 0.0
     better: float = 0.0
-    change: Change | None = None
+    change: GoodputChange | None = None
 
     @property
     def size(self) -> tuple[str, int, int]:

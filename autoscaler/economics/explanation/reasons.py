@@ -11,7 +11,7 @@ from autoscaler.domain.offer import Limit, LimitUnit, Offer, Purchase
 from autoscaler.domain.plan import Action
 from autoscaler.domain.snapshot import JobSnapshot
 from autoscaler.economics.choice.demands import ChoiceReason
-from autoscaler.economics.explanation.change import Change
+from autoscaler.economics.explanation.change import GoodputChange
 from autoscaler.economics.explanation.facts import Facts, Option
 from autoscaler.economics.pricing.wording import (
     duration,
@@ -154,7 +154,7 @@ def _bounds_note(job: JobSnapshot) -> str:
     return "" if job.bounds_reason is None else f"; {job.bounds_reason}"
 
 
-def _checkpoint_note(change: Change) -> str:
+def _checkpoint_note(change: GoodputChange) -> str:
     if not change.is_by_checkpoint:
         return ""
     paid = f", {money(change.carried_usd)} to transfer it" if change.carried_usd > 0 else ""
@@ -177,7 +177,7 @@ def _describe_move(job: str, held: Option, given: Option) -> str:
     return f"{action.value} {job} from {_size(held)} to {_size(given)}"
 
 
-def _describe_gain(change: Change) -> str:
+def _describe_gain(change: GoodputChange) -> str:
     rate, usd = signed(change.rate), signed_per_hour(change.usd_per_second)
     average = f"average now {number(change.average)} (value of time counted)"
     if change.usd_per_second == 0:
@@ -192,7 +192,7 @@ def _describe_gain(change: Change) -> str:
     return f"saves {per_hour(-change.usd_per_second)} for {rate} ex/s = {per_usd}, {average}"
 
 
-def _describe_payback(facts: Facts, held: Option, given: Option, change: Change) -> str:
+def _describe_payback(facts: Facts, held: Option, given: Option, change: GoodputChange) -> str:
     if facts.why is not ChoiceReason.LEAST_COST or not facts.has_its_wish:
         return ""
     if not given.measured and given.mean_usd >= held.mean_usd:
@@ -261,7 +261,7 @@ def _short_size(held: Option, other: Option) -> str:
     return _size(other, held.offer)
 
 
-def _describe_effect(change: Change) -> str:
+def _describe_effect(change: GoodputChange) -> str:
     rate, usd = signed(change.rate), signed_per_hour(change.usd_per_second)
     per_usd = f"{number(change.marginal)} ex/s per $/h, average now {number(change.average)}"
     if change.usd_per_second == 0 or (change.rate > 0) != (change.usd_per_second > 0):
@@ -271,7 +271,7 @@ def _describe_effect(change: Change) -> str:
     return f"save {per_hour(-change.usd_per_second)} for {rate} ex/s = {per_usd}"
 
 
-def _describe_why_not(facts: Facts, held: Option, best: Option, change: Change) -> str:
+def _describe_why_not(facts: Facts, held: Option, best: Option, change: GoodputChange) -> str:
     """Describe why the alternative does not pay; empty if the marginal figures show it."""
     if change.payback_seconds is None or not facts.has_its_wish:
         return ""

@@ -9,7 +9,7 @@ import numpy as np
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.economics.choice.requirements import Requirement
-from autoscaler.economics.explanation.change import Change
+from autoscaler.economics.explanation.change import GoodputChange
 from autoscaler.economics.explanation.facts import Facts, Option
 from autoscaler.economics.fleets.fleet import Fleet
 from autoscaler.economics.supply.supply import BoolArray, IntArray
@@ -99,7 +99,7 @@ def _alternatives(fleet: Fleet) -> tuple[IntArray, BoolArray]:
     return np.where(eligible.max(axis=1), best, -1), has_faster
 
 
-def _changes(fleet: Fleet, columns: IntArray) -> Iterator[Change | None]:
+def _changes(fleet: Fleet, columns: IntArray) -> Iterator[GoodputChange | None]:
     """Yield the figures of the change from each job's held candidate; None for -1.
 
     `columns` are candidates of the J jobs, (J,).
@@ -126,7 +126,7 @@ def _changes(fleet: Fleet, columns: IntArray) -> Iterator[Change | None]:
         (has_held & (fleet.ends.network[index] != fleet.ends.network[:, 0])).tolist(),
         strict=True,
     )
-    return (Change(*row) if exists else None for exists, *row in rows)
+    return (GoodputChange(*row) if exists else None for exists, *row in rows)
 
 
 def _options(fleet: Fleet, columns: IntArray, is_told_of: bool = False) -> Iterator[Option | None]:

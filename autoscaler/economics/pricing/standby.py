@@ -12,7 +12,7 @@ from autoscaler.economics.supply.supply import IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Standby:
+class StandbyInstances:
     """Paused instances that train again without a boot: (J, 1) for J jobs, (1,) for one.
 
     Attributes:
@@ -24,7 +24,7 @@ class Standby:
     instances: IntArray
 
 
-def standby_of(jobs: Sequence[JobSnapshot], index: Mapping[str, int]) -> Standby | None:
+def standby_of(jobs: Sequence[JobSnapshot], index: Mapping[str, int]) -> StandbyInstances | None:
     """Return the standby instances of J jobs; None if no job has any.
 
     `index` maps offer ids to indices.
@@ -33,10 +33,10 @@ def standby_of(jobs: Sequence[JobSnapshot], index: Mapping[str, int]) -> Standby
     if not any(offer >= 0 for offer in offers):
         return None
     instances = [0 if job.standby is None else job.standby.instances for job in jobs]
-    return Standby(np.array(offers)[:, None], np.array(instances)[:, None])
+    return StandbyInstances(np.array(offers)[:, None], np.array(instances)[:, None])
 
 
-def standby_of_one(job: JobSnapshot, index: Mapping[str, int]) -> Standby | None:
+def standby_of_one(job: JobSnapshot, index: Mapping[str, int]) -> StandbyInstances | None:
     """Return the standby instances of one job, (1,); None if it has none."""
     standby = standby_of([job], index)
-    return None if standby is None else Standby(standby.offer[0], standby.instances[0])
+    return None if standby is None else StandbyInstances(standby.offer[0], standby.instances[0])

@@ -77,7 +77,7 @@ def waits(trial: str, cause: WaitCause, why: str) -> TrialDecision:
 
 
 @dataclass(frozen=True, slots=True)
-class Standby:
+class StandbyTarget:
     """Number of free instances of an offer to keep for the next rung."""
 
     offer: str
@@ -109,7 +109,7 @@ class StudyPlan:
     usd: Range | None = None
     chance: float | None = None
     shortfall: str | None = None
-    standby: Standby | None = None
+    standby: StandbyTarget | None = None
 
     def with_note(self, note: str | None) -> StudyPlan:
         """Return the plan with one more note for the owner."""

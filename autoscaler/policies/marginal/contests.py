@@ -15,7 +15,7 @@ from autoscaler.goodput.throughput import FloatArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Holding:
+class ValuedAllocations:
     """Allocations of n jobs: value in $ per second, (n,), and use of each of R limits, (R, n)."""
 
     value: FloatArray
@@ -39,9 +39,9 @@ class CompetingJobs:
     jobs: Sequence[str]
     weights: FloatArray
     nothing: FloatArray
-    held: Holding
-    given: Holding
-    wished: Holding
+    held: ValuedAllocations
+    given: ValuedAllocations
+    wished: ValuedAllocations
     demands: BoolArray
 
 
@@ -131,13 +131,13 @@ class Contests:
         standings = self._standings
         limit, job = np.maximum(self._binding_limit, 0), np.arange(len(standings.jobs))
         is_shrunk = standings.held.uses[limit, job] > standings.given.uses[limit, job]
-        missed_holding = Holding(
+        missed_holding = ValuedAllocations(
             np.where(is_shrunk, standings.held.value, standings.wished.value),
             np.where(is_shrunk, standings.held.uses, standings.wished.uses),
         )
         return self._gain_per_unit(standings.given, missed_holding)[limit, job]
 
-    def _gain_per_unit(self, less: Holding, more: Holding) -> FloatArray:
+    def _gain_per_unit(self, less: ValuedAllocations, more: ValuedAllocations) -> FloatArray:
         """Return the weighted gain per unit that `more` uses beyond `less`, $ per second, (R, n).
 
         Entries without additional use are 0.
@@ -151,7 +151,7 @@ class Contests:
         """Return the ranked rivals on one limit."""
         standings = self._standings
         given, held = standings.given.uses[limit], standings.held.uses[limit]
-        nothing = Holding(standings.nothing, np.zeros_like(standings.given.uses))
+        nothing = ValuedAllocations(standings.nothing, np.zeros_like(standings.given.uses))
         taker_bid = self._gain_per_unit(standings.held, standings.given)[limit]
         holder_bid = self._gain_per_unit(nothing, standings.given)[limit]
         (takers,) = np.nonzero(given > held)

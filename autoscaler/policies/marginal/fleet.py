@@ -22,7 +22,7 @@ from autoscaler.economics.pricing.displacement import starting_share
 from autoscaler.economics.scarcity.many_fluid import FluidJobs, fluid_prices
 from autoscaler.economics.supply.supply import BoolArray, IntArray, Supply
 from autoscaler.goodput.throughput import FloatArray
-from autoscaler.policies.marginal.contests import CompetingJobs, Holding
+from autoscaler.policies.marginal.contests import CompetingJobs, ValuedAllocations
 from autoscaler.policies.marginal.decomposition import (
     Columns,
     PricedAllocation,
@@ -261,14 +261,14 @@ def _standings(
 ) -> CompetingJobs:
     """Return the held, given and wished allocations of all competing jobs."""
 
-    def holding(columns: Sequence[IntArray]) -> Holding:
+    def holding(columns: Sequence[IntArray]) -> ValuedAllocations:
         """Return value and uses of one candidate of each job."""
         values, uses = [], []
         for group, (surplus, nothing), chosen in zip(groups, worths, columns, strict=True):
             at = surplus[np.arange(len(chosen)), np.maximum(chosen, 0)]
             values.append(np.where(chosen >= 0, at, nothing))
             uses.append(group.uses_of(chosen))
-        return Holding(_concatenated(values), _concatenated(uses))
+        return ValuedAllocations(_concatenated(values), _concatenated(uses))
 
     wished = [group.wished for group in groups]
     return CompetingJobs(

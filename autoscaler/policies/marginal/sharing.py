@@ -15,7 +15,7 @@ from autoscaler.economics.pricing.displacement import starting_share
 from autoscaler.economics.scarcity.fluid import FluidJob, finish_prices
 from autoscaler.economics.supply.supply import Supply
 from autoscaler.goodput.throughput import FloatArray
-from autoscaler.policies.marginal.contests import CompetingJobs, Holding
+from autoscaler.policies.marginal.contests import CompetingJobs, ValuedAllocations
 from autoscaler.policies.marginal.knapsack import (
     Bid,
     KnapsackSolution,
@@ -75,13 +75,13 @@ class Sharing:
         )
 
 
-def _holding(shares: Sequence[Share], indices: Sequence[int | None]) -> Holding:
+def _holding(shares: Sequence[Share], indices: Sequence[int | None]) -> ValuedAllocations:
     """Return value and uses of one candidate of each share."""
     limits = len(shares[0].demand.at.candidates.uses) if shares else 0
     rows = list(zip(shares, indices, strict=True))
     uses = [[share.use(index, limit) for share, index in rows] for limit in range(limits)]
     values = np.array([share.value(index) for share, index in rows], dtype=np.float64)
-    return Holding(values, np.array(uses, dtype=np.float64).reshape(limits, len(rows)))
+    return ValuedAllocations(values, np.array(uses, dtype=np.float64).reshape(limits, len(rows)))
 
 
 def share_out(demands: Sequence[Demand], supply: Supply, effort: SolverLimits) -> Sharing:

@@ -31,7 +31,7 @@ _WORTH_CHANGING = 1e-5
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Configuration:
+class MachineConfiguration:
     """`machines` machines of one kind with `devices` used of each; one unless distributed."""
 
     machines: int
@@ -58,13 +58,13 @@ class ConfigurationCosts:
 
     job: str
     held: Placement | None
-    costs: Mapping[Configuration, float]
+    costs: Mapping[MachineConfiguration, float]
     staying_cost: float
     idle_cost: float
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class JobPlacements:
     """Placement of each job by id; `trouble` is the solver's error, None if it succeeded."""
 
     placements: Mapping[str, Placement | None]
@@ -72,10 +72,10 @@ class Assignment:
 
 
 # A job keeps its placement, gets a new configuration, or gets nothing.
-_ClaimChoice = Placement | Configuration | None
+_ClaimChoice = Placement | MachineConfiguration | None
 
 
-def configurations(pool: Pool) -> tuple[Configuration, ...]:
+def configurations(pool: Pool) -> tuple[MachineConfiguration, ...]:
     """Return the powers of two of one machine's devices and the whole machines, of each kind.
 
     The size of a whole machine is the most common one of its kind.
@@ -87,23 +87,24 @@ def configurations(pool: Pool) -> tuple[Configuration, ...]:
     )
 
 
-def _configurations_of_kind(kind: str, part: Pool) -> Iterator[Configuration]:
+def _configurations_of_kind(kind: str, part: Pool) -> Iterator[MachineConfiguration]:
     machine_devices = _most_common_devices(part)
     sizes = sorted(
         {1 << power for power in range(machine_devices.bit_length())} | ({machine_devices} - {0})
     )
     whole_machines = sum(devices >= machine_devices > 0 for devices in part.capacity.values())
-    yield from (Configuration(1, devices, kind) for devices in sizes)
+    yield from (MachineConfiguration(1, devices, kind) for devices in sizes)
     yield from (
-        Configuration(machines, machine_devices, kind) for machines in range(2, whole_machines + 1)
+        MachineConfiguration(machines, machine_devices, kind)
+        for machines in range(2, whole_machines + 1)
     )
 
 
-def configuration_of(placement: Placement, pool: Pool) -> Configuration:
+def configuration_of(placement: Placement, pool: Pool) -> MachineConfiguration:
     """Return the configuration of a placement on machines of one kind."""
     kind = pool.kind_of(placement)
     assert kind is not None
-    return Configuration(len(placement.shares), placement.shares[0][1], kind)
+    return MachineConfiguration(len(placement.shares), placement.shares[0][1], kind)
 
 
 def held_in(job: JobSnapshot, pool: Pool) -> Placement | None:
@@ -114,7 +115,7 @@ def held_in(job: JobSnapshot, pool: Pool) -> Placement | None:
     return job.placement if is_there and is_usable else None
 
 
-def assign(claims: Sequence[ConfigurationCosts], pool: Pool) -> Assignment:
+def assign(claims: Sequence[ConfigurationCosts], pool: Pool) -> JobPlacements:
     """Return the assignment of least total cost; the present one unless it is clearly cheaper.
 
     Claims with equal configurations are placed in the order of `claims`. A failure of the solver
@@ -123,16 +124,16 @@ def assign(claims: Sequence[ConfigurationCosts], pool: Pool) -> Assignment:
     """
     present = _present_choices(claims, pool)
     if not claims or pool.available == 0:
-        return Assignment(_placements(claims, present, pool))
+        return JobPlacements(_placements(claims, present, pool))
     try:
         solved = _best(claims, pool)
     except SolverError as error:
-        return Assignment(
+        return JobPlacements(
             _placements(claims, _with_single_devices(claims, present, pool), pool), str(error)
         )
     cost, cost_now = _cost(claims, solved), _cost(claims, present)
     is_better = cost < cost_now - _WORTH_CHANGING * abs(cost_now)
-    return Assignment(_placements(claims, solved if is_better else present, pool))
+    return JobPlacements(_placements(claims, solved if is_better else present, pool))
 
 
 def _most_common_devices(pool: Pool) -> int:
@@ -234,10 +235,10 @@ class _Rows:
 
     room: Mapping[str, int]
     apart: Mapping[str, int]
-    parts: Mapping[Configuration, int]
+    parts: Mapping[MachineConfiguration, int]
     spans: Mapping[str, int]
 
-    def wanted(self, configuration: Configuration) -> tuple[int, int]:
+    def wanted(self, configuration: MachineConfiguration) -> tuple[int, int]:
         """Return the row in which a configuration counts, and its number of units there."""
         return (
             (self.parts[configuration], 1)
@@ -298,7 +299,7 @@ def _placements(
     """
     packing, parts = Packing(pool.capacity), pool.by_kind()
     placements: dict[str, Placement | None] = {claim.job: None for claim in claims}
-    to_place: list[tuple[Configuration, str]] = []
+    to_place: list[tuple[MachineConfiguration, str]] = []
     for claim, choice in zip(claims, choices, strict=True):
         if isinstance(choice, Placement):
             packing.take(choice)

@@ -28,8 +28,8 @@ from autoscaler.policies.pools.bids import (
     work_left,
 )
 from autoscaler.policies.pools.configurations import (
-    Configuration,
     ConfigurationCosts,
+    MachineConfiguration,
     assign,
     configuration_of,
     configurations,
@@ -63,7 +63,7 @@ class _JobWorth:
 
     job: JobSnapshot
     held: Placement | None
-    anew: Mapping[Configuration, float]
+    anew: Mapping[MachineConfiguration, float]
     staying: float
     least: Mapping[str, float]
     value: float
@@ -129,9 +129,9 @@ class _JobRates:
         (rate,) = self.on(kind, [(len(self.held.shares), self.held.devices)])
         return rate
 
-    def _rates_by_configuration(self) -> dict[Configuration, float]:
+    def _rates_by_configuration(self) -> dict[MachineConfiguration, float]:
         """Return the rate of every configuration in which the job runs."""
-        rates_by_configuration: dict[Configuration, float] = {}
+        rates_by_configuration: dict[MachineConfiguration, float] = {}
         most_machines = max(self.job.instances.maximum, 1)
         for kind in self._parts:
             usable = [

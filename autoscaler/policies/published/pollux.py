@@ -15,8 +15,8 @@ from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot, ThroughputModel
 from autoscaler.economics.pricing.wording import number
 from autoscaler.policies.pools.configurations import (
-    Configuration,
     ConfigurationCosts,
+    MachineConfiguration,
     assign,
     configuration_of,
     configurations,
@@ -90,7 +90,7 @@ class _Speedups:
     """
 
     job: JobSnapshot
-    anew: Mapping[Configuration, float]
+    anew: Mapping[MachineConfiguration, float]
     staying: float
 
 
@@ -169,7 +169,9 @@ class PolluxPolicy:
         }
         return _Speedups(job, configuration_speedups, staying)
 
-    def _may_have(self, configuration: Configuration, model: ThroughputModel | None) -> bool:
+    def _may_have(
+        self, configuration: MachineConfiguration, model: ThroughputModel | None
+    ) -> bool:
         """Return whether the configuration is within the bounds on devices and machines."""
         parameters = self._parameters
         most = min(max(parameters.growth * most_measured(model), 1), parameters.most_devices)

@@ -23,7 +23,7 @@ from autoscaler.policies.pools.pool import (
     requested,
 )
 from autoscaler.policies.published.alone import Alone, alone, contention
-from autoscaler.policies.published.shockwave_forecast import Forecast, forecast
+from autoscaler.policies.published.shockwave_forecast import RuntimeForecast, forecast
 from autoscaler.policies.published.shockwave_window import (
     Bidder,
     Window,
@@ -84,7 +84,7 @@ class _JobState:
     """Forecast and times of a job, with the contention from now on."""
 
     job: JobSnapshot
-    forecast: Forecast
+    forecast: RuntimeForecast
     alone: Alone
     contention: float
 

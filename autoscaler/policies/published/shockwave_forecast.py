@@ -15,7 +15,7 @@ from autoscaler.policies.published.alone import ran_seconds, usual_seconds_left
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class RunPhase:
     """Part of the run to come: its fraction of the whole run, and its duration in seconds."""
 
     part: float
@@ -23,11 +23,11 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class RuntimeForecast:
     """Time left of a job on the devices it asked for; `progress` is the fraction done."""
 
     progress: float
-    phases: tuple[Phase, ...]
+    phases: tuple[RunPhase, ...]
 
     @property
     def left_seconds(self) -> float:
@@ -45,7 +45,7 @@ class Forecast:
         return 1.0
 
 
-def forecast(job: JobSnapshot, pool: Pool) -> Forecast:
+def forecast(job: JobSnapshot, pool: Pool) -> RuntimeForecast:
     """Return the forecast by the job's regimes; without regimes the present rate continues.
 
     A job of unknown length counts as half done.
@@ -55,19 +55,19 @@ def forecast(job: JobSnapshot, pool: Pool) -> Forecast:
         return _forecast_of_regimes(regimes)
     left_seconds, elapsed_seconds = usual_seconds_left(job, pool), ran_seconds(job, pool)
     progress = elapsed_seconds / max(elapsed_seconds + left_seconds, 1e-9)
-    return Forecast(progress, (Phase(1.0 - progress, left_seconds),))
+    return RuntimeForecast(progress, (RunPhase(1.0 - progress, left_seconds),))
 
 
-def _forecast_of_regimes(regimes: Regimes) -> Forecast:
+def _forecast_of_regimes(regimes: Regimes) -> RuntimeForecast:
     """Return the forecast with the remaining epochs restated evenly."""
     phases = tuple(
-        Phase(epochs / regimes.epochs, epochs * regime.epoch_seconds)
+        RunPhase(epochs / regimes.epochs, epochs * regime.epoch_seconds)
         for regime, epochs in zip(
             regimes.regimes[regimes.current :], epochs_left(regimes), strict=True
         )
         if epochs > 0
     )
-    return Forecast(min(regimes.epochs_done / regimes.epochs, 1.0), phases)
+    return RuntimeForecast(min(regimes.epochs_done / regimes.epochs, 1.0), phases)
 
 
 def epochs_left(regimes: Regimes) -> Sequence[float]:

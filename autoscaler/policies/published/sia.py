@@ -16,8 +16,8 @@ from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.economics.pricing.wording import number
 from autoscaler.policies.pools.bids import pauses_seconds
 from autoscaler.policies.pools.configurations import (
-    Configuration,
     ConfigurationCosts,
+    MachineConfiguration,
     assign,
     configuration_of,
     configurations,
@@ -71,7 +71,7 @@ class _Row:
     """
 
     job: JobSnapshot
-    anew: Mapping[Configuration, float]
+    anew: Mapping[MachineConfiguration, float]
     staying: float
     factor: float
 
@@ -152,9 +152,9 @@ class SiaPolicy:
         return math.copysign(max(value, LEAST_FACTOR) ** power, -power)
 
 
-def _speeds(job: JobSnapshot, pool: Pool, most: int) -> dict[Configuration, float]:
+def _speeds(job: JobSnapshot, pool: Pool, most: int) -> dict[MachineConfiguration, float]:
     """Return useful examples per second in every configuration of up to `most` devices."""
-    speeds: dict[Configuration, float] = {}
+    speeds: dict[MachineConfiguration, float] = {}
     for kind in pool.for_job(job):
         allowed = [
             configuration

@@ -29,7 +29,7 @@ from autoscaler.policies.purchases import (
 
 
 @dataclass(frozen=True, slots=True)
-class ThroughputParameters:
+class GrowthParameters:
     """Threshold and bound of growth.
 
     Attributes:
@@ -51,7 +51,7 @@ class ThroughputParameters:
                 raise ValueError(f"{name}={getattr(self, name)}: must be above 0")
 
 
-_DEFAULTS = ThroughputParameters()
+_DEFAULTS = GrowthParameters()
 
 
 class ThroughputPolicy:
@@ -65,7 +65,7 @@ class ThroughputPolicy:
     fills_batch = True
     only_on = "cloud"
 
-    def __init__(self, parameters: ThroughputParameters = _DEFAULTS) -> None:
+    def __init__(self, parameters: GrowthParameters = _DEFAULTS) -> None:
         self._parameters = parameters
 
     def plan(self, snapshot: Snapshot) -> Plan:

@@ -18,7 +18,7 @@ _COLUMNS: Final = ("trial", "epoch", "value", "seconds")
 
 
 @dataclass(frozen=True)
-class Curve:
+class RecordedCurve:
     """Reports of one trial: epochs, values, and seconds on one device until each report.
 
     Epochs and seconds are increasing. `parameters` are hyper-parameters as text.
@@ -40,7 +40,7 @@ class Curve:
         return min(bisect_left(self.epochs, epochs) + 1, len(self.epochs))
 
 
-def read_curves(path: Path) -> tuple[Curve, ...]:
+def read_curves(path: Path) -> tuple[RecordedCurve, ...]:
     """Read the curves of a CSV file, in the order of their first rows.
 
     A row is a report: ``trial,epoch,value,seconds``. `seconds` is the training time on one device
@@ -55,7 +55,7 @@ def read_curves(path: Path) -> tuple[Curve, ...]:
     return tuple(_curve(trial, trial_rows) for trial, trial_rows in rows.items())
 
 
-def _curve(trial: str, rows: Sequence[Row]) -> Curve:
+def _curve(trial: str, rows: Sequence[Row]) -> RecordedCurve:
     names = [name for name in rows[0].values if name not in _COLUMNS]
     parameters = {name: rows[0].text(name) for name in names}
     epochs: list[float] = []
@@ -68,7 +68,7 @@ def _curve(trial: str, rows: Sequence[Row]) -> Curve:
                 message = f"{row.text(name)!r} was {parameters[name]!r} above: a trial has one"
                 raise row.error(name, message)
         epochs.append(epoch)
-    return Curve(
+    return RecordedCurve(
         trial=trial,
         parameters=parameters,
         epochs=tuple(epochs),
@@ -77,7 +77,7 @@ def _curve(trial: str, rows: Sequence[Row]) -> Curve:
     )
 
 
-def features(curve: Curve, curves: Sequence[Curve]) -> Mapping[str, float]:
+def features(curve: RecordedCurve, curves: Sequence[RecordedCurve]) -> Mapping[str, float]:
     """Return hyper-parameters as numbers.
 
     A parameter that is text in any curve becomes one 0/1 feature per value, ``name=value``.
@@ -92,7 +92,7 @@ def features(curve: Curve, curves: Sequence[Curve]) -> Mapping[str, float]:
     return numbers
 
 
-def number_of(curve: Curve, name: str) -> float:
+def number_of(curve: RecordedCurve, name: str) -> float:
     """Return a hyper-parameter that is a number above 0.
 
     Raises:

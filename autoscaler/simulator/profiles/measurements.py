@@ -18,7 +18,7 @@ from autoscaler.simulator.profiles.rows import Row, read_rows
 from autoscaler.simulator.profiles.step_times import (
     MeasuredSteps,
     Placement,
-    StepTimes,
+    ProfiledStepTimes,
     mean_of,
     normalised,
     table_of,
@@ -42,7 +42,9 @@ def read_steps(folder: Path, application: str) -> Iterator[MeasuredSteps]:
             raise SpecError("has no placements file of its kind beside it", field=str(path))
     for kind, path in placements.items():
         measured = _read_placements(path)
-        sizes: dict[_Size, dict[float, list[StepTimes]]] = defaultdict(lambda: defaultdict(list))
+        sizes: dict[_Size, dict[float, list[ProfiledStepTimes]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
         if kind in scalability:
             _read_scalability(scalability[kind], sizes)
         for placement, times in measured.items():
@@ -107,8 +109,8 @@ def _batch_of(path: Path) -> int:
     return int(match[1])
 
 
-def _read_placements(path: Path) -> dict[Placement, dict[float, StepTimes]]:
-    measured: dict[Placement, dict[float, StepTimes]] = defaultdict(dict)
+def _read_placements(path: Path) -> dict[Placement, dict[float, ProfiledStepTimes]]:
+    measured: dict[Placement, dict[float, ProfiledStepTimes]] = defaultdict(dict)
     for row in read_rows(path, ("placement", *_TIMES)):
         digits = row.text("placement")
         if re.fullmatch("[1-9]+", digits) is None:
@@ -121,7 +123,9 @@ def _read_placements(path: Path) -> dict[Placement, dict[float, StepTimes]]:
     return measured
 
 
-def _read_scalability(path: Path, sizes: dict[_Size, dict[float, list[StepTimes]]]) -> None:
+def _read_scalability(
+    path: Path, sizes: dict[_Size, dict[float, list[ProfiledStepTimes]]]
+) -> None:
     """Add the measurements of a file to `sizes`; a size may have several placements."""
     for row in read_rows(path, ("num_nodes", "num_replicas", *_TIMES)):
         nodes, devices = row.count("num_nodes"), row.count("num_replicas")
@@ -134,9 +138,9 @@ def _read_scalability(path: Path, sizes: dict[_Size, dict[float, list[StepTimes]
         measurements.append(step_times)
 
 
-def _times(row: Row) -> tuple[float, StepTimes]:
+def _times(row: Row) -> tuple[float, ProfiledStepTimes]:
     """Return the device batch of a row, and its step times."""
-    times = StepTimes(row.positive("step_time"), row.not_negative("sync_time"))
+    times = ProfiledStepTimes(row.positive("step_time"), row.not_negative("sync_time"))
     if times.sync_seconds >= times.step_seconds:
         message = f"{times.sync_seconds:g} is not below step_time={times.step_seconds:g}"
         raise row.error("sync_time", message)

@@ -17,7 +17,7 @@ from autoscaler.simulator.profiles.measurements import read_gradients, read_step
 from autoscaler.simulator.profiles.step_times import (
     MeasuredSteps,
     Placement,
-    StepTimes,
+    ProfiledStepTimes,
     Unprofiled,
 )
 
@@ -74,7 +74,9 @@ class Profile:
         """
         return self._steps_on(kind).table(devices_on_nodes).bounds
 
-    def step_times(self, kind: str, devices_on_nodes: Placement, device_batch: float) -> StepTimes:
+    def step_times(
+        self, kind: str, devices_on_nodes: Placement, device_batch: float
+    ) -> ProfiledStepTimes:
         """Return the times of a synchronised micro-step of `device_batch` examples per device.
 
         Below the smallest measured device batch they are those of the smallest.

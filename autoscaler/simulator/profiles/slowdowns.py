@@ -7,7 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from autoscaler.simulator.profiles.profiles import Profile
-from autoscaler.simulator.profiles.step_times import MeasuredSteps, Placement, StepTable, StepTimes
+from autoscaler.simulator.profiles.step_times import (
+    MeasuredSteps,
+    Placement,
+    ProfiledStepTimes,
+    StepTable,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,7 @@ class SlowedSteps(MeasuredSteps):
         if factor == 1.0:
             return table
         times = (
-            StepTimes(factor * time.step_seconds, factor * time.sync_seconds)
+            ProfiledStepTimes(factor * time.step_seconds, factor * time.sync_seconds)
             for time in table.times
         )
         return StepTable(table.device_batches, tuple(times))

@@ -29,7 +29,7 @@ class Unprofiled(CastorError):
 
 
 @dataclass(frozen=True, slots=True)
-class StepTimes:
+class ProfiledStepTimes:
     """Seconds of one synchronised micro-step, and the part that waits for other devices."""
 
     step_seconds: float
@@ -48,14 +48,14 @@ class StepTable:
     """
 
     device_batches: tuple[float, ...]
-    times: tuple[StepTimes, ...]
+    times: tuple[ProfiledStepTimes, ...]
 
     @property
     def bounds(self) -> tuple[float, float]:
         """Smallest and largest measured device batch."""
         return self.device_batches[0], self.device_batches[-1]
 
-    def at(self, device_batch: float) -> StepTimes:
+    def at(self, device_batch: float) -> ProfiledStepTimes:
         """Return the times at a device batch; outside the bounds, those of the nearest."""
         batches = self.device_batches
         above = bisect_left(batches, device_batch)
@@ -68,15 +68,15 @@ class StepTable:
         return _mixed(self.times[below], self.times[above], part)
 
 
-def table_of(times: Mapping[float, StepTimes]) -> StepTable:
+def table_of(times: Mapping[float, ProfiledStepTimes]) -> StepTable:
     """Return a table from times by device batch, in any order."""
     batches = sorted(times)
     return StepTable(tuple(batches), tuple(times[batch] for batch in batches))
 
 
-def mean_of(times: Sequence[StepTimes]) -> StepTimes:
+def mean_of(times: Sequence[ProfiledStepTimes]) -> ProfiledStepTimes:
     """Return the mean of several measurements."""
-    return StepTimes(
+    return ProfiledStepTimes(
         sum(step_times.step_seconds for step_times in times) / len(times),
         sum(step_times.sync_seconds for step_times in times) / len(times),
     )
@@ -115,7 +115,7 @@ class MeasuredSteps:
             table = self._tables[devices_on_nodes] = self._find(devices_on_nodes)
         return table
 
-    def at(self, devices_on_nodes: Placement, device_batch: float) -> StepTimes:
+    def at(self, devices_on_nodes: Placement, device_batch: float) -> ProfiledStepTimes:
         """Return the step times at a device batch, at most the largest measured one.
 
         Below the smallest measured batch they are those of the smallest, which is never too short.
@@ -219,8 +219,8 @@ def _between(low: StepTable, high: StepTable, part: float) -> StepTable | None:
     )
 
 
-def _mixed(low: StepTimes, high: StepTimes, part: float) -> StepTimes:
-    return StepTimes(
+def _mixed(low: ProfiledStepTimes, high: ProfiledStepTimes, part: float) -> ProfiledStepTimes:
+    return ProfiledStepTimes(
         (1.0 - part) * low.step_seconds + part * high.step_seconds,
         (1.0 - part) * low.sync_seconds + part * high.sync_seconds,
     )

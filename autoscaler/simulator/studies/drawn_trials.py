@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from autoscaler.simulator.profiles.curves import Curve
+from autoscaler.simulator.profiles.curves import RecordedCurve
 
 # 9 in 10 paces are within this factor of the median, where none was measured.
 ASSUMED_FACTOR: Final = 2.0
@@ -89,7 +89,7 @@ def measured_doubling(rates: Sequence[Mapping[int, float]]) -> float | None:
 
 def drawn_curves(
     count: int, steps: int, rungs: Collection[float], pace: Pace, seed: int
-) -> tuple[Curve, ...]:
+) -> tuple[RecordedCurve, ...]:
     """Return the curves of `count` trials of `steps` steps, with reports at all rungs."""
     source = np.random.default_rng(seed)
     epochs = _reports(steps, rungs)
@@ -97,7 +97,7 @@ def drawn_curves(
     ranks = source.permutation(count).tolist()
     paces = pace.draw(count, source)
     return tuple(
-        Curve(
+        RecordedCurve(
             trial=str(number),
             parameters={},
             epochs=epochs,

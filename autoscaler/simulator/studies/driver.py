@@ -23,7 +23,7 @@ from autoscaler.simulator.scenario import Scenario
 from autoscaler.simulator.studies.searches import SynchronousHalving, UnderWay, search_of
 from autoscaler.simulator.studies.study import SimulatedStudy, StudyTrial
 from autoscaler.simulator.training.trials import TrialTraining
-from autoscaler.simulator.workloads.submission import Submission, Submit
+from autoscaler.simulator.workloads.submission import SimulatedSubmission, Submit
 from autoscaler.simulator.workloads.workload import Arrival
 from autoscaler.store.store import Store
 
@@ -36,7 +36,7 @@ _FOR_EVER_SECONDS = 1e12
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class TrialReport:
     """Report of a trial: its time, epochs and value."""
 
     at_s: float
@@ -52,7 +52,7 @@ class DrivenTrial:
     job: str
     training: TrialTraining
     decided_at: float
-    reports: list[Report] = field(default_factory=list)
+    reports: list[TrialReport] = field(default_factory=list)
     ended: str | None = None
     ended_seconds: float | None = None
 
@@ -60,7 +60,7 @@ class DrivenTrial:
         """Add the new reports of the training."""
         curve, report_count = self.training.trial.curve, self.training.reports
         for place in range(len(self.reports), report_count):
-            self.reports.append(Report(now_seconds, curve.epochs[place], curve.values[place]))
+            self.reports.append(TrialReport(now_seconds, curve.epochs[place], curve.values[place]))
 
 
 class StudyDriver:
@@ -208,7 +208,7 @@ class StudyDriver:
             study=self.study.name,
         )
         arrival = Arrival(name, now_seconds, planned.profile.name, 1, bounds.initial)
-        job = submit(Submission(arrival, spec, training))
+        job = submit(SimulatedSubmission(arrival, spec, training))
         trial = DrivenTrial(number, job, training, 0.0)
         self.trials.append(trial)
         self._set_goal(trial, self._search.first_goal(number))

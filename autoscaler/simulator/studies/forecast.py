@@ -10,7 +10,7 @@ from autoscaler.domain.objective import Objective, Preference
 from autoscaler.domain.offer import Limit, Offer, Purchase
 from autoscaler.simulator.studies.drawn_trials import quantiles
 from autoscaler.simulator.studies.results import StudyResult
-from autoscaler.simulator.studies.static_pools import Pool, PoolRun, run_on_pool
+from autoscaler.simulator.studies.static_pools import PoolRun, StaticPool, run_on_pool
 from autoscaler.simulator.studies.study import SimulatedStudy
 
 _SIZES = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 96, 128)
@@ -126,7 +126,7 @@ def is_allowed(offer: Offer, bounds: InstanceBounds) -> bool:
 
 
 def best_pool(
-    studies: Sequence[SimulatedStudy], candidates: Sequence[Pool], value_usd_per_hour: float
+    studies: Sequence[SimulatedStudy], candidates: Sequence[StaticPool], value_usd_per_hour: float
 ) -> PoolOutlook | None:
     """Return the best pool for all draws of a study; None if there are no candidates.
 

@@ -10,7 +10,7 @@ from decimal import Decimal
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.spending import LedgerEntry
 from autoscaler.ledger.ledger import Ledger
-from autoscaler.simulator.studies.driver import DrivenTrial, Report, StudyDriver
+from autoscaler.simulator.studies.driver import DrivenTrial, StudyDriver, TrialReport
 from autoscaler.store.store import Store
 
 
@@ -25,7 +25,7 @@ class TrialResult:
     job: str
     curve: str
     end: str
-    reports: tuple[Report, ...]
+    reports: tuple[TrialReport, ...]
 
 
 @dataclass(frozen=True, slots=True)

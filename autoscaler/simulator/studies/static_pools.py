@@ -20,7 +20,7 @@ from autoscaler.simulator.studies.study import SimulatedStudy
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class StaticPool:
     """`size` instances of an offer, on which trials are `times` as fast as on one device."""
 
     offer: Offer
@@ -36,7 +36,7 @@ class PoolRun:
     usd: float
 
 
-def run_on_pool(study: SimulatedStudy, pool: Pool, seed: int) -> PoolRun:
+def run_on_pool(study: SimulatedStudy, pool: StaticPool, seed: int) -> PoolRun:
     """Simulate the study on a pool that is ordered for it."""
     seconds = _PoolSimulation(study, pool, np.random.default_rng(seed)).run()
     billed_seconds = math.ceil(max(seconds, pool.offer.minimum_billed_seconds))
@@ -48,7 +48,7 @@ class _PoolSimulation:
     """State of a running study; `done` counts the reports of each trial."""
 
     study: SimulatedStudy
-    pool: Pool
+    pool: StaticPool
     source: np.random.Generator
     done: dict[int, int] = field(default_factory=dict)
     goals: dict[int, float] = field(default_factory=dict)

@@ -11,10 +11,10 @@ from autoscaler.domain.errors import SpecError
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.objective import Objective
 from autoscaler.goodput.batching import split_batch
-from autoscaler.simulator.profiles.curves import Curve, number_of
+from autoscaler.simulator.profiles.curves import RecordedCurve, number_of
 from autoscaler.simulator.profiles.gradients import GradientStatistics
 from autoscaler.simulator.profiles.profiles import Profile
-from autoscaler.simulator.profiles.step_times import MeasuredSteps, StepTable, StepTimes
+from autoscaler.simulator.profiles.step_times import MeasuredSteps, ProfiledStepTimes, StepTable
 from autoscaler.simulator.studies.searches import AsynchronousHalving, SynchronousHalving
 
 # Batch that any number of devices splits nearly evenly.
@@ -32,7 +32,7 @@ class BatchOfTrials:
     parameter: str | None = None
     initial: float | None = None
 
-    def of(self, curve: Curve, profile: Profile) -> int:
+    def of(self, curve: RecordedCurve, profile: Profile) -> int:
         """Return the batch of one trial in examples.
 
         Raises:
@@ -53,7 +53,7 @@ class StudyTrial:
     `slowdown` times as long as the application's.
     """
 
-    curve: Curve
+    curve: RecordedCurve
     profile: Profile
     slowdown: float
 
@@ -80,7 +80,7 @@ class SimulatedStudy:
 
 
 def trials_of(
-    curves: Sequence[Curve], application: Profile, batch: BatchOfTrials, kind: str
+    curves: Sequence[RecordedCurve], application: Profile, batch: BatchOfTrials, kind: str
 ) -> tuple[StudyTrial, ...]:
     """Return trials with these curves that scale as an application does.
 
@@ -116,7 +116,7 @@ def _lone_step_seconds(application: Profile, kind: str, batch: int) -> float:
     return times.accumulated_seconds(split.accumulation)
 
 
-def _profile(curve: Curve, application: Profile, batch: int, examples: float) -> Profile:
+def _profile(curve: RecordedCurve, application: Profile, batch: int, examples: float) -> Profile:
     """Return a profile whose epochs have examples in proportion to their seconds on one device."""
     examples_per_second = examples / curve.seconds_an_epoch
     count = len(curve.epochs)
@@ -148,7 +148,7 @@ def application_of(name: str, speedup: Mapping[int, float], kinds: Sequence[str]
     sizes: dict[tuple[int, int], StepTable] = {}
     for devices in range(1, counts[-1] + 1):
         times = float(np.interp(devices, counts, [speedup[count] for count in counts]))
-        step_times = StepTimes(1.0 / times, 1.0 / times - 1.0 / devices)
+        step_times = ProfiledStepTimes(1.0 / times, 1.0 / times - 1.0 / devices)
         table = StepTable((-(-_TABLE_BATCH // devices),), (step_times,))
         sizes |= {(nodes, devices): table for nodes in range(1, devices + 1)}
     steps = {kind: MeasuredSteps(name, kind, {}, sizes) for kind in kinds}

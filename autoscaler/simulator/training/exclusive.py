@@ -15,7 +15,7 @@ from autoscaler.simulator.training.truth import MachineKind
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RigidRequest:
     """Request of a rigid job's owner: devices, total batch, and batch bounds."""
 
     devices: int
@@ -25,7 +25,7 @@ class Request:
 
 def exclusive_seconds(
     profile: Profile,
-    request: Request,
+    request: RigidRequest,
     machines: Mapping[str, Equipment],
     settings: TrainingSettings,
 ) -> float | None:
@@ -61,7 +61,7 @@ def _devices_of_machines(machines: Collection[Equipment]) -> dict[MachineKind, i
     return devices
 
 
-def _training_seconds(profile: Profile, request: Request, shape: MachineKind) -> float | None:
+def _training_seconds(profile: Profile, request: RigidRequest, shape: MachineKind) -> float | None:
     kind, machine_devices = shape.profile_kind, shape.devices
     device_maximum = request.bounds.on(shape.device_kind).device_maximum
     for devices in range(min(request.devices, request.batch), 0, -1):

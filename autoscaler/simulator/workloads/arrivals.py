@@ -12,12 +12,12 @@ from autoscaler.domain.snapshot import GroundTruth
 from autoscaler.simulator.profiles.coverage import bounds_on, profiled_maxima
 from autoscaler.simulator.profiles.profiles import Profile
 from autoscaler.simulator.scenario import Scenario
-from autoscaler.simulator.training.exclusive import Request, exclusive_seconds
+from autoscaler.simulator.training.exclusive import RigidRequest, exclusive_seconds
 from autoscaler.simulator.training.profiled import Training
 from autoscaler.simulator.training.regimes import RegimeTraining
 from autoscaler.simulator.training.truth import MachineKind
 from autoscaler.simulator.workloads.initial_measurements import first_look
-from autoscaler.simulator.workloads.submission import Submission, Submit
+from autoscaler.simulator.workloads.submission import SimulatedSubmission, Submit
 from autoscaler.simulator.workloads.workload import Arrival
 
 
@@ -49,7 +49,7 @@ class Arriving:
 
     def _submission(
         self, arrival: Arrival, training: Training | RegimeTraining, now_seconds: float
-    ) -> Submission:
+    ) -> SimulatedSubmission:
         scenario = self._scenario
         spec = JobSpec(
             name=arrival.name,
@@ -62,7 +62,7 @@ class Arriving:
         )
         has_first_look = scenario.is_profiled and arrival.name not in scenario.regimes
         observations = self._first_look(arrival) if has_first_look else ()
-        return Submission(arrival, spec, training, observations)
+        return SimulatedSubmission(arrival, spec, training, observations)
 
     def _instances(self, arrival: Arrival) -> InstanceBounds:
         """Return the scenario's bounds, limited to what the application was profiled on."""
@@ -95,7 +95,7 @@ class Arriving:
         training = Training(profile, bounds, settings, now_seconds, requested)
         training.exclusive_seconds = exclusive_seconds(
             profile,
-            Request(arrival.devices_requested, arrival.batch_size, bounds),
+            RigidRequest(arrival.devices_requested, arrival.batch_size, bounds),
             scenario.equipment,
             settings,
         )

@@ -14,7 +14,7 @@ from autoscaler.simulator.workloads.workload import Arrival
 
 
 @dataclass(frozen=True, slots=True)
-class Submission:
+class SimulatedSubmission:
     """Submitted job with its simulated training; `look` was measured before submission."""
 
     arrival: Arrival
@@ -23,7 +23,7 @@ class Submission:
     look: tuple[StepObservation, ...] = ()
 
 
-Submit = Callable[[Submission], str]
+Submit = Callable[[SimulatedSubmission], str]
 
 
 class Submitter(Protocol):

@@ -23,7 +23,7 @@ _EVALUATION_TIMEOUT: Final = timedelta(days=365)
 _BACKENDS: Final = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 
 
-class Instance:
+class InstanceRanks:
     """Ranks of this instance, seen from one of them; the leader is rank 0.
 
     Args:
@@ -97,12 +97,12 @@ class Instance:
             self._control = None
 
 
-def join_instance(device: torch.device, under_castor: bool) -> Instance:
+def join_instance(device: torch.device, under_castor: bool) -> InstanceRanks:
     """Create the process groups of the ranks of this instance, or of this rank alone."""
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if dist.is_initialized():
-        return Instance(_control_group_for(dist.group.WORLD))
+        return InstanceRanks(_control_group_for(dist.group.WORLD))
     backend = _BACKENDS.get(device.type, "gloo")
     if under_castor:
         keep_process_at_nccl_errors(os.environ)
@@ -111,9 +111,9 @@ def join_instance(device: torch.device, under_castor: bool) -> Instance:
     elif under_castor:
         dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
     if not dist.is_initialized():
-        return Instance()
+        return InstanceRanks()
     _allow_long_evaluations(dist.group.WORLD)
-    return Instance(dist.group.WORLD, owns_group=True)
+    return InstanceRanks(dist.group.WORLD, owns_group=True)
 
 
 def _allow_long_evaluations(group: Any) -> None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from autoscaler.training.collectives.instance import Instance
+from autoscaler.training.collectives.instance import InstanceRanks
 from autoscaler.training.collectives.routes import can_use_rails
 from autoscaler.training.collectives.sums import Sums
 from autoscaler.training.collectives.world import PendingSum
@@ -27,7 +27,7 @@ class Rail:
     `is_used`: whether all instances have equally many ranks, and each rank sums its own shard.
     """
 
-    def __init__(self, instance: Instance, sums: Sums | None) -> None:
+    def __init__(self, instance: InstanceRanks, sums: Sums | None) -> None:
         self._instance = instance
         self._sums = sums
         self._followed_worlds = 0

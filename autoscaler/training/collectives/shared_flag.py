@@ -7,7 +7,7 @@ import os
 import tempfile
 from contextlib import suppress
 
-from autoscaler.training.collectives.instance import Instance
+from autoscaler.training.collectives.instance import InstanceRanks
 
 _RAISED = 1
 
@@ -19,7 +19,7 @@ class SharedFlag:
     temporary files, each rank sees only its own flag.
     """
 
-    def __init__(self, instance: Instance) -> None:
+    def __init__(self, instance: InstanceRanks) -> None:
         self._memory = _shared_byte(instance) if instance.ranks > 1 else bytearray(1)
 
     @property
@@ -32,7 +32,7 @@ class SharedFlag:
         self._memory[0] = _RAISED
 
 
-def _shared_byte(instance: Instance) -> mmap.mmap | bytearray:
+def _shared_byte(instance: InstanceRanks) -> mmap.mmap | bytearray:
     """Return a shared byte in an unlinked file of the leader; a private byte on failure."""
     path, memory = "", None
     with suppress(OSError):

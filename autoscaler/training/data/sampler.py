@@ -40,7 +40,7 @@ def share_sizes(
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class RankShare:
     """Examples that one rank takes of one step, by micro-step.
 
     `micro_steps` holds the dataset indices; `weights` holds the weight of each micro-step's mean
@@ -114,7 +114,7 @@ def dealt(
     micro_steps: int,
     least: int = 1,
     speeds: Sequence[float] = (),
-) -> tuple[Share, tuple[tuple[int, int], ...]]:
+) -> tuple[RankShare, tuple[tuple[int, int], ...]]:
     """Return rank `rank`'s part of a step that is split into `shares`, for any number of ranks.
 
     Shares are assigned to the ranks in turn, each in up to `micro_steps` micro-steps. Their sizes
@@ -135,7 +135,7 @@ def dealt(
     ]
     if not parts:
         return _empty_share(indices, least), ((rank, 0),)
-    rank_share = Share(tuple(part[2] for part in parts), tuple(part[3] for part in parts))
+    rank_share = RankShare(tuple(part[2] for part in parts), tuple(part[3] for part in parts))
     return rank_share, tuple((index, number) for index, number, _, _ in parts)
 
 
@@ -146,7 +146,7 @@ def share(
     micro_steps: int,
     least: int = 1,
     speeds: Sequence[float] = (),
-) -> Share:
+) -> RankShare:
     """Return rank `rank`'s part of a step's `indices`, in up to `micro_steps` micro-steps.
 
     Parts are those of `share_sizes`; micro-steps differ by at most one example. Both have at least
@@ -160,12 +160,12 @@ def share(
     begin = sum(sizes[:rank])
     rank_indices = indices[begin : begin + sizes[rank]]
     parts = np.array_split(rank_indices, max(1, min(micro_steps, len(rank_indices) // least)))
-    return Share(
+    return RankShare(
         tuple(tuple(part.tolist()) for part in parts),
         tuple(len(part) / total for part in parts),
     )
 
 
-def _empty_share(indices: NDArray[np.int64], least: int) -> Share:
+def _empty_share(indices: NDArray[np.int64], least: int) -> RankShare:
     """Return the share of a rank without examples: `least` examples of weight 0."""
-    return Share((tuple(indices[:least].tolist()),), (0.0,))
+    return RankShare((tuple(indices[:least].tolist()),), (0.0,))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BufferPlace:
     """Location of a parameter's gradient in a bucket's buffer, in elements."""
 
     size: tuple[int, ...]
@@ -22,16 +22,16 @@ class Place:
     offset: int
 
 
-def layout_of(parameters: Sequence[Tensor]) -> tuple[Place, ...]:
+def layout_of(parameters: Sequence[Tensor]) -> tuple[BufferPlace, ...]:
     """Return the location of each parameter's gradient in the buffer of their bucket."""
     offsets = accumulate((parameter.numel() for parameter in parameters), initial=0)
     return tuple(
-        Place(tuple(parameter.shape), _strides(parameter), offset)
+        BufferPlace(tuple(parameter.shape), _strides(parameter), offset)
         for parameter, offset in zip(parameters, offsets, strict=False)
     )
 
 
-def placed(buffer: Tensor, layout: Iterable[Place]) -> Iterator[Tensor]:
+def placed(buffer: Tensor, layout: Iterable[BufferPlace]) -> Iterator[Tensor]:
     """Yield the part of `buffer` at each location, with the parameter's shape and strides."""
     begin = int(buffer.storage_offset())
     for place in layout:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from autoscaler.training.collectives.instance import Instance
+from autoscaler.training.collectives.instance import InstanceRanks
 from autoscaler.training.collectives.rail import Rail
 from autoscaler.training.collectives.reducer import Reducer
 from autoscaler.training.collectives.shared_flag import SharedFlag
@@ -20,7 +20,7 @@ from autoscaler.training.members.peers import MembershipEngine
 from autoscaler.training.members.rounds import (
     ROW_WIDTH,
     Membership,
-    Row,
+    ReplicaRow,
     decider_of,
     decode,
     encode,
@@ -38,7 +38,7 @@ _ALONE = Membership(replicas=1, index=0, healed=False, changed=False)
 class Exchange:
     """Result of an exchange: the rows of all replicas, and this replica's membership."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[ReplicaRow, ...]
     membership: Membership
 
 
@@ -81,12 +81,12 @@ class JobRanks:
         self,
         peers: MembershipEngine | None,
         state: TrainingState,
-        instance: Instance | None = None,
+        instance: InstanceRanks | None = None,
         rail: Rail | None = None,
     ) -> None:
         self._peers = peers
         self._state = state
-        self._instance = instance or Instance()
+        self._instance = instance or InstanceRanks()
         self._rail = rail or Rail(self._instance, None)
         self._membership = _ALONE
         self._must_form = peers is not None
@@ -119,7 +119,7 @@ class JobRanks:
         """Whether each rank sums gradients with its counterparts in the other instances."""
         return self._rail.is_used
 
-    def exchange(self, own_row: Callable[[], Row], gathers: bool = False) -> Exchange:
+    def exchange(self, own_row: Callable[[], ReplicaRow], gathers: bool = False) -> Exchange:
         """Open a round: exchange rows with the other replicas and agree on the membership.
 
         A joiner forms a new membership. The members do so after a failed step or a leave, and if a
@@ -280,7 +280,9 @@ class JobRanks:
             self._must_form = self._must_form or not is_whole
         return [float(is_whole), *values]
 
-    def _exchange_as_leader(self, peers: MembershipEngine, own_row: Callable[[], Row]) -> Exchange:
+    def _exchange_as_leader(
+        self, peers: MembershipEngine, own_row: Callable[[], ReplicaRow]
+    ) -> Exchange:
         healed = changed = False
         has_formed = False
         while True:
@@ -297,7 +299,9 @@ class JobRanks:
                 replicas, index = self._membership.replicas, self._membership.index
                 return Exchange(rows, Membership(replicas, index, healed, changed))
 
-    def _exchange_rows(self, peers: MembershipEngine, own_row: Row) -> tuple[Row, ...] | None:
+    def _exchange_rows(
+        self, peers: MembershipEngine, own_row: ReplicaRow
+    ) -> tuple[ReplicaRow, ...] | None:
         """Return the rows of all members, or None if a member does not answer."""
         table = torch.zeros((self._membership.replicas, ROW_WIDTH), dtype=torch.float64)
         table[self._membership.index] = torch.tensor(encode(own_row), dtype=torch.float64)

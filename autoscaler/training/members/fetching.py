@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from autoscaler.clock import Clock
-from autoscaler.training.members.transport import LENGTH_BYTES, SERVED, Request
+from autoscaler.training.members.transport import LENGTH_BYTES, SERVED, StateRequest
 from autoscaler.training.state.packed import ByteSequence, Staging
 from autoscaler.training.state.reception import Description, StateBuffer, description_from
 
@@ -199,7 +199,7 @@ class Fetch:
     def _request(
         self, connection: socket.socket, source: str, begin: int = 0, end: int = 0
     ) -> None:
-        connection.sendall(Request(self.key, self._token, begin, end).to_line())
+        connection.sendall(StateRequest(self.key, self._token, begin, end).to_line())
         if self._read_bytes(connection, 1) != SERVED:
             self._drop_source(source)
             raise ConnectionRefusedError(f"{source} does not serve this state")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from urllib.parse import urlsplit
 
-from autoscaler.domain.roster import Ask, Call, Order, answer_from, line_of
+from autoscaler.domain.roster import Ask, MemberHeartbeat, QuorumReply, answer_from, line_of
 from autoscaler.training.members.attendance import Attendance
 
 _CONNECT_SECONDS = 5.0
@@ -26,7 +26,7 @@ class _Connection:
     """Connection, and the orders received over it; None marks its end."""
 
     socket: socket.socket
-    orders: SimpleQueue[Order | None] = field(default_factory=SimpleQueue)
+    orders: SimpleQueue[QuorumReply | None] = field(default_factory=SimpleQueue)
 
 
 class RosterLine:
@@ -36,7 +36,7 @@ class RosterLine:
     """
 
     def __init__(
-        self, address: str, sign: Call, interval_seconds: float, attendance: Attendance
+        self, address: str, sign: MemberHeartbeat, interval_seconds: float, attendance: Attendance
     ) -> None:
         parts = urlsplit(address)
         self._endpoint = (parts.hostname or "", parts.port or 0)
@@ -76,10 +76,10 @@ class RosterLine:
                     ).start()
             return self._connection is not None
 
-    def ask(self, ask: Ask) -> Order | None:
+    def ask(self, ask: Ask) -> QuorumReply | None:
         """Return the order that answers `ask`. Blocks; None if the server can't be reached."""
         connection = self._connection
-        call = Call(self._sign.name, self._sign.store, ask)
+        call = MemberHeartbeat(self._sign.name, self._sign.store, ask)
         if connection is None or not self._send(connection, call):
             return None
         return connection.orders.get()
@@ -117,14 +117,14 @@ class RosterLine:
         ):
             for line in lines:
                 answer = answer_from(line)
-                if isinstance(answer, Order):
+                if isinstance(answer, QuorumReply):
                     connection.orders.put(answer)
                 elif self._connection is connection:
                     self._attendance.hear(answer.names)
         self._disconnect(connection)
         connection.orders.put(None)
 
-    def _send(self, connection: _Connection, call: Call) -> bool:
+    def _send(self, connection: _Connection, call: MemberHeartbeat) -> bool:
         try:
             with self._sending:
                 connection.socket.sendall(line_of(call))

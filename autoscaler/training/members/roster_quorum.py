@@ -12,7 +12,7 @@ import logging
 import uuid
 
 from autoscaler.clock import Clock
-from autoscaler.domain.roster import Ask, Call, Order
+from autoscaler.domain.roster import Ask, MemberHeartbeat, QuorumReply
 from autoscaler.training.collectives.ports import bound_store, use_interface_of
 from autoscaler.training.collectives.sums import Sums, SumSettings
 from autoscaler.training.collectives.world import Meeting, first_line
@@ -110,7 +110,7 @@ class RosterQuorum:
         members = self._members
         return Membership(len(members), members.index(self._name), healed, members != before)
 
-    def _enter(self, order: Order) -> bool | None:
+    def _enter(self, order: QuorumReply) -> bool | None:
         """Enter the ordered world and obtain its members' state.
 
         Returns:
@@ -146,7 +146,7 @@ class RosterQuorum:
         settings = self._settings
         return RosterLine(
             settings.lighthouse,
-            Call(self._name, f"{settings.bind_address}:{self._port}"),
+            MemberHeartbeat(self._name, f"{settings.bind_address}:{self._port}"),
             settings.heartbeat_timeout_seconds / _SIGNS_PER_TIMEOUT,
             self._attendance,
         )

@@ -1,10 +1,10 @@
 """Rows that replicas exchange at the start of a round, and the agreement computed from them.
 
 A *round* is some steps with one membership, one batch size and one learning-rate factor. It starts
-with an exchange: every replica contributes a `Row` of numbers and receives the rows of all. It
-ends early if a replica requests that in a step. The agreement is a pure function of the rows, so
-all replicas of a committed step agree. A replica that received other rows was in another exchange,
-and its steps fail.
+with an exchange: every replica contributes a `ReplicaRow` of numbers and receives the rows of all.
+It ends early if a replica requests that in a step. The agreement is a pure function of the rows,
+so all replicas of a committed step agree. A replica that received other rows was in another
+exchange, and its steps fail.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Membership:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ReplicaRow:
     """Numbers that one replica contributes, sent as 64-bit floats; flags are 0 or 1.
 
     Attributes:
@@ -112,21 +112,21 @@ class Row:
         )
 
 
-_PLAIN_FIELDS = [column.name for column in fields(Row) if column.name != "fingerprint"]
+_PLAIN_FIELDS = [column.name for column in fields(ReplicaRow) if column.name != "fingerprint"]
 ROW_WIDTH = len(_PLAIN_FIELDS) + FINGERPRINT_WIDTH
 
 
-def encode(row: Row) -> list[float]:
+def encode(row: ReplicaRow) -> list[float]:
     """Return the row as `ROW_WIDTH` numbers."""
     values = [getattr(row, name) for name in _PLAIN_FIELDS]
     return [float(value) for value in (*values, *row.fingerprint.numbers())]
 
 
-def decode(numbers: Sequence[float]) -> Row:
+def decode(numbers: Sequence[float]) -> ReplicaRow:
     """Return the row that `ROW_WIDTH` numbers encode."""
     plain = dict(zip(_PLAIN_FIELDS, numbers, strict=False))
     fingerprint = Fingerprint.of(numbers[len(_PLAIN_FIELDS) :])
-    make: Callable[..., Row] = Row
+    make: Callable[..., ReplicaRow] = ReplicaRow
     return make(**plain, fingerprint=fingerprint)
 
 
@@ -176,7 +176,7 @@ class Agreement:
     speeds: tuple[float, ...] = ()
 
 
-def agree(rows: Sequence[Row], index: int, farewell_seconds: float) -> Agreement:
+def agree(rows: Sequence[ReplicaRow], index: int, farewell_seconds: float) -> Agreement:
     """Return the agreement of the round that these rows open, for the replica at `index`.
 
     Rounds with a join, a leave or a checkpoint are short, as others follow at once. A round with a
@@ -220,7 +220,7 @@ def agree(rows: Sequence[Row], index: int, farewell_seconds: float) -> Agreement
     )
 
 
-def speeds_of_ranks(rows: Sequence[Row]) -> tuple[float, ...]:
+def speeds_of_ranks(rows: Sequence[ReplicaRow]) -> tuple[float, ...]:
     """Return the relative speed of each rank of the job; empty for equal shares.
 
     Speeds are empty with a single kind of device, or while a kind has no measured speed. A kind
@@ -244,12 +244,12 @@ def speeds_of_ranks(rows: Sequence[Row]) -> tuple[float, ...]:
     )
 
 
-def _first_stopper(rows: Sequence[Row]) -> tuple[int, int] | None:
+def _first_stopper(rows: Sequence[ReplicaRow]) -> tuple[int, int] | None:
     stops = ((index, int(row.stops)) for index, row in enumerate(rows) if row.stops > 0)
     return next(stops, None)
 
 
-def wants_forming(rows: Sequence[Row]) -> bool:
+def wants_forming(rows: Sequence[ReplicaRow]) -> bool:
     """Return whether the replicas must form a new membership before the round begins.
 
     While any of them does not reach the lighthouse, they keep the membership.
@@ -258,7 +258,7 @@ def wants_forming(rows: Sequence[Row]) -> bool:
     return sees_change and all(row.sees_lighthouse > 0 for row in rows)
 
 
-def decider_of(rows: Sequence[Row]) -> int:
+def decider_of(rows: Sequence[ReplicaRow]) -> int:
     """Return the index of the deciding replica: the one with the longest membership.
 
     A leaving replica decides only if no other has the state yet. Training may end in its last
@@ -272,7 +272,7 @@ def decider_of(rows: Sequence[Row]) -> int:
     return max(range(len(rows)), key=seniority)
 
 
-def combined_squares(rows: Sequence[Row]) -> GradientSquares:
+def combined_squares(rows: Sequence[ReplicaRow]) -> GradientSquares:
     """Return the gradient squares of one round, summed over all replicas that sampled them."""
     sampled = [row.squares for row in rows if row.squares_samples > 0]
     if not sampled:
@@ -288,7 +288,7 @@ def combined_squares(rows: Sequence[Row]) -> GradientSquares:
 
 
 def observation(
-    rows: Sequence[Row], device_kind: str, device_batch: int, accumulation: int
+    rows: Sequence[ReplicaRow], device_kind: str, device_batch: int, accumulation: int
 ) -> StepObservation | None:
     """Return the step time of the last round; None unless all replicas are of one kind and timed.
 

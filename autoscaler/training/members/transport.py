@@ -32,7 +32,7 @@ LENGTH_BYTES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class StateRequest:
     """Request for bytes `begin` to `end` of the state `key`; for its description if `end` is 0."""
 
     key: str
@@ -121,9 +121,9 @@ class StateServer:
                 connection.sendall(served.packed.read(request.begin, request.end, staging))
                 connection.sendall(SERVED if self._served is served else REFUSED)
 
-    def _parse_request(self, line: bytes) -> Request | None:
+    def _parse_request(self, line: bytes) -> StateRequest | None:
         """Return the request in a line; None if its token is wrong."""
-        request = Request(**json.loads(line))
+        request = StateRequest(**json.loads(line))
         shows_token = hmac.compare_digest(str(request.token).encode(), self._token.encode())
         return request if shows_token else None
 

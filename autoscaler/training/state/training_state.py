@@ -20,7 +20,7 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.utils._pytree import tree_leaves
 
 from autoscaler.domain.errors import DivergedError
-from autoscaler.training.collectives.instance import Instance
+from autoscaler.training.collectives.instance import InstanceRanks
 from autoscaler.training.gradients.finite import non_finite_names
 from autoscaler.training.gradients.noise import NoiseTracker
 from autoscaler.training.gradients.sampling import SamplingBudget
@@ -293,7 +293,7 @@ class TrainingState:
                 scheduler.step()
         counters.scheduler_steps = due_steps
 
-    def broadcast_in_instance(self, instance: Instance) -> None:
+    def broadcast_in_instance(self, instance: InstanceRanks) -> None:
         """Copy the leader's state into the memory of the instance's other ranks."""
         state = self.state_dict()
         description = instance.value_from_leader(describe(state) if instance.is_leader else None)

@@ -8,12 +8,12 @@ from pathlib import Path
 import optuna
 import pytest
 
-from autoscaler.cli.pictures.study import PicturedStudy, Span, TimeAxis, draw_study
+from autoscaler.cli.pictures.study import HoldingInterval, PicturedStudy, TimeAxis, draw_study
 from autoscaler.cli.study.history import pictured
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.study_stay import StudyStay
 from autoscaler.domain.terms import StudyTerms, TrialProgress, TrialRecord
-from autoscaler.simulator.studies.driver import Report
+from autoscaler.simulator.studies.driver import TrialReport
 from autoscaler.wire.study_messages import StudyView
 from hpo.driver.trial_server import new_attachment
 
@@ -69,12 +69,12 @@ def test_short_trials_of_one_job_have_their_parts_of_its_time() -> None:
     ]
     drawn = pictured(view, stays, trials, FIRST + 50, "minimize")
     assert [trial.spans for trial in drawn.trials] == [
-        (Span(0.0, 10.0, 1),),
-        (Span(10.0, 12.0, 1),),
+        (HoldingInterval(0.0, 10.0, 1),),
+        (HoldingInterval(10.0, 12.0, 1),),
     ]
     assert [trial.reports for trial in drawn.trials] == [
-        (Report(10.0, 0.0, 0.0),),
-        (Report(12.0, 0.0, 1.0),),
+        (TrialReport(10.0, 0.0, 0.0),),
+        (TrialReport(12.0, 0.0, 1.0),),
     ]
 
 
@@ -82,9 +82,11 @@ def test_what_was_kept_of_a_study_is_what_is_drawn() -> None:
     drawn = history()
     first, second = drawn.trials
     assert first.end == "complete"
-    assert first.spans == (Span(0.0, 40.0, 2), Span(40.0, 45.0, 0)), "idle after its end"
-    assert second.spans == (Span(45.0, 60.0, 2),), "until now"
-    assert first.reports == (Report(20.0, 1.0, 5.0), Report(30.0, 2.0, 4.0))
+    assert first.spans == (HoldingInterval(0.0, 40.0, 2), HoldingInterval(40.0, 45.0, 0)), (
+        "idle after its end"
+    )
+    assert second.spans == (HoldingInterval(45.0, 60.0, 2),), "until now"
+    assert first.reports == (TrialReport(20.0, 1.0, 5.0), TrialReport(30.0, 2.0, 4.0))
     assert [(level.at_s, level.instances) for level in drawn.held] == [
         (0.0, 1),
         (60.0, 0),
@@ -116,11 +118,14 @@ def test_a_trial_that_was_resumed_has_what_all_its_jobs_held() -> None:
         trial.bind(job)
     drawn = pictured(view, stays, study.trials, FIRST + 300, "minimize")
     assert [one.number for one in drawn.trials] == [0]
-    assert drawn.trials[0].spans == (Span(0.0, 40.0, 1), Span(200.0, 260.0, 2))
+    assert drawn.trials[0].spans == (
+        HoldingInterval(0.0, 40.0, 1),
+        HoldingInterval(200.0, 260.0, 2),
+    )
     assert drawn.trials[0].reports == (
-        Report(20.0, 1.0, 5.0),
-        Report(30.0, 2.0, 4.0),
-        Report(230.0, 3.0, 3.0),
+        TrialReport(20.0, 1.0, 5.0),
+        TrialReport(30.0, 2.0, 4.0),
+        TrialReport(230.0, 3.0, 3.0),
     )
     assert [level.instances for level in drawn.held] == [1, 0, 1, 0]
 

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.domain.allocation import Allocation
-from autoscaler.economics.explanation.change import Change, change_to
+from autoscaler.economics.explanation.change import GoodputChange, change_to
 from autoscaler.economics.pricing.price import price_of_progress
 from tests.economics.cases import SMALL, job, snapshot
 from tests.economics.choice.test_demands import wish_of
 
-PLAIN = Change(
+PLAIN = GoodputChange(
     rate_before=100.0,
     rate_after=190.0,
     usd_per_second_before=0.10 / 3600,
@@ -32,7 +32,7 @@ def test_the_chord_beats_the_average_where_the_price_of_progress_falls(
     slow: float, fast: float, low: float, high: float, value: float
 ) -> None:
     low, high = sorted((low, high))
-    figures = Change(slow, fast, low, high, value, 0.0, True, 0.0)
+    figures = GoodputChange(slow, fast, low, high, value, 0.0, True, 0.0)
     before, after = (
         float(price_of_progress(price, value, rate)) for price, rate in ((low, slow), (high, fast))
     )

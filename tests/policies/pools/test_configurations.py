@@ -12,16 +12,16 @@ from autoscaler.domain.allocation import Placement
 from autoscaler.domain.errors import SolverError
 from autoscaler.policies.pools import configurations as module
 from autoscaler.policies.pools.configurations import (
-    Configuration,
     ConfigurationCosts,
+    MachineConfiguration,
     assign,
     configurations,
 )
 from autoscaler.policies.pools.pool import Pool
 from tests.conformance.pool_policy import placed
 
-ONE, TWO, FOUR = (Configuration(1, devices, "card") for devices in (1, 2, 4))
-EIGHT = Configuration(2, 4, "card")
+ONE, TWO, FOUR = (MachineConfiguration(1, devices, "card") for devices in (1, 2, 4))
+EIGHT = MachineConfiguration(2, 4, "card")
 
 
 def pool(*devices: int) -> Pool:
@@ -31,7 +31,7 @@ def pool(*devices: int) -> Pool:
 
 def claim(
     job: str,
-    costs: Mapping[Configuration, float],
+    costs: Mapping[MachineConfiguration, float],
     held: Placement | None = None,
     staying_cost: float = 0.0,
 ) -> ConfigurationCosts:
@@ -39,8 +39,14 @@ def claim(
 
 
 def test_parts_of_a_machine_are_powers_of_two_and_several_machines_are_whole() -> None:
-    assert configurations(pool(4, 4, 4, 2)) == (ONE, TWO, FOUR, EIGHT, Configuration(3, 4, "card"))
-    assert configurations(pool(6)) == (ONE, TWO, FOUR, Configuration(1, 6, "card"))
+    assert configurations(pool(4, 4, 4, 2)) == (
+        ONE,
+        TWO,
+        FOUR,
+        EIGHT,
+        MachineConfiguration(3, 4, "card"),
+    )
+    assert configurations(pool(6)) == (ONE, TWO, FOUR, MachineConfiguration(1, 6, "card"))
     assert configurations(pool()) == configurations(pool(0)) == ()
 
 
@@ -157,6 +163,6 @@ def _cost(one: ConfigurationCosts, placement: Placement | None) -> float:
     if placement is None:
         return one.idle_cost
     devices = {devices for _, devices in placement.shares}
-    configuration = Configuration(len(placement.shares), devices.pop(), "card")
+    configuration = MachineConfiguration(len(placement.shares), devices.pop(), "card")
     anew = one.costs.get(configuration, one.idle_cost)
     return min(anew, one.staying_cost) if placement == one.held else anew

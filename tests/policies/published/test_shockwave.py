@@ -13,7 +13,12 @@ from autoscaler.domain.snapshot import GroundTruth, JobSnapshot, Regime, Regimes
 from autoscaler.policies.pools.pool import pool_of
 from autoscaler.policies.published import shockwave
 from autoscaler.policies.published.shockwave import ShockwaveParameters, ShockwavePolicy
-from autoscaler.policies.published.shockwave_forecast import Forecast, Phase, epochs_left, forecast
+from autoscaler.policies.published.shockwave_forecast import (
+    RunPhase,
+    RuntimeForecast,
+    epochs_left,
+    forecast,
+)
 from autoscaler.policies.published.shockwave_window import (
     Bidder,
     Window,
@@ -71,9 +76,9 @@ def test_utility_that_doubles_half_way_is_worth_half_as_much_again() -> None:
     """Twice as fast after 10 of 20 rounds: 30 times the progress of a first round, not 20."""
     pool = pool_of(pool_snapshot())
     known = forecast(changing("a", (120.0, 0.0), (60.0, 0.0), epochs=20), pool)
-    assert known.phases == (Phase(0.5, 10 * 120.0), Phase(0.5, 10 * 60.0))
-    long = Forecast(0.0, (Phase(10 / 30, 10 * 120.0), Phase(20 / 30, 20 * 60.0)))
-    static = Forecast(0.0, (Phase(1.0, 30 * 120.0),))
+    assert known.phases == (RunPhase(0.5, 10 * 120.0), RunPhase(0.5, 10 * 60.0))
+    long = RuntimeForecast(0.0, (RunPhase(10 / 30, 10 * 120.0), RunPhase(20 / 30, 20 * 60.0)))
+    static = RuntimeForecast(0.0, (RunPhase(1.0, 30 * 120.0),))
     first_round = long.progress_after(120.0)
     assert first_round == static.progress_after(120.0)
     assert long.progress_after(20 * 120.0) == pytest.approx(30 * first_round)
@@ -100,9 +105,9 @@ def test_ended_regimes_are_restated_and_the_rest_is_divided_evenly(
 def test_a_forecast_is_of_the_regimes_or_that_all_goes_on() -> None:
     pool = pool_of(pool_snapshot())
     job = changing("a", (10.0, 20.0), (5.0, 10.0), epochs=60)
-    assert forecast(job, pool) == Forecast(0.5, (Phase(0.5, 150.0),))
+    assert forecast(job, pool) == RuntimeForecast(0.5, (RunPhase(0.5, 150.0),))
     known = replace(job, truth=GroundTruth({4: 2.0}, 375.0))
-    assert forecast(known, pool) == Forecast(0.25, (Phase(0.75, 750.0),))
+    assert forecast(known, pool) == RuntimeForecast(0.25, (RunPhase(0.75, 750.0),))
     unknown = replace(job, truth=None, remaining_examples=None)
     assert forecast(unknown, pool).progress == 0.5
 

@@ -9,7 +9,7 @@ from autoscaler.domain.goodput import BatchBounds, NoiseScale
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.plan import Action
 from autoscaler.domain.snapshot import JobSnapshot
-from autoscaler.policies.published.throughput import ThroughputParameters, ThroughputPolicy
+from autoscaler.policies.published.throughput import GrowthParameters, ThroughputPolicy
 from tests.conformance.policy import PolicyConformance
 from tests.economics.cases import LARGE, NOW, SMALL, THETA, devices, job, model, snapshot
 
@@ -31,7 +31,7 @@ def elastic(name: str = "resnet", **changes: object) -> JobSnapshot:
 
 
 def target(one: JobSnapshot, **parameters: float) -> Allocation | None:
-    policy = ThroughputPolicy(ThroughputParameters(**parameters))  # type: ignore[arg-type]
+    policy = ThroughputPolicy(GrowthParameters(**parameters))  # type: ignore[arg-type]
     (decision,) = policy.plan(snapshot(one, offers=[SMALL])).decisions
     return decision.target
 
@@ -92,4 +92,4 @@ def test_all_have_an_instance_before_one_has_more() -> None:
 @pytest.mark.parametrize("name", ["least_share", "growth"])
 def test_parameters_below_zero_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name}=-1"):
-        ThroughputParameters(**{name: -1})  # type: ignore[arg-type]
+        GrowthParameters(**{name: -1})  # type: ignore[arg-type]

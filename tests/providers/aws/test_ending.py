@@ -9,7 +9,7 @@ from pathlib import Path
 import providers.aws
 from autoscaler.domain.errors import PermissionDenied, Throttled, Unavailable
 from autoscaler.domain.instance import CloudState
-from providers.aws.ending import Ending
+from providers.aws.ending import TerminateCalls
 from providers.cloud.register import Owned
 from tests.conformance.provider import OURS, THEIRS
 from tests.fakes.aws.faults import Fault
@@ -30,7 +30,7 @@ def test_what_is_tagged_as_anothers_is_refused_whoever_says_it_is_ours(world: Aw
     others = world.connect(THEIRS)
     theirs = others.launch(world.request("1", controller=THEIRS))
     provider = world.connect()
-    ending = Ending(
+    ending = TerminateCalls(
         OURS,
         provider._calls,
         provider._register,

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from autoscaler.ledger.ledger import Ledger
-from autoscaler.ledger.reconciliation import Reconciliation, Verdict, reconcile
+from autoscaler.ledger.reconciliation import Reconciliation, ReconciliationResult, reconcile
 from providers.aws.cost_report import CostReport, is_of_aws
 from tests.conformance.provider import THEIRS
 from tests.fakes.aws.billing import Billed
@@ -56,7 +56,7 @@ def run_an_hour(fake: FakeAws) -> Ec2World:
 def test_what_was_bought_is_what_is_billed(fake: FakeAws) -> None:
     world = run_an_hour(fake)
     found = reconciled(world)
-    assert found.verdict is Verdict.AGREE
+    assert found.verdict is ReconciliationResult.AGREE
     assert found.instances.ledger_usd > 2 * SPOT_USD_PER_HOUR
     for compared in (found.instances, found.extras):
         assert compared.share is not None and abs(compared.share) < Decimal("0.001")
@@ -70,5 +70,5 @@ def test_what_this_ledger_does_not_know_is_seen(fake: FakeAws) -> None:
     world.aws.pass_time(3600.0)
     world.aws.take(lost.id)
     found = reconciled(world)
-    assert found.verdict is Verdict.ACCOUNT_HAS_MORE
+    assert found.verdict is ReconciliationResult.ACCOUNT_HAS_MORE
     assert abs(found.instances.difference_usd - SPOT_USD_PER_HOUR) < Decimal("0.001")

@@ -11,7 +11,7 @@ from google.cloud import compute_v1
 
 from autoscaler.domain.errors import QuotaExceeded, Unavailable
 from autoscaler.domain.instance import CloudState
-from providers.gcp.listing import Listing
+from providers.gcp.listing import InstanceLists
 from providers.gcp.provider import GcpProvider
 from tests.conformance.provider import OURS, find
 from tests.fakes.faults import Fault, When
@@ -125,7 +125,7 @@ def test_a_list_may_name_the_zones_that_it_lacks(world: GcpWorld) -> None:
         }
     )
     calls: Any = SimpleNamespace(project=world.name, instances=lambda wanted: [page])
-    answers = Listing(world.settings, OURS, calls).answers(known=())
+    answers = InstanceLists(world.settings, OURS, calls).answers(known=())
     assert answers.keys() == {"us-central1-a", OTHER}
     assert answers["us-central1-a"] == []
     assert isinstance(answers[OTHER], Unavailable) and "it is away" in str(answers[OTHER])

@@ -12,7 +12,7 @@ pytest.importorskip("duckdb", reason="duckdb is not installed")
 pytest.importorskip("sqlglot", reason="sqlglot is not installed")
 
 from autoscaler.ledger.ledger import Ledger
-from autoscaler.ledger.reconciliation import Reconciliation, Verdict, reconcile
+from autoscaler.ledger.reconciliation import Reconciliation, ReconciliationResult, reconcile
 from providers.gcp.cost_report import CostReport, is_of_gcp, parse_table
 from tests.conformance.provider import THEIRS
 from tests.fakes.gcp.billing import Billed, Table
@@ -73,7 +73,7 @@ def run_an_hour(fake: FakeGcp, kept: Path) -> GceWorld:
 def test_what_was_bought_is_what_is_billed(fake: FakeGcp, tmp_path: Path) -> None:
     world = run_an_hour(fake, tmp_path)
     found = reconciled(world)
-    assert found.verdict is Verdict.AGREE
+    assert found.verdict is ReconciliationResult.AGREE
     assert found.instances.ledger_usd > Decimal("0.5")
     for compared in (found.instances, found.extras):
         assert compared.share is not None and abs(compared.share) < Decimal("0.01")
@@ -87,5 +87,5 @@ def test_what_this_ledger_does_not_know_is_seen(fake: FakeGcp, tmp_path: Path) -
     world.gcp.pass_time(3600.0)
     world.gcp.take(lost.id)
     found = reconciled(world)
-    assert found.verdict is Verdict.ACCOUNT_HAS_MORE
+    assert found.verdict is ReconciliationResult.ACCOUNT_HAS_MORE
     assert abs(found.instances.difference_usd - ON_DEMAND_USD_PER_HOUR) < Decimal("0.02")

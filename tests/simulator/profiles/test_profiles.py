@@ -16,7 +16,7 @@ from autoscaler.simulator.profiles.profiles import Profile, read_profiles
 from autoscaler.simulator.profiles.rows import read_rows
 from autoscaler.simulator.profiles.step_times import (
     NEAREST_WITHIN_FACTOR,
-    StepTimes,
+    ProfiledStepTimes,
     Unprofiled,
     normalised,
 )
@@ -55,7 +55,7 @@ class TestStepTimes:
         for line in list(placement_lines())[1:]:
             placement, batch, step, sync = line.split(",")
             times = profile.step_times("default", tuple(map(int, placement)), float(batch))
-            assert times == StepTimes(float(step), float(sync))
+            assert times == ProfiledStepTimes(float(step), float(sync))
 
     def test_rotations_of_a_placement_are_the_same_ring(self, profile: Profile) -> None:
         assert normalised((4, 2, 3)) == (2, 3, 4)
@@ -128,8 +128,8 @@ class TestStepTimes:
             profile.step_times("default", placement, 8)
 
     def test_accumulation_repeats_what_is_not_synchronised(self) -> None:
-        assert StepTimes(1.0, 0.25).accumulated_seconds(0) == 1.0
-        assert StepTimes(1.0, 0.25).accumulated_seconds(3) == 3.25
+        assert ProfiledStepTimes(1.0, 0.25).accumulated_seconds(0) == 1.0
+        assert ProfiledStepTimes(1.0, 0.25).accumulated_seconds(3) == 3.25
 
     @given(
         st.lists(st.integers(1, 4), min_size=1, max_size=8).map(tuple),

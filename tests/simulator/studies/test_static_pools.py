@@ -9,7 +9,7 @@ from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Limit, LimitUnit, Purchase
 from autoscaler.simulator.studies.forecast import best_pool, pools
 from autoscaler.simulator.studies.searches import AsynchronousHalving
-from autoscaler.simulator.studies.static_pools import Pool, run_on_pool
+from autoscaler.simulator.studies.static_pools import StaticPool, run_on_pool
 from tests.simulator.study_files import OFFER, SYNCHRONOUS, study
 
 TO_THE_END = AsynchronousHalving(9, 6.0, 2)
@@ -17,14 +17,14 @@ FIRST = replace(OFFER, boot_seconds=100.0, minimum_billed_seconds=0)
 
 
 def test_one_instance_takes_all_trials_one_after_the_other() -> None:
-    run = run_on_pool(study(TO_THE_END, Objective()), Pool(FIRST, 1), seed=0)
+    run = run_on_pool(study(TO_THE_END, Objective()), StaticPool(FIRST, 1), seed=0)
     work_seconds = sum(6 * (60.0 + 10.0 * number) for number in range(9))
     assert run.seconds == pytest.approx(100 + 5 + work_seconds)  # boot, start
     assert run.usd == pytest.approx(run.seconds * FIRST.usd_per_second)
 
 
 def test_trials_wait_for_each_other_and_all_instances_are_paid_meanwhile() -> None:
-    run = run_on_pool(study(SYNCHRONOUS, Objective()), Pool(FIRST, 9, times=2.0), seed=0)
+    run = run_on_pool(study(SYNCHRONOUS, Objective()), StaticPool(FIRST, 9, times=2.0), seed=0)
     values = [10.0 - (number * 7 % 9) for number in range(9)]
     second = sorted(range(9), key=lambda number: values[number])[:3]
     third = second[0]
@@ -36,16 +36,16 @@ def test_trials_wait_for_each_other_and_all_instances_are_paid_meanwhile() -> No
 def test_reclaims_and_a_least_bill_make_a_pool_dearer() -> None:
     simulated = study(TO_THE_END, Objective())
     spot = replace(FIRST, purchase=Purchase.SPOT, reclaims_per_hour=5.0)
-    calm, taken = (run_on_pool(simulated, Pool(offer, 3), 1) for offer in (FIRST, spot))
+    calm, taken = (run_on_pool(simulated, StaticPool(offer, 3), 1) for offer in (FIRST, spot))
     assert taken.seconds > calm.seconds
     billed = replace(FIRST, minimum_billed_seconds=86400)
-    assert run_on_pool(simulated, Pool(billed, 3), 1).usd == pytest.approx(
+    assert run_on_pool(simulated, StaticPool(billed, 3), 1).usd == pytest.approx(
         3 * 86400 * FIRST.usd_per_second
     )
 
 
 def test_the_best_pool_is_the_cheapest_in_time_else_the_quickest() -> None:
-    every = [Pool(FIRST, size) for size in (1, 3, 9)]
+    every = [StaticPool(FIRST, size) for size in (1, 3, 9)]
 
     def best(seconds: float) -> int:
         draws = [study(TO_THE_END, Objective(deadline_seconds=seconds))]

@@ -21,7 +21,7 @@ from autoscaler.training.collectives.reducer import Reducer
 from autoscaler.training.collectives.routes import can_use_rails
 from autoscaler.training.collectives.world import PendingSum
 from autoscaler.training.data.orders import Shuffled
-from autoscaler.training.data.sampler import ElasticSampler, Share, share
+from autoscaler.training.data.sampler import ElasticSampler, RankShare, share
 from autoscaler.training.gradients.preconditioner import Preconditioner
 
 EXAMPLES = 31
@@ -59,7 +59,7 @@ def made() -> tuple[Branching, torch.optim.Optimizer, torch.Tensor]:
     return model, torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9), inputs
 
 
-def shares(step: int, ranks: int) -> list[Share]:
+def shares(step: int, ranks: int) -> list[RankShare]:
     """The examples of each rank, in two micro-steps: 31 over 2 to 5 ranks, never evenly."""
     indices = ElasticSampler(Shuffled(EXAMPLES * STEPS, 0)).take(0, step * EXAMPLES, EXAMPLES)
     return [share(indices, rank, ranks, 2) for rank in range(ranks)]

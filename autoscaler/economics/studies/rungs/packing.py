@@ -35,7 +35,7 @@ class InstanceSource(Enum):
     AFTER = "after"
 
 
-class Assignment(NamedTuple):
+class TrialPlacement(NamedTuple):
     """Size of a trial, where its instances come from, and the trial (index) that leaves them."""
 
     size: int
@@ -60,7 +60,7 @@ class Options:
     usd: FloatArray
 
 
-class Option(NamedTuple):
+class TrialSize(NamedTuple):
     """One size of a trial: mean cost, size, whether on free instances, cautious end."""
 
     usd: float
@@ -90,8 +90,8 @@ class PackingTask:
     waiting: IntArray
     changes: Options
     idle: Options
-    resizes: tuple[tuple[Option, ...], ...]
-    openings: tuple[tuple[Option, ...], ...]
+    resizes: tuple[tuple[TrialSize, ...], ...]
+    openings: tuple[tuple[TrialSize, ...], ...]
 
     @property
     def draws(self) -> int:
@@ -100,7 +100,7 @@ class PackingTask:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Packing:
+class RungPacking:
     """Assignments of all trials of a rung, with cost and ends.
 
     Attributes:
@@ -111,7 +111,7 @@ class Packing:
         barrier_seconds: when all were to be done.
     """
 
-    assignments: tuple[Assignment, ...]
+    assignments: tuple[TrialPlacement, ...]
     usd: FloatArray
     ends: FloatArray
     unused: dict[str, int]
@@ -201,26 +201,26 @@ def _options(seconds: FloatArray, usd: FloatArray, caution: float) -> Options:
     return Options(seconds, seconds.mean(axis=0), cautious, usd)
 
 
-def _resizes(changes: Options, row: int) -> tuple[Option, ...]:
+def _resizes(changes: Options, row: int) -> tuple[TrialSize, ...]:
     usd, ends = changes.usd[row].tolist(), changes.cautious[row].tolist()
-    return tuple(sorted(Option(usd[size], size, False, ends[size]) for size in range(len(usd))))
+    return tuple(sorted(TrialSize(usd[size], size, False, ends[size]) for size in range(len(usd))))
 
 
-def _openings(idle: Options, supply: StudySupply, row: int) -> tuple[Option, ...]:
+def _openings(idle: Options, supply: StudySupply, row: int) -> tuple[TrialSize, ...]:
     starts = supply.boot_seconds + supply.switching.start_seconds
     billed = np.maximum(starts + idle.mean[row], supply.minimum_billed_seconds)
     usd = (billed * supply.usd_per_second).tolist()
     ends = (starts + idle.cautious[row]).tolist()
-    return tuple(sorted(Option(usd[size], size, False, ends[size]) for size in range(len(usd))))
+    return tuple(sorted(TrialSize(usd[size], size, False, ends[size]) for size in range(len(usd))))
 
 
-def pack(task: PackingTask, barrier_seconds: float) -> Packing | None:
+def pack(task: PackingTask, barrier_seconds: float) -> RungPacking | None:
     """Return a packing that is done by then in most draws; None where none was found."""
     packer = _Packer(task, barrier_seconds)
     return packer.packing() if packer.place_running() and packer.place_waiting() else None
 
 
-def keep(task: PackingTask, barrier_seconds: float = 0.0) -> Packing | None:
+def keep(task: PackingTask, barrier_seconds: float = 0.0) -> RungPacking | None:
     """Return the packing in which all that trains goes on as it is; None if none was found.
 
     Trials that wait are placed beside it, to be done by the barrier or with the last that trains.
@@ -260,7 +260,7 @@ class _Packer:
         self.needs: list[int] = self.supply.instances.tolist()
         self.prices: list[float] = self.supply.usd_per_second.tolist()
         count = len(task.rung.trials)
-        self.assignments: list[Assignment] = [Assignment(0, InstanceSource.NEW)] * count
+        self.assignments: list[TrialPlacement] = [TrialPlacement(0, InstanceSource.NEW)] * count
         self.ends = np.zeros((task.draws, count))
         self.lanes: list[_Lane] = []
         self.usd = np.zeros(task.draws)
@@ -312,17 +312,17 @@ class _Packer:
         end = float(changes.cautious[row, size])
         self.lanes.append(_Lane(size, end, place, max(paid - mean, 0.0)))
         source = InstanceSource.HOLDS if size == held else InstanceSource.RESIZES
-        self._put(place, Assignment(size, source), took)
+        self._put(place, TrialPlacement(size, source), took)
 
     def place_waiting(self) -> bool:
         """Place trials that wait, each where it adds least; return whether all have a place."""
         return all(self._begin(row, int(place)) for row, place in enumerate(self.task.waiting))
 
-    def packing(self) -> Packing:
+    def packing(self) -> RungPacking:
         """Return the packing of all trials."""
         offers = self.supply.offers
         unused = {offers[offer].id: len(free) for offer, free in self.free.items() if free}
-        return Packing(tuple(self.assignments), self.usd, self.ends, unused, self.barrier)
+        return RungPacking(tuple(self.assignments), self.usd, self.ends, unused, self.barrier)
 
     def _begin(self, row: int, place: int) -> bool:
         lane, opened = self._cheapest_lane(row), self._cheapest_opening(row)
@@ -352,14 +352,14 @@ class _Packer:
         self._pay(max(mean - lane.spare_seconds, 0.0) * self.prices[size], size, took - mean)
         self._put(
             place,
-            Assignment(size, InstanceSource.AFTER, lane.last),
+            TrialPlacement(size, InstanceSource.AFTER, lane.last),
             self.ends[:, lane.last] + took,
         )
         lane.end_seconds += wait + float(idle.cautious[row, size])
         lane.spare_seconds = max(lane.spare_seconds - mean, 0.0)
         lane.last = place
 
-    def _cheapest_opening(self, row: int) -> Option | None:
+    def _cheapest_opening(self, row: int) -> TrialSize | None:
         """Return the cheapest size in time on instances of its own, free or new."""
         best = next(
             (
@@ -379,7 +379,7 @@ class _Packer:
             self.offers[size], self.needs[size] - free
         )
 
-    def _on_free(self, row: int, size: int) -> Option | None:
+    def _on_free(self, row: int, size: int) -> TrialSize | None:
         """Return the option of a size on free instances; None if too few are, or it is late."""
         free = self.free.get(self.offers[size], [])[: self.needs[size]]
         if len(free) < self.needs[size]:
@@ -392,9 +392,9 @@ class _Packer:
         unit = float(self.supply.unit_usd_per_second[size])
         credit = sum(min(seconds, freed.paid_seconds) for freed in free) * unit
         end = wait + float(idle.cautious[row, size])
-        return Option(seconds * self.prices[size] - credit, size, True, end)
+        return TrialSize(seconds * self.prices[size] - credit, size, True, end)
 
-    def _open(self, row: int, place: int, option: Option) -> None:
+    def _open(self, row: int, place: int, option: TrialSize) -> None:
         """Let a trial begin on instances of its own."""
         idle, size, needs = self.task.idle, option.size, self.needs[option.size]
         offer = self.offers[size]
@@ -412,9 +412,9 @@ class _Packer:
         self._pay(option.usd, size, took - mean)
         self.lanes.append(_Lane(size, option.end_seconds, place, max(paid - mean, 0.0)))
         source = InstanceSource.FREED if option.on_free else InstanceSource.NEW
-        self._put(place, Assignment(size, source), took)
+        self._put(place, TrialPlacement(size, source), took)
 
-    def _put(self, index: int, assignment: Assignment, ends: FloatArray) -> None:
+    def _put(self, index: int, assignment: TrialPlacement, ends: FloatArray) -> None:
         self.assignments[index] = assignment
         self.ends[:, index] = ends
 

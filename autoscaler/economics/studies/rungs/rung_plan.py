@@ -11,12 +11,12 @@ from autoscaler.economics.choice.stages import quantile
 from autoscaler.economics.forecasts.forecast import range_of
 from autoscaler.economics.pricing.wording import duration, money, per_hour, percent
 from autoscaler.economics.studies.constraints import StudyConstraints
-from autoscaler.economics.studies.rungs.packing import Assignment, InstanceSource
+from autoscaler.economics.studies.rungs.packing import InstanceSource, TrialPlacement
 from autoscaler.economics.studies.rungs.rung import Rung
 from autoscaler.economics.studies.rungs.speed_probes import speed_probes
 from autoscaler.economics.studies.rungs.water_filling import Filling, Prospects, water_fill
 from autoscaler.economics.studies.study_plan import (
-    Standby,
+    StandbyTarget,
     StudyPlan,
     TrialAction,
     TrialDecision,
@@ -94,7 +94,11 @@ def _decision(index: int, rung: Rung, supply: StudySupply, chosen: Filling) -> T
 
 
 def _change(
-    trial: str, held: int | None, assignment: Assignment, supply: StudySupply, after: str | None
+    trial: str,
+    held: int | None,
+    assignment: TrialPlacement,
+    supply: StudySupply,
+    after: str | None,
 ) -> str:
     """Return the change of a trial in words."""
     size = supply.sizes[assignment.size]
@@ -138,7 +142,7 @@ def _why(index: int, rung: Rung, supply: StudySupply, chosen: Filling) -> str:
     )
 
 
-def _standby(rung: Rung, supply: StudySupply, chosen: Filling) -> Standby:
+def _standby(rung: Rung, supply: StudySupply, chosen: Filling) -> StandbyTarget:
     """Return the free instances to keep for the next rung.
 
     Those that the next rung needs are kept if the barrier is nearer than a boot. Instances that
@@ -166,18 +170,18 @@ def _standby(rung: Rung, supply: StudySupply, chosen: Filling) -> Standby:
     paid = min(_paid_for(rung, offer.id), free)
     if paid > wanted:
         reason = f"{reason}; {paid} of them are paid for and kept until that ends"
-    return Standby(offer.id, max(wanted, paid), reason)
+    return StandbyTarget(offer.id, max(wanted, paid), reason)
 
 
 def _kept_during_probes(
-    rung: Rung, probes: tuple[TrialDecision, ...], standby: Standby
-) -> Standby:
+    rung: Rung, probes: tuple[TrialDecision, ...], standby: StandbyTarget
+) -> StandbyTarget:
     """Return the standby that keeps all free instances that no probe takes."""
     pauses = sum(decision.action is TrialAction.PAUSE for decision in probes)
     taken = sum(decision.action is TrialAction.TAKE_OVER for decision in probes) - pauses
     free = sum(freed.instances for freed in rung.freed if freed.offer == standby.offer)
     reason = "kept until the speed of every trial is known"
-    return Standby(standby.offer, max(free - taken, 0), reason)
+    return StandbyTarget(standby.offer, max(free - taken, 0), reason)
 
 
 def _lanes(rung: Rung, supply: StudySupply, chosen: Filling) -> list[tuple[str, int, float]]:

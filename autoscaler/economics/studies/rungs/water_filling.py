@@ -21,8 +21,8 @@ import numpy as np
 from autoscaler.economics.studies.constraints import StudyConstraints
 from autoscaler.economics.studies.rungs.future_costs import FutureRungCosts, future_rung_costs
 from autoscaler.economics.studies.rungs.packing import (
-    Packing,
     PackingTask,
+    RungPacking,
     keep,
     pack,
     packing_task,
@@ -64,7 +64,7 @@ class Filling:
         usd_per_second: value of one more second of study time.
     """
 
-    packing: Packing
+    packing: RungPacking
     seconds: FloatArray
     usd: FloatArray
     kept: BoolArray
@@ -199,7 +199,7 @@ def _just_in_time(later: FutureRungCosts, constraints: StudyConstraints) -> Floa
 def _fillings(
     task: PackingTask, barriers: FloatArray, later: FutureRungCosts, constraints: StudyConstraints
 ) -> list[Filling]:
-    packings: dict[object, Packing] = {}
+    packings: dict[object, RungPacking] = {}
     for barrier in barriers.tolist():
         packing = pack(task, barrier)
         if packing is not None:
@@ -207,7 +207,9 @@ def _fillings(
     return [_filling(packing, later, constraints) for packing in packings.values()]
 
 
-def _filling(packing: Packing, later: FutureRungCosts, constraints: StudyConstraints) -> Filling:
+def _filling(
+    packing: RungPacking, later: FutureRungCosts, constraints: StudyConstraints
+) -> Filling:
     """Return the outcome of a packing, the later rungs as fast as the constraints need them."""
     deadline, budget = constraints.deadline_seconds, constraints.budget_usd
     if deadline is None and budget is not None:

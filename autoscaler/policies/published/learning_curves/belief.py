@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoscaler.goodput.throughput import FloatArray
-from autoscaler.policies.published.learning_curves.filter import ROUGH, SMOOTH, Evidence
+from autoscaler.policies.published.learning_curves.filter import ROUGH, SMOOTH, ReportStatistics
 from autoscaler.policies.published.learning_curves.reports import BinnedReports
 from autoscaler.policies.published.learning_curves.shapes import Shapes
 
@@ -72,7 +72,7 @@ class StudyPrior:
 
 
 @dataclass(frozen=True, slots=True)
-class Posterior:
+class CurvePosterior:
     """Posterior of T trials under K choices and M shapes.
 
     Given the gain, level and drift have the means ``level - level_per_gain * gain`` and ``drift -
@@ -106,7 +106,7 @@ def sample(reports: BinnedReports) -> NDArray[np.intp]:
     return started[even.astype(np.intp)]
 
 
-def learn(evidence: Evidence, shapes: Shapes, some: NDArray[np.intp]) -> StudyPrior:
+def learn(evidence: ReportStatistics, shapes: Shapes, some: NDArray[np.intp]) -> StudyPrior:
     """Return the prior fitted to some of the trials; the general prior if there are none."""
     belief = prior = _general_prior(shapes)
     if len(some):
@@ -125,8 +125,8 @@ def learn(evidence: Evidence, shapes: Shapes, some: NDArray[np.intp]) -> StudyPr
 
 
 def posterior(
-    evidence: Evidence, shapes: Shapes, belief: StudyPrior, trials: NDArray[np.intp]
-) -> Posterior:
+    evidence: ReportStatistics, shapes: Shapes, belief: StudyPrior, trials: NDArray[np.intp]
+) -> CurvePosterior:
     """Return the posterior of some trials, given the study's prior."""
     error, noise = belief.choices.error[:, None], belief.choices.noise[:, None] ** 2
     common = evidence.common[error, trials] / noise[..., None, None]
@@ -157,7 +157,7 @@ def posterior(
     log_weight = 0.5 * (gain_pull * gain - np.log(gain_precision) - fit[..., None])
     log_weight += np.log(belief.of_choices)[:, None, None] + np.log(belief.of_shapes)
     log_weight[:, shapes.own[trials]] = -np.inf
-    return Posterior(
+    return CurvePosterior(
         log_weight, gain, 1.0 / gain_precision, level_mean, level_per_gain, drift_mean,
         drift_per_gain, covariance,
     )  # fmt: skip
@@ -181,7 +181,9 @@ def _general_prior(shapes: Shapes) -> StudyPrior:
     return StudyPrior(MEAN, np.diag(DEVIATION**2), shapes.weight, choices, frequency)
 
 
-def _maximised(prior: StudyPrior, belief: StudyPrior, trial_posterior: Posterior) -> StudyPrior:
+def _maximised(
+    prior: StudyPrior, belief: StudyPrior, trial_posterior: CurvePosterior
+) -> StudyPrior:
     """Return the prior of one maximisation step, from the posteriors under the last prior."""
     share = weights(trial_posterior.log_weight)
     level = (
@@ -231,7 +233,7 @@ def _second_moments(share: FloatArray, parts: Sequence[FloatArray]) -> FloatArra
     return squares
 
 
-def _posterior_moments(share: FloatArray, trial_posterior: Posterior) -> FloatArray:
+def _posterior_moments(share: FloatArray, trial_posterior: CurvePosterior) -> FloatArray:
     """Return the sum over trials of the posterior covariance of level, drift and gain, (3, 3)."""
     per_gain = (-trial_posterior.level_per_gain, -trial_posterior.drift_per_gain, np.ones(()))
     spread = share * trial_posterior.gain_variance

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.published.learning_curves.belief import (
-    Posterior,
+    CurvePosterior,
     StudyPrior,
     posterior,
     weights,
@@ -18,7 +18,7 @@ from autoscaler.policies.published.learning_curves.filter import (
     COMMON,
     ROUGH,
     SMOOTH,
-    Evidence,
+    ReportStatistics,
     step,
 )
 from autoscaler.policies.published.learning_curves.reports import BinnedReports
@@ -37,7 +37,7 @@ _NORMALS_OF_HORIZON = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DrawRequest:
     """Request for draws of T trials at H places each.
 
     Attributes:
@@ -86,7 +86,9 @@ def forerunners(reports: BinnedReports, trials: NDArray[np.intp]) -> FloatArray:
     return covered
 
 
-def draw(evidence: Evidence, shapes: Shapes, belief: StudyPrior, wanted: Wanted) -> FloatArray:
+def draw(
+    evidence: ReportStatistics, shapes: Shapes, belief: StudyPrior, wanted: DrawRequest
+) -> FloatArray:
     """Return draws of reports without unit, (T, D, H).
 
     The draws are spread around their median as a t distribution relative to a normal one, because
@@ -134,8 +136,8 @@ class _Continuation:
 
     def __init__(
         self,
-        evidence: Evidence,
-        trial_posterior: Posterior,
+        evidence: ReportStatistics,
+        trial_posterior: CurvePosterior,
         belief: StudyPrior,
         assignments: _Assignments,
         normal: FloatArray,
@@ -188,7 +190,7 @@ class _Continuation:
         return value
 
 
-def _random_numbers(wanted: Wanted, degrees: FloatArray) -> _RandomNumbers:
+def _random_numbers(wanted: DrawRequest, degrees: FloatArray) -> _RandomNumbers:
     """Return random numbers from one generator per trial, independent of the other trials."""
     trials, draws = len(wanted.trials), wanted.draws
     horizons = wanted.places.shape[1]
@@ -217,7 +219,7 @@ def _inflation(normal: FloatArray, degrees: FloatArray) -> FloatArray:
 
 
 def _sample_assignments(
-    trial_posterior: Posterior, uniform: FloatArray
+    trial_posterior: CurvePosterior, uniform: FloatArray
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return a choice and a shape for each draw, (T, D) each, by their probabilities."""
     share = weights(trial_posterior.log_weight).transpose(1, 0, 2)

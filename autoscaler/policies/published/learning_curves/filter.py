@@ -29,7 +29,7 @@ COMMON = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ErrorStep:
     """Transition of the error between two places: ``W += reach V, V *= lasting``, plus noise.
 
     The noise of W has variance `level`, that of V `slope`, and `both` is their covariance. All
@@ -44,7 +44,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class ReportStatistics:
     """Sufficient statistics of the reports of T trials for M shapes and P errors, at noise 1.
 
     Attributes:
@@ -70,12 +70,12 @@ class Evidence:
     covariance: FloatArray
 
 
-def step(rough: FloatArray, smooth: FloatArray, gap: FloatArray) -> Step:
+def step(rough: FloatArray, smooth: FloatArray, gap: FloatArray) -> ErrorStep:
     """Return the transition of the error over a gap on the axis; the arguments broadcast."""
     lasting = np.exp(-gap / _MEMORY)
     decayed = 1.0 - lasting
     variance = smooth**2
-    return Step(
+    return ErrorStep(
         lasting,
         _MEMORY * decayed,
         rough**2 * gap
@@ -87,7 +87,7 @@ def step(rough: FloatArray, smooth: FloatArray, gap: FloatArray) -> Step:
     )
 
 
-def evidence_of(reports: BinnedReports, units: Units, shapes: Shapes) -> Evidence:
+def evidence_of(reports: BinnedReports, units: Units, shapes: Shapes) -> ReportStatistics:
     """Return the filtered reports of all trials, bin by bin."""
     has_reports = reports.count > 0
     columns = _filter_columns(reports, units, shapes)
@@ -101,7 +101,7 @@ def evidence_of(reports: BinnedReports, units: Units, shapes: Shapes) -> Evidenc
         state.see(columns[:, column], has_report, np.maximum(reports.count[:, column], 1.0))
         last = np.where(has_report, reports.place[:, column], last)
         started |= has_report
-    return Evidence(
+    return ReportStatistics(
         state.common,
         state.mixed,
         state.square,
@@ -136,7 +136,7 @@ class _State:
         self.square = np.zeros((errors, trials, columns - COMMON))
         self.log_determinant = np.zeros((errors, trials))
 
-    def move(self, transition: Step) -> None:
+    def move(self, transition: ErrorStep) -> None:
         """Advance the state to the next bin."""
         lasting, reach = transition.lasting, transition.reach
         self.level += reach[:, None] * self.slope

@@ -17,9 +17,9 @@ from numpy.typing import ArrayLike
 from autoscaler.domain.errors import CurveError
 from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.published.learning_curves.belief import learn, sample
-from autoscaler.policies.published.learning_curves.draws import Wanted, draw, forerunners
+from autoscaler.policies.published.learning_curves.draws import DrawRequest, draw, forerunners
 from autoscaler.policies.published.learning_curves.filter import evidence_of
-from autoscaler.policies.published.learning_curves.reports import Reports, binned, scaled
+from autoscaler.policies.published.learning_curves.reports import ReportRows, binned, scaled
 from autoscaler.policies.published.learning_curves.shapes import shapes_of
 
 DRAWS = 256
@@ -89,7 +89,7 @@ class Study:
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class ReportForecast:
     """Equally likely reports: `draws` (T trials, D draws, H horizons), in units of the metric.
 
     The values of a draw at the horizons of one trial are a joint sample; draws of different trials
@@ -144,7 +144,7 @@ class Forecast:
 
 def forecast(
     study: Study, trials: Sequence[int], horizons: ArrayLike, draws: int = DRAWS, seed: int = 0
-) -> Forecast:
+) -> ReportForecast:
     """Return the forecast of trials of a study at later progress.
 
     Equal arguments give equal draws, and a trial's draws do not depend on the other trials asked
@@ -164,7 +164,7 @@ def forecast(
     sign = 1.0 if study.maximize else -1.0
     finite = [curve.finite for curve in study.curves]
     reports = binned(
-        Reports(
+        ReportRows(
             np.repeat(np.arange(len(finite)), [len(values) for _, values in finite]),
             np.concatenate([np.zeros(0), *(progress for progress, _ in finite)]),
             np.concatenate([np.zeros(0), *(sign * values for _, values in finite)]),
@@ -180,11 +180,11 @@ def forecast(
     evidence = evidence_of(reports.of(kept), units, shapes)
     belief = learn(evidence, shapes, np.searchsorted(kept, sampled))
     rows, siblings_ahead = np.searchsorted(kept, index), forerunners(reports, index)
-    request = Wanted(index, rows, siblings_ahead, reports.axis.at(horizon_array), draws, seed)
+    request = DrawRequest(index, rows, siblings_ahead, reports.axis.at(horizon_array), draws, seed)
     draws_without_unit = draw(evidence, shapes, belief, request)
     values = sign * np.minimum(units.outward(draws_without_unit), np.inf if best is None else best)
     _overwrite_known(values, [study.curves[trial] for trial in index.tolist()], horizon_array)
-    return Forecast(values, study.maximize)
+    return ReportForecast(values, study.maximize)
 
 
 def _overwrite_known(values: FloatArray, curves: Sequence[Curve], horizons: FloatArray) -> None:

@@ -65,7 +65,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Reports:
+class ReportRows:
     """Reports in a row, each (N,): trial index, progress, and value, where more is better."""
 
     trial: NDArray[np.intp]
@@ -131,7 +131,7 @@ class Units:
         return metric_values
 
 
-def binned(reports: Reports, trials: int, furthest: float) -> BinnedReports:
+def binned(reports: ReportRows, trials: int, furthest: float) -> BinnedReports:
     """Return the reports of the trials in bins, on an axis up to the `furthest` horizon."""
     axis = _axis(reports, trials, furthest)
     place = axis.at(reports.progress)
@@ -181,7 +181,7 @@ def _spread(values: FloatArray) -> float:
     return min(wide, _MOST_SPREAD * narrow) if narrow > 0.0 else wide
 
 
-def _axis(reports: Reports, trials: int, furthest: float) -> Axis:
+def _axis(reports: ReportRows, trials: int, furthest: float) -> Axis:
     """Return the axis of the reports, up to the furthest horizon."""
     started = reports.progress > 0
     first = np.full(trials, np.inf)

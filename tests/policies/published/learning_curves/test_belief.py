@@ -15,10 +15,10 @@ from autoscaler.policies.published.learning_curves.belief import (
     posterior,
     sample,
 )
-from autoscaler.policies.published.learning_curves.filter import Evidence, evidence_of
+from autoscaler.policies.published.learning_curves.filter import ReportStatistics, evidence_of
 from autoscaler.policies.published.learning_curves.reports import (
     BinnedReports,
-    Reports,
+    ReportRows,
     Units,
     binned,
     scaled,
@@ -35,12 +35,12 @@ def reported() -> tuple[BinnedReports, Units]:
     trial = np.repeat(np.arange(3), [len(row) for row in progress])
     where = np.concatenate(progress)
     value = 0.8 - 0.5 * where**-0.7 + 0.02 * generator.standard_normal(len(where))
-    reports = binned(Reports(trial, where, value), 3, 30.0)
+    reports = binned(ReportRows(trial, where, value), 3, 30.0)
     return reports, scaled(reports, None)
 
 
 @pytest.fixture
-def known() -> tuple[Evidence, Shapes, FloatArray, FloatArray]:
+def known() -> tuple[ReportStatistics, Shapes, FloatArray, FloatArray]:
     """What is known of all; of one trial the columns (B, 3 + M) and their places."""
     reports, units = reported()
     shapes = shapes_of(reports, units)
@@ -66,7 +66,7 @@ def covariance(error: int, place: FloatArray) -> FloatArray:
 
 @pytest.mark.parametrize("error", range(len(curve_filter.ROUGH)))
 def test_filtered_products_are_those_with_the_inverse_covariance(
-    known: tuple[Evidence, Shapes, FloatArray, FloatArray], error: int
+    known: tuple[ReportStatistics, Shapes, FloatArray, FloatArray], error: int
 ) -> None:
     evidence, _, columns, place = known
     matrix = covariance(error, place)
@@ -81,7 +81,7 @@ def test_filtered_products_are_those_with_the_inverse_covariance(
 
 
 def test_the_posterior_is_that_of_a_linear_regression(
-    known: tuple[Evidence, Shapes, FloatArray, FloatArray],
+    known: tuple[ReportStatistics, Shapes, FloatArray, FloatArray],
 ) -> None:
     evidence, shapes, columns, place = known
     mean = np.array([0.1, 0.2, 1.0])
@@ -115,7 +115,7 @@ def test_what_is_usual_is_learnt_from_many_trials() -> None:
     noise = 0.05 * generator.standard_normal((40, 30))
     values = level + gain * (1.0 - np.exp(-where / 8.0)) + noise
     reports = binned(
-        Reports(np.repeat(np.arange(40), 30), np.tile(where, 40), values.ravel()), 40, 30.0
+        ReportRows(np.repeat(np.arange(40), 30), np.tile(where, 40), values.ravel()), 40, 30.0
     )
     units = scaled(reports, None)
     shapes = shapes_of(reports, units)

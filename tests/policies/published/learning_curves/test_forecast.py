@@ -7,7 +7,12 @@ from hypothesis import strategies as st
 
 from autoscaler.domain.errors import CurveError
 from autoscaler.goodput.throughput import FloatArray
-from autoscaler.policies.published.learning_curves.forecast import Curve, Forecast, Study, forecast
+from autoscaler.policies.published.learning_curves.forecast import (
+    Curve,
+    ReportForecast,
+    Study,
+    forecast,
+)
 
 EPOCHS = np.arange(1.0, 41.0)
 
@@ -28,7 +33,7 @@ def study(values: FloatArray, reports: int, maximize: bool = True) -> Study:
     return Study([running, *(Curve(EPOCHS, row) for row in values[1:])], maximize)
 
 
-def width(found: Forecast) -> FloatArray:
+def width(found: ReportForecast) -> FloatArray:
     low, high = found.band()
     return high - low
 
@@ -161,7 +166,7 @@ def test_reports_may_come_in_any_order() -> None:
 
 def test_chance_and_improvement_are_those_of_the_draws() -> None:
     draws = np.array([[[1.0], [2.0], [3.0], [6.0]]])
-    most, least = Forecast(draws, maximize=True), Forecast(draws, maximize=False)
+    most, least = ReportForecast(draws, maximize=True), ReportForecast(draws, maximize=False)
     assert most.chance_better(2.0).tolist() == [[0.5]]
     assert least.chance_better(2.0).tolist() == [[0.25]]
     assert most.expected_improvement([[2.0]]).tolist() == [[1.25]]
