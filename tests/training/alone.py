@@ -13,12 +13,11 @@ from torch.utils.data import Dataset
 
 from autoscaler.clock import Clock, SystemClock
 from autoscaler.domain.job import BatchSpec
-from autoscaler.training import opening, replica
+from autoscaler.training import TrainingSession, opening, replica
 from autoscaler.training.arguments import Script
 from autoscaler.training.channel import AgentConnection
 from autoscaler.training.opening import Parts, open_parts
 from autoscaler.training.reporting import Reporter
-from autoscaler.training import TrainingSession
 from autoscaler.training.watch import present_watch
 
 

@@ -15,13 +15,13 @@ from torch.utils.data import TensorDataset
 from autoscaler.clock import VirtualClock
 from autoscaler.domain.errors import DivergedError
 from autoscaler.domain.job import BatchSpec
+from autoscaler.training import TrainingSession, session
 from autoscaler.training.gradients.finite import (
     MOST_SKIPPED_IN_A_ROW,
     has_finite_gradients,
     non_finite_names,
 )
 from autoscaler.training.steps.weights import unit_gradient
-from autoscaler.training import TrainingSession, session
 from tests.training.alone import allow, opened, script, under_castor
 from tests.training.fleet import Fleet, wait_until
 from tests.training.traces import assert_replicas_agree, is_training

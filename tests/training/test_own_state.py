@@ -13,10 +13,10 @@ from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import TensorDataset
 
 from autoscaler.domain.checkpoint import name_of
+from autoscaler.training import TrainingSession, session
 from autoscaler.training.opening import Parts
 from autoscaler.training.state.own_state import ScriptState
 from autoscaler.training.state.training_state import Counters, TrainingState
-from autoscaler.training import TrainingSession, session
 from tests.training.alone import opened, script
 
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import nn, optim
 
+from autoscaler.training import TrainingSession
 from autoscaler.training.data import orders, permutation
 from autoscaler.training.data.orders import Shuffled
 from autoscaler.training.data.permutation import permuted, round_keys
-from autoscaler.training import TrainingSession
 from tests.training.alone import opened, script
 
 HUGE = 10**9

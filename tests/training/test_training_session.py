@@ -32,12 +32,12 @@ from autoscaler.domain.goodput import (
 from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.training import TrainingDirective
 from autoscaler.goodput.batching import next_batch_total, split_batch, within
+from autoscaler.training import TrainingSession, session
 from autoscaler.training import training_session as session_module
 from autoscaler.training.channel import directive_from
 from autoscaler.training.data.loader import Loader
 from autoscaler.training.gradients.sampling import SamplingBudget
 from autoscaler.training.state import checkpoint
-from autoscaler.training import TrainingSession, session
 from tests.training.alone import allow, decide, opened, script, under_castor
 from tests.training.fleet import Fleet, wait_until
 
