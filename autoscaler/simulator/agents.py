@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from autoscaler.controller.act.job_end import COMPLETE_FACT
@@ -16,7 +17,6 @@ from autoscaler.domain.instance import (
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.report import ReportOrigin
 from autoscaler.simulator.training.base import JobTraining, Member
-from autoscaler.simulator.training.interference import crowded
 from autoscaler.store.store import Store
 from providers.base import Provider
 
@@ -133,3 +133,27 @@ class SimulatedAgents:
             devices=held.devices_used,
             is_warm=HANDED_OVER_FACT in held.facts,
         )
+
+
+def crowded(machines: Mapping[str, Collection[str]]) -> frozenset[str]:
+    """Return the distributed jobs that share a machine with another distributed job.
+
+    Source: Qiao et al., Pollux (OSDI'21), sections 4.2 and 5.3.2, and the simulator published with
+    it.
+
+    Args:
+        machines: job id -> ids of the machines on which it has devices.
+    """
+    spread = {
+        job: frozenset(machine_ids)
+        for job, machine_ids in machines.items()
+        if len(set(machine_ids)) > 1
+    }
+    jobs_on_machine = Counter(
+        machine for machine_ids in spread.values() for machine in machine_ids
+    )
+    return frozenset(
+        job
+        for job, machine_ids in spread.items()
+        if any(jobs_on_machine[machine] > 1 for machine in machine_ids)
+    )

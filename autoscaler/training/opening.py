@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
+import warnings
 import zlib
 from dataclasses import dataclass
 from datetime import timedelta
@@ -36,7 +38,6 @@ from autoscaler.training.identity import fingerprint_of
 from autoscaler.training.members.crew import JobRanks
 from autoscaler.training.members.peers import MembershipEngine, QuorumSettings
 from autoscaler.training.members.roster_quorum import RosterQuorum
-from autoscaler.training.process import pin_to_own_core, silence_what_is_intended
 from autoscaler.training.replica import Replica, ReplicaSettings
 from autoscaler.training.reporting import Reporter
 from autoscaler.training.state.batch_log import BatchReplay
@@ -96,13 +97,13 @@ def open_parts(script: Script, clock: Clock) -> Parts:
         TimeoutError: the node agent does not answer.
     """
     require_usable(script)
-    silence_what_is_intended()
+    _silence_intended_warnings()
     device = next(script.model.parameters()).device
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     socket = os.environ.get(SOCKET_VARIABLE)
     channel = AgentConnection(socket, clock) if socket and local_rank == 0 else None
     if device.type == "cpu":
-        pin_to_own_core(local_rank)
+        _pin_to_core(local_rank)
     instance = join_instance(device, under_castor=socket is not None)
     setup = instance.value_from_leader(channel.setup() if channel else None)
     order = order_of(script, lambda: state.counters.first_keyed_pass)
@@ -384,3 +385,23 @@ def _replica_settings(
         fingerprint=fingerprint,
         batches=batches,
     )
+
+
+def _silence_intended_warnings() -> None:
+    """Suppress warnings about intended behaviour in the job's log."""
+    for message in (
+        ".*torch.distributed is disabled, unavailable or uninitialized",
+        ".*given buffer is not writable",
+        ".*LeafSpec",
+    ):
+        warnings.filterwarnings("ignore", message=message)
+    logging.getLogger("torchft.manager").setLevel(logging.ERROR)
+
+
+def _pin_to_core(local_rank: int) -> None:
+    """Pin this rank to its CPU core if the instance's devices are cores."""
+    devices = os.environ.get("CASTOR_DEVICES", "")
+    cores = [int(core) for core in devices.split(",") if core.strip()]
+    if local_rank < len(cores):
+        os.sched_setaffinity(0, {cores[local_rank]})
+        torch.set_num_threads(1)

@@ -50,7 +50,7 @@ class UserDataStore(Protocol):
 class Launching:
     """Sender of launches, which also resolves launches of unknown outcome.
 
-    `look` finds a listed instance by its region and token. `parcels` stores user data.
+    `look` finds a listed instance by its region and token. `user_data` stores user data.
     """
 
     def __init__(
@@ -58,14 +58,14 @@ class Launching:
         settings: AwsSettings,
         calls: Mapping[str, RegionCalls],
         register: Register,
-        parcels: UserDataStore,
+        user_data: UserDataStore,
         look: Callable[[str, str], CloudInstance | None],
         clock: Clock,
     ) -> None:
         self._settings = settings
         self._calls = calls
         self._register = register
-        self._parcels = parcels
+        self._user_data = user_data
         self._find_listed = look
         self._clock = clock
         self._attempts: OrderedDict[str, int] = OrderedDict()
@@ -80,7 +80,7 @@ class Launching:
             ProviderError: see `Provider.launch`. After any error but `Unavailable`, nothing was
                 launched and the token may be used again.
         """
-        self._parcels.put(sale, request.token, request.user_data)
+        self._user_data.put(sale, request.token, request.user_data)
         try:
             return self._send(request, sale)
         except Unavailable as error:

@@ -28,9 +28,9 @@ from providers.aws.identity import DocumentVerifier
 from providers.aws.launching import Launching
 from providers.aws.notices import Notices
 from providers.aws.offering import RegionOffering
-from providers.aws.parcels import BucketUserData
 from providers.aws.replies import instances_in, told_instance
 from providers.aws.settings import AwsSale, AwsSettings, CallTimeouts, PoolForm
+from providers.aws.user_data import BucketUserData
 from providers.base import Condition
 from providers.cloud.asking import map_concurrently
 from providers.cloud.known_prices import KnownPrices

@@ -30,7 +30,6 @@ from providers.cloud.replies import readable
 from providers.cloud.tags import DEPLOYMENT_TAG, OFFER_TAG, POOL_TAG, TOKEN_TAG
 from providers.gcp.calls import ProjectCalls
 from providers.gcp.errors import ALREADY_EXISTS, Call, is_gone, is_taken, refusal
-from providers.gcp.parcels import BucketUserData
 from providers.gcp.replies import (
     DescribedInstance,
     description_of,
@@ -40,6 +39,7 @@ from providers.gcp.replies import (
     told_instance,
 )
 from providers.gcp.settings import CallTimeouts, GcpSale, GcpSettings, template_of
+from providers.gcp.user_data import BucketUserData
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class Launching:
         self._settings = settings
         self._calls = calls
         self._register = register
-        self._parcels = BucketUserData(settings, calls)
+        self._user_data = BucketUserData(settings, calls)
         self._patience = patience
         self._clock = clock
         self._attempts: OrderedDict[str, int] = OrderedDict()
@@ -77,7 +77,7 @@ class Launching:
                 launched and the token may be used again.
         """
         zone, name = sale.offer.zone, self.name_of(request)
-        self._parcels.put(sale, name, request.user_data)
+        self._user_data.put(sale, name, request.user_data)
         parameters = self._parameters(request, sale, name)
         requested_seconds = self._clock.now()
         try:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from autoscaler.simulator.training.interference import crowded
+from autoscaler.simulator.agents import crowded
 
 
 def test_only_distributed_jobs_that_meet_on_a_machine_are_in_each_others_way() -> None:
