@@ -31,19 +31,20 @@ from autoscaler.domain.training import Engine
 from autoscaler.lighthouse.host import LighthouseHost, LighthouseSettings
 from autoscaler.policies.base import Policy
 from autoscaler.policies.registry import create_policy, require_ground
+from autoscaler.service.access.authentication import OWNER, Authentication, load_key
+from autoscaler.service.access.job_secrets import AllowedSecrets
 from autoscaler.service.app import ServiceDependencies, create_app
-from autoscaler.service.assignments import Assignments, TrainingTimes
-from autoscaler.service.authentication import OWNER, Authentication, load_key
-from autoscaler.service.checkpoints import TrialCheckpoints
-from autoscaler.service.files import Bundles, Logs, TrialFiles
-from autoscaler.service.job_secrets import AllowedSecrets
-from autoscaler.service.nodes import Nodes
-from autoscaler.service.results import Results
-from autoscaler.service.stored import StoredFiles
-from autoscaler.service.stored_logs import StoredLogs
-from autoscaler.service.studies import Studies
-from autoscaler.service.submissions import Submissions
-from autoscaler.service.views import Views
+from autoscaler.service.files.logs import Logs
+from autoscaler.service.files.stored import StoredFiles
+from autoscaler.service.files.stored_logs import StoredLogs
+from autoscaler.service.files.uploads import Bundles, TrialFiles
+from autoscaler.service.instances.assignments import Assignments, TrainingTimes
+from autoscaler.service.instances.nodes import Nodes
+from autoscaler.service.jobs.results import Results
+from autoscaler.service.jobs.submissions import Submissions
+from autoscaler.service.jobs.views import Views
+from autoscaler.service.studies.checkpoints import TrialCheckpoints
+from autoscaler.service.studies.studies import Studies
 from autoscaler.state_directory import hold_state, let_owner_in, port_before
 from autoscaler.store.claim import Claim, claim_store
 from autoscaler.store.opening import open_store

@@ -44,7 +44,7 @@ from autoscaler.domain.trial import TrialAnswer, WaitingCall
 from autoscaler.node.line import Line
 from autoscaler.node.state import Start
 from autoscaler.node.trial_relay import TrialRelay
-from autoscaler.service.studies import Studies
+from autoscaler.service.studies.studies import Studies
 from autoscaler.wire.client import Client, NodeClient, StudyClient
 from autoscaler.wire.messages import JobView
 from autoscaler.wire.study_messages import StudyAnswers, TrialCalls

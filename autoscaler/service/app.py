@@ -25,19 +25,20 @@ from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.spending import DailyCost
 from autoscaler.domain.storage import StorageGrant
 from autoscaler.domain.text import printable
-from autoscaler.service.answers import Body, answer
-from autoscaler.service.authentication import NO_TOKEN, Authentication
-from autoscaler.service.door import Door
-from autoscaler.service.files import Bundles, Logs
-from autoscaler.service.nodes import Nodes
-from autoscaler.service.plans import plan_view
-from autoscaler.service.result_files import results_router
-from autoscaler.service.results import Results
-from autoscaler.service.studies import Studies, require_held
-from autoscaler.service.study_files import study_files_router
-from autoscaler.service.study_routes import drivers_router, trials_router
-from autoscaler.service.submissions import Submissions, nothing_remembered
-from autoscaler.service.views import Views, decision_view, forecast_view
+from autoscaler.service.access.authentication import NO_TOKEN, Authentication
+from autoscaler.service.access.request_gate import Door
+from autoscaler.service.files.logs import Logs
+from autoscaler.service.files.uploads import Bundles
+from autoscaler.service.instances.nodes import Nodes
+from autoscaler.service.jobs.plans import plan_view
+from autoscaler.service.jobs.results import Results
+from autoscaler.service.jobs.submissions import Submissions, nothing_remembered
+from autoscaler.service.jobs.views import Views, decision_view, forecast_view
+from autoscaler.service.routes.bodies import Body, answer
+from autoscaler.service.routes.results import results_router
+from autoscaler.service.routes.studies import drivers_router, trials_router
+from autoscaler.service.routes.study_files import study_files_router
+from autoscaler.service.studies.studies import Studies, require_held
 from autoscaler.store.store import Store
 from autoscaler.wire.codec import encode
 from autoscaler.wire.messages import (

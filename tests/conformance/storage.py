@@ -27,7 +27,7 @@ from autoscaler.domain.output import MANIFEST_NAME
 from autoscaler.domain.storage import output_folder
 from autoscaler.node.output_places import StoredOutputs
 from autoscaler.objects import Objects, always
-from autoscaler.service.results import StoredFolder
+from autoscaler.service.jobs.results import StoredFolder
 from providers.storage import JobStorage
 from tests.fakes.faults import Fault, Faults, When
 

@@ -20,8 +20,8 @@ from autoscaler.domain.errors import (
 from autoscaler.domain.job import InstanceBounds, JobPhase, JobSpec, SecretReference
 from autoscaler.domain.objective import Objective
 from autoscaler.wire.messages import Change
+from tests.service.agents import SPEC, joined
 from tests.service.conftest import Api
-from tests.service.instances import SPEC, joined
 
 
 def test_everything_refuses_without_a_token(api: Api) -> None:

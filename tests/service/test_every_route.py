@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from autoscaler.wire.client import StudyClient
 from autoscaler.wire.study_messages import StudyLease
 from tests.controller.world import World
+from tests.service.agents import SPEC, joined
 from tests.service.conftest import TOKEN, Api, application, served
-from tests.service.instances import SPEC, joined
 
 JOIN = ("POST", "/v1/node/join")
 HOSTILE_NAMES = (

@@ -17,7 +17,7 @@ from autoscaler.cli.tables import money, number, words_table
 from autoscaler.domain.errors import SpecError, Unavailable
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.program import ProgramMemory
-from autoscaler.service.plans import plan_ahead
+from autoscaler.service.jobs.plans import plan_ahead
 from autoscaler.simulator.profiles.profiles import read_profiles
 from autoscaler.simulator.workloads.profiled_memory import recollection
 from autoscaler.spec.job_file import load_job

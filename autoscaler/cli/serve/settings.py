@@ -14,7 +14,7 @@ from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.rules import require_number, require_variable
 from autoscaler.main import ServeSettings
-from autoscaler.service.assignments import TrainingTimes
+from autoscaler.service.instances.assignments import TrainingTimes
 from autoscaler.spec.fleet_file import FleetFile, load_fleet
 from autoscaler.spec.quantities import parse_duration, parse_money
 from autoscaler.supervision import cores_here

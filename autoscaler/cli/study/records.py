@@ -12,8 +12,8 @@ from autoscaler.controller.budgets.study import StudySpending
 from autoscaler.domain.errors import NotFound, Unavailable
 from autoscaler.domain.rules import require_amount
 from autoscaler.domain.study_stay import StudyStay
-from autoscaler.service.study_stays import stays_of_study
-from autoscaler.service.views import decision_view
+from autoscaler.service.jobs.views import decision_view
+from autoscaler.service.studies.stays import stays_of_study
 from autoscaler.store.opening import open_store
 from autoscaler.store.store import Store
 from autoscaler.wire.client import Client, StudyClient

@@ -11,7 +11,7 @@ from autoscaler.domain.errors import LedgerError
 from autoscaler.domain.job import JobPhase
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.terms import StudyTerms, TrialProgress, budget_used_up
-from autoscaler.service.study_stays import stays_of_study
+from autoscaler.service.studies.stays import stays_of_study
 from tests.controller.world import World
 
 SECONDS = 10.0

@@ -6,7 +6,7 @@ import pytest
 
 from autoscaler.domain.job import BatchSpec, InstanceBounds, JobSpec
 from autoscaler.domain.offer import Offer
-from autoscaler.service.plans import plan_ahead
+from autoscaler.service.jobs.plans import plan_ahead
 from autoscaler.simulator.profiles.profiles import Profile
 from autoscaler.simulator.workloads.profiled_memory import recollection
 from autoscaler.wire.plan_messages import PlanView

@@ -1,0 +1,69 @@
+"""Logs whose copies instances put into a cloud's storage: taken from there when they are read."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from autoscaler.clock import Clock
+from autoscaler.domain.errors import ProviderError
+from autoscaler.domain.job import JobRecord
+from autoscaler.domain.storage import is_log_part, log_folder, log_part_name
+from autoscaler.objects import Objects
+from autoscaler.service.files.logs import Logs
+from autoscaler.service.files.stored import owner
+from autoscaler.wire.messages import LogPart
+
+_log = logging.getLogger(__name__)
+
+_LARGEST_PART: Final = 64 << 20  # agents write parts of 4 MiB
+_LEAST_SECONDS: Final = 2.0  # between two looks at one job's
+
+
+class StoredLogs(Logs):
+    """What jobs wrote: in storage, in parts, and here as far as it was ever read."""
+
+    def __init__(
+        self, directory: Path, objects: Objects, find: Callable[[str], JobRecord], clock: Clock
+    ) -> None:
+        """`objects` are those of all jobs, `find` gives a job by its id."""
+        super().__init__(directory, clock)
+        self._objects = objects
+        self._find = find
+        self._looked_seconds: dict[str, float] = {}
+        self._looking = threading.Lock()
+
+    def read(self, job: str, offsets: Mapping[str, int]) -> tuple[LogPart, ...]:
+        """As `Logs.read`. While the storage does not answer, what is here already."""
+        if self._is_due(job):
+            try:
+                self._take_in(self._find(job))
+            except ProviderError as error:
+                _log.warning("the log of %s is not read on: %s", job, error)
+        return super().read(job, offsets)
+
+    def _is_due(self, job: str) -> bool:
+        with self._looking:
+            now_seconds = self._clock.monotonic()
+            looked_seconds = self._looked_seconds.get(job)
+            if looked_seconds is not None and now_seconds - looked_seconds < _LEAST_SECONDS:
+                return False
+            self._looked_seconds[job] = now_seconds
+            return True
+
+    def _take_in(self, job: JobRecord) -> None:
+        folder = f"{owner(job)}/{log_folder(job.id)}"
+        for instance in self._objects.folders(folder):
+            self._take_in_of(job.id, instance, f"{folder}/{instance}")
+
+    def _take_in_of(self, job: str, instance: str, folder: str) -> None:
+        """Add the parts that begin where the copy here ends, or later."""
+        end = self.end(job, instance)
+        after = None if end == 0 else f"{folder}/{log_part_name(end - 1)}"
+        for part in self._objects.listed(folder, after):
+            name = PurePosixPath(part.name).name
+            if is_log_part(name) and part.bytes <= _LARGEST_PART:  # instances write these
+                self.append(job, instance, int(name), self._objects.get(part.name))

@@ -1,0 +1,153 @@
+"""What the controller keeps as files: packed working directories, logs, files of trials."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import IO
+
+from fastapi.concurrency import run_in_threadpool
+
+from autoscaler.domain.errors import NotFound, SpecError
+from autoscaler.domain.paths import inside
+from autoscaler.domain.rules import require_sha256
+from autoscaler.domain.trial import MAXIMUM_FILE_BYTES
+from autoscaler.spec.bundle import inspect
+
+_MOST_COMPRESSED = 16  # times as large as its archive the files of a bundle may be
+
+
+class Bundles:
+    """Packed working directories, by the SHA-256 of the files in them."""
+
+    def __init__(self, directory: Path, maximum_bytes: int) -> None:
+        self._directory = directory
+        self._maximum_bytes = maximum_bytes
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def path(self, sha256: str) -> Path:
+        """Where the bundle lies.
+
+        Raises:
+            NotFound: it was not uploaded.
+        """
+        path = self._at(sha256)
+        if not path.exists():
+            raise NotFound(f"bundle {sha256[:12]} was not uploaded: submit the job again")
+        return path
+
+    async def receive(self, sha256: str, chunks: AsyncIterator[bytes]) -> None:
+        """Keep an upload. A bundle that is here already stays as it is.
+
+        Raises:
+            SpecError: the upload is larger than this controller takes, or does not hold the files
+                whose SHA-256 its name is.
+        """
+        final = self._at(sha256)
+        too_large = (
+            f"the bundle is larger than the {self._maximum_bytes:,} bytes that this controller "
+            "takes: leave files out with .castorignore"
+        )
+        async with _received(chunks, self._directory, self._maximum_bytes, too_large) as (file, _):
+            most_bytes = self._maximum_bytes * _MOST_COMPRESSED
+            bundle = await run_in_threadpool(inspect, file, most_bytes)
+            if bundle.sha256 != sha256:
+                raise SpecError(
+                    f"the bundle holds {bundle.sha256[:12]}, not {sha256[:12]}: it was changed on "
+                    "its way"
+                )
+            _keep(file, final)
+
+    def _at(self, sha256: str) -> Path:
+        require_sha256(sha256)
+        return inside(self._directory, f"{sha256}.tar.gz")
+
+
+class TrialFiles:
+    """Files on their way from trials to the driver of their study, by the SHA-256 of each."""
+
+    def __init__(self, directory: Path, maximum_bytes: int = MAXIMUM_FILE_BYTES) -> None:
+        self._directory = directory
+        self._maximum_bytes = maximum_bytes
+
+    def path(self, study: str, sha256: str) -> Path:
+        """Where the file lies.
+
+        Raises:
+            NotFound: it was not uploaded, or the driver has it already.
+        """
+        path = self._at(study, sha256)
+        if not path.exists():
+            raise NotFound(f"file {sha256[:12]} of study {study} was not uploaded")
+        return path
+
+    async def receive(self, study: str, sha256: str, chunks: AsyncIterator[bytes]) -> None:
+        """Keep an upload.
+
+        Raises:
+            SpecError: it is larger than this controller takes, or not what its name says.
+        """
+        final = self._at(study, sha256)
+        final.parent.mkdir(parents=True, exist_ok=True)
+        too_large = f"the file is larger than the {self._maximum_bytes:,} bytes that are taken"
+        upload = _received(chunks, final.parent, self._maximum_bytes, too_large)
+        async with upload as (file, found):
+            if found != sha256:
+                raise SpecError(f"the file is not {sha256[:12]}: it was changed on its way")
+            _keep(file, final)
+
+    def remove(self, study: str, sha256: str) -> None:
+        """The driver has the file."""
+        self._at(study, sha256).unlink(missing_ok=True)
+
+    def clear(self, study: str) -> None:
+        """The driver has ended: nobody fetches any more what was left."""
+        shutil.rmtree(self._of(study), ignore_errors=True)
+
+    def _at(self, study: str, sha256: str) -> Path:
+        require_sha256(sha256)
+        return inside(self._of(study), sha256)
+
+    def _of(self, study: str) -> Path:
+        name = hashlib.sha256(study.encode(errors="replace")).hexdigest()[:32]
+        return inside(self._directory, name)
+
+
+def _keep(received: Path, final: Path) -> None:
+    """Keep a file that was received and checked, unless one of its content is there already."""
+    if not final.exists():
+        received.rename(final)
+
+
+def _flush(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+@asynccontextmanager
+async def _received(
+    chunks: AsyncIterator[bytes], directory: Path, maximum_bytes: int, too_large: str
+) -> AsyncIterator[tuple[Path, str]]:
+    """An upload as a file of that directory, whole and safe on the disk, and its SHA-256.
+
+    It is gone afterwards unless it was renamed.
+    """
+    descriptor, name = tempfile.mkstemp(dir=directory, prefix=".")
+    hashed, received_bytes = hashlib.sha256(), 0
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            async for chunk in chunks:
+                received_bytes += len(chunk)
+                if received_bytes > maximum_bytes:
+                    raise SpecError(too_large)
+                hashed.update(chunk)
+                await run_in_threadpool(file.write, chunk)
+            await run_in_threadpool(_flush, file)
+        yield Path(name), hashed.hexdigest()
+    finally:
+        Path(name).unlink(missing_ok=True)

@@ -1,0 +1,390 @@
+"""What node agents tell, taken in, and what they are to do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from fastapi.concurrency import run_in_threadpool
+
+from autoscaler.clock import Clock
+from autoscaler.controller.act.idle_instances import needs_light
+from autoscaler.controller.act.job_end import (
+    COMPLETE_FACT,
+    DONE_FACT,
+    SCRIPT_END_FACT,
+    STOP_REASON_FACT,
+    has_done_its_part,
+)
+from autoscaler.controller.budgets.leave_limits import script_seconds
+from autoscaler.controller.controller import ControllerStatus
+from autoscaler.controller.jobs.sessions import (
+    FIRST_START_FACT,
+    SESSION_FACT,
+    UNOPENED_FACT,
+    first_starter,
+    has_opened_session,
+    is_without_session,
+    session_facts,
+    sessionless_text,
+)
+from autoscaler.controller.offers.networks import waits_for_network
+from autoscaler.domain.errors import (
+    NotAllowed,
+    NotFound,
+    ProviderError,
+    SpecError,
+    Unavailable,
+)
+from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
+from autoscaler.domain.intent import IntentKind
+from autoscaler.domain.job import JobPhase, JobRecord
+from autoscaler.domain.offer import Offer
+from autoscaler.domain.report import MOST_REASON_LETTERS, Failure, ReportOrigin
+from autoscaler.domain.storage import StorageGrant
+from autoscaler.service.access.authentication import Authentication
+from autoscaler.service.access.identities import Identities
+from autoscaler.service.instances.assignments import Assignments
+from autoscaler.service.notifier import Notifier
+from autoscaler.store.events import Event
+from autoscaler.store.store import Store
+from autoscaler.wire.messages import (
+    Assignment,
+    JoinReply,
+    JoinRequest,
+    NodeReply,
+    NodeReport,
+    Wanted,
+)
+from providers.identity import IdentityVerifier
+
+_EVENTS_LOOKED_AT = 200  # several times what one heartbeat can tell
+_ENDS_BADLY = (JobPhase.FAILED, JobPhase.STOPPED)
+
+
+class Nodes:
+    """The controller's side of every agent."""
+
+    def __init__(
+        self,
+        store: Store,
+        authentication: Authentication,
+        assignments: Assignments,
+        status: ControllerStatus,
+        wake: Callable[[], None],
+        clock: Clock,
+        heartbeat_seconds: float,
+        lease_seconds: float,
+        least_drain_seconds: float,
+        verifiers: Mapping[str, IdentityVerifier | None] | None = None,
+    ) -> None:
+        self._store = store
+        self._authentication = authentication
+        self._assignments = assignments
+        self._study_numbers: dict[str, int] = {}
+        self._status = status
+        self._wake = wake
+        self._clock = clock
+        self._heartbeat_seconds = heartbeat_seconds
+        self._lease_seconds = lease_seconds
+        self._least_drain_seconds = least_drain_seconds
+        self._identities = Identities({} if verifiers is None else verifiers)
+        self._bells = Notifier()
+        self._first_start = threading.Lock()
+
+    def join(self, request: JoinRequest) -> JoinReply:
+        """Let an instance in, and tell it its work.
+
+        The token is used up last: who is not told its work may come again.
+
+        Raises:
+            NotAllowed: its token or its proof does not do.
+            SpecError: a secret of the job can't be found, which is a failure of its set-up.
+            Unavailable: it is not known yet whether it is the instance that was launched.
+        """
+        candidate = self._candidate(request)
+        assignment = self._first_assignment(candidate)
+        token = self._authentication.join(request.token, request.instance)
+        self._store.instances.record_node(
+            request.instance, InstancePhase.PREPARING, self._clock.now()
+        )
+        self._wake()
+        return JoinReply(
+            token=token,
+            assignment=assignment,
+            heartbeat_seconds=self._heartbeat_seconds,
+            lease_seconds=self._lease_seconds,
+            drain_seconds=self._drain_seconds(self._store.jobs.get(candidate.job)),
+        )
+
+    def _candidate(self, request: JoinRequest) -> HeldInstance:
+        """The instance that asks to be let in. It is off before its owner could ask it why not."""
+        named = self._authentication.named(request.token, request.instance)
+        try:
+            candidate = self._authentication.candidate(request.token, request.instance)
+            offer = self._offer(candidate.offer)
+            self._identities.check(candidate, offer.provider, request.proof)
+        except NotAllowed as error:
+            self._once(named, "join refused", str(error), self._clock.now())
+            raise
+        return candidate
+
+    def _first_assignment(self, held: HeldInstance) -> Assignment:
+        """The work of an instance. Its agent can't tell the owner yet why there is none."""
+        try:
+            return self._assignment(held)
+        except SpecError as error:
+            attempt = self._store.jobs.get(held.job).attempt
+            cause = str(error)
+            failure = Failure(held.id, attempt, 1, cause, cause, steps=0, during_setup=True)
+            self._fail(held, failure, self._clock.now())
+            self._wake()
+            raise
+
+    def assignment(self, held: HeldInstance) -> Assignment:
+        """The work of an instance again, or that of the job that it has become.
+
+        Raises:
+            SpecError: a secret of the job can't be found, which is a failure of its set-up.
+            Unavailable: some of it is not there yet.
+        """
+        return self._first_assignment(held)
+
+    def _assignment(self, held: HeldInstance) -> Assignment:
+        job = self._store.jobs.get(held.job)
+        if job.lighthouse is None and needs_light(job, (held,)):
+            raise Unavailable(f"the lighthouse of {job.id} is being lit")
+        offer = self._offer(held.offer)
+        with self._told_of_storage(held):
+            return self._assignments.assignment(job, held, offer, self._user_number(job))
+
+    def _user_number(self, job: JobRecord) -> int:
+        """Return the number of a job's OS user.
+
+        All trials of a study have one: they write to the same checkpoints. Numbers of jobs are
+        unique and grow, so the first of the study's jobs stays the first.
+        """
+        study = job.spec.study
+        if study is None:
+            return job.number
+        if study not in self._study_numbers:
+            numbers = (
+                other.number for other in self._store.jobs.all() if other.spec.study == study
+            )
+            self._study_numbers[study] = min(numbers)
+        return self._study_numbers[study]
+
+    def grant(self, held: HeldInstance) -> StorageGrant:
+        """Leave for the storage of its job, for longer.
+
+        Raises:
+            NotFound: the job's files are not in storage.
+            Unavailable: the cloud does not give it now; the owner was told why.
+        """
+        with self._told_of_storage(held):
+            return self._assignments.grant(self._store.jobs.get(held.job))
+
+    @contextmanager
+    def _told_of_storage(self, held: HeldInstance) -> Iterator[None]:
+        """The owner has to know why an instance can't begin, or will soon keep nothing."""
+        try:
+            yield
+        except NotFound:
+            raise
+        except ProviderError as error:
+            text = f"no leave for the job's storage: {error}"
+            self._once(held, "storage", text, self._clock.now())
+            raise Unavailable(text) from error
+
+    def heartbeat(
+        self, held: HeldInstance, report: NodeReport, refused: Sequence[str] = ()
+    ) -> NodeReply:
+        """Take in what an instance reports, and return what it is to do.
+
+        `refused` says what was left out of the report, and is told to people once.
+
+        Raises:
+            NotAllowed: it speaks for another instance.
+        """
+        if report.instance != held.id:
+            raise NotAllowed(f"the token of {held.id} does not do for {report.instance}")
+        now_seconds = self._clock.now()
+        job = report.job or held.job
+        facts: dict[str, str] = {}
+        if report.is_done:
+            facts[DONE_FACT] = str(report.attempt)
+        if report.is_complete and COMPLETE_FACT not in held.facts:
+            facts[COMPLETE_FACT] = str(now_seconds)
+        if report.ending is not None:
+            facts[SCRIPT_END_FACT] = report.ending.value
+        if report.stop_reason is not None:
+            facts[STOP_REASON_FACT] = report.stop_reason[:MOST_REASON_LETTERS]
+        facts |= session_facts(held, report.phase, report.has_session, now_seconds)
+        after = self._store.instances.record_node(
+            held.id, report.phase, now_seconds, facts, job, report.transfer
+        )
+        if after.job == job:
+            self._take_in(after, report, now_seconds)
+            self._tell_of_no_session(after, now_seconds)
+        self._take_in_of_instance(after, report, now_seconds)
+        for text in refused:
+            self._once(after, "report refused", f"{after.id}: {text}", now_seconds)
+        is_news = (
+            after.phase is not held.phase
+            or after.facts != held.facts
+            or report.failure is not None
+        )
+        if is_news or any(each.observations for each in report.reports):
+            self._wake()
+        return self._present_reply(held.id)
+
+    async def converse(
+        self,
+        held: HeldInstance,
+        report: NodeReport,
+        wait_seconds: float,
+        refused: Sequence[str] = (),
+    ) -> NodeReply:
+        """As `heartbeat`; if all that is wanted is the same job, the answer waits for another.
+
+        Raises:
+            NotAllowed: it speaks for another instance.
+        """
+        reply = await run_in_threadpool(self.heartbeat, held, report, refused)
+
+        def look() -> tuple[NodeReply, ...]:
+            found = self._present_reply(held.id)
+            return (found,) if found.job != reply.job or found.wanted is Wanted.DRAIN else ()
+
+        if wait_seconds and reply.job == report.job and reply.wanted is Wanted.RUN:
+            found = await self._bells.first(held.id, look, wait_seconds)
+            return found[0] if found else reply
+        return reply
+
+    def call(self, instance: str) -> None:
+        """Have an instance's agent told at once that it has become another job's."""
+        self._bells.ring_from_afar(instance)
+
+    def _present_reply(self, instance: str) -> NodeReply:
+        held = self._store.instances.get(instance)
+        return self._reply(held, self._store.jobs.get(held.job))
+
+    def _take_in(self, held: HeldInstance, report: NodeReport, now_seconds: float) -> None:
+        origin = ReportOrigin(held.id, report.attempt, report.started_seconds or 0.0)
+        for each in report.reports:
+            self._store.reports.add(held.job, each, origin, now_seconds)
+            if each.checkpoint.error is not None:
+                self._once(held, "checkpoint failed", each.checkpoint.error, now_seconds)
+            if each.skipped_steps:
+                has_earlier_runs = self._store.jobs.get(held.job).spec.resumes is not None
+                text = _skipped_text(each.skipped_steps, has_earlier_runs)
+                self._once(held, "skipped", text, now_seconds)
+            for text in each.bounds.memory_messages:
+                self._once(held, "out of memory", text, now_seconds)
+        if report.failure is not None:
+            self._fail(held, report.failure, now_seconds)
+
+    def _take_in_of_instance(
+        self, held: HeldInstance, report: NodeReport, now_seconds: float
+    ) -> None:
+        """What it tells whatever job it works for."""
+        if report.reclaim_seconds is not None and held.reclaim_seconds is None:
+            self._take_back(held, report.reclaim_seconds, now_seconds)
+        for note in report.notes:
+            self._once(held, "note", f"{held.id}: {note}", now_seconds)
+
+    def _take_back(self, held: HeldInstance, reclaim_seconds: float, now_seconds: float) -> None:
+        """One that the controller has ended itself may hear no more than that its end is near."""
+        intents = self._store.intents.of_instance(held.id)
+        if any(intent.kind is IntentKind.TERMINATE for intent in intents):
+            return
+        self._store.instances.take_back(held.id, reclaim_seconds, now_seconds)
+        left_seconds = max(reclaim_seconds - now_seconds, 0)
+        self._tell(
+            held, "reclaim", f"{held.id} is taken back in {left_seconds:.0f} s", now_seconds
+        )
+
+    def _fail(self, held: HeldInstance, failure: Failure, now_seconds: float) -> None:
+        """Keep a failed start of the job's script, and tell of it, once."""
+        if self._store.reports.add_failure(held.job, failure, now_seconds):
+            self._tell(held, "failure", f"{held.id}: {failure.cause}", now_seconds)
+
+    def _reply(self, held: HeldInstance, job: JobRecord) -> NodeReply:
+        # An instance that has done its part may stay for another trial: it leaves when told so.
+        is_cut_short = job.phase in _ENDS_BADLY and not has_done_its_part(held, job)
+        is_over = held.phase is InstancePhase.ENDED or is_cut_short
+        models = self._store.measurements.models(job.id)
+        kind = next((o.device_kind for o in self._status.offers if o.id == held.offer), None)
+        model = models.get(kind) if kind is not None else None
+        return NodeReply(
+            wanted=Wanted.DRAIN if is_over or held.desired is Desired.ABSENT else Wanted.RUN,
+            attempt=job.attempt,
+            start_seconds=job.retry_seconds,
+            devices_used=held.devices_used,
+            drain_seconds=self._drain_seconds(job),
+            throughput=model.point if model is not None and model.measured else None,
+            checkpoint_interval_seconds=self._status.checkpoint_intervals.get(job.id),
+            job=job.id,
+            may_start=self._may_start(held),
+            pauses=held.stands_by,
+        )
+
+    def _may_start(self, held: HeldInstance) -> bool:
+        if held.stands_by:
+            return False
+        if held.phase is InstancePhase.TRAINING:
+            return True
+        own = self._store.instances.of_job(held.job)
+        is_complete = any(COMPLETE_FACT in each.facts for each in own)
+        if is_complete or waits_for_network(held, own):
+            return False
+        job = self._store.jobs.get(held.job)
+        return has_opened_session(job, own) or self._starts_first(held)
+
+    def _starts_first(self, held: HeldInstance) -> bool:
+        """Whether an instance is the one that runs the script before it has opened a session."""
+        with self._first_start:
+            chosen = first_starter(self._store.instances.of_job(held.job))
+            if chosen is None:
+                chosen = self._store.instances.note(held.id, {FIRST_START_FACT: "1"})
+            return chosen.id == held.id
+
+    def _tell_of_no_session(self, held: HeldInstance, now_seconds: float) -> None:
+        if UNOPENED_FACT not in held.facts or SESSION_FACT in held.facts:
+            return
+        every = self._store.instances.of_job(held.job, include_ended=True)
+        job = self._store.jobs.get(held.job)
+        if is_without_session(job, every):
+            self._once(held, "no session", sessionless_text(job), now_seconds)
+
+    def _drain_seconds(self, job: JobRecord) -> float:
+        return script_seconds(self._store, job, self._least_drain_seconds)
+
+    def _offer(self, offer_id: str) -> Offer:
+        for offer in self._status.offers:
+            if offer.id == offer_id:
+                return offer
+        raise Unavailable(f"the controller has just started and does not know {offer_id} yet")
+
+    def _once(self, held: HeldInstance, kind: str, text: str, now_seconds: float) -> None:
+        """Tell people something unless they were told lately."""
+        said = self._store.events.latest(held.job, limit=_EVENTS_LOOKED_AT)
+        if not any(event.kind == kind and event.text == text for event in said):
+            self._tell(held, kind, text, now_seconds)
+
+    def _tell(self, held: HeldInstance, kind: str, text: str, now_seconds: float) -> None:
+        self._store.events.add(Event(now_seconds, kind, text, held.job))
+
+
+def _skipped_text(steps: int, has_earlier_runs: bool) -> str:
+    """Return the words for so many skipped steps; the number is rounded down to a power of 2.
+
+    A run that was resumed counts on from the checkpoint of its earlier runs.
+    """
+    count = 1 << (steps.bit_length() - 1)
+    whose = "the steps of all its runs" if has_earlier_runs else "its steps"
+    return (
+        f"at least {count} of {whose} skipped: their loss or gradient was not finite "
+        "(NaN or infinity)"
+    )

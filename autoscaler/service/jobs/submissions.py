@@ -1,0 +1,304 @@
+"""What people ask for: submissions, changes, stops; checked before they change anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from decimal import Decimal
+from difflib import get_close_matches
+
+from autoscaler.clock import Clock
+from autoscaler.controller.act.shutdown import stop_everything
+from autoscaler.controller.controller import ControllerStatus
+from autoscaler.controller.jobs.programs import recalled
+from autoscaler.controller.observe.snapshots import allowed_offers
+from autoscaler.domain.errors import Conflict, NotFound, SpecError, Unavailable
+from autoscaler.domain.job import InstanceBounds, JobRecord, JobSpec
+from autoscaler.domain.job_rules import (
+    require_settable,
+    require_settable_objective,
+    require_valid_bounds,
+    require_valid_job,
+    require_valid_objective,
+    require_valid_priority,
+)
+from autoscaler.domain.objective import Objective
+from autoscaler.domain.offer import Offer
+from autoscaler.ledger.ledger import Ledger
+from autoscaler.service.files.uploads import Bundles
+from autoscaler.service.instances.assignments import Assignments
+from autoscaler.service.jobs.results import Results
+from autoscaler.service.jobs.resuming import require_ended, require_own_checkpoints, resumed_spec
+from autoscaler.store.events import Event
+from autoscaler.store.settings import Freeze
+from autoscaler.store.store import Store
+from autoscaler.wire.messages import Change, Resumption
+
+_CHANGEABLE = tuple(field.name for field in fields(Change))
+
+
+class Submissions:
+    """Takes jobs in, and changes to them."""
+
+    def __init__(
+        self,
+        store: Store,
+        bundles: Bundles,
+        assignments: Assignments,
+        status: ControllerStatus,
+        wake: Callable[[], None],
+        clock: Clock,
+        results: Results,
+        job_usd: Decimal | None = None,
+    ) -> None:
+        self._store = store
+        self._bundles = bundles
+        self._assignments = assignments
+        self._results = results
+        self._job_usd = job_usd
+        self._status = status
+        self._wake = wake
+        self._clock = clock
+
+    def submit(self, spec: JobSpec, person: str) -> JobRecord:
+        """Take a job in.
+
+        Raises:
+            SpecError: it can't run here; the message names the key of the job file.
+            Conflict: the name is in use.
+            NotFound: its bundle was not uploaded.
+            Unavailable: it names offers, and it is not known yet which there are.
+        """
+        spec = replace(self.submitted(spec), person=person)
+        self._check(spec)
+        job = self._store.jobs.add(spec, self._clock.now())
+        self._tell("submitted", f"by {person}{self._remembered(spec)}", job)
+        return job
+
+    def submitted(self, spec: JobSpec) -> JobSpec:
+        """Return a job that a person wrote with the deployment's default budget.
+
+        Raises:
+            SpecError: it sets what only the controller sets.
+        """
+        require_settable(spec)
+        return self.capped(spec)
+
+    def capped(self, spec: JobSpec) -> JobSpec:
+        """Return a job with the deployment's default budget, if it names none and has no study.
+
+        A trial is bounded by the budget of its study.
+        """
+        if spec.study is not None and self._store.studies.terms(spec.study) is not None:
+            return spec
+        return replace(spec, objective=spec.objective.capped(self._job_usd))
+
+    def resume(self, name: str, resumption: Resumption, person: str) -> JobRecord:
+        """Take in the next run of a job that was stopped or has failed.
+
+        It goes on from the newest checkpoint of the earlier runs. It runs their bundle with their
+        settings, or those of the resumption's spec.
+
+        Raises:
+            UnknownJob, Conflict: there is no such job, or it can't be resumed as it stands.
+            NotFound: the job left no checkpoint.
+            SpecError, Unavailable: as `submit`; or nothing of its budget is left; or the spec is
+                that of another job.
+        """
+        if resumption.spec is not None:
+            require_settable(resumption.spec)
+        if resumption.objective is not None:
+            require_settable_objective(resumption.objective)
+        job, now_seconds = self._store.jobs.find(name), self._clock.now()
+        require_ended(job, self._store.instances.of_job(job.id, include_ended=True))
+        step = self._newest_step(job)
+        spent_usd = self._spent_usd(job, resumption, now_seconds)
+        spec = self.capped(replace(resumed_spec(job, resumption, spent_usd), person=person))
+        self._check(spec)
+        resumed = self._store.jobs.add(spec, now_seconds)
+        self._tell("resumed", f"by {person}: {resumed.id} goes on from step {step}", job)
+        self._tell("submitted", f"by {person}: goes on from step {step} of {job.id}", resumed)
+        return resumed
+
+    def _spent_usd(self, job: JobRecord, resumption: Resumption, now_seconds: float) -> Decimal:
+        """Return what is spent of the budget that the next run of a job begins with.
+
+        The budget of a job file is for all runs, that of an earlier run for this run alone.
+        """
+        ledger, runs = Ledger(self._store.ledger.entries()), [job]
+        if resumption.spec is not None:
+            runs = [run for run in self._store.jobs.all() if run.files_of == job.files_of]
+        return sum((ledger.spent(run.id, now_seconds) for run in runs), Decimal(0))
+
+    def _newest_step(self, job: JobRecord) -> int:
+        """Return the step of the checkpoint that the next run of a job goes on from."""
+        try:
+            return self._results.checkpoint(job).step
+        except NotFound as error:
+            step = job.report.checkpoint.step if job.report is not None else None
+            is_out_of_sight = self._results.has_disk_of_instances(job)
+            if step is not None and is_out_of_sight:
+                return step
+            raise NotFound(
+                f"{error}: there is nothing to go on from; submit the job again to start from "
+                "the beginning"
+            ) from None
+
+    def _check(self, spec: JobSpec) -> None:
+        """Check that a job can run here.
+
+        Raises:
+            SpecError, Conflict, NotFound, Unavailable: it can't; see `submit`.
+        """
+        require_valid_job(spec)
+        if spec.bundle is not None:
+            self._bundles.path(spec.bundle)
+        self._assignments.check(spec)
+        require_own_checkpoints(spec, self._store.jobs.all())
+        offers = self._check_instances(spec.instances)
+        self._check_objective(spec.objective, offers)
+
+    def change(self, name: str, change: Change, person: str) -> JobRecord:
+        """Change a job that has not ended.
+
+        Raises:
+            SpecError, Conflict, UnknownJob: it can't be changed so.
+            Unavailable: it names offers, and it is not known yet which there are.
+        """
+        job = self._store.jobs.find(name)
+        if change.instances is not None:
+            require_valid_bounds(change.instances)
+        if change.objective is not None:
+            require_settable_objective(change.objective)
+            require_valid_objective(change.objective)
+        if change.priority is not None:
+            require_valid_priority(change.priority)
+        offers = self._check_instances(change.instances or job.spec.instances)
+        if change.objective is not None:
+            self._check_objective(change.objective, offers)
+        objective = change.objective
+        if objective is not None:
+            objective = self.capped(replace(job.spec, objective=objective)).objective
+        job = self._store.jobs.change_spec(job.id, objective, change.instances, change.priority)
+        changed = [name for name in _CHANGEABLE if getattr(change, name) is not None]
+        self._tell("changed", f"{' and '.join(changed)} by {person}", job)
+        return job
+
+    def freeze(self, person: str) -> None:
+        """Have nothing bought or given back until it is released, after a restart too."""
+        self._store.settings.freeze(Freeze(self._clock.now(), person))
+        self._store.events.add(Event(self._clock.now(), "frozen", f"by {person}", None))
+        self._wake()
+
+    def unfreeze(self, person: str) -> None:
+        """Let the controller act on its decisions again."""
+        self._store.settings.unfreeze()
+        self._store.events.add(Event(self._clock.now(), "released", f"by {person}", None))
+        self._wake()
+
+    def drain(self, person: str) -> None:
+        """End every job, with a checkpoint, and have nobody start more trials."""
+        now_seconds = self._clock.now()
+        if stopped := stop_everything(self._store, now_seconds):
+            text = f"asked for by {person}: {stopped} jobs"
+            self._store.events.add(Event(now_seconds, "drained", text, None))
+        self._wake()
+
+    def stop(self, name: str, person: str) -> JobRecord:
+        """End a job, with a checkpoint.
+
+        Raises:
+            Conflict, UnknownJob: there is nothing to end.
+        """
+        job = self._store.jobs.find(name)
+        if job.phase.is_final:
+            raise Conflict(f"job {job.id} has ended already: it is {job.phase}")
+        job = self._store.jobs.request_stop(job.id, self._clock.now())
+        self._tell("stop", f"asked for by {person}", job)
+        return job
+
+    def forget_program(self, program: str, person: str) -> None:
+        """Drop what is remembered of a program; jobs that run teach it anew.
+
+        Raises:
+            NotFound: that is nothing.
+        """
+        if not self._store.programs.forget(program):
+            raise nothing_remembered(program)
+        text = f"what was learnt of {program}, by {person}"
+        self._store.events.add(Event(self._clock.now(), "forgotten", text, None))
+        self._wake()
+
+    def _remembered(self, spec: JobSpec) -> str:
+        memory = recalled(self._store, spec)
+        if memory is None:
+            return ""
+        of_jobs = "a job" if memory.jobs == 1 else f"{memory.jobs} jobs"
+        return f"; it begins with what {of_jobs} of {memory.program} taught"
+
+    def _check_instances(self, bounds: InstanceBounds) -> tuple[Offer, ...]:
+        """The offers that these bounds allow, of which at least the minimum must fit."""
+        named = (*(bounds.offers or ()), *(name for name, _ in bounds.maxima))
+        if named and not self._status.offers:
+            trouble = self._status.trouble or "the controller has just started"
+            raise Unavailable(f"no offer is known yet ({trouble}): try again in a moment")
+        known = {offer.id for offer in self._status.offers}
+        known |= {offer.instance_type for offer in self._status.offers}
+        for name in named:
+            if name not in known:
+                close = get_close_matches(name, sorted(known), n=1)
+                hint = f"did you mean {close[0]!r}?" if close else f"there are {_listed(known)}"
+                key = "offers" if name in (bounds.offers or ()) else "max_of"
+                raise SpecError(f"nobody offers {name!r}: {hint}", f"instances.{key}")
+        offers = allowed_offers(bounds, self._status.offers)
+        if not offers and self._status.offers:
+            raise SpecError(
+                "no offer is allowed: only spot offers are named, and spot is false",
+                "instances.spot",
+            )
+        for limit in self._status.limits:
+            least = min((limit.use(offer) for offer in offers), default=0.0)
+            if least * bounds.minimum > limit.maximum:
+                raise SpecError(
+                    f"{bounds.minimum} instances need {_number(least * bounds.minimum)} of "
+                    f"{limit.name!r}, which has {_number(limit.maximum)}: ask for fewer",
+                    "instances.min",
+                )
+        return offers
+
+    def _check_objective(self, objective: Objective, offers: tuple[Offer, ...]) -> None:
+        boots_seconds = min((offer.boot_seconds for offer in offers), default=0.0)
+        deadline_seconds = objective.deadline_seconds
+        if deadline_seconds is not None:
+            left_seconds = deadline_seconds - self._clock.now()
+            if left_seconds <= boots_seconds:
+                raise SpecError(
+                    f"it is {max(left_seconds, 0):.0f} s away, and an instance alone takes "
+                    f"{boots_seconds:.0f} s to boot: set a later one",
+                    "objective.deadline",
+                )
+        if objective.budget_usd is not None and offers:
+            boot_usd = min(offer.usd_per_second * offer.boot_seconds for offer in offers)
+            if float(objective.budget_usd) <= boot_usd:
+                raise SpecError(
+                    f"${objective.budget_usd} does not pay for the boot of one instance "
+                    f"(${boot_usd:.4f}): set a larger one",
+                    "objective.budget",
+                )
+
+    def _tell(self, kind: str, text: str, job: JobRecord) -> None:
+        self._store.events.add(Event(self._clock.now(), kind, text, job.id))
+        self._wake()
+
+
+def nothing_remembered(program: str) -> NotFound:
+    """The refusal of what asks for a program of which nothing was learnt."""
+    return NotFound(f"nothing is remembered of {program!r}: `castor programs` lists what is")
+
+
+def _listed(names: set[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def _number(value: float) -> str:
+    return f"{value:g}"

@@ -1,0 +1,276 @@
+"""Jobs, instances and costs as people are shown them, put together from the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import date
+from decimal import Decimal
+
+from autoscaler.controller.act.job_end import trial_ending
+from autoscaler.controller.controller import ControllerStatus
+from autoscaler.controller.jobs.predicted_goodput import predicted_goodput
+from autoscaler.controller.jobs.sessions import is_known_without_session, sessionless_text
+from autoscaler.controller.offers.false_starts import false_starts, false_starts_everywhere
+from autoscaler.controller.predict.forecasts import FixedSize
+from autoscaler.domain.errors import SpecError
+from autoscaler.domain.instance import HeldInstance
+from autoscaler.domain.job import JobPhase, JobRecord
+from autoscaler.domain.offer import is_stale
+from autoscaler.domain.spending import DailyCost
+from autoscaler.domain.trial import TrialEnding
+from autoscaler.ledger.ledger import Ledger
+from autoscaler.service.access.authentication import OWNER
+from autoscaler.service.instances.assignments import Assignments
+from autoscaler.store.events import Event
+from autoscaler.store.journal import JournalEntry
+from autoscaler.store.store import Store
+from autoscaler.wire.messages import (
+    CostView,
+    DecisionView,
+    EventView,
+    FleetView,
+    ForecastView,
+    InstanceView,
+    JobView,
+    OffersView,
+    OfferView,
+    TransferView,
+)
+
+_EVENTS_SHOWN = 20
+
+
+class Views:
+    """What the store and the controller's status say, in the API's messages."""
+
+    def __init__(
+        self, store: Store, status: ControllerStatus, assignments: Assignments, version: str
+    ) -> None:
+        self._store = store
+        self._status = status
+        self._assignments = assignments
+        self._version = version
+
+    def _checkpoint_place(self, job: JobRecord) -> str:
+        """Return where a job's checkpoints are, for people.
+
+        A job that an earlier release took may name a place that can't be used. It is shown as it
+        is: it must not hide the other jobs.
+        """
+        try:
+            return self._assignments.checkpoint_place(job)
+        except SpecError:
+            return job.spec.checkpoint.directory or ""
+
+    def job(self, job: JobRecord, now_seconds: float, with_events: bool = False) -> JobView:
+        """One job."""
+        instances = self._store.instances.of_job(job.id)
+        entries = self._store.journal.decisions(job.id, limit=1)
+        ledger = Ledger(self._store.ledger.entries(job.id))
+        predicted = self._predicted(job, instances)
+        is_sessionless = not job.phase.is_final and is_known_without_session(self._store, job)
+        return JobView(
+            id=job.id,
+            study=job.spec.study,
+            phase=job.phase,
+            objective=job.spec.objective,
+            bounds=job.spec.instances,
+            submitted_seconds=job.submitted_seconds,
+            started_seconds=job.started_seconds,
+            ended_seconds=job.ended_seconds,
+            instances=tuple(self.instance(held) for held in instances),
+            spent_usd=ledger.spent(job.id, now_seconds),
+            usd_per_hour=ledger.rate_usd_per_hour(now_seconds, job.id),
+            report=job.report,
+            reported_seconds=job.reported_seconds,
+            goodput_predicted=predicted,
+            eta_seconds=_eta_seconds(job, predicted),
+            decision=decision_view(entries[0]) if entries else None,
+            attempt=job.attempt,
+            cause=job.cause or (sessionless_text(job) if is_sessionless else None),
+            last_lines=job.last_lines,
+            checkpoint_directory=self._checkpoint_place(job),
+            events=self._events(job.id) if with_events else (),
+            false_starts=self._false_starts(job, now_seconds),
+            hands_off=None if job.phase.is_final else self._status.hands_off,
+            weight=self._status.weights.get(job.id, job.spec.priority),
+            priority=job.spec.priority,
+            person=job.spec.person,
+            trouble=None if job.phase.is_final else self._status.job_troubles.get(job.id),
+            is_sessionless=is_sessionless,
+            alarm=None if job.phase.is_final else self._status.alarms.get(job.id),
+            trial_ending=self._trial_ending(job),
+        )
+
+    def _trial_ending(self, job: JobRecord) -> TrialEnding | None:
+        """Return how the trial of a stopped job ended, if it did."""
+        if job.spec.study is None or job.phase is not JobPhase.STOPPED:
+            return None
+        return trial_ending(self._store.instances.of_job(job.id, include_ended=True))
+
+    def instance(self, held: HeldInstance) -> InstanceView:
+        """One instance."""
+        return InstanceView(
+            id=held.id,
+            job=held.job,
+            offer=held.offer,
+            phase=held.phase,
+            devices=held.devices_used,
+            usd_per_hour=held.usd_per_hour,
+            requested_seconds=held.requested_seconds,
+            reclaim_seconds=held.reclaim_seconds,
+        )
+
+    def fleet(self, now_seconds: float) -> FleetView:
+        """What is offered and held, and how the controller is."""
+        status = self._status
+        ledger = Ledger(self._store.ledger.entries())
+        shadow_prices = {
+            name: price * 3600 for name, price in status.shadow_prices.items() if price > 0
+        }
+        return FleetView(
+            controller=self._store.settings.controller_id(),
+            version=self._version,
+            offers=status.offers,
+            limits=status.limits,
+            unavailable=status.unavailable,
+            instances=tuple(self.instance(held) for held in self._store.instances.alive()),
+            usd_per_hour=ledger.rate_usd_per_hour(now_seconds),
+            shadow_prices_usd_per_hour=shadow_prices,
+            ticked_seconds=status.ticked_seconds,
+            trouble=status.trouble,
+            hands_off=status.hands_off,
+            failed_plans=status.failed_plans,
+            solver_failures=status.solver_failures,
+            silent=status.silent,
+            strays=status.strays,
+            refusals={
+                offer: refusal.reason
+                for offer, refusal in self._store.capacity.refusals().items()
+                if offer in status.unavailable
+            },
+        )
+
+    def offers(self, now_seconds: float) -> OffersView:
+        """What is offered, and at which prices."""
+        status = self._status
+        views = []
+        for offer in status.offers:
+            asked_seconds = status.asked_seconds.get(offer.provider)
+            priced_seconds = (
+                asked_seconds if offer.priced_seconds is None else offer.priced_seconds
+            )
+            age_seconds = None if priced_seconds is None else now_seconds - priced_seconds
+            views.append(
+                OfferView(
+                    offer=offer,
+                    price_source=offer.price_source or offer.provider,
+                    price_age_seconds=age_seconds,
+                    is_stale=is_stale(offer.purchase, age_seconds),
+                    is_unavailable=offer.id in status.unavailable,
+                )
+            )
+        return OffersView(tuple(views), status.refused)
+
+    def costs(self, now_seconds: float) -> CostView:
+        """Return what was spent."""
+        ledger = Ledger(self._store.ledger.entries())
+        by_job, by_day = ledger.by_job(now_seconds), ledger.by_day(now_seconds)
+        persons = {job.id: job.spec.person or OWNER for job in self._store.jobs.all()}
+        return CostView(
+            total_usd=ledger.total(now_seconds),
+            usd_per_hour=ledger.rate_usd_per_hour(now_seconds),
+            by_job=by_job,
+            by_offer=ledger.by_offer(now_seconds),
+            by_day={day.isoformat(): usd for day, usd in by_day.items()},
+            by_month=_summed((f"{day:%Y-%m}", usd) for day, usd in by_day.items()),
+            by_person=_summed((persons.get(job, OWNER), usd) for job, usd in by_job.items()),
+            paid_already=ledger.paid_already(),
+            transfer=_transfer_view(ledger),
+        )
+
+    def daily_costs(self, first: date, last: date, now_seconds: float) -> tuple[DailyCost, ...]:
+        """What was spent on these days (UTC), the last one included, on each offer."""
+        costs = Ledger(self._store.ledger.entries()).daily(now_seconds)
+        return tuple(cost for cost in costs if first <= cost.day <= last)
+
+    def _predicted(self, job: JobRecord, instances: Sequence[HeldInstance]) -> float | None:
+        kinds = {offer.id: offer.device_kind for offer in self._status.offers}
+        models = self._store.measurements.models(job.id)
+        return predicted_goodput(job.report, instances, models, kinds)
+
+    def _false_starts(self, job: JobRecord, now_seconds: float) -> tuple[str, ...]:
+        if job.phase.is_final:
+            return ()
+        everywhere = false_starts_everywhere(self._store, job.id, now_seconds)
+        if everywhere is not None:
+            return (everywhere,)
+        return tuple(false_starts(self._store, job.id, now_seconds).values())
+
+    def _events(self, job: str) -> tuple[EventView, ...]:
+        return tuple(event_view(event) for event in self._store.events.latest(job, _EVENTS_SHOWN))
+
+
+def _transfer_view(ledger: Ledger) -> TransferView | None:
+    by_job = ledger.transfers(lambda charge: charge.job)
+    if not by_job:
+        return None
+    return TransferView(
+        total_usd=sum(by_job.values(), Decimal(0)),
+        by_job=by_job,
+        by_offer=ledger.transfers(lambda charge: charge.offer),
+        by_day=ledger.transfers(lambda charge: charge.day.isoformat()),
+    )
+
+
+def decision_view(entry: JournalEntry) -> DecisionView:
+    """A decision of the journal."""
+    decision = entry.decision
+    return DecisionView(
+        at_seconds=entry.at_seconds,
+        job=decision.job,
+        action=decision.action,
+        reason=decision.reason,
+        current=decision.current,
+        target=decision.target,
+        figures=decision.figures,
+        ground=decision.ground,
+        note=decision.note,
+    )
+
+
+def forecast_view(size: FixedSize) -> ForecastView:
+    """A job at one fixed size."""
+    forecast = size.forecast
+    return ForecastView(
+        allocation=forecast.allocation,
+        measured=size.measured,
+        seconds=forecast.seconds.median,
+        seconds_90=forecast.seconds.ninety_percent,
+        usd=forecast.usd.median,
+        usd_90=forecast.usd.ninety_percent,
+    )
+
+
+def event_view(event: Event) -> EventView:
+    """An event of the store."""
+    return EventView(event.at_seconds, event.job, event.kind, event.text)
+
+
+def _eta_seconds(job: JobRecord, predicted: float | None) -> float | None:
+    """How long the rest takes at the goodput of now, by measurement before prediction."""
+    report = job.report
+    if job.phase is not JobPhase.RUNNING or report is None or report.total_examples is None:
+        return None
+    goodput = report.goodput_measured or predicted
+    if not goodput:
+        return None
+    return max(report.total_examples - report.progress_examples, 0.0) / goodput
+
+
+def _summed(parts: Iterable[tuple[str, Decimal]]) -> dict[str, Decimal]:
+    """Return the sum of the amounts of each name."""
+    sums: dict[str, Decimal] = {}
+    for name, usd in parts:
+        sums[name] = sums.get(name, Decimal(0)) + usd
+    return sums

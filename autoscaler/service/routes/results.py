@@ -1,0 +1,42 @@
+"""Requests of people for what a job has produced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from fastapi import APIRouter, Depends, Response
+from fastapi.responses import StreamingResponse
+
+from autoscaler.service.jobs.results import Results
+from autoscaler.service.routes.bodies import answer
+from autoscaler.store.store import Store
+from autoscaler.wire.results import CheckpointView, OutputsView
+
+
+def results_router(store: Store, results: Results, person: Callable[..., Any]) -> APIRouter:
+    """Return the routes to lists and contents of outputs and checkpoints."""
+    router = APIRouter(prefix="/v1/jobs/{name}", dependencies=[Depends(person)])
+
+    @router.get("/outputs")
+    def outputs(name: str) -> Response:
+        return answer(OutputsView, results.outputs(store.jobs.find(name)))
+
+    @router.get("/outputs/{instance}/{sha256}")
+    def output(name: str, instance: str, sha256: str) -> Response:
+        return _stream(*results.output(store.jobs.find(name), instance, sha256))
+
+    @router.get("/checkpoint")
+    def checkpoint(name: str) -> Response:
+        return answer(CheckpointView, results.checkpoint(store.jobs.find(name)))
+
+    @router.get("/checkpoints/{checkpoint}/{file}")
+    def checkpoint_file(name: str, checkpoint: str, file: str) -> Response:
+        return _stream(*results.checkpoint_file(store.jobs.find(name), checkpoint, file))
+
+    return router
+
+
+def _stream(size_bytes: int, chunks: Iterator[bytes]) -> Response:
+    headers = {"Content-Length": str(size_bytes)}
+    return StreamingResponse(chunks, headers=headers, media_type="application/octet-stream")

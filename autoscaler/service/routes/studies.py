@@ -1,0 +1,128 @@
+"""Routes of studies: those of their drivers, and those of the agents that run their trials."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from autoscaler.domain.instance import HeldInstance
+from autoscaler.domain.rules import LATEST_SECONDS
+from autoscaler.domain.study_rules import MOST_NUMBER
+from autoscaler.domain.study_stay import StudyStay
+from autoscaler.domain.trial import StudyStop, TrialAnswer, WaitingCall
+from autoscaler.service.routes.bodies import Body, answer
+from autoscaler.service.studies.studies import Studies
+from autoscaler.wire.study_messages import (
+    StudyAnswers,
+    StudyBudget,
+    StudyLease,
+    StudyStatement,
+    StudyView,
+    TrialCalls,
+)
+
+_LONGEST_WAIT_SECONDS = 25.0
+
+
+def drivers_router(studies: Studies, person: Callable[..., Any]) -> APIRouter:
+    """What drivers of studies do."""
+    router = APIRouter(prefix="/v1/studies/{study}", dependencies=[Depends(person)])
+
+    @router.get("")
+    def view(study: str) -> Response:
+        return answer(StudyView, studies.view(study))
+
+    @router.get("/stays")
+    def stays(study: str) -> Response:
+        return answer(tuple[StudyStay, ...], studies.stays(study))
+
+    @router.post("/budget")
+    def set_budget(study: str, wanted: StudyBudget = Depends(Body(StudyBudget))) -> Response:
+        studies.set_budget(study, wanted.budget_usd)
+        return Response(status_code=204)
+
+    @router.post("/lease")
+    def lease(study: str, wanted: StudyLease = Depends(Body(StudyLease))) -> Response:
+        return answer(StudyStop, studies.lease(study, wanted))
+
+    @router.delete("/lease")
+    def leave(study: str, holder: str) -> Response:
+        studies.leave(study, holder)
+        return Response(status_code=204)
+
+    @router.post("/terms")
+    def state(study: str, statement: StudyStatement = Depends(Body(StudyStatement))) -> Response:
+        studies.state(study, statement)
+        return Response(status_code=204)
+
+    @router.post("/stop")
+    def stop(study: str, at_once: bool) -> Response:
+        studies.stop(study, at_once)
+        return Response(status_code=204)
+
+    @router.get("/calls")
+    async def calls(
+        study: str,
+        holder: str,
+        wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
+        beyond: int = Query(default=0, ge=0, le=MOST_NUMBER),
+    ) -> Response:
+        found = await studies.calls(study, holder, wait_seconds, beyond)
+        return answer(tuple[WaitingCall, ...], found)
+
+    @router.post("/answers")
+    async def give(
+        study: str,
+        given: StudyAnswers = Depends(Body(StudyAnswers)),
+        wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
+        beyond: int = Query(default=0, ge=0, le=MOST_NUMBER),
+    ) -> Response:
+        found = await studies.answer(study, given, wait_seconds, beyond)
+        return answer(tuple[WaitingCall, ...], found)
+
+    return router
+
+
+def trials_router(studies: Studies, node: Callable[..., HeldInstance]) -> APIRouter:
+    """What the agents of instances that hold trials do."""
+    router = APIRouter(prefix="/trial")
+
+    @router.post("")
+    def begin(
+        started_seconds: float = Query(ge=0, le=LATEST_SECONDS),
+        job: str | None = None,
+        held: HeldInstance = Depends(node),
+    ) -> Response:
+        return answer(int, studies.begin(held, job, started_seconds))
+
+    @router.post("/calls")
+    async def tell(
+        told: TrialCalls = Depends(Body(TrialCalls)),
+        after: int = Query(default=0, ge=0, le=MOST_NUMBER),
+        wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
+        held: HeldInstance = Depends(node),
+    ) -> Response:
+        found = await studies.tell(held, told, after, wait_seconds)
+        return answer(tuple[TrialAnswer, ...], found)
+
+    @router.put("/files/{sha256}")
+    async def put_file(
+        sha256: str, request: Request, held: HeldInstance = Depends(node)
+    ) -> Response:
+        await studies.receive(held, sha256, request.stream())
+        return Response(status_code=201)
+
+    @router.get("/answers")
+    async def answers(
+        incarnation: int = Query(ge=0, le=MOST_NUMBER),
+        after: int = Query(ge=0, le=MOST_NUMBER),
+        job: str | None = None,
+        wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
+        held: HeldInstance = Depends(node),
+    ) -> Response:
+        found = await studies.answers(held, job, incarnation, after, wait_seconds)
+        return answer(tuple[TrialAnswer, ...], found)
+
+    return router

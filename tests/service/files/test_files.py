@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from autoscaler.clock import VirtualClock
+from autoscaler.domain.errors import SpecError
+from autoscaler.service.files.logs import Logs
+from autoscaler.service.files.uploads import Bundles, TrialFiles
+from tests.service.agents import packed
+
+SHA256 = "5" * 64
+
+
+async def arriving(*parts: bytes) -> AsyncIterator[bytes]:
+    for part in parts:
+        await asyncio.sleep(0)
+        yield part
+
+
+def parts_of(archive: Path) -> list[bytes]:
+    content = archive.read_bytes()
+    return [content[start : start + 50] for start in range(0, len(content), 50)]
+
+
+def test_two_uploads_of_one_bundle_at_the_same_time_do_not_meet(tmp_path: Path) -> None:
+    bundles = Bundles(tmp_path / "bundles", 1000)
+    archive, sha256 = packed(tmp_path)
+
+    async def both() -> None:
+        parts = parts_of(archive)
+        await asyncio.gather(*(bundles.receive(sha256, arriving(*parts)) for _ in range(2)))
+
+    asyncio.run(both())
+    assert bundles.path(sha256).read_bytes() == archive.read_bytes()
+    assert list((tmp_path / "bundles").iterdir()) == [bundles.path(sha256)]
+
+
+@pytest.mark.parametrize("content", [b"garbage", b""])
+def test_a_bundle_that_is_not_what_its_name_says_is_refused(
+    tmp_path: Path, content: bytes
+) -> None:
+    bundles = Bundles(tmp_path, 1000)
+    with pytest.raises(SpecError, match="is damaged"):
+        asyncio.run(bundles.receive(SHA256, arriving(content)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bundle_is_never_overwritten(tmp_path: Path) -> None:
+    bundles = Bundles(tmp_path / "bundles", 1000)
+    archive, sha256 = packed(tmp_path)
+    asyncio.run(bundles.receive(sha256, arriving(*parts_of(archive))))
+    kept = bundles.path(sha256).read_bytes()
+    other, other_sha256 = packed(tmp_path, "import os")
+    with pytest.raises(SpecError, match=f"holds {other_sha256[:12]}, not {sha256[:12]}"):
+        asyncio.run(bundles.receive(sha256, arriving(*parts_of(other))))
+    again = gzip.compress(gzip.decompress(kept), 1)
+    assert again != kept
+    asyncio.run(bundles.receive(sha256, arriving(again)))
+    assert bundles.path(sha256).read_bytes() == kept
+
+
+def test_a_file_of_a_study_is_what_its_name_says(tmp_path: Path) -> None:
+    files = TrialFiles(tmp_path, 1000)
+    sha256 = hashlib.sha256(b"weights").hexdigest()
+    asyncio.run(files.receive("sweep", sha256, arriving(b"wei", b"ghts")))
+    with pytest.raises(SpecError, match="was changed on its way"):
+        asyncio.run(files.receive("sweep", sha256, arriving(b"others")))
+    assert files.path("sweep", sha256).read_bytes() == b"weights"
+
+
+def test_offsets_beyond_the_end_of_a_log_give_nothing(tmp_path: Path) -> None:
+    logs = Logs(tmp_path, VirtualClock())
+    logs.append("job", "job-0-1", 0, b"hello\n")
+    assert logs.read("job", {"job-0-1": 10**30}) == ()
+    assert logs.read("job", {"job-0-1": -(10**30)})[0].text == "hello\n"
+
+
+def test_a_character_is_not_broken_between_two_parts(tmp_path: Path) -> None:
+    logs = Logs(tmp_path, VirtualClock())
+    text = "50 \N{EURO SIGN}\n".encode()
+    logs.append("job", "job-0-1", 0, text[:4])
+    (first,) = logs.read("job", {})
+    assert (first.text, first.next_offset) == ("50 ", 3)
+    assert logs.read("job", {"job-0-1": 3}) == ()
+    logs.append("job", "job-0-1", 4, text[4:] + b"\xff\n")
+    (second,) = logs.read("job", {"job-0-1": 3})
+    assert second.text == "\N{EURO SIGN}\n\N{REPLACEMENT CHARACTER}\n"
+    assert logs.read("job", {"job-0-1": second.next_offset}) == ()
+
+
+def test_parts_of_a_log_have_the_times_at_which_they_were_received(tmp_path: Path) -> None:
+    clock = VirtualClock(100.0)
+    logs = Logs(tmp_path, clock)
+    logs.append("job", "i", 0, "\N{EURO SIGN}\n".encode())
+    clock.advance(0.5)
+    logs.append("job", "i", 4, b"same\n")
+    clock.advance(5.0)
+    logs.append("job", "i", 9, b"later\n")
+    (part,) = logs.read("job", {})
+    assert part.text == "\N{EURO SIGN}\nsame\nlater\n"
+    assert part.times == ((0, 100.0), (7, 105.5))
+    (rest,) = logs.read("job", {"i": 10})
+    assert (rest.text, rest.times, rest.offset) == ("ater\n", ((0, 105.5),), 10)
+
+
+def test_the_end_of_every_log_can_be_read(tmp_path: Path) -> None:
+    logs = Logs(tmp_path, VirtualClock())
+    logs.append("job", "a", 0, b"0123456789")
+    logs.append("job", "b", 0, b"01")
+    assert [part.text for part in logs.read("job", {"*": -4})] == ["6789", "01"]
+    (rest,) = logs.read("job", {"*": -4, "a": 10})
+    assert rest.instance == "b"
+
+
+def test_of_an_endless_log_the_beginning_is_kept(tmp_path: Path) -> None:
+    logs = Logs(tmp_path, VirtualClock(), maximum_bytes=100)
+    offset, sent = 0, 0
+    for _ in range(50):
+        offset = logs.append("job", "job-0-1", offset, b"x" * 10)
+        sent += 10
+        assert offset >= sent, "the instance is not held up"
+    (part,) = logs.read("job", {})
+    assert part.text.startswith("x" * 100 + "\ncastor: of the log of an instance 100 bytes")
+    assert len(part.text) < 200
