@@ -51,6 +51,7 @@ from autoscaler.store.opening import open_store
 from autoscaler.store.store import Store
 from autoscaler.supervision import GIVE_BACK_SECONDS
 from providers.local.settings import LocalSettings
+from providers.plugin import ControllerContext
 
 _log = logging.getLogger(__name__)
 
@@ -153,17 +154,13 @@ class Deployment:
 
     def _controller(self, policy: Policy, url: str) -> Controller:
         settings = self._settings
-        providers = open_providers(
-            settings.local,
-            settings.pools,
-            settings.state,
-            settings.host,
-            self.store.settings.controller_id(),
-            self._clock,
+        context = ControllerContext(
+            settings.state, settings.host, self.store.settings.controller_id(), self._clock
         )
+        providers = open_providers(settings.local, settings.pools, context)
         self._verifiers = {name: provider.identity for name, provider in providers.items()}
         # Without storage, all instances share the directory of jobs.
-        self.storage = open_storage(settings.pools, settings.state, self._clock)
+        self.storage = open_storage(settings.pools, context)
         parts = ControllerParts(
             store=self.store,
             providers=providers,

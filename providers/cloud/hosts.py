@@ -1,9 +1,26 @@
-"""Checks of a host's name: loopback or unspecified address."""
+"""Checks of a host's name: loopback or unspecified address, and reachable from instances."""
 
 from __future__ import annotations
 
 from ipaddress import ip_address
 from urllib.parse import urlsplit
+
+from autoscaler.domain.errors import SpecError
+
+
+def require_reachable(host: str, endpoint_url: str | None) -> None:
+    """Check that instances of the cloud at `endpoint_url` can reach the controller at `host`.
+
+    Instances that can't would be paid for until their lease ends.
+
+    Raises:
+        SpecError: they can't.
+    """
+    if is_any(host) or (is_here(host) and not is_url_here(endpoint_url)):
+        raise SpecError(
+            f"instances can't reach {host}: name the address of this host in their network",
+            "--host",
+        )
 
 
 def is_here(host: str) -> bool:

@@ -4,6 +4,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
+from autoscaler import plug_ins
 from autoscaler.domain.errors import SpecError
 from autoscaler.policies import registry
 from autoscaler.policies.marginal.policy import MarginalPolicy
@@ -13,7 +14,7 @@ from autoscaler.policies.static import StaticParameters, StaticPolicy
 
 def installed(monkeypatch: pytest.MonkeyPatch, **places: str) -> None:
     points = [EntryPoint(name, place, registry.ENTRY_POINTS) for name, place in places.items()]
-    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    monkeypatch.setattr(plug_ins, "entry_points", lambda group: points)
 
 
 def test_our_own_policies_are_there() -> None:

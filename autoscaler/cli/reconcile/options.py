@@ -20,6 +20,13 @@ First = Annotated[
     Option("--from", help="First day (UTC), as 2026-11-01; default: 13 days before --to."),
 ]
 Last = Annotated[str | None, Option("--to", help="Last day (UTC), inclusive; default: yesterday.")]
+Cloud = Annotated[
+    str | None,
+    Option(
+        metavar="NAME",
+        help="Provider whose bill is compared. Default: gcp with --table, aws without.",
+    ),
+]
 Table = Annotated[
     str | None,
     Option(
@@ -43,26 +50,30 @@ def reconcile(
     deployment: Deployment,
     first: First = None,
     last: Last = None,
+    cloud: Cloud = None,
     table: Table = None,
     payer: Payer = None,
     as_json: Json = False,
 ) -> None:
-    """Compare the ledger with the bill of AWS or Google Cloud.
+    """Compare the ledger with the bill of AWS, Google Cloud or another provider.
 
     Costs are compared day by day. The bill is read with your own credentials. AWS charges about
     $0.02 for the query, which needs the permission ce:GetCostAndUsage (docs/aws.md). BigQuery
     rarely charges more than a cent; its query needs the roles jobUser and dataViewer
     (docs/gcp.md).
     """
-    from autoscaler.cli.reconcile import bills, run
+    from autoscaler.cli.reconcile import run
     from autoscaler.clock import SystemClock
     from autoscaler.domain.errors import SpecError
     from autoscaler.wire.connection import connect
+    from providers.bill import BillSource
+    from providers.registry import plugin_of
 
     clock = SystemClock()
     period = run.parse_period(first, last, clock.now())
     if payer is not None and table is None:
         raise SpecError("is for Google Cloud only: name the export with --table", "--project")
-    account = bills.aws_account() if table is None else bills.gcp_account(table, payer, clock)
+    provider = plugin_of(cloud or ("aws" if table is None else "gcp"), "--cloud")
+    account = provider.open_account(BillSource(table, payer), clock)
     report = run.reconcile_with(account, connect(), deployment, period, clock.now())
     run.print_report(report, as_json)

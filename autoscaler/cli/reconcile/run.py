@@ -14,7 +14,6 @@ from rich.text import Text
 
 from autoscaler.cli.live import print_whole
 from autoscaler.cli.output import print_json
-from autoscaler.cli.reconcile.bills import Account, BillWords
 from autoscaler.cli.tables import money, words_table
 from autoscaler.domain.errors import ProviderError, SpecError, Unavailable
 from autoscaler.ledger.reconciliation import (
@@ -26,6 +25,7 @@ from autoscaler.ledger.reconciliation import (
     reconcile,
 )
 from autoscaler.wire.client import Client
+from providers.bill import Account, BillWords
 
 _DEFAULT_DAYS: Final = 14
 _HEADINGS: Final = (

@@ -17,9 +17,11 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from autoscaler.cli.app import app
-from autoscaler.cli.reconcile import bills, run
+from autoscaler.cli.reconcile import run
 from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import PermissionDenied, ProviderError, SpecError, Unavailable
+from providers.bill import BillSource
+from providers.registry import plugin_of
 from tests.cli.told_ledger import ToldLedger
 from tests.fakes.aws.account import Account
 from tests.fakes.aws.billing import Billed
@@ -144,7 +146,7 @@ def test_a_day_that_is_not_settled_is_in_no_sum(account: Account, ledger: ToldLe
     bill(account, "10")
     period = run.Period(FIRST, FIRST + timedelta(days=2))
     now_seconds = NOON_SECONDS + 3.5 * 86_400
-    account = bills.aws_account()
+    account = plugin_of("aws", "--cloud").open_account(BillSource(), SystemClock())
     found = run.reconcile_with(account, ledger, "prod", period, now_seconds)  # type: ignore[arg-type]
     assert [day.is_settled for day in found.reconciliation.days] == [True, False]
     assert found.reconciliation.instances.difference_usd == 0

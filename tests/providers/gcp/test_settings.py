@@ -14,6 +14,7 @@ from autoscaler.domain.errors import NotFound, PermissionDenied, SpecError, Unav
 from autoscaler.domain.offer import Purchase
 from providers.gcp.reading import fetch_settings, parse_settings
 from providers.gcp.session import open_session
+from providers.plugin import ControllerContext
 from tests.fakes.faults import Fault
 from tests.providers.gcp.cloud import SMALL, GcpWorld
 
@@ -44,6 +45,10 @@ GOOD: dict[str, Any] = {
     "max_usd_per_hour": "50.5",
     "labels": {"team": "vision"},
 }
+
+
+def context_of(world: GcpWorld, state: Path) -> ControllerContext:
+    return ControllerContext(state, "127.0.0.1", "controller", VirtualClock(world.clock.now()))
 
 
 def test_a_whole_document_is_read() -> None:
@@ -140,16 +145,16 @@ def test_pools_of_a_file_are_opened(
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
     path = tmp_path / "pools.json"
     path.write_text(json.dumps(world.document))
-    clock = VirtualClock(world.clock.now())
+    context = context_of(world, tmp_path)
     sources = [str(path)]
-    found = open_providers(None, sources, tmp_path, "127.0.0.1", "controller", clock)
+    found = open_providers(None, sources, context)
     assert SMALL in {offer.id for offer in found["gcp"].offers()}
     with pytest.raises(SpecError, match="pools of gcp were named before"):
-        open_providers(None, sources * 2, tmp_path, "127.0.0.1", "controller", clock)
+        open_providers(None, sources * 2, context)
     del world.document["endpoint_url"]
     path.write_text(json.dumps(world.document))
     with pytest.raises(SpecError, match=r"instances can't reach 127\.0\.0\.1"):
-        open_providers(None, sources, tmp_path, "127.0.0.1", "controller", clock)
+        open_providers(None, sources, context)
 
 
 def test_jobs_keep_their_files_where_the_pools_named_first_do(
@@ -158,37 +163,37 @@ def test_jobs_keep_their_files_where_the_pools_named_first_do(
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
     path, other = tmp_path / "pools.json", tmp_path / "none-such.json"
     path.write_text(json.dumps(world.document))
-    sources, clock = [str(path), str(other)], VirtualClock(world.clock.now())
+    sources, context = [str(path), str(other)], context_of(world, tmp_path)
     with pytest.raises(
         SpecError, match=r"regions\.us-central1\.jobs: no region names .* job_account"
     ):
-        open_storage(sources, tmp_path, clock)
+        open_storage(sources, context)
     account = f"castor-test-job@{world.name}.iam.gserviceaccount.com"
     told = {"jobs": f"gs://{world.name}/jobs", "job_account": account}
     world.document["regions"]["us-central1"].update(told)
     path.write_text(json.dumps(world.document))
-    storage = open_storage(sources, tmp_path, clock)
+    storage = open_storage(sources, context)
     assert storage is not None
     storage.jobs.put("digits/log", b"1")
     assert world.bucket.get("jobs/digits/log").content == b"1"
     assert storage.grant("digits").place == f"gs://{world.name}/jobs/digits"
     with pytest.raises(SpecError, match=r"none-such\.json"):
-        open_storage(list(reversed(sources)), tmp_path, clock)
-    assert open_storage([], tmp_path, clock) is None
+        open_storage(list(reversed(sources)), context)
+    assert open_storage([], context) is None
 
 
 def test_jobs_keep_their_files_where_they_did_before(
     world: GcpWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
-    path, clock = tmp_path / "pools.json", VirtualClock(world.clock.now())
+    path, context = tmp_path / "pools.json", context_of(world, tmp_path / "state")
     region = world.document["regions"]["us-central1"]
     region["job_account"] = f"castor-test-job@{world.name}.iam.gserviceaccount.com"
 
     def opened(folder: str) -> str:
         region["jobs"] = f"gs://{world.name}/{folder}"
         path.write_text(json.dumps(world.document))
-        storage = open_storage([str(path)], tmp_path / "state", clock)
+        storage = open_storage([str(path)], context)
         assert storage is not None
         return storage.jobs.place
 
