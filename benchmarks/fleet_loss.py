@@ -21,9 +21,9 @@ from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.offer import Limit, LimitUnit
 from autoscaler.domain.snapshot import Snapshot
 from autoscaler.economics.choice.demands import Demand, demand
-from autoscaler.economics.supply import supply as supplies
+from autoscaler.economics.supply.supply import supply_of
 from autoscaler.policies.marginal.knapsack import SolverLimits
-from autoscaler.policies.marginal.policy import MarginalPolicy
+from autoscaler.policies.marginal.policy import MarginalParameters, MarginalPolicy
 from autoscaler.policies.marginal.sharing import Sharing, share_out
 
 _Targets = Mapping[str, Allocation | None]
@@ -32,19 +32,13 @@ _SEED = 3
 
 def as_fleet(snapshot: Snapshot) -> dict[str, Allocation | None]:
     """Return the target of each job when any number of jobs is planned as a fleet."""
-    usual, supplies.FLEET_JOBS = supplies.FLEET_JOBS, 0
-    try:
-        return {
-            decision.job: decision.target for decision in MarginalPolicy().plan(snapshot).decisions
-        }
-    finally:
-        supplies.FLEET_JOBS = usual
+    plan = MarginalPolicy(MarginalParameters(fleet_jobs=0)).plan(snapshot)
+    return {decision.job: decision.target for decision in plan.decisions}
 
 
 def demands(snapshot: Snapshot) -> list[Demand]:
     """Return each job's own choice among all sizes."""
-    terms = supplies.supply_of(replace(snapshot, jobs=())).terms
-    supply = supplies.Supply(terms, snapshot.now_seconds, snapshot.replan_seconds)
+    supply = supply_of(replace(snapshot, jobs=()))
     room = supply.maximum - supply.uses(job.held for job in snapshot.jobs)
     return [demand(job, supply, room) for job in snapshot.jobs]
 
@@ -57,13 +51,13 @@ def more_by_itself(snapshot: Snapshot) -> tuple[float, float]:
         best_usd.append(choice.expected_usd[choice.target])
         fleet_usd.append(choice.expected_usd[index])
     return float(sum(fleet_usd) / sum(best_usd)) - 1.0, float(
-        np.mean(np.allocate_by_prices(fleet_usd, best_usd))
+        np.mean(np.divide(fleet_usd, best_usd))
     ) - 1.0
 
 
 def less_within(snapshot: Snapshot) -> float:
     """Return the relative loss of worth of a fleet plan within limits."""
-    supply = supplies.supply_of(replace(snapshot, jobs=()))
+    supply = supply_of(replace(snapshot, jobs=()))
     best = share_out(demands(snapshot), supply, SolverLimits())
     return 1.0 - _worth(as_fleet(snapshot), best) / _worth(best.targets, best)
 

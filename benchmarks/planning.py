@@ -186,20 +186,20 @@ def measure(count: int, like: Mapping[str, Any], clock: Clock = time.process_tim
 
 def _measure_once(some_jobs: tuple[JobSnapshot, ...], clock: Clock) -> tuple[float, ...]:
     """Return the measurements of one set of jobs, in the order of `Figures`."""
-    free = Snapshot(NOW, offers(), (), some_jobs)
-    first_ms, wished = _timed(free, clock)
-    again_ms, _ = _timed(free, clock)
+    policy, free = MarginalPolicy(), Snapshot(NOW, offers(), (), some_jobs)
+    first_ms, wished = _timed(policy, free, clock)
+    again_ms, _ = _timed(policy, free, clock)
     devices = max(_total(wished, free, "devices") // 4, 1.0)
     limits = (Limit("devices", LimitUnit.DEVICES, devices),)
     renewed = tuple(replace(job, models=_copied_models(job)) for job in some_jobs)
     limited = replace(free, limits=limits, jobs=renewed)
-    limited_ms, plan = _timed(limited, clock)
+    limited_ms, plan = _timed(policy, limited, clock)
     gap_usd_per_hour = 3600 * plan.gap_usd_per_second
     gap_percent = 100 * gap_usd_per_hour / _total(plan, limited, "usd_per_hour")
     later = gone_on(renewed)
-    tenth_ms, _ = _timed(replace(limited, jobs=later), clock)
+    tenth_ms, _ = _timed(policy, replace(limited, jobs=later), clock)
     moved = replace(limited, offers=_with_dearer_offer(limited.offers), jobs=_progressed(later))
-    priced_ms, _ = _timed(moved, clock)
+    priced_ms, _ = _timed(policy, moved, clock)
     return first_ms, again_ms, limited_ms, gap_percent, tenth_ms, priced_ms
 
 
@@ -209,10 +209,10 @@ def _with_dearer_offer(present_offers: Sequence[Offer]) -> tuple[Offer, ...]:
     return replace(first, usd_per_hour=first.usd_per_hour * Decimal("1.05")), *others
 
 
-def _timed(snapshot: Snapshot, clock: Clock) -> tuple[float, Plan]:
+def _timed(policy: MarginalPolicy, snapshot: Snapshot, clock: Clock) -> tuple[float, Plan]:
     """Return the milliseconds of a plan, and the plan."""
     begin = clock()
-    plan = MarginalPolicy().plan(snapshot)
+    plan = policy.plan(snapshot)
     return 1000 * (clock() - begin), plan
 
 

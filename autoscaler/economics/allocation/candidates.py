@@ -20,7 +20,7 @@ from autoscaler.economics.pricing.spot import (
 )
 from autoscaler.economics.pricing.starts import billed_starts_seconds
 from autoscaler.economics.pricing.transfers import transfer_usd_per_second
-from autoscaler.economics.supply.caches import ByteBoundedCache, IdentityKey
+from autoscaler.economics.supply.caches import CacheSection, IdentityKey, PlanningCache
 from autoscaler.economics.supply.sizes import Sizes, permitted_sizes
 from autoscaler.economics.supply.supply import (
     SECONDS_PER_HOUR,
@@ -37,10 +37,10 @@ from autoscaler.goodput.throughput import FloatArray
 _CODE = 1 << 32
 # Size of one job's cached candidates, in multiples of its table of goodput.
 _COPIES = 3
-# Bounds of the three caches of this module.
-_KEPT_BYTES = 200_000_000
-_KEPT_TABLES_BYTES = 700_000_000
-_KEPT_THROUGHPUT_BYTES = 100_000_000
+# Cached candidates of jobs, tables of goodput and draws of throughput.
+_CANDIDATES: CacheSection[Candidates] = CacheSection(200_000_000)
+_GOODPUT: CacheSection[FloatArray] = CacheSection(700_000_000)
+_THROUGHPUT: CacheSection[ThroughputDraws] = CacheSection(100_000_000)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -153,11 +153,6 @@ class Candidates:
         )
 
 
-_CANDIDATES_CACHE: ByteBoundedCache[Candidates] = ByteBoundedCache(_KEPT_BYTES)
-_GOODPUT_CACHE: ByteBoundedCache[FloatArray] = ByteBoundedCache(_KEPT_TABLES_BYTES)
-_THROUGHPUT_CACHE: ByteBoundedCache[ThroughputDraws] = ByteBoundedCache(_KEPT_THROUGHPUT_BYTES)
-
-
 def candidates(job: JobSnapshot, supply: Supply) -> Candidates:
     """Return every allocation that the job might hold, with price and goodput.
 
@@ -168,11 +163,11 @@ def candidates(job: JobSnapshot, supply: Supply) -> Candidates:
     Raises:
         ValueError: the job's models have different numbers of draws.
     """
-    key = _candidates_key(job, supply)
-    found_candidates = _CANDIDATES_CACHE.get(key)
+    key, cache = _candidates_key(job, supply), supply.cache.of(_CANDIDATES)
+    found_candidates = cache.get(key)
     if found_candidates is None:
         found_candidates = _candidates(job, supply)
-        _CANDIDATES_CACHE.put(key, found_candidates, _COPIES * found_candidates.goodput.nbytes)
+        cache.put(key, found_candidates, _COPIES * found_candidates.goodput.nbytes)
     ahead = _ahead(job, supply, found_candidates.sizes)
     return found_candidates if ahead is None else replace(found_candidates, ahead=ahead)
 
@@ -302,7 +297,7 @@ def _goodput_of_kind(
     sizes_less_one = Sizes(sizes.offer, sizes.instances - 1, sizes.devices_used)
     codes, codes_less_one = _size_codes(sizes), _size_codes(sizes_less_one)
     unique, position = _unique_codes(codes.tobytes() + codes_less_one.tobytes())
-    table = _goodput_of_codes(model, job.noise, job.batch, unique)
+    table = _goodput_of_codes(model, job.noise, job.batch, unique, supply.cache)
     goodput = table[:, position[: len(codes)]]
     goodput_less_one = table[:, position[len(codes) :]]
     goodput_less_one = np.where(
@@ -347,28 +342,34 @@ def _size_codes(sizes: Sizes) -> IntArray:
 
 
 def _goodput_of_codes(
-    model: ThroughputModel, noise: NoiseScale | None, batch: BatchBounds, codes: IntArray
+    model: ThroughputModel,
+    noise: NoiseScale | None,
+    batch: BatchBounds,
+    codes: IntArray,
+    cache: PlanningCache,
 ) -> FloatArray:
     """Return the cached goodput of S sizes given by their codes, (K, S); 0 for no instances."""
     key = IdentityKey(model), noise, batch, codes.tobytes()
-    cached = _GOODPUT_CACHE.get(key)
+    cached = cache.of(_GOODPUT).get(key)
     if cached is not None:
         return cached
     noise_examples = noise_draws(noise, batch.initial, len(model.draws))
-    table = _throughput(model, batch, codes).goodput(noise_examples)
+    table = _throughput(model, batch, codes, cache).goodput(noise_examples)
     table.setflags(write=False)
-    _GOODPUT_CACHE.put(key, table, table.nbytes)
+    cache.of(_GOODPUT).put(key, table, table.nbytes)
     return table
 
 
-def _throughput(model: ThroughputModel, batch: BatchBounds, codes: IntArray) -> ThroughputDraws:
+def _throughput(
+    model: ThroughputModel, batch: BatchBounds, codes: IntArray, cache: PlanningCache
+) -> ThroughputDraws:
     """Return the cached throughput draws of sizes, which do not depend on the noise scale."""
     key = IdentityKey(model), batch, codes.tobytes()
-    cached = _THROUGHPUT_CACHE.get(key)
+    cached = cache.of(_THROUGHPUT).get(key)
     if cached is not None:
         return cached
     draws = throughput_draws(model, batch, *np.divmod(codes, _CODE))
-    _THROUGHPUT_CACHE.put(key, draws, draws.nbytes)
+    cache.of(_THROUGHPUT).put(key, draws, draws.nbytes)
     return draws
 
 

@@ -13,7 +13,12 @@ import numpy as np
 from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.snapshot import JobSnapshot
 from autoscaler.economics.allocation.cohorts import Cohort
-from autoscaler.economics.supply.caches import ByteBoundedCache, RowAllocator, with_rows
+from autoscaler.economics.supply.caches import (
+    CacheSection,
+    PlanningCache,
+    RowAllocator,
+    with_rows,
+)
 from autoscaler.economics.supply.supply import BoolArray, IntArray
 from autoscaler.goodput.draws import noise_belief, normals
 from autoscaler.goodput.many import (
@@ -29,7 +34,7 @@ from autoscaler.goodput.throughput import FloatArray
 # Number of draws that evaluate all places, and of places per kind of device with all draws.
 _PROBES = 4
 _PLACES = 24
-_KEPT_BYTES = 2_000_000_000
+_SECTION: CacheSection[Speeds] = CacheSection(2_000_000_000)
 
 
 class Speeds:
@@ -173,21 +178,18 @@ def has_same_models(one: JobSnapshot, other: JobSnapshot) -> bool:
     )
 
 
-_KEPT: ByteBoundedCache[Speeds] = ByteBoundedCache(_KEPT_BYTES)
-
-
-def speeds_of(cohort: Cohort) -> Speeds:
+def speeds_of(cohort: Cohort, cache: PlanningCache) -> Speeds:
     """Return the cached speeds of a cohort's jobs, or new empty ones.
 
     Offers and availability do not matter.
     """
-    cached = _KEPT.get(_cache_key(cohort))
+    cached = cache.of(_SECTION).get(_cache_key(cohort))
     return Speeds(cohort) if cached is None else cached
 
 
-def keep(cohort: Cohort, speeds: Speeds) -> None:
+def keep(cohort: Cohort, speeds: Speeds, cache: PlanningCache) -> None:
     """Cache the speeds of a cohort."""
-    _KEPT.put(_cache_key(cohort), speeds, speeds.size_bytes)
+    cache.of(_SECTION).put(_cache_key(cohort), speeds, speeds.size_bytes)
 
 
 def _cache_key(cohort: Cohort) -> Hashable:

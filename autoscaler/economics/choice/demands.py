@@ -32,12 +32,12 @@ from autoscaler.economics.choice.switching import (
 from autoscaler.economics.pricing.displacement import starting_instances
 from autoscaler.economics.pricing.objectives import MOST_TIMES_DEAREST, PriceRange, price_range
 from autoscaler.economics.pricing.standby import standby_of_one
-from autoscaler.economics.supply.caches import ByteBoundedCache, IdentityKey
+from autoscaler.economics.supply.caches import CacheSection, IdentityKey
 from autoscaler.economics.supply.supply import BoolArray, Supply
 from autoscaler.goodput.throughput import FloatArray
 
-# Bound of the cache, and approximate number of (K, A) tables in one wish.
-_KEPT_BYTES = 100_000_000
+# Cached choices, and approximate number of (K, A) tables in one of them.
+_SECTION: CacheSection[Demand] = CacheSection(100_000_000)
 _TABLES = 3
 # Smallest work in useful examples for prices per example.
 _SMALLEST_WORK = 1e-9
@@ -95,9 +95,6 @@ class Demand:
         return max(self.requirement.value_of_time, self.requirement.least_bid, lowest_bid)
 
 
-_KEPT: ByteBoundedCache[Demand] = ByteBoundedCache(_KEPT_BYTES)
-
-
 def demand(
     job: JobSnapshot, supply: Supply, room: FloatArray, most_times: float = MOST_TIMES_DEAREST
 ) -> Demand:
@@ -113,11 +110,11 @@ def demand(
         None if job.as_of_seconds is not None and not supply.terms.until else supply.now_seconds
     )
     parts = IdentityKey(job), IdentityKey(supply.terms), planned_at, supply.replan_seconds
-    key = *parts, room.tobytes(), most_times
-    cached_wish = _KEPT.get(key)
+    key, cache = (*parts, room.tobytes(), most_times), supply.cache.of(_SECTION)
+    cached_wish = cache.get(key)
     if cached_wish is None:
         cached_wish = _wish(job, supply, room, most_times)
-        _KEPT.put(key, cached_wish, _TABLES * cached_wish.cost.nbytes)
+        cache.put(key, cached_wish, _TABLES * cached_wish.cost.nbytes)
     return cached_wish
 
 

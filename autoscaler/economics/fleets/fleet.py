@@ -98,7 +98,7 @@ def _fleets_of_cohort(
     bids = np.maximum(value, lowest_bids)
     memory = cached_shortlists(jobs[0], cohort_key(jobs[0], supply), supply)
     rows = memory.rows(jobs, supply, bids)
-    store_shortlists(memory)
+    store_shortlists(memory, supply)
     for start in range(0, len(jobs), _MOST_JOBS):
         part = slice(start, start + _MOST_JOBS)
         yield Fleet(jobs[part], supply, room, (memory, rows[part]), (value[part], bids[part]))

@@ -11,11 +11,11 @@ from autoscaler.economics.allocation.cohorts import Cohort, CohortKey, cohort_of
 from autoscaler.economics.allocation.speeds import has_same_models, speeds_of
 from autoscaler.economics.allocation.speeds import keep as keep_speeds
 from autoscaler.economics.fleets.shortlists import Screening, Shortlists, stays
-from autoscaler.economics.supply.caches import ByteBoundedCache, RowAllocator
+from autoscaler.economics.supply.caches import CacheSection, RowAllocator
 from autoscaler.economics.supply.supply import IntArray, Supply
 from autoscaler.goodput.throughput import FloatArray
 
-_KEPT_BYTES = 2_000_000_000
+_SECTION: CacheSection[ShortlistCache] = CacheSection(2_000_000_000)
 # Number of jobs screened together.
 _BLOCK = 512
 
@@ -73,7 +73,7 @@ class ShortlistCache:
         changed: Sequence[int],
     ) -> None:
         """Screen the jobs at the indices `changed` and store their lists."""
-        speeds = speeds_of(self.cohort)
+        speeds = speeds_of(self.cohort, supply.cache)
         speed_rows = speeds.rows(jobs)
         for start in range(0, len(changed), _BLOCK):
             indices = changed[start : start + _BLOCK]
@@ -82,23 +82,20 @@ class ShortlistCache:
                 block_jobs, self.cohort, supply, bids[indices], (speeds, speed_rows[indices])
             )
             self.lists.put(rows[indices], block.shortlists())
-        keep_speeds(self.cohort, speeds)
-
-
-_KEPT: ByteBoundedCache[ShortlistCache] = ByteBoundedCache(_KEPT_BYTES)
+        keep_speeds(self.cohort, speeds, supply.cache)
 
 
 def cached_shortlists(job: JobSnapshot, like: CohortKey, supply: Supply) -> ShortlistCache:
     """Return the cached shortlists of a job's cohort, or new empty ones."""
-    cached = _KEPT.get(_cache_key(like))
+    cached = supply.cache.of(_SECTION).get(_cache_key(like))
     if cached is None or cached.cohort.like != like:
         return ShortlistCache(cohort_of(job, like, supply))
     return cached
 
 
-def store_shortlists(some: ShortlistCache) -> None:
+def store_shortlists(some: ShortlistCache, supply: Supply) -> None:
     """Cache the shortlists in place of those of the same jobs under other terms."""
-    _KEPT.put(_cache_key(some.cohort.like), some, some.size_bytes)
+    supply.cache.of(_SECTION).put(_cache_key(some.cohort.like), some, some.size_bytes)
 
 
 def _cache_key(like: CohortKey) -> Hashable:

@@ -112,7 +112,7 @@ def frontier(job: JobSnapshot, snapshot: Snapshot) -> Frontier | None:
     if work is None or not np.isfinite(work):
         rates = _rates(at.candidates)
         return Frontier((), (), None, value * SECONDS_PER_HOUR, rates=rates)
-    field = _PricedCandidates(at, work, spot_field(job, snapshot, value))
+    field = _PricedCandidates(at, work, spot_field(job, snapshot, value, supply.cache))
     ends = remaining_constraints(job, supply)
     corners, others = field.corners()
     if ends.seconds is None and ends.usd is None:

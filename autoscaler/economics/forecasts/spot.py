@@ -15,6 +15,7 @@ from autoscaler.economics.choice.stages import quantile
 from autoscaler.economics.pricing.reclaims import FirmFallback, Runs, SpotJob, Zone, runs_on_spot
 from autoscaler.economics.pricing.spot import checkpoint_interval_seconds
 from autoscaler.economics.pricing.starts import billed_start_seconds
+from autoscaler.economics.supply.caches import PlanningCache
 from autoscaler.economics.supply.supply import SECONDS_PER_HOUR, supply_of
 from autoscaler.goodput.throughput import FloatArray
 
@@ -175,16 +176,21 @@ class SpotForecaster:
         )
 
 
-def spot_field(job: JobSnapshot, snapshot: Snapshot, value_of_time: float) -> SpotForecaster:
+def spot_field(
+    job: JobSnapshot,
+    snapshot: Snapshot,
+    value_of_time: float,
+    cache: PlanningCache | None = None,
+) -> SpotForecaster:
     """Return the forecasts' candidates of a job that holds nothing.
 
-    `value_of_time` is in $ per second.
+    `value_of_time` is in $ per second. `cache` is that of the caller; None for a new one.
     """
     endless = tuple(
         replace(offer, reclaims_per_hour=0.0, fill_seconds=0.0) for offer in snapshot.offers
     )
     alone = replace(snapshot, offers=endless, unavailable=frozenset())
     all_candidates = candidates(
-        replace(job, held=None, held_reclaims_per_hour=None), supply_of(alone)
+        replace(job, held=None, held_reclaims_per_hour=None), supply_of(alone, cache)
     )
     return SpotForecaster(job, snapshot, all_candidates, value_of_time)

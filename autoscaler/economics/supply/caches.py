@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections import deque
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -29,7 +32,10 @@ class IdentityKey:
 
 
 class ByteBoundedCache(Generic[Value]):
-    """Cache of at most `most_bytes` in total that evicts the oldest values first."""
+    """Cache of at most `most_bytes` in total that evicts the oldest values first.
+
+    One thread at a time may use it.
+    """
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -48,6 +54,54 @@ class ByteBoundedCache(Generic[Value]):
         while self._bytes > self._most_bytes and self._values:
             oldest = next(iter(self._values))
             self._bytes -= self._values.pop(oldest, (None, 0))[1]
+
+
+@dataclass(frozen=True, eq=False)
+class CacheSection(Generic[Value]):
+    """Section of a `PlanningCache` for one type of value, with its bound in bytes.
+
+    The module that computes the values declares the section. The section holds no values.
+    """
+
+    most_bytes: int
+
+
+class PlanningCache:
+    """Intermediate results of plans, for one thread at a time.
+
+    They are functions of their keys: a cache saves time and changes no decision.
+    """
+
+    def __init__(self) -> None:
+        self._sections: dict[CacheSection[Any], ByteBoundedCache[Any]] = {}
+
+    def of(self, section: CacheSection[Value]) -> ByteBoundedCache[Value]:
+        """Return the cached values of a section."""
+        cache = self._sections.get(section)
+        if cache is None:
+            cache = self._sections[section] = ByteBoundedCache(section.most_bytes)
+        return cache
+
+
+class PlanningCaches:
+    """Owner of a policy's planning cache, for any number of threads.
+
+    Each plan has a cache to itself: that of the last plan, or a new one while another plan has it.
+    """
+
+    def __init__(self) -> None:
+        # Appending to a deque and taking from it are atomic.
+        self._idle: deque[PlanningCache] = deque(maxlen=1)
+
+    @contextmanager
+    def lent(self) -> Iterator[PlanningCache]:
+        """Lend a cache for one plan, and keep it for the next one unless the plan fails."""
+        try:
+            cache = self._idle.pop()
+        except IndexError:
+            cache = PlanningCache()
+        yield cache
+        self._idle.append(cache)
 
 
 class RowAllocator:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property, lru_cache
 
@@ -15,6 +15,7 @@ from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.offer import Limit, Offer, Purchase
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.domain.transfer import BYTES_PER_GB
+from autoscaler.economics.supply.caches import PlanningCache
 from autoscaler.goodput.throughput import FloatArray
 
 BoolArray = NDArray[np.bool_]
@@ -129,11 +130,13 @@ class Supply:
         terms: offers and limits.
         now_seconds: since the Unix epoch.
         replan_seconds: longest time until the next plan.
+        cache: intermediate results of the planner that this supply is for.
     """
 
     terms: MarketTerms
     now_seconds: float
     replan_seconds: float
+    cache: PlanningCache = field(default_factory=PlanningCache)
 
     @property
     def offers(self) -> tuple[Offer, ...]:
@@ -199,11 +202,20 @@ class Supply:
         return bool(fits(uses, self.maximum).all())
 
 
-def supply_of(snapshot: Snapshot) -> Supply:
-    """Return the supply of a snapshot."""
-    is_fleet = len(snapshot.jobs) > FLEET_JOBS
+def supply_of(
+    snapshot: Snapshot, cache: PlanningCache | None = None, fleet_jobs: int = FLEET_JOBS
+) -> Supply:
+    """Return the supply of a snapshot.
+
+    Args:
+        snapshot: jobs, offers and limits.
+        cache: cache of the planner; None for a new one.
+        fleet_jobs: number of jobs above which they are planned as a fleet.
+    """
+    is_fleet = len(snapshot.jobs) > fleet_jobs
     terms = _terms(tuple(snapshot.offers), tuple(snapshot.limits), snapshot.unavailable, is_fleet)
-    return Supply(terms, snapshot.now_seconds, snapshot.replan_seconds)
+    cache = PlanningCache() if cache is None else cache
+    return Supply(terms, snapshot.now_seconds, snapshot.replan_seconds, cache)
 
 
 @lru_cache(maxsize=16)

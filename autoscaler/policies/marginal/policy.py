@@ -18,7 +18,13 @@ from autoscaler.economics.choice.surplus import keeping_usd_per_second
 from autoscaler.economics.explanation.facts import Facts, facts_of
 from autoscaler.economics.explanation.reasons import Contest, LimitUsage, action_of, reason
 from autoscaler.economics.pricing.objectives import MOST_TIMES_DEAREST
-from autoscaler.economics.supply.supply import SECONDS_PER_HOUR, Supply, supply_of
+from autoscaler.economics.supply.caches import PlanningCache, PlanningCaches
+from autoscaler.economics.supply.supply import (
+    FLEET_JOBS,
+    SECONDS_PER_HOUR,
+    Supply,
+    supply_of,
+)
 from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.marginal.contests import CompetingJobs, Contests
 from autoscaler.policies.marginal.fleet import plan_fleet
@@ -47,10 +53,12 @@ class MarginalParameters:
         effort: bounds on the search for the best plan of many jobs.
         most_times_dearest: highest value of time of any job, as a multiple of the price of its
             largest allocation.
+        fleet_jobs: number of jobs above which they are planned together as a fleet.
     """
 
     effort: SolverLimits = field(default_factory=SolverLimits)
     most_times_dearest: float = MOST_TIMES_DEAREST
+    fleet_jobs: int = FLEET_JOBS
 
 
 _DEFAULTS = MarginalParameters()
@@ -66,23 +74,33 @@ class _Outcome:
 
 
 class MarginalPolicy:
-    """Each job's own best allocation; if limits rule these out, the greatest total surplus."""
+    """Each job's own best allocation; if limits rule these out, the greatest total surplus.
+
+    Each object keeps intermediate results for its next plan. Plans of several objects, and plans
+    of one object in several threads, share none.
+    """
 
     plans_studies = True
     weighs_boots = True
 
     def __init__(self, parameters: MarginalParameters = _DEFAULTS) -> None:
         self._parameters = parameters
+        self._caches = PlanningCaches()
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Plan all jobs and studies of the snapshot; see `Policy.plan`."""
         if any(offer.shared for offer in snapshot.offers):
             return plan_pool(snapshot)
-        supply = supply_of(snapshot)
-        works = studies_of(snapshot, supply)
-        if works:
-            return self._plan_studies_and_jobs(snapshot, works, supply)
-        return self._plan_jobs(sorted(snapshot.jobs, key=lambda job: job.id), supply)
+        with self._caches.lent() as cache:
+            supply = self._supply_of(snapshot, cache)
+            works = studies_of(snapshot, supply)
+            if works:
+                return self._plan_studies_and_jobs(snapshot, works, supply)
+            return self._plan_jobs(sorted(snapshot.jobs, key=lambda job: job.id), supply)
+
+    def _supply_of(self, snapshot: Snapshot, cache: PlanningCache) -> Supply:
+        """Return the supply of a snapshot, to be planned with this cache."""
+        return supply_of(snapshot, cache, self._parameters.fleet_jobs)
 
     def _plan_jobs(self, jobs: Sequence[JobSnapshot], supply: Supply) -> Plan:
         """Return the plan of ordinary jobs."""
@@ -104,7 +122,8 @@ class MarginalPolicy:
                 replace(limit, maximum=max(limit.maximum - float(used), 0.0))
                 for limit, used in zip(snapshot.limits, taken, strict=True)
             )
-            return self._plan_jobs(others, supply_of(replace(snapshot, limits=limits)))
+            beside = self._supply_of(replace(snapshot, limits=limits), supply.cache)
+            return self._plan_jobs(others, beside)
 
         parts: list[StudyPart] = []
         for index, work in enumerate(works):
@@ -115,7 +134,12 @@ class MarginalPolicy:
             ]
             taken = supply.uses(targets(parts).values()) + supply.uses(job.held for job in later)
             market = StudyMarket(
-                supply, taken, others, plan_rest, self._parameters.most_times_dearest
+                supply,
+                taken,
+                others,
+                plan_rest,
+                self._parameters.most_times_dearest,
+                self._parameters.fleet_jobs,
             )
             parts.append(contested(work, market))
         return together(plan_rest(supply.uses(targets(parts).values())), parts, supply)

@@ -17,7 +17,7 @@ import numpy as np
 
 from autoscaler.domain.plan import Decision, Plan
 from autoscaler.domain.snapshot import JobSnapshot
-from autoscaler.economics.supply.supply import FLEET_JOBS, SECONDS_PER_HOUR, Supply
+from autoscaler.economics.supply.supply import SECONDS_PER_HOUR, Supply
 from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.marginal.studies import StudyPart, StudyWork, plan_study, targets
 
@@ -35,6 +35,7 @@ class StudyMarket:
         others: the ordinary jobs.
         rest: function of the studies' use of each limit, (R,), to the plan of the ordinary jobs.
         most_times: highest value of time, in prices of the largest allocation.
+        fleet_jobs: number of ordinary jobs above which they are a fleet.
     """
 
     supply: Supply
@@ -42,6 +43,7 @@ class StudyMarket:
     others: Sequence[JobSnapshot]
     rest: Callable[[FloatArray], Plan]
     most_times: float
+    fleet_jobs: int
 
     def beside(self, part: StudyPart) -> Mapping[str, Decision]:
         """Return the decisions of the ordinary jobs beside the study's part, by job id."""
@@ -56,11 +58,11 @@ def contested(work: StudyWork, market: StudyMarket) -> StudyPart:
     takes too long.
     """
     supply, taken, most_times = market.supply, market.taken, market.most_times
-    if len(market.others) > FLEET_JOBS:
+    if len(market.others) > market.fleet_jobs:
         taken = taken + supply.uses(job.held for job in market.others)
     full_part = plan_study(work, supply, taken, most_times)
     is_alone = not market.others or not supply.limits
-    if is_alone or len(market.others) > FLEET_JOBS or full_part.plan is None:
+    if is_alone or len(market.others) > market.fleet_jobs or full_part.plan is None:
         return full_part
     least = sum(job.held.instances for job in work.jobs if job.held is not None)
     best = first = plan_study(work, supply, taken, most_times, least)

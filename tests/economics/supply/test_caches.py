@@ -1,13 +1,18 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from autoscaler.economics.supply.caches import (
     ByteBoundedCache,
+    CacheSection,
     IdentityKey,
+    PlanningCaches,
     RowAllocator,
     with_rows,
 )
+
+SECTION: CacheSection[str] = CacheSection(10)
 
 
 def test_a_key_is_the_object_itself_and_no_equal_one() -> None:
@@ -52,3 +57,32 @@ def test_an_array_is_made_longer_with_what_was_in_it() -> None:
     assert len(longer) >= 8
     assert (longer[:3] == array).all()
     assert with_rows(longer, 8) is longer
+
+
+def test_plans_one_after_the_other_have_the_same_cache() -> None:
+    caches = PlanningCaches()
+    with caches.lent() as first:
+        first.of(SECTION).put("key", "value", 1)
+    with caches.lent() as second:
+        assert second is first
+        assert second.of(SECTION).get("key") == "value"
+        assert second.of(CacheSection[str](10)).get("key") is None
+
+
+def test_plans_at_the_same_time_have_caches_of_their_own() -> None:
+    caches = PlanningCaches()
+    with caches.lent() as first, caches.lent() as second:
+        assert first is not second
+        first.of(SECTION).put("key", "value", 1)
+        assert second.of(SECTION).get("key") is None
+    with caches.lent() as third, caches.lent() as fourth:
+        assert third is first
+        assert fourth is not second
+
+
+def test_the_cache_of_a_plan_that_fails_is_dropped() -> None:
+    caches = PlanningCaches()
+    with pytest.raises(ZeroDivisionError), caches.lent() as first:
+        raise ZeroDivisionError
+    with caches.lent() as second:
+        assert second is not first

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from decimal import Decimal
 from functools import lru_cache
@@ -23,8 +24,6 @@ from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot, SwitchingCosts, ThroughputModel
 from autoscaler.economics.allocation import speeds
 from autoscaler.economics.choice.demands import Demand, demand
-from autoscaler.economics.fleets import shortlist_cache
-from autoscaler.economics.supply.caches import ByteBoundedCache
 from autoscaler.economics.supply.supply import supply_of
 from autoscaler.goodput import many
 from autoscaler.goodput.fit import fit
@@ -32,7 +31,7 @@ from autoscaler.goodput.prior import prior_for, prior_from_kind
 from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.marginal import decomposition
 from autoscaler.policies.marginal.knapsack import SolverLimits
-from autoscaler.policies.marginal.policy import MarginalPolicy
+from autoscaler.policies.marginal.policy import MarginalParameters, MarginalPolicy
 from autoscaler.policies.marginal.sharing import Sharing, share_out
 from tests.economics.cases import NOW, devices, offer
 from tests.economics.strategies import snapshots
@@ -40,23 +39,13 @@ from tests.economics.strategies import snapshots
 HELD = Allocation("t4-1-on-demand", 1, 1)
 
 
-@pytest.fixture
-def fleet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Any number of jobs is a fleet, and nothing is remembered."""
-    monkeypatch.setattr("autoscaler.economics.supply.supply.FLEET_JOBS", 0)
-    forget(monkeypatch)
-    yield
-
-
-def forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (shortlist_cache, speeds):
-        monkeypatch.setattr(module, "_KEPT", ByteBoundedCache(10**9))
+def fleet_policy() -> MarginalPolicy:
+    """Return a new policy to which any number of jobs is a fleet."""
+    return MarginalPolicy(MarginalParameters(fleet_jobs=0))
 
 
 def plan_as_fleet(moment: Snapshot) -> Plan:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("autoscaler.economics.supply.supply.FLEET_JOBS", 0)
-        return MarginalPolicy().plan(moment)
+    return fleet_policy().plan(moment)
 
 
 def targets(plan: Plan) -> dict[str, Allocation | None]:
@@ -156,12 +145,10 @@ def test_few_jobs_as_a_fleet_stay_within_limits_and_do_as_well_up_to_the_gap(
     assert worth_of(found, best) >= 0.98 * most - plan.gap_usd_per_second - 1e-9
 
 
-def test_what_jobs_wish_costs_little_more_than_when_each_is_looked_at_alone(fleet: None) -> None:
+def test_what_jobs_wish_costs_little_more_than_when_each_is_looked_at_alone() -> None:
     moment = moment_of(jobs())
-    found = targets(MarginalPolicy().plan(moment))
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("autoscaler.economics.supply.supply.FLEET_JOBS", 500)
-        demands = wishes_in(moment)
+    found = targets(plan_as_fleet(moment))
+    demands = wishes_in(moment)
     more = []
     for own in demands:
         usd = own.expected_usd[own.at.candidates.index(found[own.job.id])]
@@ -182,35 +169,29 @@ def test_what_jobs_wish_costs_little_more_than_when_each_is_looked_at_alone(flee
         ),
     ],
 )
-def test_limits_are_shared_nearly_as_well_as_by_the_program(
-    fleet: None, limits: tuple[Limit, ...]
-) -> None:
+def test_limits_are_shared_nearly_as_well_as_by_the_program(limits: tuple[Limit, ...]) -> None:
     moment = moment_of(jobs(), *limits)
-    plan = MarginalPolicy().plan(moment)
+    plan = plan_as_fleet(moment)
     supply = supply_of(moment)
     assert supply.bears(supply.uses(targets(plan).values()))
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("autoscaler.economics.supply.supply.FLEET_JOBS", 500)
-        best = share_out(wishes_in(moment), supply_of(moment), SolverLimits(exact_jobs=0))
+    best = share_out(wishes_in(moment), supply, SolverLimits(exact_jobs=0))
     most = worth_of(best.targets, best)
     assert worth_of(targets(plan), best) >= 0.98 * most
     assert plan.gap_usd_per_second <= 0.02 * most
     assert max(plan.shadow_prices.values()) > 0
 
 
-def test_the_order_of_the_jobs_is_nothing(fleet: None) -> None:
+def test_the_order_of_the_jobs_is_nothing() -> None:
     moment = moment_of(jobs(), devices(120))
     order = np.random.default_rng(1).permutation(len(moment.jobs))
-    first = MarginalPolicy().plan(moment)
-    second = MarginalPolicy().plan(moment_of([jobs()[i] for i in order], devices(120)))
+    first = plan_as_fleet(moment)
+    second = plan_as_fleet(moment_of([jobs()[i] for i in order], devices(120)))
     assert targets(first) == targets(second)
 
 
-def test_what_is_remembered_changes_no_decision(
-    fleet: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = list(jobs())
-    MarginalPolicy().plan(moment_of(before, devices(120)))
+def test_what_is_remembered_changes_no_decision() -> None:
+    before, policy = list(jobs()), fleet_policy()
+    policy.plan(moment_of(before, devices(120)))
     two = Allocation("t4-1-on-demand", 2, 1)
     after = [replace(job, remaining_examples=1e6) for job in before[5:]]
     after[0] = replace(after[0], models=before[0].models)
@@ -220,15 +201,14 @@ def test_what_is_remembered_changes_no_decision(
     after[4] = replace(after[4], objective=Objective(Preference.FASTEST))
     after.append(replace(before[0], id="new", switching=SwitchingCosts(9.0, 600.0)))
     moment = moment_of(after, devices(120))
-    found = MarginalPolicy().plan(moment)
-    forget(monkeypatch)
-    assert found == MarginalPolicy().plan(moment)
+    assert policy.plan(moment) == plan_as_fleet(moment)
 
 
 def test_prices_and_limits_move_nothing_that_was_measured(
-    fleet: None, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    MarginalPolicy().plan(moment_of(jobs(), devices(120)))
+    policy = fleet_policy()
+    policy.plan(moment_of(jobs(), devices(120)))
     dearer = tuple(
         replace(each, usd_per_hour=each.usd_per_hour * Decimal("1.3"))
         if each.id == "a100-1-spot"
@@ -244,25 +224,24 @@ def test_prices_and_limits_move_nothing_that_was_measured(
 
     with monkeypatch.context() as patched:
         patched.setattr(speeds, "seconds_per_example", counted)
-        found = MarginalPolicy().plan(moment)
+        found = policy.plan(moment)
     assert sum(looked) < len(jobs())
-    forget(monkeypatch)
-    assert found == MarginalPolicy().plan(moment)
+    assert found == plan_as_fleet(moment)
 
 
-def test_jobs_with_batches_of_their_own_are_looked_at_together(fleet: None) -> None:
+def test_jobs_with_batches_of_their_own_are_looked_at_together() -> None:
     largest = (4096, 1024, 64)
     some = [
         replace(job, batch=BatchBounds(64, largest[index % 3], 128, adaptive=True))
         for index, job in enumerate(jobs())
     ]
-    together = targets(MarginalPolicy().plan(moment_of(some)))
+    together = targets(plan_as_fleet(moment_of(some)))
     for index in range(3):
-        apart = targets(MarginalPolicy().plan(moment_of(some[index::3])))
+        apart = targets(plan_as_fleet(moment_of(some[index::3])))
         assert apart == {name: together[name] for name in apart}
 
 
-def test_what_is_not_listed_is_planned_as_by_itself(fleet: None) -> None:
+def test_what_is_not_listed_is_planned_as_by_itself() -> None:
     plain, *some = (replace(job, instances=InstanceBounds(1, 8)) for job in jobs(8))
     unmeasured = {
         kind: replace(model, measured=frozenset()) for kind, model in plain.models.items()
@@ -279,23 +258,21 @@ def test_what_is_not_listed_is_planned_as_by_itself(fleet: None) -> None:
         replace(some[6], models={}),
     ]
     moment = moment_of([plain, *rare])
-    found = {each.job: each for each in MarginalPolicy().plan(moment).decisions}
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("autoscaler.economics.supply.supply.FLEET_JOBS", 500)
-        alone = {each.job: each for each in MarginalPolicy().plan(moment).decisions}
+    found = {each.job: each for each in plan_as_fleet(moment).decisions}
+    alone = {each.job: each for each in MarginalPolicy().plan(moment).decisions}
     assert found.keys() == alone.keys()
     for job in rare:
         assert (found[job.id].action, found[job.id].target) == (
             alone[job.id].action,
             alone[job.id].target,
         )
-    tight = MarginalPolicy().plan(replace(moment, limits=(devices(12),)))
+    tight = plan_as_fleet(replace(moment, limits=(devices(12),)))
     supply = supply_of(replace(moment, limits=(devices(12),)))
     assert supply.bears(supply.uses(targets(tight).values()))
     assert targets(tight)[some[5].id] == lost
 
 
-def test_what_was_ordered_is_waited_for_and_what_is_gone_is_not_bought(fleet: None) -> None:
+def test_what_was_ordered_is_waited_for_and_what_is_gone_is_not_bought() -> None:
     one, two, three, *others = jobs(8)
     ordered = Allocation("t4-1-on-demand", 3, 1)
     moment = replace(
@@ -309,7 +286,7 @@ def test_what_was_ordered_is_waited_for_and_what_is_gone_is_not_bought(fleet: No
         ),
         unavailable=frozenset({"t4-4-spot", "a100-4-spot", "a100-1-spot"}),
     )
-    found: dict[str, Decision] = {e.job: e for e in MarginalPolicy().plan(moment).decisions}
+    found: dict[str, Decision] = {e.job: e for e in plan_as_fleet(moment).decisions}
     assert found[one.id].target == found[two.id].target == ordered
     assert found[one.id].reason.endswith("1 of 3 train so far")
     assert found[two.id].reason.endswith("not measured there yet")
@@ -318,27 +295,86 @@ def test_what_was_ordered_is_waited_for_and_what_is_gone_is_not_bought(fleet: No
     assert not bought & moment.unavailable
 
 
-def test_reasons_tell_of_gains_and_of_rivals(fleet: None) -> None:
-    free = MarginalPolicy().plan(moment_of(jobs()))
+def test_reasons_tell_of_gains_and_of_rivals() -> None:
+    free = plan_as_fleet(moment_of(jobs()))
     assert all("nan" not in each.reason and "\n" not in each.reason for each in free.decisions)
     assert any("average now" in each.reason for each in free.decisions)
     assert all(each.figures["goodput_after"] > 0 for each in free.decisions)
-    tight = MarginalPolicy().plan(moment_of(jobs(), devices(120)))
+    tight = plan_as_fleet(moment_of(jobs(), devices(120)))
     outbid = [each for each in tight.decisions if each.ground == "outbid"]
     assert any(" bids $" in each.reason for each in outbid)
 
 
 def test_without_a_solver_the_limits_are_filled_by_worth(
-    fleet: None, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(*_: object) -> None:
         raise SolverError("out of memory")
 
     monkeypatch.setattr(decomposition, "_lowest", fail)
     moment = moment_of(jobs(), devices(120))
-    found = MarginalPolicy().plan(moment)
+    found = plan_as_fleet(moment)
     assert found.notes == ("planned greedily: out of memory",)
     supply = supply_of(moment)
     used = supply.uses(targets(found).values())
     assert supply.bears(used)
     assert used[0] > 100
+
+
+def other_halves() -> tuple[Snapshot, Snapshot, Snapshot]:
+    """Return snapshots of half of the jobs, of these with other noise, and of the other half."""
+    half = jobs()[:30]
+    noisier = [replace(job, noise=NoiseScale(64, 1.0, 9.0, 0.2)) for job in half]
+    return (
+        moment_of(half, devices(60)),
+        moment_of(noisier, devices(60)),
+        moment_of(jobs()[30:], devices(60)),
+    )
+
+
+def interrupt_once(monkeypatch: pytest.MonkeyPatch, interrupt: Callable[[], None]) -> None:
+    """Call `interrupt` in the middle of the next plan that evaluates the speeds of jobs."""
+    interrupts = [interrupt]
+
+    def interrupted(*args: Any) -> FloatArray:
+        if interrupts:
+            interrupts.pop()()
+        return many.seconds_per_example(*args)
+
+    monkeypatch.setattr(speeds, "seconds_per_example", interrupted)
+
+
+def test_two_policies_that_plan_side_by_side_plan_as_each_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before, now, other = other_halves()
+    alone = plan_as_fleet(now), plan_as_fleet(other)
+    policy, other_policy = fleet_policy(), fleet_policy()
+    policy.plan(before)
+    with ThreadPoolExecutor(1) as threads:
+        plans: list[Plan] = []
+        interrupt_once(
+            monkeypatch,
+            lambda: plans.append(threads.submit(other_policy.plan, other).result(timeout=60)),
+        )
+        plans.append(policy.plan(now))
+    assert plans == [alone[1], alone[0]]
+
+
+def test_two_threads_that_plan_with_one_policy_plan_as_each_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before, now, other = other_halves()
+    alone = plan_as_fleet(now), plan_as_fleet(other)
+    policy = fleet_policy()
+    policy.plan(before)
+    with ThreadPoolExecutor(1) as threads:
+        others: list[Future[Plan]] = []
+
+        def interrupt() -> None:
+            others.append(threads.submit(policy.plan, other))
+            wait(others, timeout=60)
+
+        interrupt_once(monkeypatch, interrupt)
+        found = policy.plan(now)
+    assert (found, others[0].result()) == alone
