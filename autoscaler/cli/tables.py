@@ -53,9 +53,9 @@ def money(usd: Decimal | float) -> str:
     return f"${usd:,.4f}" if -1 < usd < 1 else f"${usd:,.2f}"
 
 
-def counted(count: int, what: str) -> str:
+def counted(count: int, singular: str) -> str:
     """Return a count with a noun, such as ``1 file`` or ``2 files``."""
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+    return f"{count} {singular}" if count == 1 else f"{count} {singular}s"
 
 
 def words_table(*columns: str, wraps: Collection[str] = (), right: Collection[str] = ()) -> Table:

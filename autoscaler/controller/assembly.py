@@ -86,7 +86,7 @@ def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller
         market=market,
         policy=parts.policy,
         observer=observer,
-        upkeep=JobLifecycle(store, parts.lighthouses, parts.workers, settings, lingering),
+        lifecycle=JobLifecycle(store, parts.lighthouses, parts.workers, settings, lingering),
         converging=converging,
         calls=calls,
         settings=settings,

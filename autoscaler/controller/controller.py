@@ -115,7 +115,7 @@ class Controller:
         market: Market,
         policy: Policy,
         observer: Observer,
-        upkeep: JobLifecycle,
+        lifecycle: JobLifecycle,
         converging: Reconciler,
         calls: IntentExecutor,
         settings: ControllerSettings,
@@ -127,7 +127,7 @@ class Controller:
         self._market = market
         self._planning = IsolatedPlanning(FinishesBoots(BesideBarriers(policy)))
         self._observer = observer
-        self._upkeep = upkeep
+        self._lifecycle = lifecycle
         self._converging = converging
         self._calls = calls
         self._settings = settings
@@ -147,7 +147,7 @@ class Controller:
         self._hands_off: str | None = None
         self._planning_trouble: str | None = None
         self._known_unplanned: frozenset[str] = frozenset()
-        self._job_troubles = upkeep.troubles
+        self._job_troubles = lifecycle.troubles
         self.status = ControllerStatus()
 
     def tick(self, now_seconds: float) -> TickReport:
@@ -162,7 +162,7 @@ class Controller:
         planned = [
             job
             for job in jobs
-            if job.phase in _PLANNED_PHASES and not self._upkeep.is_finishing(job, now_seconds)
+            if job.phase in _PLANNED_PHASES and not self._lifecycle.is_finishing(job, now_seconds)
         ]
         plan, decisions = self._plan(planned, alive, now_seconds)
         self._record_unplanned({job.id for job in jobs}, now_seconds)
@@ -182,7 +182,7 @@ class Controller:
         jobs = self._store.jobs.alive()
         for job in jobs:
             instances_of_job = grouped.get(job.id, [])
-            keep_up = partial(self._upkeep.keep_up, job, instances_of_job, now_seconds)
+            keep_up = partial(self._lifecycle.keep_up, job, instances_of_job, now_seconds)
             self._job_troubles.attempt(job.id, "upkeep", keep_up)
             is_frozen = self._hands_off is not None
             end_standby = partial(
@@ -197,7 +197,7 @@ class Controller:
         ended_jobs = self._store.jobs.ended_with_lighthouse()
         for job in ended_jobs:
             if job.id not in grouped:
-                release = partial(self._upkeep.release_lighthouse, job)
+                release = partial(self._lifecycle.release_lighthouse, job)
                 self._job_troubles.attempt(job.id, "end of its lighthouse", release)
         self._job_troubles.keep({job.id for job in (*jobs, *ended_jobs)} | grouped.keys())
 
@@ -209,7 +209,7 @@ class Controller:
         failed: Exception | None = None
         for held in instances:
             try:
-                self._upkeep.give_back(held, job, now_seconds)
+                self._lifecycle.give_back(held, job, now_seconds)
             except Exception as error:  # an error of one instance must not affect the others
                 failed = error
         if failed is not None:

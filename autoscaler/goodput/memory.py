@@ -101,7 +101,7 @@ def learnt(
 
 
 def with_memory(
-    own: Sequence[StepObservation], memory: ProgramMemory | None
+    observations_of_job: Sequence[StepObservation], memory: ProgramMemory | None
 ) -> tuple[StepObservation, ...]:
     """Return a job's own step times, then remembered ones of configurations it has not measured.
 
@@ -109,15 +109,15 @@ def with_memory(
     earlier era. A single unsettled report that contradicts the memory is ignored.
     """
     if memory is None:
-        return tuple(own)
+        return tuple(observations_of_job)
     contradicting = {
         observation.configuration
-        for observation, ratio in _log_ratios(own, memory.observations)
+        for observation, ratio in _log_ratios(observations_of_job, memory.observations)
         if ratio > _SAME_LOG_RATIO
     }
     kept = [
         observation
-        for observation in own
+        for observation in observations_of_job
         if observation.is_settled or observation.configuration not in contradicting
     ]
     measured = {observation.configuration for observation in kept}
@@ -141,7 +141,7 @@ def _size(observation: StepObservation) -> tuple[str, int, int]:
 
 
 def _log_ratios(
-    own: Sequence[StepObservation], memory: Sequence[StepObservation]
+    measured: Sequence[StepObservation], memory: Sequence[StepObservation]
 ) -> list[tuple[StepObservation, float]]:
     """Return the own observations that are remembered, with absolute log ratios of the times."""
     remembered = {observation.configuration: observation.step_seconds for observation in memory}
@@ -150,7 +150,7 @@ def _log_ratios(
             observation,
             float(abs(np.log(observation.step_seconds / remembered[observation.configuration]))),
         )
-        for observation in own
+        for observation in measured
         if observation.configuration in remembered
     ]
 
@@ -160,8 +160,8 @@ def _with_latest(recent: Sequence[str], job: str) -> tuple[str, ...]:
     return (job, *others)[:_RECENT_JOBS]
 
 
-def _contradicts(own: Sequence[StepObservation], memory: Sequence[StepObservation]) -> bool:
-    settled = [observation for observation in own if observation.is_settled]
+def _contradicts(measured: Sequence[StepObservation], memory: Sequence[StepObservation]) -> bool:
+    settled = [observation for observation in measured if observation.is_settled]
     ratios = [ratio for _, ratio in _log_ratios(settled, memory)]
     return bool(ratios) and median(ratios) > _SAME_LOG_RATIO
 

@@ -107,7 +107,7 @@ def parse_url(url: str) -> URL:
     if parsed.drivername in ("postgres", "postgresql", "postgresql+psycopg"):
         return parsed.set(drivername="postgresql+psycopg")
     if not is_sqlite(parsed):
-        raise StoreError(f"store {parsed.drivername}: not a database Castor knows: {_URL_HELP}")
+        raise StoreError(f"store {parsed.drivername}: not a supported database: {_URL_HELP}")
     if not parsed.database or parsed.database == ":memory:":
         raise StoreError(f"store {url}: a store in memory would be lost: {_URL_HELP}")
     return parsed

@@ -57,7 +57,7 @@ class ReplicaSettings:
 
 
 class Replica:
-    """This rank's part in the rounds of the job.
+    """Part of one rank in the rounds of the job.
 
     The next exchange sends `leaves` and `wants_checkpoint`. `throughput` is the controller's
     fitted model, None before the first. `limits` holds the examples that devices take at once.

@@ -93,7 +93,7 @@ class Notices:
 
     @property
     def rebalanced(self) -> frozenset[str]:
-        """This deployment's running instances that have a rebalance recommendation of EC2."""
+        """Running instances of this deployment with a rebalance recommendation of EC2."""
         with self._lock:
             return frozenset(
                 instance_id for instance_id in self._rebalanced if self._is_running(instance_id)
@@ -194,14 +194,14 @@ class Notices:
         return registered is None or registered.has_ended
 
 
-def read_event(told: Mapping[str, Any], notice_seconds: float) -> InstanceEvent:
+def read_event(body: Mapping[str, Any], notice_seconds: float) -> InstanceEvent:
     """Return the event in an EventBridge message.
 
     Raises:
         KeyError, ValueError, ...: the message is not such an event.
     """
-    kind, detail = str(told["detail-type"]), told["detail"]
-    at_seconds = datetime.fromisoformat(told["time"]).timestamp()
+    kind, detail = str(body["detail-type"]), body["detail"]
+    at_seconds = datetime.fromisoformat(body["time"]).timestamp()
     if kind == _WARNING:
         return InstanceEvent(
             kind, (str(detail["instance-id"]),), at_seconds, at_seconds + notice_seconds

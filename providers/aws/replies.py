@@ -27,7 +27,7 @@ def instances_in(page: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         yield from reservation["Instances"]
 
 
-def told_instance(told: Mapping[str, Any]) -> CloudInstance:
+def told_instance(reply: Mapping[str, Any]) -> CloudInstance:
     """Return one described instance.
 
     `ended_seconds` is None unless the instance has ended and EC2 reports when.
@@ -35,12 +35,12 @@ def told_instance(told: Mapping[str, Any]) -> CloudInstance:
     Raises:
         KeyError, ValueError, ...: see `providers.cloud.replies.readable`.
     """
-    tags = {tag["Key"]: tag["Value"] for tag in told.get("Tags", ())}
-    state = _STATES[told["State"]["Name"]]
-    launched_seconds = told["LaunchTime"].timestamp()
-    reason_seconds = _reason_seconds(told.get("StateTransitionReason") or "")
+    tags = {tag["Key"]: tag["Value"] for tag in reply.get("Tags", ())}
+    state = _STATES[reply["State"]["Name"]]
+    launched_seconds = reply["LaunchTime"].timestamp()
+    reason_seconds = _reason_seconds(reply.get("StateTransitionReason") or "")
     return CloudInstance(
-        id=told["InstanceId"],
+        id=reply["InstanceId"],
         token=tags.get(TOKEN_TAG, ""),
         offer=tags.get(OFFER_TAG, ""),
         state=state,

@@ -9,8 +9,8 @@ from autoscaler.domain.errors import Unavailable
 
 
 @contextmanager
-def readable(what: str) -> Iterator[None]:
-    """Turn an error while reading the reply `what` into `Unavailable`.
+def readable(description: str) -> Iterator[None]:
+    """Turn an error while reading the reply `description` into `Unavailable`.
 
     Raises:
         Unavailable: the reply can't be read: a field is missing or has a wrong value.
@@ -19,4 +19,4 @@ def readable(what: str) -> Iterator[None]:
         yield
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         reason = f"{type(error).__name__}: {error}"
-        raise Unavailable(f"{what}: the reply can't be read: {reason}") from error
+        raise Unavailable(f"{description}: the reply can't be read: {reason}") from error

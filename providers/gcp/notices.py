@@ -178,14 +178,14 @@ class Notices:
         return registered is not None and not registered.has_ended
 
 
-def read_event(told: Mapping[str, Any]) -> InstanceEvent:
+def read_event(log_entry: Mapping[str, Any]) -> InstanceEvent:
     """Return the event in an audit log entry.
 
     Raises:
         KeyError, ValueError, ...: the text is not such an entry.
     """
-    payload = told["protoPayload"]
+    payload = log_entry["protoPayload"]
     place = str(payload["resourceName"]).split("/")
     zone, name = place[place.index("zones") + 1], place[place.index("instances") + 1]
-    at_seconds = datetime.fromisoformat(told["timestamp"]).timestamp()
+    at_seconds = datetime.fromisoformat(log_entry["timestamp"]).timestamp()
     return InstanceEvent(str(payload["methodName"]), instance_id(zone, name), at_seconds)

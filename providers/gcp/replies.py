@@ -86,24 +86,24 @@ def description_of(tags: Mapping[str, str]) -> str:
     return json.dumps(dict(sorted(tags.items())))
 
 
-def told_instance(told: Any, zone: str) -> DescribedInstance:
+def told_instance(reply: Any, zone: str) -> DescribedInstance:
     """Return an instance from its description.
 
     Raises:
         KeyError, ValueError, ...: see `providers.cloud.replies.readable`.
     """
-    tags = _tags(told)
-    state = _STATES[told.status]
-    launched_seconds: float | None = seconds_of(told.creation_timestamp)
-    if told.scheduling.provisioning_model == _FLEX_START:
+    tags = _tags(reply)
+    state = _STATES[reply.status]
+    launched_seconds: float | None = seconds_of(reply.creation_timestamp)
+    if reply.scheduling.provisioning_model == _FLEX_START:
         # The creation time is when the request entered the queue.
-        started = told.last_start_timestamp
+        started = reply.last_start_timestamp
         launched_seconds = seconds_of(started) if started else None
-        if told.status in _UNDECIDED:
+        if reply.status in _UNDECIDED:
             state, launched_seconds = CloudState.QUEUED, None
-    is_settled = told.status not in _UNDECIDED or told.status == _IN_QUEUE
+    is_settled = reply.status not in _UNDECIDED or reply.status == _IN_QUEUE
     instance = CloudInstance(
-        id=instance_id(zone, told.name),
+        id=instance_id(zone, reply.name),
         token=tags.get(TOKEN_TAG, ""),
         offer=tags.get(OFFER_TAG, ""),
         state=state,
@@ -111,7 +111,7 @@ def told_instance(told: Any, zone: str) -> DescribedInstance:
         launched_seconds=launched_seconds,
         is_decided=is_settled or launched_seconds is None,
     )
-    return DescribedInstance(instance, is_settled, is_at_rest=told.status in _AT_REST)
+    return DescribedInstance(instance, is_settled, is_at_rest=reply.status in _AT_REST)
 
 
 def seconds_of(timestamp: str) -> float:

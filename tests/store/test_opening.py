@@ -172,7 +172,7 @@ class TestPostgreSQLMigrations(Migrations):
     ("url", "words"),
     [
         ("castor.db", "can't be read: use sqlite"),
-        ("mysql://host/castor", "mysql: not a database Castor knows: use sqlite"),
+        ("mysql://host/castor", "mysql: not a supported database: use sqlite"),
         ("sqlite://", "in memory"),
         ("sqlite:///:memory:", "in memory"),
     ],

@@ -52,32 +52,32 @@ def replay_of(
         store.close()
 
 
-def write_replay(found: Replay, path: Path) -> None:
+def write_replay(replay: Replay, path: Path) -> None:
     """Write all moments to a JSON file.
 
     Raises:
         SpecError: the file can't be written.
     """
-    write_json(asdict(found), path)
+    write_json(asdict(replay), path)
 
 
-def print_replay(found: Replay, everything: bool) -> None:
+def print_replay(replay: Replay, everything: bool) -> None:
     """Print the moments that differ, or all if `everything`, and the means of each job."""
-    if not found.moments:
+    if not replay.moments:
         print_whole(Text("the journal has no decision with a recorded state"))
         return
-    shown = [moment for moment in found.moments if everything or not moment.is_same]
-    same = sum(moment.is_same for moment in found.moments)
-    counted = f"{same} of {len(found.moments)} decisions are the same"
-    if found.lost:
-        counted += f"; {found.lost} more have no recorded state any more"
+    shown = [moment for moment in replay.moments if everything or not moment.is_same]
+    same = sum(moment.is_same for moment in replay.moments)
+    counted = f"{same} of {len(replay.moments)} decisions are the same"
+    if replay.lost:
+        counted += f"; {replay.lost} more have no recorded state any more"
     print_whole(
         Group(
             *((_moments_table(shown), Text()) if shown else ()),
-            _means_table(found),
+            _means_table(replay),
             Text(),
             Text(counted),
-            Text(_MEANING.format(policy=found.policy), style="dim"),
+            Text(_MEANING.format(policy=replay.policy), style="dim"),
         )
     )
 

@@ -1,4 +1,4 @@
-"""Upkeep of jobs' lighthouses in worker threads, with one call per job at a time."""
+"""Repair of jobs' lighthouses in worker threads, with one call per job at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CHECK_SECONDS = 5.0
 
 
 class LighthouseRunner:
-    """Upkeep of the lighthouses that launches have started.
+    """Repair of the lighthouses that launches have started.
 
     A supervisor that dies takes its server with it. A job that only trains would not notice.
     """

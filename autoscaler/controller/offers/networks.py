@@ -14,14 +14,14 @@ from autoscaler.domain.instance import HeldInstance, InstancePhase
 _LEFT_PHASES: Final = (InstancePhase.DRAINED, InstancePhase.ENDED)
 
 
-def waits_for_network(held: HeldInstance, own: Iterable[HeldInstance]) -> bool:
+def waits_for_network(held: HeldInstance, job_instances: Iterable[HeldInstance]) -> bool:
     """Return whether an instance has to wait until those of another network have left its job.
 
-    `own` are all instances of the job. Of those that have not left, the first that has trained for
-    the job determines its network; else the first whose script was started; else the first that
-    joined.
+    `job_instances` are all instances of the job. Of those that have not left, the first that has
+    trained for the job determines its network; else the first whose script was started; else the
+    first that joined.
     """
-    joined = (other for other in own if other.joined_seconds is not None)
+    joined = (other for other in job_instances if other.joined_seconds is not None)
     first = min(
         (other for other in joined if other.phase not in _LEFT_PHASES),
         key=_precedence,
@@ -40,6 +40,6 @@ def _precedence(held: HeldInstance) -> tuple[bool, bool, float, str]:
     return never_trained, held.phase is not InstancePhase.STARTING, joined_seconds, held.id
 
 
-def awaits_admission(held: HeldInstance, own: Iterable[HeldInstance]) -> bool:
+def awaits_admission(held: HeldInstance, job_instances: Iterable[HeldInstance]) -> bool:
     """Return whether an instance is ready to train but waits for another network's to leave."""
-    return held.phase is InstancePhase.READY and waits_for_network(held, own)
+    return held.phase is InstancePhase.READY and waits_for_network(held, job_instances)

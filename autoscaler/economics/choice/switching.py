@@ -276,24 +276,24 @@ def kept_on_standby(old: AllocationArrays, new: AllocationArrays, there: Switche
     return is_kept
 
 
-def _allocations_at(at: SwitchContext, which: int | IntArray) -> AllocationArrays:
+def _allocations_at(at: SwitchContext, index: int | IntArray) -> AllocationArrays:
     candidates, terms = at.candidates, at.candidates.terms
     sizes, checkpoint_bytes = candidates.sizes, at.switching.checkpoint_bytes
-    offer = sizes.offer[which]
+    offer = sizes.offer[index]
     return AllocationArrays(
         offer=offer,
-        instances=sizes.instances[which],
-        devices_used=sizes.devices_used[which],
-        usd_per_second=candidates.usd_per_second[which],
-        rate=candidates.rate[which],
-        unit_usd_per_second=candidates.unit_usd_per_second[which],
+        instances=sizes.instances[index],
+        devices_used=sizes.devices_used[index],
+        usd_per_second=candidates.usd_per_second[index],
+        rate=candidates.rate[index],
+        unit_usd_per_second=candidates.unit_usd_per_second[index],
         start_seconds=at.start_seconds[offer],
         billed_start_seconds=at.billed_start_seconds[offer],
         is_sure=terms.is_sure[offer],
         network=terms.network[offer],
         upload_usd=checkpoint_bytes * terms.upload_usd_per_byte[offer],
         download_usd=(
-            checkpoint_bytes * terms.download_usd_per_byte[offer] * sizes.instances[which]
+            checkpoint_bytes * terms.download_usd_per_byte[offer] * sizes.instances[index]
         ),
     )
 

@@ -315,9 +315,7 @@ class Fleet:
             yield block, np.ascontiguousarray(seconds, dtype=np.float64)
 
     def _costs(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return V, the mean of J, and the share of draws below the held candidate's J, (J, M)
-        each.
-        """
+        """Return V, the mean of J, and the share of draws below the held J, (J, M) each."""
         changes, ends, value = self.taken, self.ends, self.value_of_time[:, None]
         paid = ends.usd_per_second
         fixed = changes.boot_usd + standing_usd(changes, paid, value)

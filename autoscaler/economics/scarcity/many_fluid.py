@@ -148,8 +148,8 @@ class _Steps:
     scaled: FloatArray
     earned: FloatArray
 
-    def take(self, which: BoolArray | IntArray) -> _Steps:
-        return _Steps(self.rows[which], self.job[which], self.scaled[which], self.earned[which])
+    def take(self, index: BoolArray | IntArray) -> _Steps:
+        return _Steps(self.rows[index], self.job[index], self.scaled[index], self.earned[index])
 
 
 def starts(job: IntArray) -> IntArray:

@@ -21,9 +21,9 @@ class Sizes:
     instances: IntArray
     devices_used: IntArray
 
-    def take(self, which: BoolArray | IntArray) -> Sizes:
+    def take(self, index: BoolArray | IntArray) -> Sizes:
         """Return the sizes selected by a mask (A,) or by indices."""
-        return Sizes(self.offer[which], self.instances[which], self.devices_used[which])
+        return Sizes(self.offer[index], self.instances[index], self.devices_used[index])
 
     def index(self, offer: int, instances: int, devices_used: int) -> int | None:
         """Return the index of an allocation; None if it is not among the sizes."""

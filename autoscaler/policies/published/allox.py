@@ -32,7 +32,7 @@ _LEAST_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class AlloxParameters:
-    """Which of the waiting jobs are matched.
+    """Share of the waiting jobs that is matched.
 
     Attributes:
         alpha: fraction of the waiting jobs that is matched, those with the least attained service

@@ -93,14 +93,14 @@ class Sums:
             self._world.gather()
             self._give_up_if_failed()
 
-    def wait_until(self, is_so: Callable[[Store], bool], what: str) -> bool:
+    def wait_until(self, is_so: Callable[[Store], bool], description: str) -> bool:
         """Wait until `is_so` returns True for the world's store; see `World.wait_until`.
 
         Returns:
             Whether it did. If not, `has_failed` is set.
         """
         if self._world is not None:
-            self._world.wait_until(is_so, what)
+            self._world.wait_until(is_so, description)
             self._give_up_if_failed()
         return not self.has_failed
 

@@ -157,12 +157,12 @@ class World:
 
         self.wait_until(have_arrived, "a member's evaluation")
 
-    def wait_until(self, is_so: Callable[[Store], bool], what: str) -> None:
+    def wait_until(self, is_so: Callable[[Store], bool], description: str) -> None:
         """Wait until `is_so` returns True for the world's store; on a failure set `error`.
 
         `is_so` is called repeatedly on a separate thread, as a store on a frozen host never
         answers. An error that it raises is a failure, and so is a member that the lighthouse
-        misses. `what` describes the condition in the log.
+        misses. `description` describes the condition in the log.
         """
         if self.error is not None:
             return
@@ -176,7 +176,7 @@ class World:
                 self._require_answers(waited_seconds, _ENDLESS)
                 if waited_seconds >= log_seconds:
                     log_seconds += _WAIT_LOG_SECONDS
-                    _log.warning("%.0f s of waiting for %s", waited_seconds, what)
+                    _log.warning("%.0f s of waiting for %s", waited_seconds, description)
         except RuntimeError as error:
             self.fail(error)
 

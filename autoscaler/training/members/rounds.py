@@ -29,7 +29,7 @@ _LOG_SPEED_STEP = 0.04
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """This replica's place among the members of a round.
+    """Place of one replica among the members of a round.
 
     `healed`: whether it received a peer's state. `changed`: whether members joined or left since
     the last round.
@@ -101,7 +101,7 @@ class ReplicaRow:
 
     @property
     def squares(self) -> GradientSquares:
-        """This replica's sums of sampled gradient squares."""
+        """Sums of gradient squares that the replica sampled."""
         return GradientSquares(
             self.squares_samples,
             self.squares_smalls,

@@ -85,7 +85,7 @@ def version_number(version: str, digest: int) -> float:
     return float(number << _DIGEST_BITS | digest % (1 << _DIGEST_BITS))
 
 
-def require_equal(own: Fingerprint, other: Fingerprint, own_name: str, other_name: str) -> None:
+def require_equal(local: Fingerprint, other: Fingerprint, own_name: str, other_name: str) -> None:
     """Check that two replicas may train together.
 
     Modules that only one of the replicas has loaded are not compared.
@@ -93,11 +93,11 @@ def require_equal(own: Fingerprint, other: Fingerprint, own_name: str, other_nam
     Raises:
         MismatchError: they differ; the message names both replicas and all differences.
     """
-    files = _differing_files(own, other)
+    files = _differing_files(local, other)
     differences = [
-        _difference(name, getattr(own, name), getattr(other, name), other_name)
+        _difference(name, getattr(local, name), getattr(other, name), other_name)
         for name in _DESCRIPTIONS
-        if getattr(own, name) != getattr(other, name) and not (name == "code" and files)
+        if getattr(local, name) != getattr(other, name) and not (name == "code" and files)
     ]
     differences += [f"the code differs in {file}" for file in files]
     if differences:
@@ -108,12 +108,12 @@ def require_equal(own: Fingerprint, other: Fingerprint, own_name: str, other_nam
         )
 
 
-def _differing_files(own: Fingerprint, other: Fingerprint) -> list[str]:
+def _differing_files(local: Fingerprint, other: Fingerprint) -> list[str]:
     """Return the files of slots with the same module names but other contents."""
     bits = float(1 << _SLOT_BITS)
     return [
         files or "a module of the script"
-        for files, ours, theirs in zip(own.files, own.modules, other.modules, strict=True)
+        for files, ours, theirs in zip(local.files, local.modules, other.modules, strict=True)
         if ours != theirs and ours // bits == theirs // bits
     ]
 

@@ -120,10 +120,10 @@ def _can_be_filled(tensor: Tensor, device: torch.device) -> bool:
     return tensor.is_contiguous() and tensor.device.type == device.type
 
 
-def _in_own_memory(received: Tensor, own: Tensor | None, device: torch.device) -> Tensor:
-    """Return the received values: in `own` if there is one, else on `device`."""
-    if own is None:
+def _in_own_memory(received: Tensor, current: Tensor | None, device: torch.device) -> Tensor:
+    """Return the received values: in `current` if there is one, else on `device`."""
+    if current is None:
         return received.to(device)
-    if own is not received:
-        own.detach().copy_(received)
-    return own
+    if current is not received:
+        current.detach().copy_(received)
+    return current

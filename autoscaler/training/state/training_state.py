@@ -307,9 +307,9 @@ class TrainingState:
         self.load_state_dict(reception.complete())
 
 
-def _is_same_memory(own: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def _is_same_memory(current: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return whether all values of both are the same tensors, so that loading is needless."""
-    pairs = [(own[name], value) for name, value in other.items()]
+    pairs = [(current[name], value) for name, value in other.items()]
     return all(
         isinstance(value, torch.Tensor) and value.data_ptr() == present.data_ptr()
         for present, value in pairs

@@ -200,7 +200,7 @@ def test_what_nobody_measured_is_looked_at_where_time_has_a_value() -> None:
     rung = Rung((known, unknown), (), later(900.0))
     tight, calm = (plan_rung(rung, supply(quota=4), within(hours)) for hours in (0.4, 100.0))
     assert [one.action for one in tight.decisions] == [TrialAction.PAUSE, TrialAction.TAKE_OVER]
-    assert "tells how slow it is" in tight.decisions[1].reason
+    assert "measures its speed" in tight.decisions[1].reason
     assert [one.action for one in calm.decisions] == [TrialAction.HOLD, TrialAction.WAIT]
 
 

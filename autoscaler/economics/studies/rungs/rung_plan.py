@@ -145,9 +145,9 @@ def _why(index: int, rung: Rung, supply: StudySupply, chosen: Filling) -> str:
 def _standby(rung: Rung, supply: StudySupply, chosen: Filling) -> StandbyTarget:
     """Return the free instances to keep for the next rung.
 
-    Those that the next rung needs are kept if the barrier is nearer than a boot. Instances that
-    are paid for are kept until that ends. Only the offer with most instances counts. (Orders a
-    boot ahead of the barrier cost as much as they saved: docs/studies-economics.md.)
+    Instances that the next rung needs are kept if the barrier is nearer than a boot. Instances
+    that are paid for are kept until that ends. Only the offer with most instances counts. (Orders
+    a boot ahead of the barrier cost as much as they saved: docs/studies-economics.md.)
     """
     barrier = quantile(chosen.packing.seconds, 0.5)
     lanes = _lanes(rung, supply, chosen)

@@ -99,7 +99,7 @@ def _why(unknown: int, supply: StudySupply, chosen: Filling) -> str | None:
     if chosen.usd_per_second <= 0 or costs > _CHEAP * float(chosen.usd.mean()):
         return None
     look = duration(switching.look_seconds)
-    return f"a look of {look} tells how slow it is, {money(costs)} for all {unknown}"
+    return f"a probe of {look} measures its speed, {money(costs)} for all {unknown}"
 
 
 def _seconds(trial: TrialState, supply: StudySupply) -> float:

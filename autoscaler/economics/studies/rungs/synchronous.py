@@ -340,7 +340,7 @@ def _at_the_barrier(state: StudyState) -> StudyPlan:
             decisions.append(waits(trial.id, WaitCause.BARRIER, " for its pruner"))
         else:
             wanted -= 1
-            why = ": its pruner decides now, and the next rung wants it"
+            why = ": its pruner decides now, and the next rung needs it"
             decisions.append(holds(trial.id, held, why))
     return StudyPlan(tuple(decisions), barrier_seconds=Range(0.0, 0.0, 0.0, 0.0))
 

@@ -79,11 +79,13 @@ def shapes_of(reports: BinnedReports, units: Units) -> Shapes:
     siblings = int(useful[len(formulas) :].sum())
     share = _SHARE_OF_SIBLINGS if siblings else 0.0
     weight = np.full(int(useful.sum()), (1.0 - share) / int(useful[: len(formulas)].sum()))
-    own = np.zeros((len(reports.count), len(weight)), dtype=np.bool_)
+    is_own = np.zeros((len(reports.count), len(weight)), dtype=np.bool_)
     if siblings:
         weight[-siblings:] = share / siblings
-        own[trials[useful[len(formulas) :]], np.arange(len(weight) - siblings, len(weight))] = True
-    return Shapes(places, table, weight, own, reports.axis.first)
+        is_own[trials[useful[len(formulas) :]], np.arange(len(weight) - siblings, len(weight))] = (
+            True
+        )
+    return Shapes(places, table, weight, is_own, reports.axis.first)
 
 
 def _formulas(places: FloatArray, axis: Axis) -> FloatArray:
