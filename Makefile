@@ -56,6 +56,10 @@ test-gcp: $(INSTALLED) ## Run all tests of Compute Engine, on a fake one: from i
 		tests/end_to_end tests/terraform/test_gcp_module.py tests/fakes/gcp tests/providers/gcp \
 		tests/providers/cloud $(ARGS)
 
+terraform-copies: ## Copy the files that all Terraform modules share from aws/ to gcp/.
+	@cd terraform/modules && for file in variables_common.tf files/agent.sh files/datasets.sh; do \
+		cp aws/$$file gcp/$$file; done
+
 test-optuna: $(INSTALLED) ## Run the tests of studies with the oldest Optuna that does.
 	@$(PIP) install --quiet --no-deps --upgrade --target build/optuna optuna==$(OLDEST_OPTUNA)
 	@PYTHONPATH=$(CURDIR)/build/optuna $(BIN)/python -m pytest -n 3 --dist worksteal tests/hpo $(ARGS)

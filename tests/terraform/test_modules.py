@@ -18,14 +18,31 @@ REQUIRED = {
     "aws": {"deployment", "pools", "max_usd_per_hour", "fleet_usd"},
     "gcp": {"deployment", "pools", "max_usd_per_hour", "fleet_usd", "project", "region", "zones"},
 }
+SHARED_FILES = ("variables_common.tf", "files/agent.sh", "files/datasets.sh")
 
-pytestmark = pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
+
+def text_of(module: Path, name: str) -> str:
+    """Return the text of all files that hold the module's variables or outputs."""
+    return "\n".join(path.read_text() for path in sorted(module.glob(f"{name}*.tf")))
 
 
+def variables_in(text: str) -> dict[str, str]:
+    """Return the block of each variable by name."""
+    blocks = re.findall(r'^variable "\w+" \{\n.*?^\}$', text, re.MULTILINE | re.DOTALL)
+    return {block.split('"')[1]: block for block in blocks}
+
+
+def argument(block: str, name: str) -> str:
+    """Return the first line of an argument of a variable; empty if it is not set."""
+    found = re.search(rf"^  {name}\s+= (.*)$", block, re.MULTILINE)
+    return "" if found is None else found[1]
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
 def test_every_variable_and_output_is_in_the_readme(module: Path) -> None:
     readme = (module / "README.md").read_text()
     for name in ("variables", "outputs"):
-        text = (module / f"{name}.tf").read_text()
+        text = text_of(module, name)
         blocks = BLOCK.findall(text)
         assert len(blocks) == len(re.findall(r"^(?:variable|output) ", text, re.MULTILINE))
         for _, block, description in blocks:
@@ -34,27 +51,54 @@ def test_every_variable_and_output_is_in_the_readme(module: Path) -> None:
             assert re.search(row, readme, re.MULTILINE), f"{block}: not in README.md as it is"
 
 
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
+def test_the_table_of_inputs_has_types_and_defaults(module: Path) -> None:
+    table = (module / "README.md").read_text().partition("## Inputs")[2].partition("## ")[0]
+    rows = re.findall(r"^\| (\w+) \| .* \| `(.+?)` \| (.*?) \| (yes|no) \|$", table, re.MULTILINE)
+    blocks = variables_in(text_of(module, "variables"))
+    expected = {}
+    for name, block in blocks.items():
+        form = (
+            argument(block, "type").replace("(object({", "(object)").replace("object({", "object")
+        )
+        default = argument(block, "default")
+        expected[name] = [form, f"`{default}`" if default else "", "no" if default else "yes"]
+    assert {name: columns for name, *columns in rows} == expected
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
 def test_every_variable_has_a_type_and_a_check(module: Path) -> None:
-    text = (module / "variables.tf").read_text()
-    for block in re.split(r"^(?=variable )", text, flags=re.MULTILINE)[1:]:
-        name = block.split('"')[1]
-        assert re.search(r"^  type\s+=", block, re.MULTILINE), name
-        is_free = "  type        = bool" in block or name == "prices_from"
+    blocks = variables_in(text_of(module, "variables"))
+    for name, block in blocks.items():
+        assert argument(block, "type"), name
+        is_free = argument(block, "type") == "bool" or name == "prices_from"
         assert is_free or "  validation {" in block, name
-    blocks = re.split(r"^(?=variable )", text, flags=re.MULTILINE)[1:]
-    required = {one.split('"')[1] for one in blocks if "\n  default " not in one}
+    required = {name for name, block in blocks.items() if not argument(block, "default")}
     assert required == REQUIRED[module.name]
 
 
+def test_what_modules_share_is_the_same_in_each() -> None:
+    """A copy in each, since a module has to work where it is the only one that was copied."""
+    for name in SHARED_FILES:
+        original = (MODULE / name).read_text()
+        for module in MODULES:
+            assert (module / name).read_text() == original, f"{name}: run make terraform-copies"
+
+
+def test_no_equal_variable_is_written_in_each_module() -> None:
+    texts = [(module / "variables.tf").read_text() for module in MODULES]
+    of_aws, of_gcp = (variables_in(text).items() for text in texts)
+    assert of_aws & of_gcp == set(), "move these into variables_common.tf"
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
 def test_programs_are_programs(module: Path) -> None:
     for path in sorted((module / "files").glob("*.sh")):
         subprocess.run(["bash", "-n", str(path)], check=True)
 
 
-def test_the_agent_is_started_as_on_every_cloud(module: Path) -> None:
-    """A copy in each, since a module has to work where it is the only one that was copied."""
-    for name in ("agent.sh", "datasets.sh"):
-        assert (module / "files" / name).read_text() == (MODULE / "files" / name).read_text()
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
+def test_jobs_reach_no_metadata_service(module: Path) -> None:
     agent = (module / "files" / "agent.sh").read_text()
     denied = re.search(r"^IPAddressDeny=(.*)$", agent, re.MULTILINE)
     assert denied is not None

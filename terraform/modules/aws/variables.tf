@@ -79,52 +79,6 @@ variable "pools" {
   }
 }
 
-variable "max_usd_per_hour" {
-  description = "Maximum cost of the instances of all pools together, in US dollars per hour. Spot counts at the on-demand price."
-  type        = number
-  nullable    = false
-
-  validation {
-    condition     = var.max_usd_per_hour > 0
-    error_message = "max_usd_per_hour: more than 0."
-  }
-}
-
-variable "fleet_usd" {
-  description = "Maximum total cost of all jobs ever, in US dollars, such as \"500\", or \"none\" for no limit. Every job ends with a checkpoint before the limit is exceeded."
-  type        = string
-  nullable    = false
-
-  validation {
-    condition     = var.fleet_usd == "none" || try(tonumber(var.fleet_usd) > 0, false)
-    error_message = "fleet_usd: dollars above 0, or none."
-  }
-}
-
-variable "job_usd" {
-  description = "Budget in US dollars of a job that states none, or \"none\"."
-  type        = string
-  default     = "50"
-  nullable    = false
-
-  validation {
-    condition     = var.job_usd == "none" || try(tonumber(var.job_usd) > 0, false)
-    error_message = "job_usd: dollars above 0, or none."
-  }
-}
-
-variable "study_usd" {
-  description = "Budget in US dollars of a study that states none, or \"none\"."
-  type        = string
-  default     = "200"
-  nullable    = false
-
-  validation {
-    condition     = var.study_usd == "none" || try(tonumber(var.study_usd) > 0, false)
-    error_message = "study_usd: dollars above 0, or none."
-  }
-}
-
 variable "volume_usd_per_gb_month" {
   description = "Price of a GB of gp3 per month in this region, in US dollars; the default is that of us-east-1. An instance's price includes its volume."
   type        = number
@@ -145,18 +99,6 @@ variable "address_usd_per_hour" {
   validation {
     condition     = var.address_usd_per_hour == null ? true : var.address_usd_per_hour >= 0 && var.address_usd_per_hour <= 1
     error_message = "address_usd_per_hour: dollars from 0 to 1, such as 0.005."
-  }
-}
-
-variable "launches_per_minute" {
-  description = "Maximum number of launches per minute of all pools together."
-  type        = number
-  default     = 60
-  nullable    = false
-
-  validation {
-    condition     = var.launches_per_minute >= 1 && floor(var.launches_per_minute) == var.launches_per_minute
-    error_message = "launches_per_minute: a whole number of at least 1."
   }
 }
 
@@ -284,18 +226,6 @@ variable "egress_cidrs" {
   }
 }
 
-variable "client_cidrs" {
-  description = "Address ranges that may call the controller on port 8470: internal ones or those of a VPN. The port is not meant for the internet."
-  type        = set(string)
-  default     = []
-  nullable    = false
-
-  validation {
-    condition     = alltrue([for cidr in var.client_cidrs : can(cidrnetmask(cidr)) && !endswith(cidr, "/0")])
-    error_message = "client_cidrs: blocks of IPv4 addresses such as 10.0.0.0/8, but not 0.0.0.0/0."
-  }
-}
-
 variable "kms_key_arn" {
   description = "Key that encrypts the bucket; its policy must delegate to IAM policies of this account. Null creates a key."
   type        = string
@@ -326,28 +256,6 @@ variable "bucket_name" {
   validation {
     condition     = var.bucket_name == null ? true : can(regex("^[a-z0-9][a-z0-9-]{1,61}[a-z0-9]$", var.bucket_name))
     error_message = "bucket_name: 3 to 63 lower-case letters, digits and hyphens."
-  }
-}
-
-variable "bucket_force_destroy" {
-  description = "Whether `terraform destroy` deletes the bucket with its contents. If false, it fails at a bucket that is not empty."
-  type        = bool
-  default     = false
-  nullable    = false
-}
-
-variable "lifecycle_days" {
-  description = "Days after which the objects under a prefix of the bucket are deleted. Start data of instances is always deleted after one day. Files of jobs, under jobs/, are kept."
-  type        = map(number)
-  default     = { "bundles/" = 90 }
-  nullable    = false
-
-  validation {
-    condition = alltrue([for prefix, days in var.lifecycle_days :
-      can(regex("^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*/$", prefix)) && days >= 1 && floor(days) == days &&
-      !contains(["user-data/", "wheels/"], prefix)
-    ])
-    error_message = "lifecycle_days: prefixes that end in / with whole days, such as { \"bundles/\" = 90 }; user-data/ and wheels/ have their own rules."
   }
 }
 
@@ -503,37 +411,6 @@ variable "wheels_directory" {
   validation {
     condition     = var.wheels_directory == null ? true : length(fileset(var.wheels_directory, "castor_autoscaler-*.whl")) > 0
     error_message = "wheels_directory: a directory with castor_autoscaler-*.whl, as python -m build --wheel makes it."
-  }
-}
-
-variable "package_index" {
-  description = "Whether instances install the dependencies of Castor's wheel from pip's index. If false, `wheels_directory` must contain all of them."
-  type        = bool
-  default     = true
-  nullable    = false
-}
-
-variable "python" {
-  description = "Command or path of Python 3.11 to 3.14 in the images; it needs venv."
-  type        = string
-  default     = "python3"
-  nullable    = false
-
-  validation {
-    condition     = can(regex("^[A-Za-z0-9/._-]+$", var.python))
-    error_message = "python: a command or a path, such as python3.12."
-  }
-}
-
-variable "boot_minutes" {
-  description = "Minutes after its start at which an instance ends itself if its agent has not joined."
-  type        = number
-  default     = 20
-  nullable    = false
-
-  validation {
-    condition     = var.boot_minutes >= 3 && var.boot_minutes <= 120 && floor(var.boot_minutes) == var.boot_minutes
-    error_message = "boot_minutes: a whole number from 3 to 120."
   }
 }
 
