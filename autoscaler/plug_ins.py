@@ -72,22 +72,22 @@ class PlugIns:
 
     def _import(self, place: str) -> type:
         module, _, name = place.partition(":")
-        found: type = getattr(import_module(module), name)
+        loaded: type = getattr(import_module(module), name)
         if self._base is not None:
-            _require_subclass(found, self._base)
-        return found
+            _require_subclass(loaded, self._base)
+        return loaded
 
 
-def _require_subclass(found: object, base: type) -> None:
-    """Check that `found` is a class with this base and without abstract methods.
+def _require_subclass(loaded: object, base: type) -> None:
+    """Check that `loaded` is a class with this base and without abstract methods.
 
     Raises:
-        TypeError: `found` is no such class.
+        TypeError: `loaded` is no such class.
     """
-    if not isinstance(found, type) or not issubclass(found, base):
-        raise TypeError(f"{found!r} is no subclass of {base.__name__}")
-    if missing := sorted(getattr(found, "__abstractmethods__", ())):
-        raise TypeError(f"{found.__name__} lacks {', '.join(missing)}")
+    if not isinstance(loaded, type) or not issubclass(loaded, base):
+        raise TypeError(f"{loaded!r} is no subclass of {base.__name__}")
+    if missing := sorted(getattr(loaded, "__abstractmethods__", ())):
+        raise TypeError(f"{loaded.__name__} lacks {', '.join(missing)}")
 
 
 def _in_one_line(error: Exception) -> str:

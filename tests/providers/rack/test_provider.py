@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from tests.conformance.provider import (
 )
 from tests.providers.rack.server import TOKEN, TYPES, Rack
 
+HERE = Path(__file__).parent
+RECIPE = HERE.parents[2] / "docs" / "recipes" / "add-a-provider.md"
 MOST_LINES = 450
 POOLS = """\
 cloud: rack
@@ -43,9 +46,10 @@ class RackCloud:
         self.clock = VirtualClock(1_750_000_000.0)
         self.rack = Rack(self.clock)
         self._directory = directory
-        (directory / "token").write_text(f"{TOKEN}\n")
+        self.token = directory / "token"
+        self.token.write_text(f"{TOKEN}\n")
         self.pools = directory / "rack.yaml"
-        self.pools.write_text(POOLS.format(url=self.rack.url, token_file=directory / "token"))
+        self.pools.write_text(POOLS.format(url=self.rack.url, token_file=self.token))
 
     def context(self, controller: str, host: str = "127.0.0.1") -> ControllerContext:
         return ControllerContext(self._directory / controller, host, controller, self.clock)
@@ -84,9 +88,25 @@ class TestRack(ProviderConformance):
 
 
 def test_it_is_a_small_package() -> None:
-    files = [*Path(__file__).parent.glob("castor_rack/*.py")]
-    files.append(Path(__file__).parent / "pyproject.toml")
+    files = [*HERE.glob("castor_rack/*.py"), HERE / "pyproject.toml"]
     assert sum(len(path.read_text().splitlines()) for path in files) <= MOST_LINES
+
+
+def without_indents(text: str) -> str:
+    return re.sub("^ +", "", text, flags=re.MULTILINE)
+
+
+def test_the_recipe_shows_the_package_as_it_is(cloud: RackCloud) -> None:
+    blocks = re.findall(r"^```(\w+)\n(.*?)\n```$", RECIPE.read_text(), re.DOTALL | re.MULTILINE)
+    sources = [path for path in HERE.rglob("*") if path.suffix in (".py", ".toml")]
+    text = without_indents("\n".join(path.read_text() for path in sources))
+    shown = [block for language, block in blocks if language in ("python", "toml")]
+    assert len(shown) == 5
+    assert not [block for block in shown if without_indents(block) not in text]
+    (pools,) = [block for language, block in blocks if language == "yaml"]
+    pools = pools.replace("https://rack.example/api", cloud.rack.url)
+    cloud.pools.write_text(pools.replace("/etc/castor/rack-token", str(cloud.token)))
+    assert [limit.maximum for limit in cloud.connect(OURS).limits()] == [16]
 
 
 def test_it_has_no_storage_and_needs_none(cloud: RackCloud) -> None:

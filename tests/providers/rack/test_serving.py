@@ -22,6 +22,7 @@ from tests.providers.rack.server import TOKEN, Machine, Rack
 from tests.providers.rack.test_provider import POOLS
 from tests.training.fleet import wait_until
 
+CASTOR = (sys.executable, "-P", "-m", "autoscaler.cli.app")
 JOB = """\
 name: digits
 command: [bash, -c, "until test -e {end}; do sleep 0.1; done"]
@@ -63,8 +64,7 @@ def agent_of(machine: Machine, disk: Path) -> subprocess.Popen[bytes]:
     own = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     with (disk / "console.log").open("wb") as console:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "autoscaler.cli.app", "node"]
-            + ["--user-data", str(disk / "user-data")],
+            [*CASTOR, "node", "--user-data", str(disk / "user-data")],
             env={**own, **metadata.environment(), "HOME": str(disk)},
             stdout=console,
             stderr=console,
@@ -87,7 +87,9 @@ def test_a_job_runs_on_a_machine_that_is_started_and_stopped(
         agent = agent_of(machine, tmp_path / "disk")
         try:
             client = deployment.client()
-            wait_until(lambda: started(client.job("digits")) == ["rack/small"], 90, "the job starts")
+            wait_until(
+                lambda: started(client.job("digits")) == ["rack/small"], 90, "the job starts"
+            )
             (tmp_path / "end").touch()
             wait_until(lambda: not client.job("digits").instances, 90, "the machine is stopped")
             job = client.job("digits")
@@ -105,8 +107,7 @@ def test_a_provider_that_is_not_installed_is_refused_before_anything_begins(
     pools.write_text(POOLS.format(url=rack.url, token_file=tmp_path / "token"))
     state = tmp_path / "state"
     done = subprocess.run(
-        [sys.executable, "-m", "autoscaler.cli.app", "serve", "--pools", str(pools)]
-        + ["--fleet-usd", "none", "--port", "0", "--state", str(state)],
+        [*CASTOR, *("serve", "--pools", pools, "--fleet-usd", "none", "--state", state)],
         capture_output=True,
         text=True,
         timeout=60,
