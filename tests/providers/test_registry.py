@@ -7,17 +7,22 @@ import sys
 import tomllib
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from typer.testing import CliRunner
 
 from autoscaler import plug_ins
-from autoscaler.clock import SystemClock
-from autoscaler.clouds import cloud_of
+from autoscaler.cli.app import app
+from autoscaler.clock import Clock, SystemClock
+from autoscaler.clouds import cloud_of, open_storage
 from autoscaler.domain.errors import SpecError
 from providers.base import Provider
-from providers.bill import BillSource
+from providers.bill import Account, BillSource
 from providers.plugin import ControllerContext, ProviderPlugin
 from providers.registry import ENTRY_POINTS, plugin_of, provider_at, providers
+from providers.storage import JobStorage
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,6 +32,16 @@ class ShedPlugin(ProviderPlugin):
 
     def open_provider(self, source: str, context: ControllerContext) -> Provider:
         raise SpecError(f"{source}: no pool is named")
+
+
+class BarnPlugin(ShedPlugin):
+    """It has storage, too, and a bill that nobody wants to read."""
+
+    def open_storage(self, source: str, context: ControllerContext) -> JobStorage:
+        return cast(JobStorage, SimpleNamespace(jobs=SimpleNamespace(place=f"barn:{source}")))
+
+    def open_account(self, source: BillSource, clock: Clock) -> Account:
+        raise SpecError(f"{source.table} is no table of the barn", "--table")
 
 
 class UnfinishedPlugin(ProviderPlugin):
@@ -110,6 +125,26 @@ def test_a_provider_without_storage_and_bill_says_so(
     assert shed.open_storage("shed.yaml", ControllerContext(tmp_path, "::1", "a", clock)) is None
     with pytest.raises(SpecError, match="--cloud: this provider reports no bills"):
         shed.open_account(BillSource(), clock)
+
+
+def test_jobs_files_are_in_the_first_cloud_that_has_storage(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    installed(monkeypatch, shed=f"{__name__}:ShedPlugin", barn=f"{__name__}:BarnPlugin")
+    context = ControllerContext(tmp_path, "::1", "a", SystemClock())
+    storage = open_storage(["shed:/pools", "barn:/1", "barn:/2"], context)
+    assert storage is not None and storage.jobs.place == "barn:barn:/1"
+    with pytest.raises(SpecError, match="have their files in barn:barn:/1"):
+        open_storage(["shed:/pools", "barn:/2"], context)
+
+
+def test_a_bill_is_read_from_the_cloud_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, barn=f"{__name__}:BarnPlugin")
+    told = {"barn": "--table: t is no table of the barn", "sty": '--cloud: "sty" is unknown'}
+    for cloud, error in told.items():
+        words = ["reconcile", "prod", "--cloud", cloud, "--table", "t"]
+        result = CliRunner().invoke(app, words)
+        assert isinstance(result.exception, SpecError) and error in str(result.exception)
 
 
 def test_bills_are_asked_for_in_the_words_of_their_cloud() -> None:
