@@ -157,9 +157,9 @@ class Knowledge:
         record = replace(self._record, report=report)
         measurements = self._store.measurements
         measurements.add_observations(record.id, report.observations, now_seconds)
-        observations = self._step_times.of(record, None).all
-        if observations:
-            self.model = self._models.of(record, observations, OFFERS, now_seconds)[KIND]
+        step_times = self._step_times.of(record, None)
+        if step_times.all:
+            self.model = self._models.of(record, step_times, OFFERS, now_seconds)[KIND]
 
     @property
     def directive(self) -> TrainingDirective:

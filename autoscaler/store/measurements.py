@@ -71,6 +71,15 @@ class Measurements(ABC):
         """
 
     @abstractmethod
+    def observations_revision(self, job: str) -> int:
+        """Return the number of times that the observations of a job were added to.
+
+        While the number is the same, `observations` returns equal values. It is cheaper than they
+        are: caches of values that depend on them have it in their keys. A cache reads the number
+        before the observations.
+        """
+
+    @abstractmethod
     def step_seconds(self, job: str) -> float | None:
         """Return the step time of the latest configuration in seconds; None before the first."""
 
@@ -114,13 +123,16 @@ class Book(ABC):
         self, observations: Sequence[StepObservation], now_seconds: float
     ) -> None:
         """Merge step times into the means of their configurations."""
-        for new in observations:
-            if _is_valid(new):
-                configuration = Configuration(
-                    new.device_kind, new.instances, new.devices, new.device_batch, new.accumulation
-                )
-                self._merge(configuration, new, now_seconds)
+        valid = [new for new in observations if _is_valid(new)]
+        if not valid:
+            return
+        for new in valid:
+            configuration = Configuration(
+                new.device_kind, new.instances, new.devices, new.device_batch, new.accumulation
+            )
+            self._merge(configuration, new, now_seconds)
         self._forget_all_but(MAXIMUM_CONFIGURATIONS)
+        self._count_revision()
 
     def add_duration(self, offer: str | None, what: str, seconds: float) -> None:
         """Merge a duration into the mean of its name."""
@@ -140,6 +152,10 @@ class Book(ABC):
     @abstractmethod
     def _forget_all_but(self, maximum: int) -> None:
         """Keep only the `maximum` latest configurations."""
+
+    @abstractmethod
+    def _count_revision(self) -> None:
+        """Add 1 to the revision of the observations."""
 
     @abstractmethod
     def _merge_duration(self, offer: str | None, what: str, seconds: float) -> None:

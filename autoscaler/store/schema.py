@@ -87,7 +87,10 @@ class Table(DeclarativeBase):
 
 
 class JobRow(Table):
-    """A job. `report_attempt` and `report_started_seconds` name the start that sent the report."""
+    """A job. `report_attempt` and `report_started_seconds` name the start that sent the report.
+
+    `observations_revision` counts the changes of the job's observations.
+    """
 
     __tablename__ = "jobs"
 
@@ -108,6 +111,7 @@ class JobRow(Table):
     reported_seconds: Mapped[float | None]
     report_attempt: Mapped[int | None]
     report_started_seconds: Mapped[float | None]
+    observations_revision: Mapped[int] = mapped_column(server_default="0")
 
 
 class FailureRow(Table):

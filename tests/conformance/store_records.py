@@ -126,6 +126,21 @@ class MeasurementsConformance:
         assert len(kept) == MAXIMUM_CONFIGURATIONS
         assert kept[0].devices == 1000
 
+    def test_the_revision_of_step_times_counts_their_changes(self, store: Store) -> None:
+        add_job(store)
+        held = launch(store)
+        assert store.measurements.observations_revision("digits") == 0
+        store.measurements.add_observations("digits", [observation(), observation()], NOW)
+        assert store.measurements.observations_revision("digits") == 1
+        store.measurements.add_observations("digits", [observation(steps=0)], NOW)
+        store.measurements.add_observations("digits", [], NOW)
+        store.measurements.add_duration("digits", "local-small", "start", 1.0)
+        store.measurements.save_models("digits", {})
+        assert store.measurements.observations_revision("digits") == 1
+        store.reports.add("digits", report(), ReportOrigin(held.id, 1, NOW), NOW)
+        assert store.measurements.observations_revision("digits") == 2
+        assert store.measurements.observations_revision("unknown") == 0
+
     def test_durations_have_means_and_counts(self, store: Store) -> None:
         add_job(store)
         for seconds in (10.0, 20.0):

@@ -220,6 +220,7 @@ def _told_of(store: Store, job: str) -> tuple[object, ...]:
         [store.intents.of_instance(held.id) for held in instances],
         store.reports.failures(job),
         store.measurements.observations(job),
+        store.measurements.observations_revision(job),
         store.measurements.step_seconds(job),
         store.measurements.durations(job),
         store.measurements.noise_history(job),

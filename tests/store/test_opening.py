@@ -50,6 +50,7 @@ ADDED_COLUMNS = {
     "0007": ("instances.transfer", "ledger.usd", "ledger.sent_bytes", "ledger.fetched_bytes"),
     "0008": ("intents.sent_seconds",),
     "0009": ("observations.era", "observations.settled_seconds", "observations.run"),
+    "0011": ("jobs.observations_revision",),
 }
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from autoscaler.controller.jobs.step_times import JobStepTimes
 from autoscaler.domain.job import JobRecord
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.report import StepObservation
@@ -30,9 +31,9 @@ class _Fitted:
     """Models of one job, and the inputs of the fit.
 
     `groups` are the eras of the sizes: kind of device, instances, devices, era. `errors` are the
-    errors left by the fit, by kind. `times` are the step times of the `observations` that were
-    checked last, at `looked_seconds`. While none of them changes by more than `margin`, as a
-    logarithm, the models need no refit.
+    errors left by the fit, by kind. `times` are the step times by configuration of those that were
+    checked last, `checked`, at `looked_seconds`. While none of them changes by more than `margin`,
+    as a logarithm, the models need no refit.
     """
 
     models: Mapping[str, ThroughputModel]
@@ -40,7 +41,7 @@ class _Fitted:
     kinds: frozenset[str]
     parameter_bytes: int
     looked_seconds: float
-    observations: Sequence[StepObservation]
+    checked: JobStepTimes
     times: Mapping[tuple[object, ...], float]
     errors: Mapping[str, float] = field(default_factory=dict)
     margin: float = _REFIT_ERROR
@@ -56,19 +57,20 @@ class Models:
     def of(
         self,
         job: JobRecord,
-        observations: Sequence[StepObservation],
+        step_times: JobStepTimes,
         offers: Sequence[Offer],
         now_seconds: float,
     ) -> Mapping[str, ThroughputModel]:
-        """Return the job's models for the kinds of these offers, fitted to `observations`.
+        """Return the job's models for the kinds of these offers, fitted to all its step times.
 
         Models are kept while they predict later measurements, so that estimates change only with
-        data.
+        data. The result is the same object until a refit.
         """
+        observations = step_times.all
         fitted = self._fitted.get(job.id)
         parameter_bytes = job.report.parameter_bytes if job.report else _UNKNOWN_PARAMETER_BYTES
         kinds_and_bytes = frozenset(offer.device_kind for offer in offers), parameter_bytes
-        is_unchanged = fitted is not None and fitted.observations is observations
+        is_unchanged = fitted is not None and fitted.checked == step_times
         if (
             fitted is not None
             and is_unchanged
@@ -89,7 +91,7 @@ class Models:
             kinds=kinds_and_bytes[0],
             parameter_bytes=parameter_bytes,
             looked_seconds=now_seconds,
-            observations=observations,
+            checked=step_times,
             times={
                 observation.configuration: observation.step_seconds for observation in observations
             },

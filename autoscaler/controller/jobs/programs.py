@@ -6,12 +6,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from autoscaler.controller.jobs.step_times import JobStepTimes
 from autoscaler.domain.goodput import NoiseCurve
 from autoscaler.domain.job import JobRecord, JobSpec
 from autoscaler.domain.program import ProgramMemory
-from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import JobSnapshot
-from autoscaler.economics.supply.caches import IdentityKey
 from autoscaler.goodput.draws import is_usable
 from autoscaler.goodput.memory import (
     JobMeasurements,
@@ -34,7 +33,7 @@ class ProgramMemories:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._learnt_from: dict[str, tuple[object, ...]] = {}
-        self._last_seen: dict[str, tuple[IdentityKey, float]] = {}
+        self._last_seen: dict[str, tuple[int, float]] = {}
 
     def of(self, job: JobRecord) -> ProgramMemory | None:
         """Return the memory of the job's program; None if the job's report contradicts it."""
@@ -44,17 +43,15 @@ class ProgramMemories:
         report = job.report
         return memory if is_of(memory, report.bounds.initial, report.parameter_bytes) else None
 
-    def learn(
-        self, job: JobRecord, observations: Sequence[StepObservation], now_seconds: float
-    ) -> None:
+    def learn(self, job: JobRecord, step_times: JobStepTimes, now_seconds: float) -> None:
         """Update the program's memory with a job's measurements if these are new."""
-        report = job.report
+        report, observations = job.report, step_times.own
         if report is None or not observations:
             return
         progress = math.log(max(report.progress_examples, 1.0)) // math.log(_NOISE_SPACING)
-        if self._last_seen.get(job.id) == (IdentityKey(observations), progress):
+        if self._last_seen.get(job.id) == (step_times.revision, progress):
             return
-        self._last_seen[job.id] = IdentityKey(observations), progress
+        self._last_seen[job.id] = step_times.revision, progress
         sizes = frozenset(
             (observation.device_kind, observation.instances, observation.devices)
             for observation in observations

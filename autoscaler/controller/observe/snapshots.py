@@ -175,8 +175,8 @@ class Snapshots:
         usable = allowed_offers(job.spec.instances, offers) or offers
         memory = self._programs.of(job)
         step_times = self._step_times.of(job, memory)
-        models = self._models.of(job, step_times.all, usable, now_seconds)
-        self._programs.learn(job, step_times.own, now_seconds)
+        models = self._models.of(job, step_times, usable, now_seconds)
+        self._programs.learn(job, step_times, now_seconds)
         self._alarms.check(job, step_times.own, models, instances, now_seconds)
         fingerprint = standing(job, instances, models, now_seconds), common_inputs.weights[job.id]
         before = self._taken.get(job.id)

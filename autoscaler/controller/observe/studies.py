@@ -9,7 +9,7 @@ from functools import partial
 from autoscaler.controller.act.idle_instances import IdleInstances
 from autoscaler.controller.budgets.study import StudySpending
 from autoscaler.controller.errors import ErrorRecord
-from autoscaler.controller.jobs.step_times import own_step_times
+from autoscaler.controller.jobs.step_times import OwnStepTimes
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobRecord
 from autoscaler.domain.offer import Offer
@@ -36,6 +36,7 @@ class StudySnapshots:
         self._lingering = lingering
         self._spending = spending
         self._troubles = troubles
+        self._step_times = OwnStepTimes(store)
         self._steps_of_ended: dict[str, tuple[StepObservation, ...]] = {}
 
     def take(
@@ -98,7 +99,7 @@ class StudySnapshots:
         for job in (record.stands.job for record in records):
             steps = self._steps_of_ended.get(job)
             if steps is None:
-                steps = own_step_times(self._store.measurements.observations(job))
+                _, steps = self._step_times.of(job)
                 if job not in not_ended:
                     self._steps_of_ended[job] = steps
             if steps:

@@ -9,6 +9,7 @@ from autoscaler.clock import Clock
 from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.jobs.models import Models
 from autoscaler.controller.jobs.programs import recalled
+from autoscaler.controller.jobs.step_times import KnownStepTimes
 from autoscaler.controller.observe.snapshots import allowed_offers, job_snapshot
 from autoscaler.controller.offers.estimates import MarketEstimator
 from autoscaler.domain.errors import SpecError, Unavailable
@@ -20,7 +21,6 @@ from autoscaler.domain.plan import Decision
 from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.snapshot import Snapshot
 from autoscaler.economics.forecasts.frontier import Frontier, frontier
-from autoscaler.goodput.memory import with_memory
 from autoscaler.policies.base import Policy
 from autoscaler.store.memory.store import memory_store
 from autoscaler.store.store import Store
@@ -142,7 +142,8 @@ def _snapshot(
     store = memory_store()
     job = store.jobs.add(spec, now_seconds)
     usable = allowed_offers(spec.instances, now.offers) or now.offers
-    models = Models(store).of(job, with_memory((), memory), usable, now_seconds)
+    step_times = KnownStepTimes(store).of(job, memory)
+    models = Models(store).of(job, step_times, usable, now_seconds)
     snapshot = job_snapshot(store, job, (), now.offers, models, now_seconds, memory)
     return Snapshot(
         now_seconds=now_seconds,

@@ -35,6 +35,10 @@ class MemoryMeasurements(Measurements):
         with self._lock:
             return self._books[job].latest_first() if job in self._books else ()
 
+    def observations_revision(self, job: str) -> int:
+        with self._lock:
+            return self._books[job].revision if job in self._books else 0
+
     def step_seconds(self, job: str) -> float | None:
         latest = self.observations(job)
         return latest[0].step_seconds if latest else None
@@ -77,16 +81,14 @@ class MemoryBook(Book):
     def __init__(self) -> None:
         self.durations: dict[tuple[str | None, str], Mean] = {}
         self.noise: list[NoisePoint] = []
+        self.revision = 0
         self._times: dict[Configuration, StepTimes] = {}
         self._means: dict[Configuration, StepObservation] = {}
         self._eras: dict[Size, int] = {}
         self._latest_first: tuple[StepObservation, ...] | None = ()
 
     def latest_first(self) -> tuple[StepObservation, ...]:
-        """Return the means of each configuration, the latest first.
-
-        Returns the same tuple object until the next change.
-        """
+        """Return the means of each configuration, the latest first."""
         if self._latest_first is None:
             self._latest_first = tuple(
                 self._means[configuration] for configuration in self._configurations_latest_first()
@@ -121,6 +123,9 @@ class MemoryBook(Book):
         if len(self._times) > maximum:
             for configuration in self._configurations_latest_first()[maximum:]:
                 del self._times[configuration], self._means[configuration]
+
+    def _count_revision(self) -> None:
+        self.revision += 1
 
     def _merge_duration(self, offer: str | None, what: str, seconds: float) -> None:
         known = self.durations.get((offer or None, what), Mean())

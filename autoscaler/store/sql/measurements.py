@@ -17,7 +17,7 @@ from autoscaler.store.measurements import (
     Measurements,
     NoisePoint,
 )
-from autoscaler.store.schema import DurationRow, ModelsRow, NoiseRow, ObservationRow
+from autoscaler.store.schema import DurationRow, JobRow, ModelsRow, NoiseRow, ObservationRow
 from autoscaler.store.sql.jobs import job_row
 from autoscaler.store.step_times import Configuration, Size, StepTimes, latest_eras, merged
 
@@ -46,6 +46,11 @@ class SqlMeasurements(Measurements):
             known.observation(configuration, known.era - eras[configuration.size])
             for configuration, known in times
         )
+
+    def observations_revision(self, job: str) -> int:
+        revision = select(JobRow.observations_revision).where(JobRow.id == job)
+        with self._database.read() as session:
+            return session.scalar(revision) or 0
 
     def step_seconds(self, job: str) -> float | None:
         with self._database.read() as session:
@@ -113,6 +118,9 @@ class SqlBook(Book):
         self._session.flush()
         for row in self._session.scalars(_latest_first(self._job).offset(maximum)):
             self._session.delete(row)
+
+    def _count_revision(self) -> None:
+        job_row(self._session, self._job).observations_revision += 1
 
     def _merge_duration(self, offer: str | None, what: str, seconds: float) -> None:
         row = self._session.get(DurationRow, (self._job, offer or "", what))

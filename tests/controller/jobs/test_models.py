@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,10 +11,12 @@ from autoscaler.controller.jobs.step_times import KnownStepTimes
 from autoscaler.domain.job import JobRecord, JobSpec
 from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import ThroughputModel
+from autoscaler.goodput.fit import fit
 from autoscaler.goodput.prediction import log_errors
 from autoscaler.store.memory.store import memory_store
 from autoscaler.store.store import Store
 from tests.conformance.store_examples import far_offer
+from tests.controller.world import World
 
 OFFER = replace(far_offer(), device_kind="t4")
 HERE = StepObservation("t4", 1, 1, 32, 0, step_seconds=0.1, sync_seconds=0.0, steps=100)
@@ -33,8 +37,8 @@ class _Job:
         for report in reports:
             self.now_seconds += 10.0
             self.store.measurements.add_observations(self.record.id, [report], self.now_seconds)
-        observations = self._known.of(self.record, None).all
-        return self._models.of(self.record, observations, [OFFER], self.now_seconds)["t4"]
+        step_times = self._known.of(self.record, None)
+        return self._models.of(self.record, step_times, [OFFER], self.now_seconds)["t4"]
 
 
 def test_a_size_that_is_far_slower_is_measured_with_its_second_report() -> None:
@@ -69,3 +73,39 @@ def test_a_size_that_became_slower_makes_another_model_at_once() -> None:
     slow = replace(HERE, step_seconds=0.3, steps=40)
     model = job.model_after(slow, slow)
     assert abs(log_errors(model, [slow])[0]) < 0.1
+
+
+def test_a_tick_without_new_measurements_fits_nothing_from_a_database(
+    tmp_path: Path, template: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, template=template)
+    job = world.submit()
+    here = replace(HERE, device_kind="core")
+    cliff = replace(CLIFF, device_kind="core", step_seconds=4.0, sync_seconds=3.9)
+    for report in (here, here, cliff):
+        world.clock.advance(10.0)
+        world.store.measurements.add_observations(job, [report], world.clock.now())
+    fitted: list[object] = []
+    read: list[str] = []
+
+    def counted_fit(*inputs: Any) -> ThroughputModel:
+        fitted.append(inputs)
+        return fit(*inputs)
+
+    def counted_read(name: str) -> tuple[StepObservation, ...]:
+        read.append(name)
+        return observations(name)
+
+    observations = world.store.measurements.observations
+    monkeypatch.setattr("autoscaler.controller.jobs.models.fit", counted_fit)
+    monkeypatch.setattr(world.store.measurements, "observations", counted_read)
+    world.tick()
+    counts = len(fitted), len(read)
+    assert min(counts) > 0
+    world.tick(2)
+    assert (len(fitted), len(read)) == counts
+    world.clock.advance(10.0)
+    world.store.measurements.add_observations(job, [cliff], world.clock.now())
+    world.tick()
+    assert len(fitted) > counts[0]
+    assert len(read) > counts[1]
