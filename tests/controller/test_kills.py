@@ -100,7 +100,9 @@ class Victim:
     @contextmanager
     def client(self) -> Iterator[Client]:
         """A client, once the controller has ticked."""
-        with closing(wait_until(self._connected, 60, "a controller that answers")) as client:
+        with closing(
+            wait_until(self._connected, seconds=60, what="a controller that answers")
+        ) as client:
             yield client
 
     def calls(self) -> set[Path]:
@@ -182,7 +184,7 @@ class Story:
             self._have_work(client)
             known = client.fleet().instances
             with suppress(AssertionError):
-                wait_until(lambda: client.fleet().instances != known, 4.0)
+                wait_until(lambda: client.fleet().instances != known, seconds=4.0)
             self._wait(0.5)
 
     def at_a_call_to_the_cloud(self) -> None:
@@ -262,14 +264,22 @@ def test_controllers_killed_at_random_leak_double_and_lose_nothing(story: Story)
     victim.start()
     story.submit_missing()
     with victim.client() as client:
-        wait_until(lambda: not client.jobs(include_ended=False), 600, "the end of all jobs")
-        wait_until(lambda: not client.fleet().instances, 60, "the return of all instances")
+        wait_until(
+            lambda: not client.jobs(include_ended=False), seconds=600, what="the end of all jobs"
+        )
+        wait_until(
+            lambda: not client.fleet().instances, seconds=60, what="the return of all instances"
+        )
         _assert_done_once(client, story.submitted)
-        wait_until(lambda: not _lighthouses(victim.state), 30, "the end of all lighthouses")
+        wait_until(
+            lambda: not _lighthouses(victim.state), seconds=30, what="the end of all lighthouses"
+        )
     victim.end()
     with closing(open_store(f"sqlite:///{victim.state / 'castor.db'}")) as store:
         _assert_store_and_cloud_agree(store, victim.state)
-    wait_until(lambda: not _processes_of(victim.state), 15, "the end of all processes")
+    wait_until(
+        lambda: not _processes_of(victim.state), seconds=15, what="the end of all processes"
+    )
 
 
 def _assert_done_once(client: Client, submitted: list[Work]) -> None:

@@ -104,7 +104,7 @@ class Deployment:
             self._put_lights_out()
 
     def client(self) -> Client:
-        return wait_until(self._connected, 60, "a controller that answers")  # type: ignore[no-any-return]
+        return wait_until(self._connected, seconds=60, what="a controller that answers")  # type: ignore[no-any-return]
 
     def end(self, number: int = signal.SIGTERM) -> None:
         if self._process is not None:
@@ -174,7 +174,7 @@ class Story:
 
     def until(self, condition: Callable[[], Any], what: str) -> None:
         try:
-            wait_until(condition, 90, what)
+            wait_until(condition, seconds=90, what=what)
         except AssertionError as error:
             printed = f"{self._deployment.log()}\n{self._machines.console()}"
             raise AssertionError(f"{error}\n{self.job()}\n{printed}") from None

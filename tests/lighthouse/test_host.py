@@ -5,8 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -19,6 +18,7 @@ from autoscaler.domain.training import Engine
 from autoscaler.lighthouse.host import LighthouseHost, LighthouseSettings
 from autoscaler.lighthouse.order import LighthouseDirectory
 from autoscaler.lighthouse.supervisor import find_torchft, load_torchft
+from tests.builders.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(find_torchft() is None, reason="torchft is not installed")
 
@@ -33,13 +33,6 @@ def run_and_die(*args, **kwargs):
 subprocess.run = run_and_die
 LighthouseHost(pathlib.Path(sys.argv[1]), "127.0.0.1", SystemClock()).ensure("job")
 """
-
-
-def wait_until(condition: Callable[[], object], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
 
 
 def connect(directory: Path) -> LighthouseHost:

@@ -6,8 +6,6 @@ import json
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,21 +19,13 @@ from autoscaler.domain.job import JobSpec
 from autoscaler.spec.bundle import pack
 from providers.local.provider import LocalProvider
 from providers.local.settings import LocalSettings, default_catalogue
+from tests.builders.waiting import wait_until
 from tests.conformance.provider import OURS, order
 from tests.node.controller import FakeController
 from tests.providers.local.cloud import LocalCloud
 
 SCRIPTS = Path(__file__).parent / "scripts"
 STEADY = (sys.executable, "-P", str(SCRIPTS / "steady.py"))
-
-
-def wait_until(condition: Callable[[], Any], what: str = "", seconds: float = 60.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if found := condition():
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"not within {seconds} s: {what}")
 
 
 class Site:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+import torch.distributed as dist
+from torch.distributed import HashStore
 
 from autoscaler.domain.training import Engine
 from tests.training.fleet import engine_here
@@ -25,3 +29,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def engine() -> Engine:
     """Engine that is the default here. A test for both has a parameter of this name."""
     return engine_here()
+
+
+@pytest.fixture
+def group() -> Iterator[None]:
+    """Process group of one rank."""
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -25,6 +24,7 @@ from autoscaler.lighthouse.order import LighthouseDirectory
 from autoscaler.lighthouse.supervisor import find_torchft
 from autoscaler.training.collectives.ports import bound_store
 from autoscaler.unix_socket import listen
+from tests.builders.waiting import wait_until
 from tests.nursery import Order, nursery
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -42,15 +42,6 @@ def imported(path: str | None) -> tuple[str, ...]:
     if path or find_torchft() is None:
         return _IMPORTED
     return (*_IMPORTED, "autoscaler.training.members.quorum")
-
-
-def wait_until(condition: Callable[[], Any], seconds: float = 60.0, what: str = "") -> Any:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if found := condition():
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"not within {seconds} s: {what}")
 
 
 class Lighthouse:

@@ -180,7 +180,7 @@ def test_an_adaptive_run_is_repeated_at_other_sizes(
         repeating = fixed.start(
             "adaptive.py", ranks, EPOCHS="100000", CASTOR_BATCH_LOG=str(log), STEP_SECONDS="0"
         )
-        wait_until(lambda: repeating.step > last, 90, "the end of the log")
+        wait_until(lambda: repeating.step > last, seconds=90, what="the end of the log")
         repeating.kill()
     finally:
         fixed.stop()

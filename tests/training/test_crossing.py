@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
-from torch._C._distributed_c10d import HashStore
 from torch.utils.data import TensorDataset
 
 from autoscaler.clock import SystemClock, VirtualClock
@@ -102,13 +100,6 @@ def test_gradients_are_those_of_one_place(
             for name, value in ours.items():
                 assert torch.allclose(value, theirs[name], rtol=1e-6, atol=1e-9), (step, name)
     assert "of_none.weight" not in expected[0]
-
-
-@pytest.fixture
-def group() -> Iterator[None]:
-    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 class Events:

@@ -248,7 +248,7 @@ def test_a_joiner_is_let_in_beside_a_member_that_hangs_and_is_heard(tmp_path: Pa
         hanging = fleet.start(EPOCHS="100000", HANG="20 60")
         wait_until(lambda: len(hanging.steps()) == 20, what="the hang")
         joiner = fleet.start(EPOCHS="100000", SEED="1")
-        wait_until(lambda: len(joiner.steps()) > 20, 40.0, "steps of the joiner")
+        wait_until(lambda: len(joiner.steps()) > 20, seconds=40.0, what="steps of the joiner")
         assert len(hanging.steps()) == 20, "it hangs no more"
     finally:
         fleet.stop()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,13 +19,6 @@ from autoscaler.training.collectives.reducer import Reducer
 from autoscaler.training.gradients.preconditioner import Preconditioner
 from autoscaler.training.gradients.sampling import SamplingBudget
 from tests.training.alone import allow, opened, script
-
-
-@pytest.fixture
-def group() -> Iterator[None]:
-    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 class HostReads(TorchDispatchMode):

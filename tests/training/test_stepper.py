@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
-from torch._C._distributed_c10d import HashStore
 from torch.utils.data import TensorDataset
 
 from autoscaler.clock import SystemClock
@@ -87,13 +83,6 @@ def test_no_batch_is_larger_than_a_pass(monkeypatch) -> None:
     assert parts.replica._settings.bounds.maximum == 100
     _, parts = opened(script(model, optimizer, _data(10)))
     assert parts.replica._settings.bounds.maximum == 16
-
-
-@pytest.fixture
-def group() -> Iterator[None]:
-    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 @pytest.mark.usefixtures("group")

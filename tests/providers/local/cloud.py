@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -22,6 +21,7 @@ from providers.base import Provider
 from providers.local.instance import LocalInstance
 from providers.local.provider import LocalProvider
 from providers.local.settings import LocalSettings, default_catalogue
+from tests.builders.waiting import wait_until
 from tests.conformance.provider import OURS, order, state
 
 DEADLINE_SECONDS = 20.0
@@ -41,14 +41,6 @@ def python_agent(code: str) -> tuple[str, ...]:
     return (sys.executable, "-P", "-c", code)
 
 
-def wait_until(condition: Callable[[], object]) -> None:
-    """Return as soon as `condition` holds."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
-
-
 class LocalCloud:
     """One directory of local instances, for `tests.conformance.provider`."""
 
@@ -60,7 +52,7 @@ class LocalCloud:
         return LocalProvider(self.directory, controller, self.settings, clock or SystemClock())
 
     def wait_until(self, condition: Callable[[], object]) -> None:
-        wait_until(condition)
+        wait_until(condition, seconds=DEADLINE_SECONDS)
 
     def exhaust(self, provider: Provider) -> str:
         for token in range(len(self.settings.devices)):
