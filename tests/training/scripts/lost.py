@@ -12,7 +12,7 @@ from typing import Any
 
 from fake_nccl import FakeNccl
 
-from autoscaler.training import opening, session
+from autoscaler.training import opening, training_session
 from autoscaler.training.members.crew import JobRanks
 from autoscaler.training.opening import Parts
 
@@ -58,5 +58,5 @@ if os.environ.get("GRADIENTS") == "nccl":
     opening.gradients_of = lambda *_: make  # type: ignore[assignment]
 JobRanks._exchange_rows = before(JobRanks._exchange_rows, "rows")  # type: ignore[method-assign]
 plain_open = opening.open_parts
-session.open_parts = open_parts
+training_session.open_parts = open_parts
 runpy.run_path(str(Path(__file__).with_name("branches.py")))
