@@ -49,8 +49,8 @@ from autoscaler.wire.client import Client, NodeClient, StudyClient
 from autoscaler.wire.messages import JobView
 from autoscaler.wire.study_messages import StudyAnswers, TrialCalls
 from hpo.driver.driver import Driver
-from hpo.driver.run_limits import Effort
-from hpo.worker.connection import TrialLine
+from hpo.driver.run_limits import RunLimits
+from hpo.worker.connection import TrialConnection
 from hpo.worker.process import run_trial
 
 _STUDY = "reports"
@@ -223,14 +223,14 @@ def drive(url: str, storage: str, pruner: str, workers: int, all_begun: Event) -
     template = JobSpec(_STUDY, ("worker",), study=_STUDY)
     client = Jobs(url, workers, all_begun)
     line = StudyClient(url, _TOKEN, _STUDY)
-    Driver(study, template, client, line, "driver", SystemClock()).run(Effort(trials=workers))
+    Driver(study, template, client, line, "driver", SystemClock()).run(RunLimits(trials=workers))
 
 
 def work(
-    url: str, token: str, directory: Path, effort: tuple[int, float], line: Connection
+    url: str, token: str, directory: Path, limits: tuple[int, float], line: Connection
 ) -> None:
     """Run a worker and its agent; send the seconds of each report."""
-    steps, interval_seconds = effort
+    steps, interval_seconds = limits
     logging.disable(logging.WARNING)  # warnings until the driver is connected
     relay = TrialRelay(NodeClient(url, token), directory / "calls", SystemClock())
     agent_line = Line(directory / "agent.sock", lambda: None, relay.take)
@@ -259,7 +259,7 @@ def work(
         line.recv()
         return 1.0
 
-    run_trial(objective, TrialLine(directory / "agent.sock", SystemClock()))
+    run_trial(objective, TrialConnection(directory / "agent.sock", SystemClock()))
 
 
 def measure(options: argparse.Namespace, directory: Path) -> dict[str, list[float]]:
@@ -281,8 +281,8 @@ def measure(options: argparse.Namespace, directory: Path) -> dict[str, list[floa
         folder = directory / str(number)
         folder.mkdir()
         line, end = processes.Pipe()
-        effort = (options.steps, options.interval_seconds)
-        workers.append(processes.Process(target=work, args=(url, token, folder, effort, end)))
+        limits = (options.steps, options.interval_seconds)
+        workers.append(processes.Process(target=work, args=(url, token, folder, limits, end)))
         workers[-1].start()
         lines.append(line)
     _start_together(lines, controller_line)

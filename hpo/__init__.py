@@ -1,7 +1,7 @@
-"""Optuna studies on instances that come and go: `hpo.optimize` in place of `study.optimize`.
+"""Optuna studies on cloud instances: `hpo.optimize` replaces `study.optimize`.
 
 Workers of trials import this package too. Names that only the driver of a study needs are
-therefore imported when first used.
+therefore imported at their first use.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
     "upload_artifact",
 ]
 
-# Modules of the names that are imported when first used.
+# Modules of the names that are imported at their first use.
 _MODULES: Final = {
     "BudgetUsedUp": "hpo.driver.study_end",
     "DeadlineReached": "hpo.driver.study_end",
@@ -44,10 +44,10 @@ _MODULES: Final = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name of the driver when it is first used.
+    """Import a public name of the driver at its first use.
 
     Raises:
-        AttributeError: there is no such name.
+        AttributeError: the package has no such name.
     """
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -57,5 +57,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return the names of this package, including those that are not imported yet."""
+    """Return the names of this package, including names that are not imported yet."""
     return sorted({*globals(), *__all__})

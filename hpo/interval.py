@@ -1,4 +1,4 @@
-"""Things that are done again after a time, and not more often."""
+"""Rate limit for repeated actions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from autoscaler.clock import Clock
 
 
 class Interval:
-    """An interval of `seconds` between two times at which something is due; first at once."""
+    """Rate limit that lets an action run at most once in `seconds`.
+
+    The first run is due at once.
+    """
 
     def __init__(self, seconds: float, clock: Clock) -> None:
         self._seconds = seconds
@@ -14,7 +17,7 @@ class Interval:
         self._last_seconds = -seconds
 
     def is_due(self) -> bool:
-        """Return whether the interval is over; if so, the next one begins."""
+        """Return whether the interval has passed; if so, start the next interval."""
         if not self.is_over:
             return False
         self._last_seconds = self._clock.monotonic()
@@ -22,14 +25,14 @@ class Interval:
 
     @property
     def is_over(self) -> bool:
-        """Whether it is due, without beginning the next interval."""
+        """Whether the interval has passed; does not start the next interval."""
         return self._clock.monotonic() - self._last_seconds >= self._seconds
 
     @property
     def left_seconds(self) -> float:
-        """Seconds until it is due; 0 if it is."""
+        """Seconds until the interval has passed; 0 if it has."""
         return max(self._last_seconds + self._seconds - self._clock.monotonic(), 0.0)
 
     def end(self) -> None:
-        """Let it be due at once."""
+        """End the interval now, so that the next `is_due` returns True."""
         self._last_seconds = self._clock.monotonic() - self._seconds

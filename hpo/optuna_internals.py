@@ -1,12 +1,11 @@
-"""What Castor uses of Optuna beyond its public interface, and the check that a release has it.
+"""Private names of Optuna that Castor uses, and a check that a release has them.
 
-No other module of this package names a private attribute of Optuna's. The names are those of
-Optuna 4.2 to 5.0. `check_release` looks for each of them before a study runs, so that a release
-that renames one is refused, in place of rungs that are lost or of `study.stop()` without effect.
+Only this module names private attributes of Optuna. The names are those of Optuna 4.2 to 5.0.
+`check_release` looks for them before a study runs, so that a release that renames one is refused.
 
-What the names mean is assumed too: `Study.ask` begins a trial by
-`set_trial_state_values(id, RUNNING)`, `Trial.should_prune` is `pruner.prune(study, frozen trial)`,
-and `Study.stop` sets a flag of the study while the thread is in its optimization loop.
+The module also assumes this behaviour: `Study.ask` begins a trial by `set_trial_state_values(id,
+RUNNING)`. `Trial.should_prune` is `pruner.prune(study, frozen trial)`. `Study.stop` sets a flag of
+the study while the thread is in its optimization loop.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ FIXED_PARAMETERS: Final = "fixed_params"
 
 
 @dataclass(frozen=True, slots=True)
-class HalvingTerms:
+class HalvingSettings:
     """Parameters of Optuna's successive halving.
 
     Attributes:
-        min_resource: steps to its first rung; None until Optuna has estimated it.
-        reduction_factor: the ratio of one rung's steps to those of the rung before.
-        min_early_stopping_rate: how many of the first rungs are left out.
+        min_resource: steps to the first rung; None until Optuna has estimated them.
+        reduction_factor: ratio of the steps of one rung to those of the rung before.
+        min_early_stopping_rate: number of initial rungs that are skipped.
     """
 
     min_resource: int | None
@@ -52,12 +51,12 @@ class HalvingTerms:
 
 
 def check_release(study: optuna.Study) -> None:
-    """Refuse an Optuna that lacks a private name that Castor uses.
+    """Raise if this Optuna release lacks a private name that Castor uses.
 
     Raises:
-        SpecError: with the names that are missing and the releases that have them.
+        SpecError: names are missing; the message lists them and the supported releases.
     """
-    looked_at: list[tuple[object, tuple[str, ...]]] = [
+    checked: list[tuple[object, tuple[str, ...]]] = [
         (study, _OF_STUDY),
         (create_trial(value=0.0), _OF_TRIAL),
         (SuccessiveHalvingPruner(min_resource=1), _OF_HALVING),
@@ -66,10 +65,10 @@ def check_release(study: optuna.Study) -> None:
     ]
     storage = getattr(study, "_storage", None)
     if type(storage).__name__ == "_CachedStorage":
-        looked_at.append((storage, _OF_CACHE))
+        checked.append((storage, _OF_CACHE))
     missing = [
         f"{type(holder).__name__}.{name}"
-        for holder, names in looked_at
+        for holder, names in checked
         for name in names
         if not hasattr(holder, name)
     ]
@@ -82,13 +81,13 @@ def check_release(study: optuna.Study) -> None:
 
 
 def storage_of(study: optuna.Study) -> BaseStorage:
-    """Return the storage that a study is in."""
+    """Return the storage of a study."""
     return study._storage
 
 
 @contextmanager
 def optimization_loop(study: optuna.Study, storage: Any) -> Iterator[None]:
-    """Let a study use another storage, and `study.stop()` work on this thread, for a while."""
+    """Run the body with another storage and with `study.stop()` enabled on this thread."""
     before = study._storage
     study._storage = storage
     study._stop_flag = False
@@ -102,7 +101,7 @@ def optimization_loop(study: optuna.Study, storage: Any) -> Iterator[None]:
 
 
 def stop(study: optuna.Study) -> None:
-    """Let no further trial begin, as `Study.stop` does, from any thread."""
+    """Request that no further trial begins, as `Study.stop` does; works from any thread."""
     study._stop_flag = True
 
 
@@ -112,54 +111,55 @@ def is_stopped(study: optuna.Study) -> bool:
 
 
 def trial_id(trial: FrozenTrial | Trial) -> int:
-    """Return the id of a trial in its storage, which is not its number in its study."""
+    """Return the id of a trial in its storage; it differs from the trial's number in the study."""
     return trial._trial_id
 
 
 def live_trial(study: optuna.Study, frozen: FrozenTrial) -> Trial:
-    """Return a trial that is under way, to suggest from and report to."""
+    """Return a running trial as an object to suggest from and report to."""
     return Trial(study, frozen._trial_id)
 
 
 def frozen_trial(study: optuna.Study, trial: Trial) -> FrozenTrial:
-    """Return a trial as its storage has it now."""
+    """Return the current record of a trial in its storage."""
     return study._storage.get_trial(trial._trial_id)
 
 
 def claim(study: optuna.Study, waiting: FrozenTrial) -> bool:
-    """Begin a trial that was enqueued; False if another process has begun it before."""
+    """Begin an enqueued trial; return False if another process has begun it already."""
     try:
         return study._storage.set_trial_state_values(waiting._trial_id, TrialState.RUNNING)
-    except RuntimeError:  # it has ended already, in the words of every release
+    except RuntimeError:  # the trial has ended already
         return False
 
 
 def holds(distribution: BaseDistribution, value: Any) -> bool:
-    """Return whether a value, as an objective sees it, is one of a distribution.
+    """Return whether a distribution contains a value in its external form.
 
     Raises:
-        ValueError: it is no choice of it, or no number.
+        ValueError: the value is no choice of the distribution, or no number.
     """
     return distribution._contains(distribution.to_internal_repr(value))
 
 
 def set_system_attribute(study: optuna.Study, trial: Trial, key: str, value: Any) -> None:
-    """Write an attribute of Optuna's own to a trial."""
+    """Write a system attribute of Optuna to a trial."""
     study._storage.set_trial_system_attr(trial._trial_id, key, value)
 
 
 def database_url(study: optuna.Study) -> str:
-    """Return the address of the database that a study is in; empty if it is in none."""
+    """Return the URL of the database of a study; empty for other storages."""
     storage = study._storage
     return str(getattr(getattr(storage, "_backend", storage), "url", ""))
 
 
-def halving_terms(
+def halving_settings(
     study: optuna.Study, pruner: BasePruner, trial: FrozenTrial
-) -> HalvingTerms | None:
-    """Return the parameters by which successive halving, or Hyperband's bracket, judges a trial.
+) -> HalvingSettings | None:
+    """Return the successive-halving parameters that apply to a trial.
 
-    None for another pruner, and for a Hyperband that has not made its brackets yet.
+    For Hyperband they are those of the trial's bracket. The result is None for other pruners, and
+    for a Hyperband pruner that has not made its brackets yet.
     """
     if isinstance(pruner, HyperbandPruner):
         if not pruner._pruners:
@@ -167,6 +167,6 @@ def halving_terms(
         pruner = pruner._pruners[pruner._get_bracket_id(study, trial)]
     if not isinstance(pruner, SuccessiveHalvingPruner):
         return None
-    return HalvingTerms(
+    return HalvingSettings(
         pruner._min_resource, pruner._reduction_factor, pruner._min_early_stopping_rate
     )

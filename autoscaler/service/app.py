@@ -1,4 +1,4 @@
-"""The HTTP API. Everything refuses without a token, on loopback too."""
+"""HTTP API of the controller; every request needs a token, on loopback too."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from autoscaler.domain.spending import DailyCost
 from autoscaler.domain.storage import StorageGrant
 from autoscaler.domain.text import printable
 from autoscaler.service.access.authentication import NO_TOKEN, Authentication
-from autoscaler.service.access.request_gate import Door
+from autoscaler.service.access.request_gate import RequestGate
 from autoscaler.service.files.logs import Logs
 from autoscaler.service.files.uploads import Bundles
 from autoscaler.service.instances.nodes import Nodes
 from autoscaler.service.jobs.plans import plan_view
 from autoscaler.service.jobs.results import Results
-from autoscaler.service.jobs.submissions import Submissions, nothing_remembered
+from autoscaler.service.jobs.submissions import Submissions, unknown_program
 from autoscaler.service.jobs.views import Views, decision_view, forecast_view
-from autoscaler.service.routes.bodies import Body, answer
+from autoscaler.service.routes.bodies import Body, json_response
 from autoscaler.service.routes.results import results_router
 from autoscaler.service.routes.studies import drivers_router, trials_router
 from autoscaler.service.routes.study_files import study_files_router
@@ -80,7 +80,7 @@ _STATUS: dict[type[CastorError], int] = {
 
 @dataclass(frozen=True, slots=True)
 class ServiceDependencies:
-    """What the API gives access to."""
+    """Components that the routes of the API use."""
 
     store: Store
     authentication: Authentication
@@ -96,209 +96,217 @@ class ServiceDependencies:
     clock: Clock
 
 
-def create_app(rooms: ServiceDependencies, version: str) -> FastAPI:
-    """The application over these rooms."""
+def create_app(dependencies: ServiceDependencies, version: str) -> FastAPI:
+    """Return the API application over these components."""
     app = FastAPI(title="Castor", version=version, docs_url=None, redoc_url=None, openapi_url=None)
     app.add_exception_handler(CastorError, _refuse)
     app.add_exception_handler(RequestValidationError, _refuse_malformed)
     app.add_exception_handler(HTTPException, _refuse_unknown)
     bearer = HTTPBearer(auto_error=False)
 
-    # Where nothing blocks, no thread is used: on a busy machine each costs a wait of its own.
+    # Checks that can't block use no thread, since a thread costs latency on a busy machine.
     async def token(credentials: HTTPAuthorizationCredentials | None = Depends(bearer)) -> str:
         if credentials is None:
             raise NotAllowed(NO_TOKEN)
         return credentials.credentials
 
     async def person(presented: str = Depends(token)) -> str:
-        known = rooms.authentication.known_person(presented)
-        if known is not None:
-            return known
-        return await run_in_threadpool(rooms.authentication.person, presented)
+        name = dependencies.authentication.known_person(presented)
+        if name is not None:
+            return name
+        return await run_in_threadpool(dependencies.authentication.person, presented)
 
     async def require_known(path: str, presented: str | None) -> None:
-        if not rooms.authentication.recognises(path, presented):
-            await run_in_threadpool(rooms.authentication.require_known, path, presented)
+        if not dependencies.authentication.is_recognised(path, presented):
+            await run_in_threadpool(dependencies.authentication.require_known, path, presented)
 
-    app.include_router(_jobs(rooms, person))
-    app.include_router(results_router(rooms.store, rooms.results, person))
-    app.include_router(_fleet(rooms, person))
-    app.include_router(_programs(rooms, person))
-    app.include_router(drivers_router(rooms.studies, person))
-    app.include_router(study_files_router(rooms.studies, person))
-    app.include_router(_nodes(rooms, token))
-    app.add_middleware(Door, check=require_known, refuse=_refusal)
+    app.include_router(_jobs(dependencies, person))
+    app.include_router(results_router(dependencies.store, dependencies.results, person))
+    app.include_router(_fleet(dependencies, person))
+    app.include_router(_programs(dependencies, person))
+    app.include_router(drivers_router(dependencies.studies, person))
+    app.include_router(study_files_router(dependencies.studies, person))
+    app.include_router(_nodes(dependencies, token))
+    app.add_middleware(RequestGate, check=require_known, refuse=_refusal)
     return app
 
 
-def _jobs(rooms: ServiceDependencies, person: Callable[..., Any]) -> APIRouter:
-    """What people do with jobs."""
+def _jobs(dependencies: ServiceDependencies, person: Callable[..., Any]) -> APIRouter:
+    """Return the routes for jobs."""
     router = APIRouter(prefix="/v1/jobs", dependencies=[Depends(person)])
 
     def view(job: JobRecord, with_events: bool = False) -> Response:
-        return answer(JobView, rooms.views.job(job, rooms.clock.now(), with_events))
+        return json_response(
+            JobView, dependencies.views.job(job, dependencies.clock.now(), with_events)
+        )
 
     @router.post("")
     def submit(
-        submission: Submission = Depends(Body(Submission)), who: str = Depends(person)
+        submission: Submission = Depends(Body(Submission)), requester: str = Depends(person)
     ) -> Response:
-        return view(rooms.submissions.submit(submission.spec, who))
+        return view(dependencies.submissions.submit(submission.spec, requester))
 
     @router.get("")
     def all_jobs(include_ended: bool = True) -> Response:
-        jobs = rooms.store.jobs.all() if include_ended else rooms.store.jobs.alive()
-        now_seconds = rooms.clock.now()
-        views = tuple(rooms.views.job(job, now_seconds) for job in reversed(jobs))
-        return answer(tuple[JobView, ...], views)
+        jobs = dependencies.store.jobs.all() if include_ended else dependencies.store.jobs.alive()
+        now_seconds = dependencies.clock.now()
+        views = tuple(dependencies.views.job(job, now_seconds) for job in reversed(jobs))
+        return json_response(tuple[JobView, ...], views)
 
     @router.get("/{name}")
     def one_job(name: str) -> Response:
-        return view(rooms.store.jobs.find(name), with_events=True)
+        return view(dependencies.store.jobs.find(name), with_events=True)
 
     @router.patch("/{name}")
     def change(
-        name: str, change: Change = Depends(Body(Change)), who: str = Depends(person)
+        name: str, change: Change = Depends(Body(Change)), requester: str = Depends(person)
     ) -> Response:
-        return view(rooms.submissions.change(name, change, who))
+        return view(dependencies.submissions.change(name, change, requester))
 
     @router.post("/{name}/stop")
-    def stop(name: str, who: str = Depends(person)) -> Response:
-        return view(rooms.submissions.stop(name, who))
+    def stop(name: str, requester: str = Depends(person)) -> Response:
+        return view(dependencies.submissions.stop(name, requester))
 
     @router.post("/{name}/resume")
     def resume(
         name: str,
         resumption: Resumption = Depends(Body(Resumption)),
-        who: str = Depends(person),
+        requester: str = Depends(person),
     ) -> Response:
-        return view(rooms.submissions.resume(name, resumption, who))
+        return view(dependencies.submissions.resume(name, resumption, requester))
 
     @router.get("/{name}/decisions")
     def decisions(name: str, limit: int = Query(default=100, ge=1, le=10_000)) -> Response:
-        job = rooms.store.jobs.find(name)
-        entries = rooms.store.journal.decisions(job.id, limit)
-        return answer(tuple[DecisionView, ...], tuple(decision_view(each) for each in entries))
+        job = dependencies.store.jobs.find(name)
+        entries = dependencies.store.journal.decisions(job.id, limit)
+        return json_response(
+            tuple[DecisionView, ...], tuple(decision_view(entry) for entry in entries)
+        )
 
     @router.get("/{name}/forecast")
     def forecast(name: str) -> Response:
-        job = rooms.store.jobs.find(name)
-        sizes = rooms.fixed_sizes(job.id)
-        return answer(tuple[ForecastView, ...], tuple(forecast_view(each) for each in sizes))
+        job = dependencies.store.jobs.find(name)
+        sizes = dependencies.fixed_sizes(job.id)
+        return json_response(
+            tuple[ForecastView, ...], tuple(forecast_view(size) for size in sizes)
+        )
 
     @router.post("/{name}/logs")
     def logs(name: str, offsets: dict[str, int] = Depends(Body(dict[str, int]))) -> Response:
-        job = rooms.store.jobs.find(name)
-        return answer(tuple[LogPart, ...], rooms.logs.read(job.id, offsets))
+        job = dependencies.store.jobs.find(name)
+        return json_response(tuple[LogPart, ...], dependencies.logs.read(job.id, offsets))
 
     return router
 
 
-def _fleet(rooms: ServiceDependencies, person: Callable[..., Any]) -> APIRouter:
-    """What people ask of the whole, and the bundles they upload."""
+def _fleet(dependencies: ServiceDependencies, person: Callable[..., Any]) -> APIRouter:
+    """Return the routes for the fleet, users, plans and bundles."""
     router = APIRouter(prefix="/v1", dependencies=[Depends(person)])
 
     @router.get("/fleet")
     def fleet() -> Response:
-        return answer(FleetView, rooms.views.fleet(rooms.clock.now()))
+        return json_response(FleetView, dependencies.views.fleet(dependencies.clock.now()))
 
     @router.get("/offers")
     def offers() -> Response:
-        return answer(OffersView, rooms.views.offers(rooms.clock.now()))
+        return json_response(OffersView, dependencies.views.offers(dependencies.clock.now()))
 
     @router.get("/costs")
     def costs() -> Response:
-        return answer(CostView, rooms.views.costs(rooms.clock.now()))
+        return json_response(CostView, dependencies.views.costs(dependencies.clock.now()))
 
     @router.get("/costs/days")
     def daily_costs(first: date, last: date) -> Response:
-        costs = rooms.views.daily_costs(first, last, rooms.clock.now())
-        return answer(tuple[DailyCost, ...], costs)
+        costs = dependencies.views.daily_costs(first, last, dependencies.clock.now())
+        return json_response(tuple[DailyCost, ...], costs)
 
     @router.post("/people/{name}")
-    def invite(name: str, who: str = Depends(person)) -> Response:
-        return answer(Invitation, Invitation(name, rooms.authentication.invite(name, who)))
+    def invite(name: str, requester: str = Depends(person)) -> Response:
+        return json_response(
+            Invitation, Invitation(name, dependencies.authentication.invite(name, requester))
+        )
 
     @router.post("/freeze")
-    def freeze(who: str = Depends(person)) -> Response:
-        rooms.submissions.freeze(who)
+    def freeze(requester: str = Depends(person)) -> Response:
+        dependencies.submissions.freeze(requester)
         return Response(status_code=204)
 
     @router.post("/unfreeze")
-    def unfreeze(who: str = Depends(person)) -> Response:
-        rooms.submissions.unfreeze(who)
+    def unfreeze(requester: str = Depends(person)) -> Response:
+        dependencies.submissions.unfreeze(requester)
         return Response(status_code=204)
 
     @router.post("/drain")
-    def drain(who: str = Depends(person)) -> Response:
-        rooms.submissions.drain(who)
+    def drain(requester: str = Depends(person)) -> Response:
+        dependencies.submissions.drain(requester)
         return Response(status_code=204)
 
     @router.post("/plans")
     def plan(submission: Submission = Depends(Body(Submission))) -> Response:
-        spec = rooms.submissions.submitted(submission.spec)
-        return answer(PlanView, plan_view(spec, rooms.what_if(spec)))
+        spec = dependencies.submissions.prepare(submission.spec)
+        return json_response(PlanView, plan_view(spec, dependencies.what_if(spec)))
 
     @router.head("/bundles/{sha256}")
     def has_bundle(sha256: str) -> Response:
-        rooms.bundles.path(sha256)
+        dependencies.bundles.path(sha256)
         return Response()
 
     @router.put("/bundles/{sha256}")
     async def put_bundle(sha256: str, request: Request) -> Response:
-        await rooms.bundles.receive(sha256, request.stream())
+        await dependencies.bundles.receive(sha256, request.stream())
         return Response(status_code=201)
 
     return router
 
 
-def _programs(rooms: ServiceDependencies, person: Callable[..., Any]) -> APIRouter:
-    """What people ask of the memories of programs."""
+def _programs(dependencies: ServiceDependencies, person: Callable[..., Any]) -> APIRouter:
+    """Return the routes for stored measurements of programs."""
     router = APIRouter(prefix="/v1/programs", dependencies=[Depends(person)])
 
     @router.get("")
     def all_programs() -> Response:
-        return answer(tuple[ProgramMemory, ...], rooms.store.programs.all())
+        return json_response(tuple[ProgramMemory, ...], dependencies.store.programs.all())
 
     @router.get("/{name}")
     def one_program(name: str) -> Response:
-        memory = rooms.store.programs.recall(name)
+        memory = dependencies.store.programs.recall(name)
         if memory is None:
-            raise nothing_remembered(name)
-        return answer(ProgramMemory, memory)
+            raise unknown_program(name)
+        return json_response(ProgramMemory, memory)
 
     @router.delete("/{name}")
-    def forget(name: str, who: str = Depends(person)) -> Response:
-        rooms.submissions.forget_program(name, who)
+    def forget(name: str, requester: str = Depends(person)) -> Response:
+        dependencies.submissions.forget_program(name, requester)
         return Response(status_code=204)
 
     return router
 
 
-def _nodes(rooms: ServiceDependencies, token: Callable[..., Any]) -> APIRouter:
-    """What node agents do."""
+def _nodes(dependencies: ServiceDependencies, token: Callable[..., Any]) -> APIRouter:
+    """Return the routes for node agents."""
     router = APIRouter(prefix="/v1/node")
 
     def node(presented: str = Depends(token)) -> HeldInstance:
-        return rooms.authentication.node(presented)
+        return dependencies.authentication.node(presented)
 
     def working(presented: str = Depends(token)) -> HeldInstance:
-        return rooms.authentication.working_node(presented)
+        return dependencies.authentication.working_node(presented)
 
     def writing(presented: str = Depends(token)) -> HeldInstance:
-        return rooms.authentication.writing_node(presented)
+        return dependencies.authentication.writing_node(presented)
 
     @router.post("/join")
     def join(request: JoinRequest = Depends(Body(JoinRequest))) -> Response:
-        return answer(JoinReply, rooms.nodes.join(request))
+        return json_response(JoinReply, dependencies.nodes.join(request))
 
     @router.get("/assignment")
     def assignment(held: HeldInstance = Depends(working)) -> Response:
-        return answer(Assignment, rooms.nodes.assignment(held))
+        return json_response(Assignment, dependencies.nodes.assignment(held))
 
     @router.get("/grant")
     def grant(job: str | None = None, held: HeldInstance = Depends(working)) -> Response:
         require_held(held, job)
-        return answer(StorageGrant, rooms.nodes.grant(held))
+        return json_response(StorageGrant, dependencies.nodes.grant(held))
 
     @router.post("/heartbeat")
     async def heartbeat(
@@ -307,15 +315,15 @@ def _nodes(rooms: ServiceDependencies, token: Callable[..., Any]) -> APIRouter:
         held: HeldInstance = Depends(node),
     ) -> Response:
         report, refused = read_node_report(await request.body())
-        reply = await rooms.nodes.converse(held, report, wait_seconds, refused)
-        return answer(NodeReply, reply)
+        reply = await dependencies.nodes.heartbeat_and_wait(held, report, wait_seconds, refused)
+        return json_response(NodeReply, reply)
 
     @router.get("/bundle")
     def bundle(held: HeldInstance = Depends(working)) -> FileResponse:
-        job = rooms.store.jobs.get(held.job)
+        job = dependencies.store.jobs.get(held.job)
         if job.spec.bundle is None:
             raise NotFound(f"job {job.id} has no working directory")
-        return FileResponse(rooms.bundles.path(job.spec.bundle))
+        return FileResponse(dependencies.bundles.path(job.spec.bundle))
 
     @router.post("/logs")
     async def append_log(
@@ -326,10 +334,10 @@ def _nodes(rooms: ServiceDependencies, token: Callable[..., Any]) -> APIRouter:
     ) -> Response:
         text = await request.body()
         require_held(held, job)
-        end = await run_in_threadpool(rooms.logs.append, held.job, held.id, offset, text)
-        return answer(int, end)
+        end = await run_in_threadpool(dependencies.logs.append, held.job, held.id, offset, text)
+        return json_response(int, end)
 
-    router.include_router(trials_router(rooms.studies, working))
+    router.include_router(trials_router(dependencies.studies, working))
     return router
 
 
@@ -338,7 +346,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
 
 
 def _refusal(error: Exception) -> Response:
-    """Return the answer that names an error, which the client raises again."""
+    """Return the response for an error, which the client raises again."""
     status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
     field = error.field if isinstance(error, SpecError) else None
     fault = Fault(type(error).__name__, str(error), field)

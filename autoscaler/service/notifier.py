@@ -1,4 +1,4 @@
-"""Waiting for what another request brings, without holding a thread."""
+"""Notifications between requests, for long polls that hold no thread."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ Value = TypeVar("Value")
 
 
 class Notifier:
-    """One bell for each name: who waits for it looks again when it rings."""
+    """Wake-ups of long polls, by name."""
 
     def __init__(self) -> None:
-        self._listening: dict[str, set[asyncio.Event]] = defaultdict(set)
+        self._polls: dict[str, set[asyncio.Event]] = defaultdict(set)
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def ring(self, name: str) -> None:
-        """Let those who wait look again. To be called in the event loop."""
-        for event in self._listening.get(name, ()):
+    def notify(self, name: str) -> None:
+        """Wake the polls of a name; call this in the event loop."""
+        for event in self._polls.get(name, ()):
             event.set()
 
-    def ring_from_afar(self, name: str) -> None:
-        """The same from any thread."""
-        if self._loop is not None:  # otherwise nobody has ever listened
-            self._loop.call_soon_threadsafe(self.ring, name)
+    def notify_threadsafe(self, name: str) -> None:
+        """Wake the polls of a name from any thread."""
+        if self._loop is not None:  # None until the first poll
+            self._loop.call_soon_threadsafe(self.notify, name)
 
-    async def first(
+    async def wait_for(
         self, name: str, look: Callable[[], tuple[Value, ...]], wait_seconds: float
     ) -> tuple[Value, ...]:
-        """What `look`, which may block, finds as soon as it finds something.
+        """Return the result of `look` once it is not empty; empty after `wait_seconds`.
 
-        Nothing if it finds nothing for so long.
+        `look` may block; it runs in a thread at first and after each notification.
         """
         self._loop = asyncio.get_running_loop()
         event = asyncio.Event()
-        self._listening[name].add(event)
+        self._polls[name].add(event)
         try:
-            found = await run_in_threadpool(look)
+            result = await run_in_threadpool(look)
             async with asyncio.timeout(wait_seconds):
-                while not found:
+                while not result:
                     await event.wait()
                     event.clear()
-                    found = await run_in_threadpool(look)
-            return found
+                    result = await run_in_threadpool(look)
+            return result
         except TimeoutError:
             return ()
         finally:
-            self._listening[name].discard(event)
-            if not self._listening[name]:
-                del self._listening[name]
+            self._polls[name].discard(event)
+            if not self._polls[name]:
+                del self._polls[name]

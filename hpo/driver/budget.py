@@ -14,22 +14,22 @@ _log = logging.getLogger(__name__)
 
 
 def log_default_budget(view: StudyView) -> None:
-    """Log the budget that the deployment gives a study that names none."""
+    """Log the deployment's default budget if it applies to the study."""
     words = None if view.terms is None else default_budget_words(view.terms.objective)
     if words is not None:
         _log.info('study %s: %s (in hpo.optimize: budget_usd="none")', view.name, words)
 
 
-def settle_budget(line: StudyClient, objective: Objective) -> None:
-    """Let the larger of the run's own budget and the commanded one count.
+def restore_run_budget(study_client: StudyClient, objective: Objective) -> None:
+    """Set the study's budget to that of the run if the commanded budget is smaller.
 
-    The caller holds the study's lease and has stated nothing yet. A smaller budget that was
-    commanded has ended the run before; this one is begun to go on.
+    Call this with the study's lease, before the first report. A smaller commanded budget has ended
+    the previous run; this run is meant to continue.
     """
-    known = line.view().terms
-    commanded = None if known is None else known.objective.budget_usd
+    terms = study_client.view().terms
+    commanded = None if terms is None else terms.objective.budget_usd
     if objective.budget_usd is None or commanded is None or commanded >= objective.budget_usd:
         return
-    line.set_budget(objective.budget_usd)
-    own = format_money(objective.budget_usd)
-    _log.info("the budget is %s again; it was %s", own, format_money(commanded))
+    study_client.set_budget(objective.budget_usd)
+    budget_text = format_money(objective.budget_usd)
+    _log.info("the budget is %s again; it was %s", budget_text, format_money(commanded))

@@ -1,4 +1,4 @@
-"""Which checkpoints of a study's trials nobody needs any more."""
+"""Removal of checkpoints of ended trials."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from optuna.trial import FrozenTrial
 
 from autoscaler.domain.errors import CastorError
 from hpo.protocol import attributes
-from hpo.protocol.checkpoint_names import name_of_states
+from hpo.protocol.checkpoint_names import checkpoint_name
 
-if TYPE_CHECKING:  # workers import this module
+if TYPE_CHECKING:
     from autoscaler.wire.client import StudyClient
 
 _log = logging.getLogger(__name__)
 
 
-def names_of_ended(study: optuna.Study) -> tuple[str, ...]:
-    """The states of trials of ours that have ended, but for the best's, or those of the front."""
+def removable_checkpoints(study: optuna.Study) -> tuple[str, ...]:
+    """Return the checkpoint names of ended trials, except the best trial or the Pareto front."""
     trials = study.get_trials(deepcopy=False)
     best = {trial.number for trial in _best(study)}
     return tuple(
-        name_of_states(trial.number, trial.datetime_start)
+        checkpoint_name(trial.number, trial.datetime_start)
         for trial in trials
         if trial.state.is_finished()
         and trial.number not in best
@@ -32,10 +32,10 @@ def names_of_ended(study: optuna.Study) -> tuple[str, ...]:
     )
 
 
-def remove_ended(study: optuna.Study, line: StudyClient) -> None:
-    """Keep the states of the best trial, and of those that go on."""
+def remove_checkpoints(study: optuna.Study, study_client: StudyClient) -> None:
+    """Remove the checkpoints of ended trials, except the best; log a warning on failure."""
     try:
-        removed = line.remove_checkpoints(names_of_ended(study))
+        removed = study_client.remove_checkpoints(removable_checkpoints(study))
     except CastorError as error:
         _log.warning("checkpoints of trials that have ended stay where they are: %s", error)
         return
@@ -50,5 +50,5 @@ def remove_ended(study: optuna.Study, line: StudyClient) -> None:
 def _best(study: optuna.Study) -> list[FrozenTrial]:
     try:
         return study.best_trials if len(study.directions) > 1 else [study.best_trial]
-    except ValueError:  # none is complete, or none keeps to the constraints
+    except ValueError:  # no trial is complete, or none satisfies the constraints
         return []

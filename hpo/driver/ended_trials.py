@@ -1,4 +1,4 @@
-"""Trials that have ended, and how that is said."""
+"""Ended trials: their log messages and their reports to the controller."""
 
 from __future__ import annotations
 
@@ -18,30 +18,34 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EndedTrial:
-    """A trial that has ended, and the kinds of the error that its objective raised, if any.
+    """Trial that has ended.
 
-    `is_retried`: its job failed, and another trial takes its place. `asked_error` is what the
-    study's sampler or pruner raised, if the trial failed by that.
+    Attributes:
+        frozen: record of the trial.
+        error_kinds: names of the classes of the objective's error, most specific first; empty
+            without one.
+        is_retried: whether the job failed and a retry follows.
+        method_error: error of the sampler or pruner that failed the trial; None without one.
     """
 
     frozen: FrozenTrial
     error_kinds: tuple[str, ...] = ()
     is_retried: bool = False
-    asked_error: Exception | None = None
+    method_error: Exception | None = None
 
 
-def log_end(ended: EndedTrial, study: optuna.Study) -> None:
-    """Log how a trial of a study ended, and the best trial so far, as Optuna prints it."""
+def log_trial_end(ended: EndedTrial, study: optuna.Study) -> None:
+    """Log the end of a trial and the best trial so far, in Optuna's format."""
     trial = ended.frozen
     match trial.state:
         case TrialState.COMPLETE:
-            told = trial.values[0] if len(trial.values) == 1 else trial.values
+            values = trial.values[0] if len(trial.values) == 1 else trial.values
             noun = "value" if len(trial.values) == 1 else "values"
             _log.info(
                 "Trial %d finished with %s: %s and parameters: %s.%s",
                 trial.number,
                 noun,
-                told,
+                values,
                 trial.params,
                 _best_text(study),
             )
@@ -52,30 +56,30 @@ def log_end(ended: EndedTrial, study: optuna.Study) -> None:
 
 
 def _best_text(study: optuna.Study) -> str:
-    """Return the best trial of a study in words; nothing where there is none, or several."""
+    """Return the best trial as text; empty if there is none, or several directions."""
     if len(study.directions) > 1:
         return ""
     try:
         best = study.best_trial
-    except ValueError:  # no trial keeps to the constraints
+    except ValueError:  # no trial satisfies the constraints
         return ""
     return f" Best is trial {best.number} with value: {best.value}."
 
 
-def end_of(job: str, trial: FrozenTrial) -> TrialEnd:
-    """Return the end of a trial as the controller is told it."""
+def trial_end(job: str, trial: FrozenTrial) -> TrialEnd:
+    """Return the report of a trial's end to the controller."""
     match trial.state:
         case TrialState.COMPLETE:
             return TrialEnd(job, TrialEnding.COMPLETE)
         case TrialState.PRUNED:
             return TrialEnd(job, TrialEnding.PRUNED, _pruned_text(trial))
         case _:
-            cause = printable(" ".join(cause_of(trial).split()))
+            cause = printable(" ".join(failure_cause(trial).split()))
             return TrialEnd(job, TrialEnding.FAILED, cause[:LONGEST_CAUSE] or None)
 
 
 def _failed_text(ended: EndedTrial) -> str:
-    cause = cause_of(ended.frozen)
+    cause = failure_cause(ended.frozen)
     if not ended.is_retried:
         return cause
     return f"its job failed ({cause}); a new trial with its parameters takes its place"
@@ -86,6 +90,6 @@ def _pruned_text(trial: FrozenTrial) -> str:
     return "pruned before its first report" if step is None else f"pruned at step {step}"
 
 
-def cause_of(trial: FrozenTrial) -> str:
-    """Why a trial failed."""
+def failure_cause(trial: FrozenTrial) -> str:
+    """Return the cause of a failed trial."""
     return str(trial.user_attrs.get(attributes.CAUSE, "its cause is not known"))

@@ -1,20 +1,20 @@
-"""Which sampler or pruner of a study an error comes from."""
+"""Origin of an error in the sampler or pruner of a study."""
 
 from __future__ import annotations
 
 import optuna
 
 
-def origin_of(error: BaseException, study: optuna.Study) -> str | None:
-    """Return the sampler or pruner that raised an error, in words; None if neither did.
+def error_origin(error: BaseException, study: optuna.Study) -> str | None:
+    """Return the sampler or pruner that raised an error, as text; None for other origins.
 
-    That is, one of its methods was at work as the error was raised.
+    The traceback has a frame of one of its methods.
     """
-    step = error.__traceback__
-    while step is not None:
-        at_work = step.tb_frame.f_locals.get("self")
-        for word, method in (("sampler", study.sampler), ("pruner", study.pruner)):
-            if at_work is method:
-                return f"the study's {word}, {type(method).__name__}"
-        step = step.tb_next
+    traceback = error.__traceback__
+    while traceback is not None:
+        owner = traceback.tb_frame.f_locals.get("self")
+        for role, method in (("sampler", study.sampler), ("pruner", study.pruner)):
+            if owner is method:
+                return f"the study's {role}, {type(method).__name__}"
+        traceback = traceback.tb_next
     return None

@@ -1,4 +1,4 @@
-"""A driver's hold on its study."""
+"""Lease that makes a process the only driver of a study."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ Value = TypeVar("Value")
 
 LEASE_SECONDS: Final = 30.0
 _RENEW_SECONDS = 5.0
-_STOPS = {
-    StudyStop.WITH_ITS_TRIALS: "no trial begins any more, those that run go on to their ends",
+_STOP_MESSAGES = {
+    StudyStop.WITH_ITS_TRIALS: "no further trial begins, and running trials are completed",
     StudyStop.AT_ONCE: "its jobs end",
 }
 
 
-class Lease:
-    """The right to drive one study, renewed now and then; with it comes whether to stop."""
+class DriverLease:
+    """Lease of one study; each renewal also returns whether the study is to stop."""
 
-    def __init__(self, line: StudyClient, holder: str, clock: Clock) -> None:
-        self._line = line
+    def __init__(self, study_client: StudyClient, holder: str, clock: Clock) -> None:
+        self._study_client = study_client
         self._clock = clock
         self._renewed_seconds = -_RENEW_SECONDS
         self.holder = holder
         self.stop = StudyStop.NOT
 
     def renew(self) -> None:
-        """Take it if it was taken long ago, or never.
+        """Renew the lease if `_RENEW_SECONDS` have passed since the last renewal.
 
         Raises:
-            Conflict: another driver has the study.
-            Unavailable: the controller is away.
+            Conflict: another driver holds the lease.
+            Unavailable: the controller is unavailable.
         """
         if self._clock.monotonic() - self._renewed_seconds >= _RENEW_SECONDS:
             self._take()
 
-    def keep(self) -> None:
-        """Stay the driver while something else is waited for."""
+    def renew_if_available(self) -> None:
+        """Renew the lease; ignore an unavailable controller."""
         with contextlib.suppress(Unavailable):
             self.renew()
 
-    def holding(self, call: Callable[[], Value]) -> Value:
-        """What only the driver may do. If its lease ran out, for it slept, it is taken again.
+    def call_with_lease(self, call: Callable[[], Value]) -> Value:
+        """Return the result of a call that needs the lease; take an expired lease again.
 
         Raises:
-            Conflict: another driver has the study by now.
+            Conflict: another driver has taken the lease.
         """
         try:
             return call()
@@ -62,16 +62,16 @@ class Lease:
             self._take()
             return call()
 
-    def leave(self) -> None:
-        """Drive the study no more."""
+    def release(self) -> None:
+        """Release the lease; log a warning on failure."""
         try:
-            self._line.leave(self.holder)
+            self._study_client.leave(self.holder)
         except CastorError as error:
-            _log.warning("the study's lease is left to run out: %s", error)
+            _log.warning("the study's lease could not be released, and expires later: %s", error)
 
     def _take(self) -> None:
-        told = self._line.lease(StudyLease(self.holder, LEASE_SECONDS))
-        if told not in (self.stop, StudyStop.NOT):
-            _log.warning("the study is stopped: %s", _STOPS[told])
-        self.stop = told
+        stop = self._study_client.lease(StudyLease(self.holder, LEASE_SECONDS))
+        if stop not in (self.stop, StudyStop.NOT):
+            _log.warning("the study is stopped: %s", _STOP_MESSAGES[stop])
+        self.stop = stop
         self._renewed_seconds = self._clock.monotonic()

@@ -1,4 +1,4 @@
-"""Statements of a study's driver to the controller: the study's terms and its trials' progress."""
+"""Reports of a study's terms and its trials' progress to the controller."""
 
 from __future__ import annotations
 
@@ -13,62 +13,64 @@ from optuna.trial import FrozenTrial, TrialState
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.terms import LaterRung, StudyTerms, TrialProgress
 from hpo.methods.synchronous_halving import SynchronousHalvingPruner
-from hpo.optuna_internals import halving_terms
+from hpo.optuna_internals import halving_settings
 from hpo.protocol import attributes
 
 _MOST_REPORTS = 100
 
 
-class Statements:
-    """What is to be stated of one study, and what the controller has heard of it already."""
+class ProgressReporter:
+    """Differences between a study and the last report that the controller has acknowledged."""
 
     def __init__(self, study: optuna.Study, objective: Objective) -> None:
         self._study = study
         self._objective = objective
         self._terms: StudyTerms | None = None
-        self._heard: dict[str, TrialProgress] = {}
+        self._acknowledged: dict[str, TrialProgress] = {}
         self._ended: dict[str, TrialProgress] = {}
 
-    def note_end(self, job: str, trial: FrozenTrial) -> None:
-        """A trial has ended: that is to be stated once.
+    def record_end(self, job: str, trial: FrozenTrial) -> None:
+        """Record the end of a trial for the next report.
 
-        Of the short trials of one job only the first is stated: its record stands for the job.
+        Several short trials may share a job; only the first of them is reported.
         """
         if not self._has_ended(job):
             self._ended[job] = progress(self._study, job, trial)
 
-    def news(
+    def changes(
         self, under_way: Mapping[str, FrozenTrial], to_begin: int | None
     ) -> tuple[StudyTerms, tuple[TrialProgress, ...]] | None:
-        """The terms now, and the trials that have changed; None if nothing has.
+        """Return the current terms and the changed trials; None if nothing has changed.
 
-        `under_way` are the trials of the jobs that have not ended; `to_begin` more are to begin.
+        `under_way` holds the running trials by job; `to_begin` more trials are to begin.
         """
         current = terms(self._study, self._objective, to_begin)
-        stands = [
+        current_progress = [
             progress(self._study, job, trial)
             for job, trial in under_way.items()
             if not self._has_ended(job)
         ]
-        changed = [each for each in stands if self._heard.get(each.job) != each]
+        changed = [
+            entry for entry in current_progress if self._acknowledged.get(entry.job) != entry
+        ]
         if not (changed or self._ended) and current == self._terms:
             return None
         return current, (*self._ended.values(), *changed)
 
     def _has_ended(self, job: str) -> bool:
-        heard = self._heard.get(job)
+        heard = self._acknowledged.get(job)
         return job in self._ended or (heard is not None and heard.has_ended)
 
-    def were_heard(self, current: StudyTerms, told: Sequence[TrialProgress]) -> None:
-        """The controller has heard these."""
+    def acknowledge(self, current: StudyTerms, reported: Sequence[TrialProgress]) -> None:
+        """Record that the controller has received a report."""
         self._terms = current
-        for each in told:
-            self._ended.pop(each.job, None)
-            self._heard[each.job] = each
+        for entry in reported:
+            self._ended.pop(entry.job, None)
+            self._acknowledged[entry.job] = entry
 
 
 def terms(study: optuna.Study, objective: Objective, to_begin: int | None) -> StudyTerms:
-    """What the study is to come to. `to_begin` more trials are to begin, None: without an end."""
+    """Return the study's terms; `to_begin` more trials are to begin, None for no limit."""
     directions = tuple(direction.name.lower() for direction in study.directions)
     trials = study.get_trials(deepcopy=False)
     complete = [trial for trial in trials if trial.state is TrialState.COMPLETE]
@@ -88,7 +90,7 @@ def terms(study: optuna.Study, objective: Objective, to_begin: int | None) -> St
 
 
 def progress(study: optuna.Study, job: str, trial: FrozenTrial) -> TrialProgress:
-    """How a trial stands."""
+    """Return the progress of a trial."""
     steps = sorted(trial.intermediate_values)
     reached = float(steps[-1]) if steps else 0.0
     return TrialProgress(
@@ -103,34 +105,43 @@ def progress(study: optuna.Study, job: str, trial: FrozenTrial) -> TrialProgress
 
 
 def _later(study: optuna.Study, trials: Sequence[FrozenTrial]) -> tuple[LaterRung, ...]:
-    """The rungs after the one that the last trials are on their way to."""
+    """Return the rungs after the one that the running trials are heading for."""
     pruner = study.pruner
     if not isinstance(pruner, SynchronousHalvingPruner):
         return ()
     running = [trial for trial in trials if trial.state is TrialState.RUNNING]
-    decided = min((pruner.decided_at(study, trial) for trial in running), default=0)
+    next_step = min((pruner.next_decision_step(study, trial) for trial in running), default=0)
     ends = (*pruner.rungs, pruner.max_resource)
     return tuple(
-        LaterRung(pruner.going_on(rung, pruner.trials), float(ends[rung + 1] - ends[rung]))
+        LaterRung(pruner.survivor_count(rung, pruner.trials), float(ends[rung + 1] - ends[rung]))
         for rung in range(len(pruner.rungs))
-        if ends[rung] >= decided
+        if ends[rung] >= next_step
     )
 
 
 def _full_work(trials: Sequence[FrozenTrial]) -> float | None:
-    """How far a trial goes that nobody prunes: as it says itself, else as those that ended did."""
-    said = [float(trial.user_attrs.get(attributes.STEPS, 0)) for trial in trials]
-    made = [trial.last_step or 0 for trial in trials if trial.state is TrialState.COMPLETE]
-    return max([*said, *map(float, made)], default=0.0) or None
+    """Return the steps of a trial that is not pruned; None if unknown.
+
+    The number comes from `hpo.epochs`, else from complete trials.
+    """
+    declared_steps = [float(trial.user_attrs.get(attributes.STEPS, 0)) for trial in trials]
+    complete_steps = [
+        trial.last_step or 0 for trial in trials if trial.state is TrialState.COMPLETE
+    ]
+    return max([*declared_steps, *map(float, complete_steps)], default=0.0) or None
 
 
 def _thinned(steps: Sequence[int]) -> Sequence[int]:
+    """Return at most about `_MOST_REPORTS` of the steps, always including the last."""
     every = math.ceil(len(steps) / _MOST_REPORTS)
     return steps if every <= 1 else [*steps[:-1:every], steps[-1]]
 
 
 def _features(trial: FrozenTrial) -> Mapping[str, float]:
-    """Hyper-parameters as numbers: a choice among others than numbers is one of several facts."""
+    """Return the parameters of a trial as numbers.
+
+    A categorical choice becomes one-hot features.
+    """
     features: dict[str, float] = {}
     for name, value in trial.params.items():
         distribution = trial.distributions[name]
@@ -150,15 +161,17 @@ def _are_numbers(choices: Sequence[Any]) -> bool:
 
 
 def _decided_at(study: optuna.Study, trial: FrozenTrial, reached: float) -> float | None:
-    """The next rung beyond what a trial has reached; None where its pruner has none."""
+    """Return the step of the next rung of a trial; None if its pruner has no rungs."""
     pruner = study.pruner
     if isinstance(pruner, SynchronousHalvingPruner):
-        return float(pruner.decided_at(study, trial))
-    halving = halving_terms(study, pruner, trial)
-    if halving is None or halving.min_resource is None:
+        return float(pruner.next_decision_step(study, trial))
+    settings = halving_settings(study, pruner, trial)
+    if settings is None or settings.min_resource is None:
         return None
-    rung = halving.min_resource * float(halving.reduction_factor**halving.min_early_stopping_rate)
-    factor = halving.reduction_factor
+    rung = settings.min_resource * float(
+        settings.reduction_factor**settings.min_early_stopping_rate
+    )
+    factor = settings.reduction_factor
     while rung <= reached:
         rung *= factor
     return rung

@@ -1,4 +1,4 @@
-"""Failed trials that a study tolerates, and the message where a failure ends it."""
+"""Limits of a run: trials, time, and tolerated failures."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ from typing import Final
 
 from optuna.trial import TrialState
 
-from hpo.driver.ended_trials import EndedTrial, cause_of
+from hpo.driver.ended_trials import EndedTrial, failure_cause
 
 ANY_ERROR: Final = f"{Exception.__module__}.{Exception.__qualname__}"
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
-    """How much a study is to do: trials that begin in this run, how many at once, how long.
+class RunLimits:
+    """Limits of one run of a study's driver.
 
-    `trials` None: until it is stopped. `at_once` None: as many as get an instance. After
-    `timeout_seconds` none begins any more, and those that run go on to their ends. So it is after
-    an error of an objective that is not in `catch`, and after more than `max_failures` failed
-    trials. A trial whose job fails is retried up to `retries` times beyond the `trials`.
-    `shares_processes`: short trials may follow each other in one process.
+    Attributes:
+        trials: trials to begin in this run; None for no limit.
+        at_once: maximum of concurrent trials; None for as many as get an instance.
+        timeout_seconds: seconds after which no trial begins; None for no limit.
+        catch: names of error classes that fail their trial only.
+        retries: maximum retries of a trial whose job fails, beyond `trials`.
+        max_failures: failed trials after which no trial begins; None for no limit.
+        shares_processes: whether a process may run several short trials.
     """
 
     trials: int | None = None
@@ -34,10 +37,10 @@ class Effort:
 
 
 def error_names(kind: type[Exception]) -> tuple[str, str]:
-    """Return the names by which an error of a class may be reported.
+    """Return the names under which an error class may be reported.
 
-    A class inside a class or a function of a script is pickled by value, and has lost their names
-    on an instance.
+    A class defined inside a function or class of a script is pickled by value and loses its
+    qualified name.
     """
     return f"{kind.__module__}.{kind.__qualname__}", f"{kind.__module__}.{kind.__name__}"
 
@@ -47,27 +50,27 @@ def is_caught(ended: EndedTrial, catch: Iterable[str]) -> bool:
 
     Args:
         ended: the trial; one without an error of its objective counts as caught.
-        catch: names of classes, with their module (`torch.OutOfMemoryError`) or without it.
+        catch: class names, with their module (`torch.OutOfMemoryError`) or without it.
     """
     names = set(ended.error_kinds) | {kind.rpartition(".")[2] for kind in ended.error_kinds}
     return not names or not names.isdisjoint(catch)
 
 
 def counts_as_failure(ended: EndedTrial) -> bool:
-    """Return whether a trial failed, and no retry takes its place."""
+    """Return whether a trial failed and has no retry."""
     return ended.frozen.state is TrialState.FAIL and not ended.is_retried
 
 
 def ends_study(
     ended: EndedTrial, catch: Iterable[str], failures: int, max_failures: int | None
 ) -> bool:
-    """Return whether no further trial is to begin after this one.
+    """Return whether no further trial may begin after this one.
 
     Args:
         ended: the trial.
         catch: names of the error classes that fail their trial only.
-        failures: failed trials of this run, this one included.
-        max_failures: failed trials that are tolerated; None: any number of those in `catch`.
+        failures: failed trials of this run, including this one.
+        max_failures: tolerated failures; None for no limit to those in `catch`.
     """
     if not is_caught(ended, catch):
         return True
@@ -76,11 +79,13 @@ def ends_study(
 
 
 def fatal_message(ended: EndedTrial, catch: Iterable[str], max_failures: int | None) -> str:
-    """Return why a study ends with a failed trial, and how to go on after such trials."""
-    failed = f"trial {ended.frozen.number} failed: {cause_of(ended.frozen)}"
+    """Return the cause of a failure that ends the study, and the option that tolerates it."""
+    failure_text = f"trial {ended.frozen.number} failed: {failure_cause(ended.frozen)}"
     if is_caught(ended, catch):
-        return f"{failed}: more than max_failures={max_failures} trials of this run have failed"
+        return (
+            f"{failure_text}: more than max_failures={max_failures} trials of this run have failed"
+        )
     return (
-        f"{failed}: to go on after such trials, name the error in catch "
+        f"{failure_text}: to continue after such failures, name the error in catch "
         "(in a study file: catch: all, or max_failures: 5)"
     )

@@ -1,4 +1,4 @@
-"""The jobs that run the trials of a study, and which trial each of them runs."""
+"""Jobs of a study's trials."""
 
 from __future__ import annotations
 
@@ -12,93 +12,98 @@ from autoscaler.domain.errors import CastorError, Conflict, UnknownJob
 from autoscaler.domain.job import JobPhase, JobSpec
 from autoscaler.wire.client import Client
 from autoscaler.wire.messages import JobView
-from hpo.driver.trial_server import Attachment, ended_one, running_attachments
+from hpo.driver.trial_server import TrialServer, find_ended_trial, running_trials
 
 _log = logging.getLogger(__name__)
 
 
 class TrialJobs:
-    """The trials of one driver, by their jobs.
+    """Trials of one driver, by job.
 
     Attributes:
-        held: the trial that each job runs now.
-        left: the trial that each job ran before: what its worker has said still counts, and a
-            worker that is started again hears that its trial is over.
-        stopping: jobs that an earlier driver stopped, and whose trials begin again afterwards.
+        held: the trial that each job runs.
+        left: the previous trial of each job; requests of its worker are still answered.
+        stopping: jobs that an earlier driver stopped, and whose trials begin again after the jobs
+            end.
     """
 
     def __init__(self, study: optuna.Study, template: JobSpec, client: Client) -> None:
-        """`template` is the job of every trial but for its name, which is the study's there."""
+        """Set up without trials; `template` is the job of each trial except for its name."""
         self._study = study
         self._template = template
         self._client = client
-        self.held: dict[str, Attachment] = {}
-        self.left: dict[str, Attachment] = {}
+        self.held: dict[str, TrialServer] = {}
+        self.left: dict[str, TrialServer] = {}
         self.stopping: set[str] = set()
 
-    def take_up(self) -> None:
-        """Hold the trials that an earlier driver left: their jobs run on, or are begun again.
+    def resume_running_trials(self) -> None:
+        """Take over the running trials of an earlier driver.
 
-        One that is being stopped, as by that driver's end, is begun again when it has ended.
+        Submit a new job where it has ended.
+
+        A trial whose job is being stopped gets its new job after the old one has ended.
         """
-        for job, attachment in running_attachments(self._study).items():
+        for job, server in running_trials(self._study).items():
             if job not in self.held:
                 view = self.view(job)
                 if view is None or view.phase.is_final:
-                    self.left[job] = attachment
-                    self.hand_in(attachment)
+                    self.left[job] = server
+                    self.submit_trial(server)
                     continue
-                self.held[job] = attachment
+                self.held[job] = server
                 if view.phase is JobPhase.STOPPING:
                     self.stopping.add(job)
 
     def view(self, job: str) -> JobView | None:
-        """Return the job of a trial of this study; None if there is none of that id."""
+        """Return the job of a trial of this study; None if there is no such job."""
         try:
             view = self._client.job(job)
         except UnknownJob:
             return None
         return view if view.study == self._template.study else None
 
-    def hand_in(self, attachment: Attachment) -> None:
-        """Submit the job of a trial. Its name is noted first, so that it is found again."""
-        name = f"{self._template.name}-{attachment.number}"
-        attachment.bind(name)
+    def submit_trial(self, server: TrialServer) -> None:
+        """Submit the job of a trial.
+
+        Store the job's name first, so that the next driver finds it.
+        """
+        name = f"{self._template.name}-{server.number}"
+        server.bind(name)
         try:
             view: JobView | None = self._client.submit(replace(self._template, name=name))
-        except Conflict:  # it was submitted, and whoever did so died before it was written down
+        except Conflict:  # an earlier driver submitted the job and died before it stored that
             view = self.view(name)
             if view is None:
                 raise
         assert view is not None
-        self.hold(view.id, attachment)
+        self.assign_trial(view.id, server)
 
-    def hold(self, job: str, attachment: Attachment) -> None:
-        """Note that a job runs this trial from now on."""
-        attachment.bind(job)
-        self.held[job] = attachment
+    def assign_trial(self, job: str, server: TrialServer) -> None:
+        """Record that a job runs this trial from now on."""
+        server.bind(job)
+        self.held[job] = server
 
-    def trial(self, job: str, number: int | None) -> Attachment:
-        """Return the trial of that number, None: whichever, that a job runs or has run.
+    def trial(self, job: str, number: int | None) -> TrialServer:
+        """Return a trial that a job runs or has run; `number` None for the last one.
 
         Raises:
             RuntimeError: the job has run no such trial.
         """
-        for known in (self.held.get(job), self.left.get(job)):
-            if known is not None and number in (None, known.number):
-                return known
-        ended = ended_one(self._study, job, number)
+        for server in (self.held.get(job), self.left.get(job)):
+            if server is not None and number in (None, server.number):
+                return server
+        ended = find_ended_trial(self._study, job, number)
         if ended is None:
             raise RuntimeError(f"job {job} is no trial that is under way")
         return ended
 
-    def let_go(self, job: str) -> Attachment:
-        """Note that a job has left its trial; return that."""
+    def release_trial(self, job: str) -> TrialServer:
+        """Record that a job no longer runs its trial; return the trial."""
         self.left[job] = self.held.pop(job)
         return self.left[job]
 
     def stop(self, others: Iterable[str] = ()) -> None:
-        """End what still runs; its trials stay as they are, and the next driver takes them up.
+        """Stop the running jobs; their trials stay open for the next driver.
 
         `others` are jobs that run no trial at the moment.
         """

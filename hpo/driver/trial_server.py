@@ -1,4 +1,4 @@
-"""A trial of an Optuna study, held by the study's driver."""
+"""Answers of a study's driver to the requests of one trial's worker."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from autoscaler.domain.errors import SpecError, StoreError, Unavailable
 from hpo import optuna_internals
 from hpo.driver import retries
 from hpo.driver.artifacts import StudyArtifacts
-from hpo.driver.error_origin import origin_of
+from hpo.driver.error_origin import error_origin
 from hpo.methods.synchronous_halving import SynchronousHalvingPruner
 from hpo.protocol import attributes, requests
-from hpo.protocol.known_parameters import fixed_values, sampled_values
-from hpo.protocol.requests import Call
-from hpo.protocol.study_queries import read_study
+from hpo.protocol.known_parameters import enqueued_values, sampled_values
+from hpo.protocol.requests import TrialRequest
+from hpo.protocol.study_queries import query_study
 
-# What these decide changes nothing in the storage: to be asked twice is to be told the same.
-_WRITES_NOTHING = (
+# Pruners without side effects on the storage: a repeated question has the same answer.
+_PURE_PRUNERS = (
     optuna.pruners.NopPruner,
     optuna.pruners.PercentilePruner,
     optuna.pruners.ThresholdPruner,
@@ -37,19 +37,21 @@ _WRITES_NOTHING = (
 )
 
 
-class NotYet(Exception):
-    """What a call asks is not decided yet: it is to be answered later."""
+class AnswerPending(Exception):
+    """A request can't be answered yet, because other trials decide it."""
 
 
-class Attachment:
-    """One trial, and what its worker's calls make of it.
+class TrialServer:
+    """Server of one trial: applies its worker's requests to the study.
 
-    Every call may come again, from this driver's life or from an earlier one's: nothing in the
-    study's record counts twice. `has_ended` once its worker has said how it ended; `error_kinds`
-    are the classes of the error that its objective raised then, by name, the class itself first;
-    `study_error` is what the sampler or `constraints_func` raised then. `asked_error` is what the
-    sampler or pruner raised in answer to the objective, and the objective has failed by.
-    `artifacts` takes files in; None if the study has no store for them.
+    A request may arrive twice, also across drivers; it changes the study once.
+
+    Attributes:
+        artifacts: transfers uploaded files; None if the study has no artifact store.
+        has_ended: whether the worker has reported the end.
+        error_kinds: names of the classes of the objective's error, most specific first.
+        study_error: error of the sampler or `constraints_func` at the end of the trial.
+        method_error: error of the sampler or pruner that the objective failed with.
     """
 
     def __init__(self, study: optuna.Study, trial: Trial) -> None:
@@ -57,32 +59,36 @@ class Attachment:
         self._trial = trial
         self.artifacts: StudyArtifacts | None = None
         self._verdicts: dict[int, bool] = {}
-        self._fixed: Mapping[str, Any] | None = None  # of an enqueued trial; None: not read yet
+        self._fixed: Mapping[str, Any] | None = (
+            None  # enqueued parameters; None before they are read
+        )
         self._steps: set[int] = set()
         self._names: set[str] = set()
         self.has_ended = False
         self.error_kinds: tuple[str, ...] = ()
         self.study_error: Exception | None = None
-        self.asked_error: Exception | None = None
+        self.method_error: Exception | None = None
 
     @property
     def number(self) -> int:
-        """The number of the trial."""
+        """Number of the trial."""
         return self._trial.number
 
     @property
     def is_finished(self) -> bool:
-        """Nothing is added to the trial any more."""
+        """Whether the trial has a final state."""
         return self.frozen().state.is_finished()
 
     def frozen(self) -> FrozenTrial:
-        """The trial as it stands."""
+        """Return the current record of the trial."""
         return optuna_internals.frozen_trial(self._study, self._trial)
 
-    def _read_once(self) -> Mapping[str, Any]:
-        """Read what is known of the trial at first; return its fixed parameters.
+    def _load_once(self) -> Mapping[str, Any]:
+        """Load the trial's reports and parameters at the first call.
 
-        This driver alone writes to the trial, so its steps and parameters are known from then on.
+        Return its enqueued parameters.
+
+        Only this driver writes to the trial, so later calls need no storage access.
         """
         if self._fixed is None:
             frozen = self.frozen()
@@ -92,22 +98,22 @@ class Attachment:
         return self._fixed
 
     def bind(self, job: str) -> None:
-        """Note which job runs the trial, and which have run it before."""
-        known = self.frozen().user_attrs
-        before = str(known.get(attributes.JOB, job))
-        earlier = known.get(attributes.EARLIER_JOBS, [])
-        if before not in (job, *earlier) and not attributes.NO_JOB.fullmatch(before):
-            self._trial.set_user_attr(attributes.EARLIER_JOBS, [*earlier, before])
+        """Record the job that runs the trial, and keep the names of earlier jobs."""
+        user_attributes = self.frozen().user_attrs
+        previous = str(user_attributes.get(attributes.JOB, job))
+        earlier_jobs = user_attributes.get(attributes.EARLIER_JOBS, [])
+        if previous not in (job, *earlier_jobs) and not attributes.NO_JOB.fullmatch(previous):
+            self._trial.set_user_attr(attributes.EARLIER_JOBS, [*earlier_jobs, previous])
         self._trial.set_user_attr(attributes.JOB, job)
 
-    def answer(self, call: Call) -> Any:
-        """Do what a worker's call asks; returns its answer.
+    def answer(self, call: TrialRequest) -> Any:
+        """Apply a worker's request to the study; return the answer.
 
         Raises:
-            NotYet: it waits for other trials.
-            StoreError: the storage was away for too long.
-            Unavailable: the controller is away, and has a file that is asked for.
-            Exception: what Optuna raises for such a call; it is the worker's.
+            AnswerPending: the answer depends on other trials.
+            StoreError: the storage was unavailable for too long.
+            Unavailable: the controller is unavailable and has a file that the request needs.
+            Exception: an error of Optuna, to be raised in the objective.
         """
         methods: dict[str, Callable[..., Any]] = {
             requests.BEGIN: self._begin,
@@ -118,29 +124,29 @@ class Attachment:
             requests.SET_CONSTRAINT: self._set_constraint,
             requests.SET_SCORES: self._set_scores,
             requests.STOP_STUDY: lambda: optuna_internals.stop(self._study),
-            requests.READ_STUDY: lambda what: read_study(self._study, what),
+            requests.READ_STUDY: lambda what: query_study(self._study, what),
             requests.ARTIFACT: self._keep_artifact,
             requests.END: self._end,
         }
-        if call.method != requests.END:  # the objective has gone on since
-            self.asked_error = None
+        if call.method != requests.END:  # the objective has caught an earlier error
+            self.method_error = None
         try:
             return methods[call.method](**call.arguments)
-        except (NotYet, StoreError, Unavailable):
+        except (AnswerPending, StoreError, Unavailable):
             raise
         except Exception as error:
-            if origin_of(error, self._study) is not None:
-                self.asked_error = error
+            if error_origin(error, self._study) is not None:
+                self.method_error = error
             raise
 
     @property
     def waits(self) -> bool:
-        """It has come to a rung where it waits for others."""
+        """Whether the trial waits at a rung for other trials."""
         return self._verdict() is None
 
     @property
-    def is_out(self) -> bool:
-        """It has waited at a rung, and is among those that go no further."""
+    def is_eliminated(self) -> bool:
+        """Whether the trial has reached a rung and is to be pruned there."""
         return not self.is_finished and self._verdict() is True
 
     def _verdict(self) -> bool | None:
@@ -150,18 +156,18 @@ class Attachment:
         return pruner.verdict(self._study, self.frozen())
 
     def prune(self) -> None:
-        """Let the trial be pruned, as if its worker had said so."""
+        """Prune the trial without its worker."""
         self._study.tell(self._trial, state=TrialState.PRUNED, skip_if_finished=True)
 
     def fail(self, cause: str, most_retries: int = 0) -> bool:
-        """Let the trial have failed, unless it has ended.
+        """Fail the trial unless it has ended; return whether a retry follows.
 
-        Returns whether a retry is owed: if fewer than `most_retries` have led to it.
+        A retry follows if fewer than `most_retries` retries led to this trial.
         """
         frozen = self.frozen()
         if frozen.state.is_finished():
             return False
-        before = retries.retries_before(frozen)
+        before = retries.retry_count(frozen)
         is_owed = before < most_retries
         if is_owed:
             self._trial.set_user_attr(attributes.RETRIED, before + 1)
@@ -178,7 +184,7 @@ class Attachment:
             "directions": [direction.name for direction in self._study.directions],
             "params": frozen.params,
             "distributions": {
-                name: distribution_to_json(each) for name, each in frozen.distributions.items()
+                name: distribution_to_json(kind) for name, kind in frozen.distributions.items()
             },
             "user_attrs": frozen.user_attrs,
             "constraints": dict(getattr(frozen, "constraints", None) or {}),
@@ -186,32 +192,37 @@ class Attachment:
             "is_finished": frozen.state.is_finished(),
             "keeps_artifacts": self.artifacts is not None,
             "never_prunes": self._never_prunes(),
-            "fixed": fixed_values(frozen.system_attrs),
+            "fixed": enqueued_values(frozen.system_attrs),
         }
 
     def _never_prunes(self) -> bool:
-        """Return whether the pruner says no whatever was reported, and is no class of a user's."""
-        is_single = len(self._study.directions) == 1  # of several, Optuna refuses the question
+        """Return whether the pruner never prunes; False for a class of a user."""
+        is_single = (
+            len(self._study.directions) == 1
+        )  # Optuna refuses the question for several directions
         return is_single and type(self._study.pruner) is optuna.pruners.NopPruner
 
     def _suggest(self, name: str, distribution: str) -> dict[str, Any]:
-        """Return the value, and what the sampler has sampled together with it."""
-        wanted, fixed = json_to_distribution(distribution), self._read_once()
+        """Return the suggested value, and the values that were drawn jointly with it."""
+        wanted, fixed = json_to_distribution(distribution), self._load_once()
         is_sampled = not (name in fixed or name in self._names or wanted.single())
         value = _suggested(self._trial, name, wanted)
         self._names.add(name)
         return {"value": value, "sampled": sampled_values(self._trial) if is_sampled else {}}
 
     def _report(self, value: float, step: int) -> None:
-        self._read_once()
+        self._load_once()
         if step not in self._steps:
             self._trial.report(value, step)
             self._steps.add(step)
 
     def _should_prune(self, step: int | None = None) -> bool:
-        """The pruner's word on a step that one of several processes asks of, or on the last."""
+        """Return the pruner's decision on a step, or on the last one if `step` is None.
+
+        Instances of a distributed trial name the step, and all receive one decision.
+        """
         if step is None:
-            return self._judged()
+            return self._prunes_last_step()
         frozen = self.frozen()
         known = frozen.user_attrs.get(attributes.VERDICT, {})
         if known.get("step") == step:
@@ -219,32 +230,34 @@ class Attachment:
         if frozen.state.is_finished():
             return frozen.state in (TrialState.PRUNED, TrialState.FAIL)
         if frozen.last_step != step:
-            return False  # somebody has gone on from it
-        prunes = self._judged()
+            return False  # another instance has passed this step
+        prunes = self._prunes_last_step()
         self._trial.set_user_attr(attributes.VERDICT, {"step": step, "prunes": prunes})
         return prunes
 
-    def _judged(self) -> bool:
-        """Ask the pruner, once for each step that was reported.
+    def _prunes_last_step(self) -> bool:
+        """Return the pruner's decision on the last reported step.
 
-        A pruner such as successive halving counts a trial as it judges it. Where a driver died
-        between that and its answer, the trial is judged again as it was before.
+        Ask the pruner once for each step.
+
+        A pruner such as successive halving records a trial as it judges it. If a driver dies
+        before it answers, the trial is judged again as if it had not been recorded.
         """
-        self._read_once()
+        self._load_once()
         step = max(self._steps, default=None)
         if step is None or len(self._study.directions) > 1:
             return bool(self._trial.should_prune())
         if step not in self._verdicts:
-            self._verdicts[step] = self._judge(step)
+            self._verdicts[step] = self._ask_pruner(step)
         return self._verdicts[step]
 
-    def _judge(self, step: int) -> bool:
+    def _ask_pruner(self, step: int) -> bool:
         if isinstance(self._study.pruner, SynchronousHalvingPruner):
             verdict = self._verdict()
             if verdict is None:
-                raise NotYet
+                raise AnswerPending
             return verdict
-        if isinstance(self._study.pruner, _WRITES_NOTHING):
+        if isinstance(self._study.pruner, _PURE_PRUNERS):
             return bool(self._trial.should_prune())
         frozen = self.frozen()
         judging = frozen.user_attrs.get(attributes.JUDGING)
@@ -282,10 +295,10 @@ class Attachment:
         error_kinds: Sequence[str] = (),
         takes_more: bool = False,
     ) -> None:
-        """Tell the study how the trial ended, as `study.optimize` does; the first word counts.
+        """End the trial in the study as `study.optimize` does; the first end counts.
 
-        What the sampler or `constraints_func` raises then is no error of the objective's: the
-        trial has ended, and `study_error` keeps it for the driver.
+        An error of the sampler or `constraints_func` does not belong to the objective: the trial
+        has ended, and `study_error` keeps the error for the driver.
         """
         known = self.frozen().state
         if known is TrialState[state] or not known.is_finished():
@@ -295,12 +308,12 @@ class Attachment:
             return
         if cause is not None:
             self._trial.set_user_attr(attributes.CAUSE, cause)
-        if state != TrialState.FAIL.name:  # the objective went on without the answer
-            self.asked_error = None
-        told = values if state == TrialState.COMPLETE.name else None
-        other = None if state == TrialState.COMPLETE.name else TrialState[state]
+        if state != TrialState.FAIL.name:  # the objective has caught the error
+            self.method_error = None
+        final_values = values if state == TrialState.COMPLETE.name else None
+        other_state = None if state == TrialState.COMPLETE.name else TrialState[state]
         try:
-            self._study.tell(self._trial, told, other, skip_if_finished=True)
+            self._study.tell(self._trial, final_values, other_state, skip_if_finished=True)
         except (StoreError, Unavailable):
             raise
         except Exception as error:
@@ -310,38 +323,40 @@ class Attachment:
         self.has_ended = True
 
 
-def new_attachment(study: optuna.Study) -> Attachment:
-    """The next trial of a study: one that was enqueued, or a new one."""
-    return Attachment(study, study.ask())
+def begin_new_trial(study: optuna.Study) -> TrialServer:
+    """Begin the next trial of a study: an enqueued one, or a new one."""
+    return TrialServer(study, study.ask())
 
 
-def waiting_retry(study: optuna.Study) -> Attachment | None:
-    """The next retry of a trial whose job failed, before whatever else was enqueued."""
-    while (found := retries.first_waiting(study)) is not None:
-        if optuna_internals.claim(study, found):
-            return Attachment(study, optuna_internals.live_trial(study, found))
+def begin_waiting_retry(study: optuna.Study) -> TrialServer | None:
+    """Begin the oldest waiting retry, before other enqueued trials; None without any."""
+    while (retry := retries.first_waiting_retry(study)) is not None:
+        if optuna_internals.claim(study, retry):
+            return TrialServer(study, optuna_internals.live_trial(study, retry))
     return None
 
 
-def running_attachments(study: optuna.Study) -> dict[str, Attachment]:
-    """The trials that drivers of ours have begun and not ended, by the jobs that run them."""
-    found = {}
+def running_trials(study: optuna.Study) -> dict[str, TrialServer]:
+    """Return the running trials of Castor's drivers, by job."""
+    servers = {}
     for frozen in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         job = frozen.user_attrs.get(attributes.JOB)
         if job is not None:
-            found[str(job)] = Attachment(study, optuna_internals.live_trial(study, frozen))
-    return found
+            servers[str(job)] = TrialServer(study, optuna_internals.live_trial(study, frozen))
+    return servers
 
 
-def ended_one(study: optuna.Study, job: str, number: int | None = None) -> Attachment | None:
-    """The trial that ended on a job of which an instance is still to hear that; None if none.
+def find_ended_trial(
+    study: optuna.Study, job: str, number: int | None = None
+) -> TrialServer | None:
+    """Return the ended trial of a job; None without one.
 
-    `number` is the trial's; None: the last one of the job.
+    `number` is the number of the trial; None for the last one of the job.
     """
     for frozen in reversed(study.get_trials(deepcopy=False)):
-        is_it = number in (None, frozen.number) and frozen.user_attrs.get(attributes.JOB) == job
-        if is_it and frozen.state.is_finished():
-            return Attachment(study, optuna_internals.live_trial(study, frozen))
+        is_match = number in (None, frozen.number) and frozen.user_attrs.get(attributes.JOB) == job
+        if is_match and frozen.state.is_finished():
+            return TrialServer(study, optuna_internals.live_trial(study, frozen))
     return None
 
 
@@ -353,6 +368,6 @@ def _suggested(trial: Trial, name: str, distribution: BaseDistribution) -> Any:
             return trial.suggest_int(name, low, high, step=step, log=log)
         case CategoricalDistribution():
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the worker was told of unusual choices
+                warnings.simplefilter("ignore")  # the worker has warned about unusual choices
                 return trial.suggest_categorical(name, distribution.choices)
     raise ValueError(f"{name}: {type(distribution).__name__} is no distribution of Optuna's")

@@ -1,4 +1,4 @@
-"""Samplers and pruners by the names that study files use, and the packages that they need."""
+"""Samplers and pruners by their names in study files, and the packages that they need."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ PRUNERS: Final[Mapping[str, type[BasePruner]]] = {
     "wilcoxon": optuna.pruners.WilcoxonPruner,
     "patient": optuna.pruners.PatientPruner,
 }
-# Packages that Optuna imports only when one of these draws parameters, or judges a trial.
+# Packages that Optuna imports at the first suggestion of a sampler or decision of a pruner.
 _PACKAGES_OF: Final[Mapping[type[object], tuple[str, ...]]] = {
     optuna.samplers.CmaEsSampler: ("cmaes",),
     optuna.samplers.GPSampler: ("scipy", "torch"),
     optuna.samplers.QMCSampler: ("scipy",),
     optuna.pruners.WilcoxonPruner: ("scipy",),
 }
-# Types of options in Optuna's signatures, and the values of a file that are of them.
+# Types of options in Optuna's signatures: their names in messages and the types of file values.
 _TYPES: Final[Mapping[str, tuple[str, tuple[type[object], ...]]]] = {
     "bool": ("true or false", (bool,)),
     "int": ("a whole number", (int,)),
@@ -59,33 +59,33 @@ _TYPES: Final[Mapping[str, tuple[str, tuple[type[object], ...]]]] = {
 }
 
 
-def sampler_of(method: Method | None) -> BaseSampler | None:
-    """Return the sampler that a study file names; None for Optuna's own choice.
+def create_sampler(method: Method | None) -> BaseSampler | None:
+    """Return the sampler that a study file names; None for Optuna's default.
 
     Raises:
-        SpecError: it is not known, lacks a package, or does not take an option.
+        SpecError: the sampler is unknown, lacks a package, or does not take an option.
     """
     sampler: BaseSampler | None = _made(method, SAMPLERS, "sampler")
     return sampler
 
 
-def pruner_of(method: Method | None) -> BasePruner | None:
-    """Return the pruner that a study file names; None for Optuna's own choice.
+def create_pruner(method: Method | None) -> BasePruner | None:
+    """Return the pruner that a study file names; None for Optuna's default.
 
     Raises:
-        SpecError: as `sampler_of`.
+        SpecError: the pruner is unknown, lacks a package, or does not take an option.
     """
     pruner: BasePruner | None = _made(method, PRUNERS, "pruner")
     return pruner
 
 
 def require_packages(study: optuna.Study) -> None:
-    """Refuse a study whose sampler or pruner needs a package that is not installed here.
+    """Check that the packages of a study's sampler and pruner are installed.
 
-    Optuna itself finds out in the first trial, whose instance is paid by then.
+    Optuna itself imports them in the first trial, whose instance costs money.
 
     Raises:
-        SpecError: with the package; `field` is sampler or pruner.
+        SpecError: a package is missing; `field` is sampler or pruner.
     """
     for field, method in (("sampler", study.sampler), ("pruner", study.pruner)):
         for part in _parts(method, {}):
@@ -93,7 +93,7 @@ def require_packages(study: optuna.Study) -> None:
 
 
 def _parts(method: object, seen: dict[int, object]) -> Iterator[object]:
-    """Yield a sampler or pruner, and those that it holds and has not yielded before."""
+    """Yield a sampler or pruner and the ones nested in it, each once."""
     if id(method) in seen:
         return
     seen[id(method)] = method
@@ -132,20 +132,20 @@ def _made(method: Method | None, known: Mapping[str, Any], field: str) -> Any:
         options[option] = _option(taken[option], value, place)
     try:
         return kind(**options)
-    except Exception as error:  # each of Optuna's has errors of its own
+    except Exception as error:  # each sampler and pruner raises its own errors
         raise SpecError(f"{method.name}: {one_line(error)}", field) from error
 
 
 def _option(parameter: inspect.Parameter, value: MethodOption, place: str) -> Any:
-    """Return an option's value as Optuna takes it.
+    """Return the value of an option as Optuna takes it.
 
     Args:
         parameter: the option in the signature of its sampler or pruner.
-        value: as in the file.
-        place: the option in the file, for errors.
+        value: the value in the file.
+        place: the path of the option in the file, for errors.
 
     Raises:
-        SpecError: the value is not of a type that the option takes, or no file can say it.
+        SpecError: the value has a wrong type, or a file can't express the option.
     """
     annotation = parameter.annotation
     written = getattr(annotation, "__name__", None) or str(annotation)
@@ -153,9 +153,9 @@ def _option(parameter: inspect.Parameter, value: MethodOption, place: str) -> An
     if value is None and "None" in kinds:
         return None
     if "BaseSampler" in kinds:
-        return sampler_of(_nested(value, place))
+        return create_sampler(_nested(value, place))
     if "BasePruner" in kinds:
-        return pruner_of(_nested(value, place))
+        return create_pruner(_nested(value, place))
     known = [_TYPES[kind] for kind in kinds if kind in _TYPES]
     if not known or known == [_TYPES["None"]]:
         raise SpecError("is a Python object: run the study with hpo.optimize", place)
@@ -167,7 +167,7 @@ def _option(parameter: inspect.Parameter, value: MethodOption, place: str) -> An
 
 
 def _nested(value: MethodOption, place: str) -> Method:
-    """Return the sampler or pruner that an option names."""
+    """Return the nested sampler or pruner that an option names."""
     if isinstance(value, str):
         return Method(value)
     if isinstance(value, Mapping) and len(value) == 1:

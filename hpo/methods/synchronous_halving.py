@@ -1,9 +1,8 @@
-"""Successive halving whose trials wait for each other.
+"""Successive halving with a barrier at each rung.
 
-Optuna's own decides on each trial as it comes to a rung, by those that were there before: the
-first are promoted on little, and more trials go on than the algorithm means. This one decides when
-all have come. A pruner can't wait, so that it does so under `hpo.optimize` only, where trials give
-their instances back meanwhile.
+Optuna's asynchronous pruner judges each trial against the trials that reached the rung before.
+This pruner decides after all trials of a group have reached the rung. A pruner can't wait, so this
+one needs `hpo.optimize`, where trials release their instances while they wait.
 
 Source: Karnin, Koren and Somekh 2013; Jamieson and Talwalkar 2016, algorithm 1.
 """
@@ -19,14 +18,14 @@ from optuna.trial import FrozenTrial, TrialState
 
 
 class SynchronousHalvingPruner(BasePruner):
-    """Of every `trials` trials the best part goes on at each rung: one in `reduction_factor`.
+    """Pruner that keeps one in `reduction_factor` of every `trials` trials at each rung.
 
-    Rungs are at the steps `min_resource`, `reduction_factor` times as many, and so on, below
-    `max_resource`, where a trial ends. Trials count by their numbers: the first `trials` are a
-    group, those after them the next.
+    The rungs are the steps `min_resource`, `min_resource * reduction_factor` and so on, below
+    `max_resource`, where a trial ends. Groups follow the numbers of trials: the first `trials`
+    trials are one group, the following ones the next.
 
     Raises:
-        ValueError: there is no such search; the message names the argument.
+        ValueError: an argument is out of range; the message names it.
     """
 
     def __init__(
@@ -49,14 +48,14 @@ class SynchronousHalvingPruner(BasePruner):
             self.rungs += (step,)
 
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
-        """Whether it is decided already that the trial goes no further."""
+        """Return whether the trial is already known to be pruned."""
         return self.verdict(study, trial) is True
 
     def verdict(self, study: optuna.Study, trial: FrozenTrial) -> bool | None:
-        """Whether a trial is pruned at the last rung that it has come to.
+        """Return whether a trial is pruned at the last rung that it has reached.
 
-        None: it has to wait for others. With `is_full` no trial begins any more, and one that was
-        to begin is not waited for.
+        None if other trials have to reach the rung first. With `is_full` no further trial begins,
+        and the pruner does not wait for missing ones.
         """
         rung = self._rung_of(trial)
         if rung is None:
@@ -65,15 +64,16 @@ class SynchronousHalvingPruner(BasePruner):
         if group is None:
             return None
         for passed in range(rung + 1):
-            race = self._going_on(study, race, passed, self.going_on(passed, len(group)))
+            race = self._survivors(study, race, passed, self.survivor_count(passed, len(group)))
         if race is None:
             return None
         return all(other.number != trial.number for other in race)
 
-    def decided_at(self, study: optuna.Study, trial: FrozenTrial) -> int:
-        """The step of the rung that a trial waits at, else of the next one, or of its end.
+    def next_decision_step(self, study: optuna.Study, trial: FrozenTrial) -> int:
+        """Return the step of the next decision on a trial: a rung, or its end.
 
-        One that goes on at `max_resource` and beyond waits for nobody: its end is yet to come.
+        The current rung counts while its verdict is open. The end is `max_resource`, or the next
+        step of a trial that is beyond it.
         """
         rung = self._rung_of(trial)
         if rung is not None and self.verdict(study, trial) is None:
@@ -82,49 +82,52 @@ class SynchronousHalvingPruner(BasePruner):
         end = max(self.max_resource, reached + 1)
         return next((step for step in self.rungs if step > reached), end)
 
-    def is_filling(self, study: optuna.Study) -> bool:
-        """Whether the group of the trial that began last wants more."""
+    def is_group_incomplete(self, study: optuna.Study) -> bool:
+        """Return whether the newest group still lacks trials."""
         return len(study.get_trials(deepcopy=False)) % self.trials > 0 and not self.is_full
 
-    def going_on(self, rung: int, of: int) -> int:
-        """How many of a group of so many go on from a rung, the first of which is 0."""
+    def survivor_count(self, rung: int, of: int) -> int:
+        """Return how many trials of a group of the given size pass a rung; rungs count from 0."""
         parts: int = self.reduction_factor ** (rung + 1)
         return max(of // parts, 1)
 
     def _rung_of(self, trial: FrozenTrial) -> int | None:
-        reached = [place for place, step in enumerate(self.rungs) if _value(trial, step)]
-        return max(reached, default=None)
+        passed_rungs = [rung for rung, step in enumerate(self.rungs) if _value(trial, step)]
+        return max(passed_rungs, default=None)
 
     def _group(self, study: optuna.Study, trial: FrozenTrial) -> list[FrozenTrial] | None:
-        """The trials of a trial's group; None while some are to begin."""
+        """Return the group of a trial; None while trials of the group have not begun."""
         first = trial.number // self.trials * self.trials
         group = study.get_trials(deepcopy=False)[first : first + self.trials]
         return group if len(group) == self.trials or self.is_full else None
 
-    def _going_on(
+    def _survivors(
         self, study: optuna.Study, race: Sequence[FrozenTrial] | None, rung: int, count: int
     ) -> list[FrozenTrial] | None:
-        """The `count` of those in the race that go on from a rung; None while some are to come."""
+        """Return the `count` best trials of `race` at a rung.
+
+        The result is None while trials have not reached it.
+        """
         if race is None:
             return None
-        step, there = self.rungs[rung], []
+        step, reached = self.rungs[rung], []
         for trial in race:
             value = _value(trial, step)
             if value is not None:
-                there.append((value[0], trial))
+                reached.append((value[0], trial))
             elif trial.state in (TrialState.RUNNING, TrialState.WAITING):
                 return None
         sign = -1.0 if study.direction is StudyDirection.MAXIMIZE else 1.0
-        best_first = sorted(there, key=lambda each: (_rank(sign * each[0]), each[1].number))
+        best_first = sorted(reached, key=lambda entry: (_rank(sign * entry[0]), entry[1].number))
         return [trial for _, trial in best_first[:count]]
 
 
 def _value(trial: FrozenTrial, step: int) -> tuple[float] | None:
-    """What a trial reported at a rung: its first report there or beyond."""
+    """Return the first report at a step or later, in a tuple; None without one."""
     beyond = [reported for reported in trial.intermediate_values if reported >= step]
     return (trial.intermediate_values[min(beyond)],) if beyond else None
 
 
 def _rank(value: float) -> float:
-    """What is no number is worse than any."""
+    """Return a sort key that places NaN last."""
     return float("inf") if value != value else value

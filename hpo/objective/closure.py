@@ -1,7 +1,7 @@
-"""A study in the closure of an objective: on an instance it is the study of the trial there.
+"""Replacement of a study in the closure of an objective.
 
-The study itself stays beside its storage: a copy of it would know none of its trials, and would
-stop nothing.
+The study itself stays on the driver's machine. On an instance its place is taken by the
+`RemoteStudy` of the trial that runs there.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from hpo import optuna_internals
 
 
 class ClosureStudy:
-    """Stands for the study in an unpickled objective, once its worker has taken up a trial."""
+    """Stand-in for the study in an unpickled objective; forwards to the bound study."""
 
     _bound: Any = None
 
     def bind(self, study: object) -> None:
-        """Let this be the study of the trial that the worker runs."""
+        """Forward to this study from now on."""
         self._bound = study
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of that study.
+        """Return an attribute of the bound study.
 
         Raises:
-            AttributeError: there is no such attribute there, or no trial yet.
+            AttributeError: there is no such attribute, or no study is bound yet.
         """
         if self._bound is None:
             raise AttributeError(f"study.{name}: the objective's study is known within a trial")
         return getattr(self._bound, name)
 
     def __reduce__(self) -> tuple[Callable[[], ClosureStudy], tuple[()]]:
-        """Let a copy of an objective have the same study."""
+        """Pickle as a reference to the study of the process."""
         return closure_study, ()
 
 
@@ -46,16 +46,16 @@ _closure_study = ClosureStudy()
 
 
 def closure_study() -> ClosureStudy:
-    """Return the study of this process: a worker runs one trial."""
+    """Return the stand-in of this process; a worker runs one trial at a time."""
     return _closure_study
 
 
-def pickled(objective: object, study: optuna.Study | None) -> bytes:
+def pickle_objective(objective: object, study: optuna.Study | None) -> bytes:
     """Return the pickle of an objective of `study`.
 
     Raises:
-        SpecError: it refers to another study.
-        Exception: something else of it can't be pickled.
+        SpecError: the objective refers to another study.
+        Exception: another part of the objective can't be pickled.
     """
     with BytesIO() as file:
         _Pickler(file, study).dump(objective)
@@ -68,7 +68,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
         self._study = study
 
     def reducer_override(self, value: Any) -> Any:
-        """Replace the study that is optimized; refuse any other."""
+        """Replace the optimized study by its stand-in, and refuse other studies."""
         if not isinstance(value, optuna.Study):
             return super().reducer_override(value)
         if self._study is None or not _is_same(value, self._study):
@@ -85,7 +85,7 @@ def _is_same(study: optuna.Study, other: optuna.Study) -> bool:
     if study is other:
         return True
     url = optuna_internals.database_url(study)
-    is_there = optuna_internals.storage_of(study) is optuna_internals.storage_of(other) or (
-        url != "" and url == optuna_internals.database_url(other)
-    )
-    return is_there and study.study_name == other.study_name
+    has_same_storage = optuna_internals.storage_of(study) is optuna_internals.storage_of(
+        other
+    ) or (url != "" and url == optuna_internals.database_url(other))
+    return has_same_storage and study.study_name == other.study_name

@@ -1,4 +1,4 @@
-"""Objectives that run on every device of several instances, and may be resized while they run."""
+"""Decorator for objectives that run on several instances and may be resized."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ AnyObjective = TypeVar("AnyObjective", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """How many instances a trial may have, and what it says of batches."""
+class DistributedSettings:
+    """Numbers of instances that a trial may have, and its batch sizes."""
 
     minimum: int
     maximum: int
@@ -34,24 +34,23 @@ def distributed(
     max_batch: int | None = None,
     device_batch: int | None = None,
 ) -> Callable[[AnyObjective], AnyObjective]:
-    """Let each trial of an objective run on several instances, and on all their devices.
+    """Let each trial of an objective run on several instances and all their devices.
 
-    The objective then runs on every rank, and trains in one `autoscaler.training.session`.
-    Each rank makes the same calls of its trial in the same order, and gets the same answers. Where
-    there is no Castor this changes nothing.
+    The objective runs on every rank, and trains in one
+    `autoscaler.training.training_session.session`. All ranks make the same calls of the trial in
+    the same order, and receive the same answers. Without Castor the decorator has no effect.
 
     Args:
-        instances: the most for a trial, or the least and the most.
-        batch: examples in a step over all devices; None for what the session says, where it may
-            be a hyper-parameter.
-        adaptive: let the batch grow while that buys progress, and the learning rate follow. A
-            trial's result then depends on what it was given, which sets trials apart that would
-            have been equal; so it is asked for.
-        max_batch: the most examples in a step, if adaptive.
-        device_batch: the most examples of a step on one device at a time.
+        instances: maximum for a trial, or (minimum, maximum).
+        batch: examples in a step over all devices; None for the session's batch, which may be a
+            hyper-parameter.
+        adaptive: let the batch grow while that speeds up progress, and scale the learning rate
+            with it. Results then depend on the allocation of a trial.
+        max_batch: maximum examples in a step, if adaptive.
+        device_batch: maximum examples of a step on one device at a time.
 
     Raises:
-        SpecError: these can't be used together; the message names the argument.
+        SpecError: the arguments can't be used together; the message names the argument.
     """
     minimum, maximum = (1, instances) if isinstance(instances, int) else instances
     if not 1 <= minimum <= maximum:
@@ -64,7 +63,9 @@ def distributed(
         raise SpecError("goes with adaptive=True, which needs it", "max_batch")
     if batch is not None and max_batch is not None and max_batch < batch:
         raise SpecError(f"{max_batch} is less than batch={batch}", "max_batch")
-    terms = Terms(minimum, maximum, BatchSpec(batch, max_batch, device_batch, adaptive))
+    terms = DistributedSettings(
+        minimum, maximum, BatchSpec(batch, max_batch, device_batch, adaptive)
+    )
 
     def mark(objective: AnyObjective) -> AnyObjective:
         setattr(objective, _ATTRIBUTE, terms)
@@ -73,20 +74,19 @@ def distributed(
     return mark
 
 
-def terms_of(objective: Callable[..., Any]) -> Terms | None:
-    """What `distributed` says of an objective; None if it is not."""
-    terms: Terms | None = getattr(objective, _ATTRIBUTE, None)
+def distributed_settings(objective: Callable[..., Any]) -> DistributedSettings | None:
+    """Return the settings of a decorated objective; None for other objectives."""
+    terms: DistributedSettings | None = getattr(objective, _ATTRIBUTE, None)
     return terms
 
 
 def trial_job(objective: Callable[..., Any], template: JobSpec) -> JobSpec:
-    """The job of an objective's trials: `template` with what `distributed` says.
+    """Return the job of an objective's trials: `template` with the decorator's settings.
 
     Raises:
-        SpecError: the template wants several instances, and the objective can't run there; or
-            more or fewer than it can.
+        SpecError: the numbers of instances of template and objective have no overlap.
     """
-    terms, bounds = terms_of(objective), template.instances
+    terms, bounds = distributed_settings(objective), template.instances
     if terms is None:
         if bounds.minimum > 1:
             raise SpecError(
@@ -105,8 +105,8 @@ def trial_job(objective: Callable[..., Any], template: JobSpec) -> JobSpec:
     )
 
 
-def _both(bounds: InstanceBounds, terms: Terms) -> InstanceBounds:
-    """Within the template's bounds, if it says any, and the objective's."""
+def _both(bounds: InstanceBounds, terms: DistributedSettings) -> InstanceBounds:
+    """Return the bounds that satisfy both the template and the objective."""
     if (bounds.minimum, bounds.maximum) == (1, 1):
         return replace(bounds, minimum=terms.minimum, maximum=terms.maximum)
     minimum = max(bounds.minimum, terms.minimum)

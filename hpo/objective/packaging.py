@@ -1,4 +1,4 @@
-"""An objective on its way to the instances: what it is made of, packed."""
+"""Packaging of an objective and its files into a bundle for instances."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import optuna
 
 from autoscaler.domain.errors import SpecError
-from hpo.objective.closure import pickled
+from hpo.objective.closure import pickle_objective
 
 if TYPE_CHECKING:
     from autoscaler.spec.bundle import Bundle
@@ -31,20 +31,20 @@ def pack_objective(
     leave_out: Path | None = None,
     study: optuna.Study | None = None,
 ) -> Bundle:
-    """Pack an objective, and the files that it needs, as a bundle.
+    """Pack an objective and the files that it needs into a bundle.
 
-    What it has from a module goes by the module's name, so that this must be in `directory` or
-    installed on the instances; what was defined in a notebook or a script goes as it is.
+    Objects from modules are pickled by reference, so the modules must be in `directory` or
+    installed on the instances. Definitions of a notebook or script are pickled by value.
 
     Args:
-        objective: a function of a trial, or anything else that can be called with one.
-        directory: where it finds its own modules and data; None for nowhere.
-        destination: the archive to write.
-        leave_out: a file of the directory that stays here, such as the study's own.
-        study: the study that is optimized; the objective may refer to it, and to no other.
+        objective: a function of a trial, or another callable.
+        directory: root of the objective's own modules and data; None for no files.
+        destination: path of the archive.
+        leave_out: a file of the directory to skip, such as the study's database.
+        study: the optimized study; the objective may refer to it and to no other study.
 
     Raises:
-        SpecError: something of it can't travel, or the files are too many.
+        SpecError: the objective can't be pickled, or there are too many files.
     """
     from autoscaler.spec.bundle import pack  # workers import this module and pack nothing
 
@@ -58,11 +58,13 @@ def pack_objective(
         return pack(stage, destination)
 
 
-def home_of(objective: Objective) -> Path | None:
-    """The directory that an objective's module is imported from; None if that is installed.
+def import_root(objective: Objective) -> Path | None:
+    """Return the directory that an objective's module is imported from.
 
-    A function of a script or a notebook travels by itself; the modules beside it, which it may
-    import, are found where the script is.
+    The result is None if it is installed.
+
+    For a script or notebook this is the directory of the script, where the modules that it imports
+    are.
     """
     name = getattr(objective, "__module__", None) or type(objective).__module__
     module = sys.modules.get(name)
@@ -73,14 +75,14 @@ def home_of(objective: Objective) -> Path | None:
     for _ in range(name.count(".") + (Path(source).name == "__init__.py")):
         directory = directory.parent
     installed = (Path(sysconfig.get_path(part)).resolve() for part in ("purelib", "stdlib"))
-    return None if any(directory.is_relative_to(each) for each in installed) else directory
+    return None if any(directory.is_relative_to(root) for root in installed) else directory
 
 
 def _copy(directory: Path, stage: Path, leave_out: Path | None) -> None:
-    """Copy what is to travel, but for SQLite's databases that are in use.
+    """Copy the files of a directory, without SQLite databases that are in use.
 
-    To open and close such a file here takes this process's locks on it away, so that others may
-    throw its log away (https://www.sqlite.org/howtocorrupt.html, section 2.2).
+    Opening and closing such a file would release this process's locks on it
+    (https://www.sqlite.org/howtocorrupt.html, section 2.2).
     """
     from autoscaler.spec.tree import list_tree
 
@@ -99,7 +101,7 @@ def _copy(directory: Path, stage: Path, leave_out: Path | None) -> None:
 
 def _pickled(objective: Objective, study: optuna.Study | None) -> bytes:
     try:
-        return pickled(objective, study)
+        return pickle_objective(objective, study)
     except (pickle.PicklingError, TypeError, AttributeError, ValueError, RuntimeError) as error:
         raise SpecError(
             f"something that it refers to can't travel to another machine ({error}): make open "

@@ -6,13 +6,13 @@ from typing import BinaryIO, Protocol
 
 
 class ArtifactStore(Protocol):
-    """A store of Optuna's, such as `optuna.artifacts.FileSystemArtifactStore`."""
+    """Artifact store of Optuna, such as `optuna.artifacts.FileSystemArtifactStore`."""
 
     def open_reader(self, artifact_id: str) -> BinaryIO:
-        """Open a file that was uploaded."""
+        """Open an uploaded file."""
 
     def write(self, artifact_id: str, content_body: BinaryIO) -> None:
         """Upload a file."""
 
     def remove(self, artifact_id: str) -> None:
-        """Delete a file that was uploaded."""
+        """Delete an uploaded file."""

@@ -1,4 +1,4 @@
-"""The attributes of trials that Castor writes, by name; whoever reads the study may see them."""
+"""Names of the user attributes of trials and studies that Castor writes."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import Final
 
 PREFIX: Final = "castor:"
 JOB: Final = "castor:job"
-# A job's name that a trial has from its start until its job is submitted.
+# Placeholder for the job's name between the start of a trial and the submission of its job.
 NO_JOB: Final = re.compile("new-[0-9a-f]{16}")
-# The jobs that ran the trial in earlier runs of the study, the first one first.
+# Jobs that ran the trial in earlier runs of the study, oldest first.
 EARLIER_JOBS: Final = "castor:earlier_jobs"
 JUDGING: Final = "castor:judging"
-# Of a distributed trial: the step that was judged last, and how.
+# Distributed trials: the step of the pruner's last decision, and the decision.
 VERDICT: Final = "castor:verdict"
 CAUSE: Final = "castor:cause"
-# Of a trial whose job failed: the number of the retry that takes its place.
+# Trials whose job failed: how many retries there are with the next one.
 RETRIED: Final = "castor:retried"
-# Of a retry: the number of the trial whose place it takes, and how many retries there were.
+# Retries: the number of the failed trial, and the count of retries so far.
 RETRY_OF: Final = "castor:retry_of"
 RETRIES: Final = "castor:retries"
-# How many steps its objective takes, as `hpo.epochs` knows; whether it can go on where it was.
+# Number of steps of the objective (from `hpo.epochs`); whether the trial can be paused.
 STEPS: Final = "castor:steps"
 PAUSES: Final = "castor:pauses"
-# What was uploaded, by SHA-256 and name: its id in the artifact store, None while it is put there.
+# Uploaded files by SHA-256 and name: id in the artifact store; None while the upload is running.
 ARTIFACTS: Final = "castor:artifacts"
-# Of a study: Castor has run it.
+# Studies: Castor has run the study.
 DRIVEN: Final = "castor:driven"
-# Of a study: what controllers call it, by their ids.
+# Studies: the name of the study at each controller, by the controller's id.
 NAMES: Final = "castor:names"
-# Optuna's own, a system attribute: what `optuna.terminator.report_cross_validation_scores` writes.
+# System attribute of Optuna, written by `optuna.terminator.report_cross_validation_scores`.
 SCORES: Final = "terminator:cv_scores"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime
 
 
-def name_of_states(number: int, begun: datetime.datetime | None) -> str:
-    """What the states of a trial are called, wherever it runs.
+def checkpoint_name(number: int, begun: datetime.datetime | None) -> str:
+    """Return the name of a trial's checkpoints, which is the same on every instance.
 
-    Another study of its study's name has other trials of that number.
+    The start time distinguishes trials of two studies that have the same name.
     """
     return f"trial-{number}-" + (f"{begun:%Y%m%dT%H%M%S%f}" if begun else "")

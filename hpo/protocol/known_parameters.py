@@ -1,9 +1,8 @@
-"""Parameters of a trial whose values are known before they are suggested.
+"""Parameter values that a worker knows without a request to the driver.
 
-Three kinds need no question to the driver, as the sampler is not asked for them one by one: those
-that were enqueued with the trial, those with one possible value, and, once the sampler was asked
-for the first time, those that it samples together. They are told to the driver as they are
-suggested, so that the record of the trial is the same.
+Three kinds of values are known: enqueued ones, distributions with a single value, and, after the
+first request, the values that the sampler has drawn jointly. The worker still reports each
+suggestion to the driver, so that the trial's record is the same.
 """
 
 from __future__ import annotations
@@ -27,32 +26,32 @@ from hpo import optuna_internals
 _SCALARS: Final = (bool, int, float, str, type(None))
 
 
-class NotForeseen(Exception):
-    """Only the driver can say what the value of a parameter is."""
+class UnknownParameter(Exception):
+    """The value of a parameter is known to the driver only."""
 
 
 @dataclass(slots=True)
-class Foreseen:
-    """Values that a worker knows of its trial, by the names of parameters.
+class KnownParameters:
+    """Parameter values that a worker knows of its trial, by parameter name.
 
     Attributes:
-        fixed: those that were enqueued.
-        sampled: those that the sampler has sampled together, with their distributions.
+        fixed: enqueued values.
+        sampled: jointly sampled values, with their distributions.
     """
 
     fixed: Mapping[str, Any] = field(default_factory=dict)
     sampled: dict[str, tuple[Any, BaseDistribution]] = field(default_factory=dict)
 
-    def learn(self, told: Mapping[str, tuple[Any, str]]) -> None:
-        """Take in what the driver told as it suggested another parameter."""
-        for name, (value, text) in told.items():
+    def learn(self, sampled_values: Mapping[str, tuple[Any, str]]) -> None:
+        """Add jointly sampled values from a response of the driver."""
+        for name, (value, text) in sampled_values.items():
             self.sampled[name] = value, json_to_distribution(text)
 
     def value(self, name: str, distribution: BaseDistribution) -> Any:
-        """Return what Optuna would suggest.
+        """Return the value that Optuna would suggest.
 
         Raises:
-            NotForeseen: that is not known.
+            UnknownParameter: the value is not known here.
         """
         if name in self.fixed:
             return _permitted(self.fixed[name], distribution)
@@ -60,20 +59,20 @@ class Foreseen:
             return _only_value(distribution)
         value, sampled_from = self.sampled.get(name, (None, None))
         if sampled_from != distribution:
-            raise NotForeseen
+            raise UnknownParameter
         return _permitted(value, distribution)
 
 
-def fixed_values(system_attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the enqueued values of a trial, but for those that JSON would change."""
+def enqueued_values(system_attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the enqueued values of a trial, without values that JSON would change."""
     fixed = system_attributes.get(optuna_internals.FIXED_PARAMETERS, {})
     return {name: value for name, value in fixed.items() if isinstance(value, _SCALARS)}
 
 
 def sampled_values(trial: Trial) -> dict[str, tuple[Any, str]]:
-    """Return what the sampler has sampled together for a trial, with the distributions as JSON.
+    """Return the jointly sampled values of a trial, with their distributions as JSON.
 
-    To be called once the sampler was asked for a parameter of the trial: it is asked otherwise.
+    Call this after the first suggestion of the trial; an earlier call triggers sampling.
     """
     space = trial.relative_search_space or {}
     return {
@@ -89,15 +88,19 @@ def _only_value(distribution: BaseDistribution) -> Any:
             return low
         case CategoricalDistribution(choices=(choice,)):
             return choice
-    raise NotForeseen
+    raise UnknownParameter
 
 
 def _permitted(value: Any, distribution: BaseDistribution) -> Any:
-    """Return a value as Optuna suggests it, if the distribution holds it."""
+    """Return a value as Optuna suggests it.
+
+    Raises:
+        UnknownParameter: the distribution does not contain the value.
+    """
     try:
         is_in = optuna_internals.holds(distribution, value)
     except (ValueError, TypeError):
         is_in = False
     if not is_in:
-        raise NotForeseen
+        raise UnknownParameter
     return int(value) if isinstance(distribution, IntDistribution) else value

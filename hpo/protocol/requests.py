@@ -1,7 +1,7 @@
-"""What a trial's worker and the driver of its study say to each other, as texts.
+"""Requests of a trial's worker and responses of the study's driver, as JSON texts.
 
-A call names a method and its arguments; its answer is a value, or the error that the worker's
-objective is to see. Both are JSON in Python's form, which has words for NaN and the infinities.
+A request names a method and its arguments. Its response holds a value, or the error that the
+objective receives. NaN and the infinities are written as Python's `json` writes them.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ END: Final = "end"
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A method and its arguments, which JSON can say.
+class TrialRequest:
+    """Request of a worker: a method and its JSON arguments.
 
-    `trial` is the number of the trial that the call is about; None where a worker does not know it
-    yet, as it begins the trial of its job.
+    `trial` is the number of the trial; None while the worker does not know it, in `begin`.
     """
 
     method: str
@@ -39,54 +38,55 @@ class Call:
     trial: int | None = None
 
     def text(self) -> str:
-        """As it travels.
+        """Return the request as JSON.
 
         Raises:
-            TypeError: an argument is nothing that JSON can say.
+            TypeError: an argument can't be written as JSON.
         """
         return json.dumps([self.method, self.arguments, self.trial])
 
 
-def failure(cause: str, error: Exception | None = None) -> Call:
-    """The end of a trial that failed, by an error of its objective's or without one."""
+def failure_request(cause: str, error: Exception | None = None) -> TrialRequest:
+    """Return the `end` request of a failed trial, with the classes of its error if any."""
     kinds = () if error is None else type(error).__mro__
     names = [f"{kind.__module__}.{kind.__qualname__}" for kind in kinds]
     end = {"state": "FAIL", "values": None, "cause": cause, "error_kinds": names}
-    return Call(END, end)
+    return TrialRequest(END, end)
 
 
-def read_call(text: str) -> Call:
-    """The call that a text is.
+def parse_request(text: str) -> TrialRequest:
+    """Parse a request.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is no request.
     """
     method, arguments, *trial = json.loads(text)
-    return Call(str(method), dict(arguments), trial[0] if trial else None)
+    return TrialRequest(str(method), dict(arguments), trial[0] if trial else None)
 
 
 def answer_text(value: object) -> str:
-    """The answer that is this value."""
+    """Return the response that holds a value."""
     return json.dumps({"value": value})
 
 
-def refusal_text(error: Exception) -> str:
-    """The answer that is this error."""
+def error_text(error: Exception) -> str:
+    """Return the response that holds an error."""
     return json.dumps({"error": type(error).__name__, "message": str(error)})
 
 
-def read_answer(text: str) -> Any:
-    """The value that was answered.
+def parse_answer(text: str) -> Any:
+    """Return the value of a response.
 
     Raises:
-        Exception: the error that was answered instead, of its type if Python or Optuna has it.
+        Exception: the response holds an error. It is raised as the class of Python or Optuna of
+            that name, else as RuntimeError.
     """
     answer = json.loads(text)
     if "error" not in answer:
         return answer["value"]
     name, message = answer["error"], answer["message"]
-    for room in (builtins, optuna.exceptions):
-        kind = getattr(room, name, None)
-        if isinstance(kind, type) and issubclass(kind, Exception):
-            raise kind(message)
+    for namespace in (builtins, optuna.exceptions):
+        error_class = getattr(namespace, name, None)
+        if isinstance(error_class, type) and issubclass(error_class, Exception):
+            raise error_class(message)
     raise RuntimeError(f"{name}: {message}")

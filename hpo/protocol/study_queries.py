@@ -1,4 +1,4 @@
-"""What an objective may read of its study, as it travels: trials, the best, user attributes."""
+"""Serialized parts of a study that an objective may read: trials, best trials, user attributes."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ BEST: Final = "best_trials"
 USER_ATTRS: Final = "user_attrs"
 
 
-def read_study(study: optuna.Study, what: str) -> Any:
-    """Return one of these of a study, made of what JSON can say.
+def query_study(study: optuna.Study, part: str) -> Any:
+    """Return the named part of a study, built of JSON values.
 
-    `best_trials` are the best trial alone, or of several directions those of the front.
+    `best_trials` holds the best trial, or the Pareto front of a study with several directions.
 
     Raises:
-        ValueError: no trial is complete, or it is none of these.
+        ValueError: no trial is complete, or there is no such part.
     """
-    match what:
+    match part:
         case "trials":
             return [_written(trial) for trial in study.get_trials(deepcopy=False)]
         case "best_trials":
@@ -32,11 +32,11 @@ def read_study(study: optuna.Study, what: str) -> Any:
             return [_written(trial) for trial in best]
         case "user_attrs":
             return study.user_attrs
-    raise ValueError(f"an objective can't read {what!r} of its study")
+    raise ValueError(f"an objective can't read {part!r} of its study")
 
 
-def read_trials(written: Sequence[dict[str, Any]]) -> list[FrozenTrial]:
-    """Return the trials that `read_study` has written."""
+def parse_trials(written: Sequence[dict[str, Any]]) -> list[FrozenTrial]:
+    """Return the trials that `query_study` has serialized."""
     return [_read(trial) for trial in written]
 
 

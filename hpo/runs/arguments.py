@@ -1,4 +1,4 @@
-"""Arguments of `hpo.optimize`, checked before anything begins; each error names its argument."""
+"""Validation of the arguments of `hpo.optimize`; each error names its argument."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from autoscaler.domain.job_rules import require_valid_job
 from autoscaler.domain.objective import Objective as Goal
 from autoscaler.domain.trial import WORKER_COMMAND
 from autoscaler.spec.quantities import parse_duration
-from hpo.driver.run_limits import ANY_ERROR, Effort, error_names
+from hpo.driver.run_limits import ANY_ERROR, RunLimits, error_names
 
-# What `budget_usd` says to have no budget, not even the default one of the deployment.
+# Value of `budget_usd` that disables the deployment's default budget too.
 _NO_BUDGET: Final = "none"
 
 Callback = Callable[[optuna.Study, FrozenTrial], None]
 
 
-def template_of(
+def job_template(
     environment: Mapping[str, str] | None, offers: Iterable[str] | None, spot: bool, goal: Goal
 ) -> JobSpec:
-    """Return the job that each trial's job is made like.
+    """Return the template of the trials' jobs.
 
     Raises:
-        SpecError: an argument can't be used.
+        SpecError: an argument is invalid.
     """
     if not isinstance(goal, Goal):
         raise SpecError(f"{goal!r} is no Objective of autoscaler.domain.objective", "goal")
@@ -41,29 +41,29 @@ def template_of(
     for name, value in variables.items():
         if not (isinstance(name, str) and isinstance(value, str)):
             raise SpecError(f"{value!r} is no text: write str(...)", f"environment.{name}")
-    named = (offers,) if isinstance(offers, str) else offers
+    offer_names = (offers,) if isinstance(offers, str) else offers
     template = JobSpec(
         name="trial",
         command=(),
         environment=variables,
-        instances=InstanceBounds(1, 1, None if named is None else tuple(named), spot),
+        instances=InstanceBounds(1, 1, None if offer_names is None else tuple(offer_names), spot),
         objective=replace(goal, budget_usd=None, deadline_seconds=None),
     )
     require_valid_job(replace(template, command=WORKER_COMMAND))
     return template
 
 
-def effort_of(
+def parse_run_limits(
     n_trials: int | None,
     n_jobs: int | None,
     timeout: float | None,
     catch: tuple[type[Exception], ...],
     retries: int,
-) -> Effort:
-    """Return what a call is to do.
+) -> RunLimits:
+    """Return the limits of a run.
 
     Raises:
-        SpecError: an argument can't be used.
+        SpecError: an argument is invalid.
     """
     jobs = None if n_jobs is None else max(_whole(n_jobs, "n_jobs"), 0)
     trials = None if n_trials is None else _count(n_trials, "n_trials")
@@ -73,43 +73,47 @@ def effort_of(
         is_time = False
     if not is_time:
         raise SpecError(f"{timeout!r} must be more than 0 seconds", "timeout")
-    kinds = frozenset(name for kind in catch for name in error_names(kind))
-    # Optuna's n_jobs=-1 is as many as there are.
-    return Effort(trials, jobs or None, timeout, kinds, _count(retries, "retries"))
+    class_names = frozenset(name for error_class in catch for name in error_names(error_class))
+    # Optuna's n_jobs=-1 means no limit.
+    return RunLimits(trials, jobs or None, timeout, class_names, _count(retries, "retries"))
 
 
-def tolerating(effort: Effort, max_failures: int | None) -> Effort:
-    """Return the effort with so many failed trials tolerated, of any error if `catch` is empty.
+def with_max_failures(limits: RunLimits, max_failures: int | None) -> RunLimits:
+    """Return limits that tolerate failed trials; an empty `catch` then covers any error.
 
     Raises:
         SpecError: the number is negative.
     """
     if max_failures is None:
-        return effort
-    most = _count(max_failures, "max_failures")
-    return replace(effort, max_failures=most, catch=effort.catch or frozenset({ANY_ERROR}))
+        return limits
+    count = _count(max_failures, "max_failures")
+    return replace(limits, max_failures=count, catch=limits.catch or frozenset({ANY_ERROR}))
 
 
-def classes_of(catch: Iterable[type[Exception]] | type[Exception]) -> tuple[type[Exception], ...]:
-    """Return the classes of errors that fail their trial only.
+def parse_error_classes(
+    catch: Iterable[type[Exception]] | type[Exception],
+) -> tuple[type[Exception], ...]:
+    """Return the error classes that fail their trial only.
 
     Raises:
-        SpecError: one is none.
+        SpecError: an entry is no error class.
     """
-    kinds = (catch,) if isinstance(catch, type | str) else tuple(catch)
-    for kind in kinds:
-        if not (isinstance(kind, type) and issubclass(kind, Exception)):
-            raise SpecError(f"{kind!r} is no class of errors (a subclass of Exception)", "catch")
-    return kinds
+    classes = (catch,) if isinstance(catch, type | str) else tuple(catch)
+    for error_class in classes:
+        if not (isinstance(error_class, type) and issubclass(error_class, Exception)):
+            raise SpecError(
+                f"{error_class!r} is no class of errors (a subclass of Exception)", "catch"
+            )
+    return classes
 
 
-def goal_of(
+def parse_study_objective(
     goal: Goal, budget_usd: Decimal | float | str | None, deadline: str | float | None
 ) -> Goal:
-    """Return what the whole study is to come to.
+    """Return the objective of the whole study: budget, deadline and weights.
 
     Raises:
-        SpecError: budget or deadline can't be used.
+        SpecError: budget or deadline is invalid.
     """
     seconds = goal.deadline_seconds if deadline is None else _deadline(deadline)
     return replace(
@@ -120,25 +124,25 @@ def goal_of(
     )
 
 
-def callbacks_of(callbacks: Iterable[Callback] | None) -> tuple[Callback, ...]:
-    """Return the callbacks.
+def parse_callbacks(callbacks: Iterable[Callback] | None) -> tuple[Callback, ...]:
+    """Return the callbacks as a tuple.
 
     Raises:
-        SpecError: they are no list of what can be called.
+        SpecError: an entry is not callable.
     """
     if callbacks is None:
         return ()
-    found = tuple(callbacks) if isinstance(callbacks, Iterable) else (None,)
-    if not all(map(callable, found)):
+    functions = tuple(callbacks) if isinstance(callbacks, Iterable) else (None,)
+    if not all(map(callable, functions)):
         raise SpecError(f"{callbacks!r} is no list of functions", "callbacks")
-    return found
+    return functions
 
 
-def directory_of(files: str | Path) -> Path:
-    """Return the directory that goes to the instances.
+def existing_directory(files: str | Path) -> Path:
+    """Return the directory that is sent to the instances.
 
     Raises:
-        SpecError: there is no such directory.
+        SpecError: the directory does not exist.
     """
     directory = Path(files)
     if not directory.is_dir():
@@ -161,7 +165,7 @@ def _count(value: object, name: str) -> int:
 
 
 def _budget(usd: Decimal | float | str | None, goal: Goal) -> Decimal | None:
-    """Return the budget of the whole study; that of `goal` unless `usd` is given."""
+    """Return the budget in USD: `usd`, or that of `goal`; None for no budget."""
     if usd is None or usd == _NO_BUDGET:
         return goal.budget_usd if usd is None else None
     try:

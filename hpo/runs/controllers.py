@@ -1,4 +1,4 @@
-"""The controller that a study uses: the one that serves here, or one of its own."""
+"""Controller of a study: the running one, or an embedded one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from autoscaler.domain.job import JobSpec
 from autoscaler.supervision import SupervisedController, cores_here, secret_options
 from autoscaler.wire.client import Client
 from autoscaler.wire.connection import address_and_token, state_directory
-from hpo.runs.process import terminated_in_order
+from hpo.runs.process import unwinding_on_sigterm
 
 _log = logging.getLogger(__name__)
 
@@ -30,20 +30,20 @@ _EMBEDDED_OPTIONS: Final = ("--boot-seconds", "0")
 
 @contextmanager
 def controller_for(
-    study: str, template: JobSpec, is_lasting: bool
+    study: str, template: JobSpec, is_persistent: bool
 ) -> Iterator[tuple[tuple[str, str], Callable[[], None]]]:
-    """Yield the address of a controller for a study, and a function that keeps it alive.
+    """Yield the (URL, token) of a controller for a study, and a function that keeps it alive.
 
-    The controller is the one that serves here, or else one of the study's own. That one serves
-    nobody else, so it may read the secrets that `template` names. Its state stays if the study is
-    cut short, so that the trials can go on; its record of decisions and costs stays always. Of a
-    study that is in memory (`is_lasting` false) both go with this process.
+    Without a running controller, an embedded one starts. It serves only this study, so it may read
+    the secrets that `template` names. Its state stays if the study is interrupted, so that trials
+    can continue. Its database always stays. For a study in memory (`is_persistent` false) both are
+    removed when this process exits.
     """
-    address = serving()
+    address = running_controller()
     if address is not None:
         yield address, lambda: None
         return
-    state = embedded_state(study) if is_lasting else _passing_state(study)
+    state = embedded_state(study) if is_persistent else _temporary_state(study)
     state.mkdir(parents=True, exist_ok=True)
     options = (*_EMBEDDED_OPTIONS, *secret_options(template.secrets))
     controller = SupervisedController(state, cores_here(), SystemClock(), options)
@@ -51,22 +51,22 @@ def controller_for(
     with controller.alone():
         is_done = False
         try:
-            with terminated_in_order(), controller.running():
+            with unwinding_on_sigterm(), controller.running():
                 yield address_and_token(state), controller.keep_alive
             is_done = True
         finally:
             if not controller.terminate_all():
                 _log.error("instances may still run: castor serve --state %s takes them up", state)
-            elif not is_lasting:
+            elif not is_persistent:
                 _remove_at_exit(state)
             elif is_done:
                 _keep_record(state)
 
 
 def _keep_record(state: Path) -> None:
-    """Remove what a controller leaves behind but for its database and checkpoints.
+    """Remove the files of a controller except its database and checkpoints.
 
-    The caller holds the state directory, so no other controller claims the database meanwhile.
+    The caller holds the state directory, so no other controller opens the database meanwhile.
     """
     with closing(sqlite3.connect(state / DATABASE)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -80,13 +80,13 @@ def _keep_record(state: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _passing_state(study: str) -> Path:
-    """Return the state directory for a study that is in this process's memory."""
+def _temporary_state(study: str) -> Path:
+    """Return the state directory for a study in memory."""
     return state_directory() / "studies" / f"memory-{os.getpid()}-{zlib.crc32(study.encode()):08x}"
 
 
 def _remove_at_exit(state: Path) -> None:
-    """Remove a state directory, in which nothing is held, when this process ends."""
+    """Remove a state directory when this process exits."""
     process = os.getpid()
 
     def remove() -> None:
@@ -97,14 +97,14 @@ def _remove_at_exit(state: Path) -> None:
 
 
 def embedded_state(study: str) -> Path:
-    """Return the state directory of a study's own controller."""
+    """Return the state directory of a study's embedded controller."""
     return state_directory() / "studies" / study
 
 
-def serving() -> tuple[str, str] | None:
-    """Return the address and token of the controller that serves here; None without one.
+def running_controller() -> tuple[str, str] | None:
+    """Return the (URL, token) of the running controller; None without one.
 
-    A controller that CASTOR_URL names is waited for, not replaced.
+    A controller that CASTOR_URL names counts as running even while it is unavailable.
     """
     try:
         address = address_and_token()

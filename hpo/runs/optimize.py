@@ -1,4 +1,4 @@
-"""`hpo.optimize`: a study as it is, on instances that come and go."""
+"""`hpo.optimize`: run a study's trials on cloud instances."""
 
 from __future__ import annotations
 
@@ -24,38 +24,38 @@ from autoscaler.domain.trial import WORKER_COMMAND
 from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.connection import address_and_token
 from hpo.driver.artifacts import StudyArtifacts
-from hpo.driver.checkpoints import remove_ended
+from hpo.driver.checkpoints import remove_checkpoints
 from hpo.driver.driver import Driver
-from hpo.driver.ended_trials import EndedTrial, log_end
-from hpo.driver.error_origin import origin_of
-from hpo.driver.run_limits import Effort, fatal_message
+from hpo.driver.ended_trials import EndedTrial, log_trial_end
+from hpo.driver.error_origin import error_origin
+from hpo.driver.run_limits import RunLimits, fatal_message
 from hpo.methods.registry import require_packages
 from hpo.objective.distributed import trial_job
-from hpo.objective.packaging import Objective, home_of, pack_objective
+from hpo.objective.packaging import Objective, import_root, pack_objective
 from hpo.optuna_internals import check_release
 from hpo.protocol.artifact_store import ArtifactStore
 from hpo.runs.arguments import (
     Callback,
-    callbacks_of,
-    classes_of,
-    directory_of,
-    effort_of,
-    goal_of,
-    template_of,
-    tolerating,
+    existing_directory,
+    job_template,
+    parse_callbacks,
+    parse_error_classes,
+    parse_run_limits,
+    parse_study_objective,
+    with_max_failures,
 )
-from hpo.runs.controllers import DATABASE, controller_for, embedded_state, serving
-from hpo.runs.process import heard, lines_above_bar
-from hpo.runs.status_line import standing_beside, trials_to_come
-from hpo.storage.controller_names import is_known, name_at, settle_name, slug
-from hpo.storage.retrying import patiently
-from hpo.storage.studies import check_writable, is_lasting, own_file
+from hpo.runs.controllers import DATABASE, controller_for, embedded_state, running_controller
+from hpo.runs.process import logging_above_bar, logging_to_stderr
+from hpo.runs.status_line import count_trials_to_end, status_line
+from hpo.storage.controller_names import assign_controller_name, controller_name, exists, slug
+from hpo.storage.retrying import retry_until_available
+from hpo.storage.studies import check_writable, is_persistent, sqlite_file
 
 _log = logging.getLogger(__name__)
 
 
 class TrialFailed(CastorError):
-    """A failed trial that the caller does not tolerate; the next run goes on from there."""
+    """A trial failed with an error that is not tolerated; the next run continues the study."""
 
 
 def optimize(
@@ -81,77 +81,86 @@ def optimize(
     keep_checkpoints: bool = False,
     max_failures: int | None = None,
 ) -> None:
-    """As `study.optimize(objective, ...)`, with each trial on an instance, or several, of its own.
+    """Run `study.optimize(objective, ...)` with each trial on one or more instances of its own.
 
-    The controller is the one that CASTOR_URL and CASTOR_TOKEN name or that `castor serve` runs
-    here; where there is none, one is started for as long as this takes, on the cores of this
-    machine. Ctrl-C ends the jobs and leaves their trials as they are: the next call goes on with
-    them. The study's storage is written to from here only.
+    The controller is the one that CASTOR_URL and CASTOR_TOKEN name, or that `castor serve` runs
+    here. Without one, a controller runs on this machine's cores for the duration of the call.
+    Ctrl-C ends the jobs and leaves their trials open; the next call continues them. Only this
+    process writes to the study's storage.
 
     Args:
-        study: any study of Optuna's, with its own sampler, pruner and storage.
-        objective: as for `study.optimize`. It is called on an instance, so what it refers to
-            must travel (cloudpickle), and the modules beside it go with it.
-        n_trials: how many trials to begin; None for as many as there are until it is stopped.
-        timeout: the seconds after which none begins any more.
-        n_jobs: the most trials at once; None for as many as get an instance.
+        study: an Optuna study with any sampler, pruner and storage.
+        objective: as for `study.optimize`. It is called on an instance, so it is pickled
+            (cloudpickle), and the modules beside it are sent along.
+        n_trials: trials to begin; None for no limit.
+        timeout: seconds after which no trial begins.
+        n_jobs: maximum of concurrent trials; None for as many as get an instance.
         catch: errors of the objective that fail their trial only.
-        callbacks: called here with the study and each trial that has ended.
-        gc_after_trial: let each trial have a process of its own. Else a process may run short
-            trials one after the other.
-        show_progress_bar: show one.
-        budget_usd: what the whole study may cost. Before it costs more its jobs are ended, and
-            its trials go on when it is called with a larger one. None is the default budget of
-            the deployment, if it has one, and "none" is no budget.
-        deadline: when it is to be done: seconds from now, or a text such as "4h".
-        goal: how money is weighed against time beside those two, as in a job file.
-        offers: ids of offers or instance types to keep to; None for any.
+        callbacks: called in this process with the study and each ended trial.
+        gc_after_trial: run each trial in a process of its own. Otherwise a process may run several
+            short trials.
+        show_progress_bar: show a progress bar.
+        budget_usd: maximum cost of the whole study in USD. Before the study costs more its jobs
+            end, and a call with a larger budget continues its trials. None applies the
+            deployment's default budget; "none" disables it.
+        deadline: end of the study: seconds from now, or a duration such as "4h".
+        goal: weights of money and time besides budget and deadline, as in a job file.
+        offers: ids of offers or instance types that may be used; None for any.
         spot: whether spot instances may be used.
-        files: the directory that goes to the instances; None for that of the objective's module.
-        environment: variables for the objective.
-        retries: how often a trial is begun again, as another trial with the same parameters, if
-            its job fails: its process is lost, its set-up fails, its instances are. An error that
-            the objective raises is none of these.
-        artifact_store: one of `optuna.artifacts`, for what `hpo.upload_artifact` is given. It is
-            written to from here only, as the storage is.
-        keep_checkpoints: keep those of all trials; else at the end those of trials that have ended
-            are removed, but for the best's.
-        max_failures: failed trials of this call after which it ends with an error; without
-            `catch`, any error of the objective counts. None: no limit to those in `catch`.
+        files: directory that is sent to the instances; None for that of the objective's module.
+        environment: environment variables of the objective.
+        retries: maximum retries of a trial whose job fails, as a new trial with the same
+            parameters. A job fails if its process, set-up or instances fail, not by an error of
+            the objective.
+        artifact_store: a store of `optuna.artifacts` for `hpo.upload_artifact`. Only this process
+            writes to it.
+        keep_checkpoints: keep the checkpoints of all trials. Otherwise those of ended trials are
+            removed at the end, except the best trial's.
+        max_failures: failed trials of this call after which it ends with an error. Without
+            `catch`, any error of the objective counts. None for no limit to those in `catch`.
 
     Raises:
-        Exception: what the study's sampler, its pruner or `constraints_func` raised.
+        Exception: an error of the sampler, the pruner or `constraints_func`.
         TrialFailed: an objective raised an error that is not in `catch`, or more than
             `max_failures` trials failed.
-        BudgetUsedUp: as it says.
+        BudgetUsedUp: the budget is used up.
         NothingRan: the deadline lets no trial begin.
-        DeadlineReached: it lets no further trial begin, and trials were left to run.
-        SpecError: an argument can't be used; the message names it.
-        Conflict: another driver has the study.
-        StoreError: the study's storage can't be written, or was away for too long.
-        StudyStopped: somebody has said `castor study stop --now`.
-        Unavailable: the controller that CASTOR_URL names was away for too long.
+        DeadlineReached: the deadline lets no further trial begin, and open trials are left.
+        SpecError: an argument is invalid; the message names it.
+        Conflict: another driver holds the study's lease.
+        StoreError: the study's storage can't be written, or was unavailable for too long.
+        StudyStopped: a user called `castor study stop --now`.
+        Unavailable: the controller that CASTOR_URL names was unavailable for too long.
     """
-    template = template_of(environment, offers, spot, goal)
-    effort = effort_of(n_trials, n_jobs, timeout, classes_of(catch), retries)
-    effort = replace(effort, shares_processes=not gc_after_trial)
-    todo = Todo(
-        tolerating(effort, max_failures),
-        goal_of(goal, budget_usd, deadline),
-        callbacks_of(callbacks),
+    template = job_template(environment, offers, spot, goal)
+    limits = parse_run_limits(n_trials, n_jobs, timeout, parse_error_classes(catch), retries)
+    limits = replace(limits, shares_processes=not gc_after_trial)
+    options = RunOptions(
+        with_max_failures(limits, max_failures),
+        parse_study_objective(goal, budget_usd, deadline),
+        parse_callbacks(callbacks),
         show_progress_bar,
         artifact_store,
         keep_checkpoints,
     )
-    directory = home_of(objective) if files is None else directory_of(files)
-    run_study(study, objective, directory, template, todo)
+    directory = import_root(objective) if files is None else existing_directory(files)
+    run_study(study, objective, directory, template, options)
 
 
 @dataclass(frozen=True, slots=True)
-class Todo:
-    """What is to be done of a study, what it may take as a whole, and who is told how it goes."""
+class RunOptions:
+    """Options of one run of a study.
 
-    effort: Effort
+    Attributes:
+        limits: trials, time and tolerated failures.
+        goal: objective of the study as a whole.
+        callbacks: called with the study and each ended trial.
+        shows_bar: whether a progress bar is shown.
+        artifact_store: store for uploaded files; None for no store.
+        keeps_checkpoints: whether the checkpoints of all trials are kept.
+    """
+
+    limits: RunLimits
     goal: Goal = Goal()
     callbacks: tuple[Callback, ...] = ()
     shows_bar: bool = False
@@ -164,36 +173,37 @@ def run_study(
     objective: Objective,
     directory: Path | None,
     template: JobSpec,
-    todo: Todo,
+    options: RunOptions,
 ) -> None:
     """Run a study's trials as jobs like `template`, with the files of a directory.
 
     Raises:
-        TrialFailed, BudgetUsedUp, SpecError, Conflict, StoreError, StudyStopped: as
-            `optimize`.
+        TrialFailed, BudgetUsedUp, SpecError, Conflict, StoreError, StudyStopped: as `optimize`.
     """
     check_release(study)
     require_packages(study)
     check_writable(study)
-    if (file := own_file(study)) is not None:
+    if (file := sqlite_file(study)) is not None:
         _log.info("the study's storage is %s", file)
-    if not is_lasting(study):
+    if not is_persistent(study):
         _log.warning("the study is in memory: its trials are lost if this process dies")
     template = trial_job(objective, template)
     with tempfile.TemporaryDirectory() as scratch:
         archive = Path(scratch) / "bundle.tar.gz"
-        bundle = pack_objective(objective, directory, archive, own_file(study), study)
+        bundle = pack_objective(objective, directory, archive, sqlite_file(study), study)
         with (
-            heard(),
-            controller_for(slug(study.study_name), template, is_lasting(study)) as (
+            logging_to_stderr(),
+            controller_for(slug(study.study_name), template, is_persistent(study)) as (
                 address,
                 keep_alive,
             ),
         ):
             clock, client = SystemClock(), Client(*address)
-            patiently(lambda: client.upload(bundle.sha256, archive), clock, keep_alive)
-            name = patiently(lambda: _settled_name(study, client, address), clock, keep_alive)
-            line = StudyClient(*address, name)
+            retry_until_available(lambda: client.upload(bundle.sha256, archive), clock, keep_alive)
+            name = retry_until_available(
+                lambda: _settled_name(study, client, address), clock, keep_alive
+            )
+            study_client = StudyClient(*address, name)
             template = replace(
                 template,
                 name=name,
@@ -202,52 +212,55 @@ def run_study(
                 study=name,
                 bundle=bundle.sha256,
             )
-            driver = Driver(study, template, client, line, _holder(), clock, todo.goal)
+            driver = Driver(study, template, client, study_client, _holder(), clock, options.goal)
             driver.keep_alive = keep_alive
-            if todo.artifact_store is not None:
-                driver.artifacts = StudyArtifacts(todo.artifact_store, line)
-            with _told(study, todo, StudyClient(*address, name)) as tell:
+            if options.artifact_store is not None:
+                driver.artifacts = StudyArtifacts(options.artifact_store, study_client)
+            with _handling_ended_trials(study, options, StudyClient(*address, name)) as tell:
                 driver.on_end = tell
-                fatal = _driven(driver, study, todo.effort)
-            if not todo.keeps_checkpoints:
-                remove_ended(study, line)
+                fatal = _run_driver(driver, study, options.limits)
+            if not options.keeps_checkpoints:
+                remove_checkpoints(study, study_client)
             client.close()
-            line.close()
+            study_client.close()
     if fatal is not None:
-        raise TrialFailed(fatal_message(fatal, todo.effort.catch, todo.effort.max_failures))
+        raise TrialFailed(fatal_message(fatal, options.limits.catch, options.limits.max_failures))
 
 
-def _driven(driver: Driver, study: optuna.Study, effort: Effort) -> EndedTrial | None:
-    """Run the driver; errors of the study's sampler or pruner name it in a note."""
+def _run_driver(driver: Driver, study: optuna.Study, limits: RunLimits) -> EndedTrial | None:
+    """Run the driver; add a note to errors of the study's sampler or pruner."""
     try:
-        return driver.run(effort)
+        return driver.run(limits)
     except Exception as error:
-        origin = origin_of(error, study)
+        origin = error_origin(error, study)
         if origin is not None:
             error.add_note(f"raised by {origin}")
         raise
 
 
 def _settled_name(study: optuna.Study, client: Client, address: tuple[str, str]) -> str:
-    """What the controller there calls the study."""
+    """Return the study's name at the controller; assign it in the first run."""
 
     def is_taken(name: str) -> bool:
-        with closing(StudyClient(*address, name)) as line:
-            return is_known(line.view)
+        with closing(StudyClient(*address, name)) as study_client:
+            return exists(study_client.view)
 
-    return settle_name(study, client.fleet().controller, is_taken)
+    return assign_controller_name(study, client.fleet().controller, is_taken)
 
 
 @contextmanager
-def line_to(study_name: str, names: Mapping[str, str]) -> Iterator[tuple[Client, StudyClient]]:
-    """The controller of a study that is run somewhere, for what a person says from elsewhere.
+def connect_to_study(
+    study_name: str, names: Mapping[str, str]
+) -> Iterator[tuple[Client, StudyClient]]:
+    """Yield clients for the controller of a running study, for commands of a user.
 
-    `names` is what controllers call it, as `names_of` has it.
+    `names` holds the study's names by controller id, from `names_by_controller`.
 
     Raises:
-        Unavailable: there is none; what one of our own knew is in `database_of`.
+        Unavailable: no controller is running; `embedded_database` has the last state of an
+            embedded one.
     """
-    present = serving()
+    present = running_controller()
     try:
         address = present or address_and_token(embedded_state(slug(study_name)))
         client = Client(*address)
@@ -256,19 +269,19 @@ def line_to(study_name: str, names: Mapping[str, str]) -> Iterator[tuple[Client,
         if present is not None:
             raise
         raise Unavailable(
-            f"nobody runs study {study_name} here: castor study run goes on with it; where it is "
+            f"study {study_name} does not run here: castor study run continues it; where it is "
             "run elsewhere, set CASTOR_URL and CASTOR_TOKEN to its controller's"
         ) from None
-    line = StudyClient(*address, name_at(study_name, names, controller))
+    study_client = StudyClient(*address, controller_name(study_name, names, controller))
     try:
-        yield client, line
+        yield client, study_client
     finally:
         client.close()
-        line.close()
+        study_client.close()
 
 
-def database_of(study_name: str) -> Path:
-    """What a controller of our own remembers of a study, also after its end."""
+def embedded_database(study_name: str) -> Path:
+    """Return the database of a study's embedded controller, which remains after the study."""
     return embedded_state(slug(study_name)) / DATABASE
 
 
@@ -277,22 +290,22 @@ def _holder() -> str:
 
 
 @contextmanager
-def _told(
-    study: optuna.Study, todo: Todo, line: StudyClient
+def _handling_ended_trials(
+    study: optuna.Study, options: RunOptions, study_client: StudyClient
 ) -> Iterator[Callable[[EndedTrial], None]]:
-    """What is done with each trial that has ended: it is logged, counted and called back for."""
-    lines_above = lines_above_bar if todo.shows_bar else nullcontext
-    total = trials_to_come(study, todo.effort.trials)
+    """Yield the function that logs each ended trial, updates the bar and calls the callbacks."""
+    log_context = logging_above_bar if options.shows_bar else nullcontext
+    total = count_trials_to_end(study, options.limits.trials)
     with (
-        tqdm(total=total, unit="trial", disable=not todo.shows_bar) as bar,
-        lines_above(),
-        standing_beside(bar, line, SystemClock()),
+        tqdm(total=total, unit="trial", disable=not options.shows_bar) as bar,
+        log_context(),
+        status_line(bar, study_client, SystemClock()),
     ):
 
-        def tell(ended: EndedTrial) -> None:
-            log_end(ended, study)
+        def handle(ended: EndedTrial) -> None:
+            log_trial_end(ended, study)
             bar.update(not ended.is_retried)
-            for callback in todo.callbacks:
+            for callback in options.callbacks:
                 callback(study, copy.deepcopy(ended.frozen))
 
-        yield tell
+        yield handle

@@ -1,4 +1,4 @@
-"""What is different in a process while it runs a study."""
+"""Process-wide state while a study runs: signals and logging."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 
 @contextmanager
-def terminated_in_order() -> Iterator[None]:
-    """Let SIGTERM unwind this process as Ctrl-C does: what it started would run on without it."""
+def unwinding_on_sigterm() -> Iterator[None]:
+    """Raise SystemExit on SIGTERM, so that child processes are ended as with Ctrl-C."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -29,8 +29,8 @@ def _exit_now(number: int, frame: object) -> None:
 
 
 @contextmanager
-def heard() -> Iterator[None]:
-    """Print the log of `hpo` on standard error, as Optuna does, unless logging is configured."""
+def logging_to_stderr() -> Iterator[None]:
+    """Print the log of `hpo` on standard error as Optuna does, unless logging is configured."""
     log = logging.getLogger("hpo")
     if log.hasHandlers() or log.level != logging.NOTSET:
         yield
@@ -39,7 +39,7 @@ def heard() -> Iterator[None]:
     handler.setFormatter(logging.Formatter("[%(levelname).1s %(asctime)s] %(message)s"))
     log.addHandler(handler)
     log.setLevel(logging.INFO)
-    propagates, log.propagate = log.propagate, False  # a bar gives the root a handler
+    propagates, log.propagate = log.propagate, False  # a progress bar adds a handler to the root
     try:
         yield
     finally:
@@ -49,7 +49,7 @@ def heard() -> Iterator[None]:
 
 
 @contextmanager
-def lines_above_bar() -> Iterator[None]:
+def logging_above_bar() -> Iterator[None]:
     """Print the log of `hpo` above a progress bar, each line once."""
     log = logging.getLogger("hpo")
     with logging_redirect_tqdm([log] if log.handlers else None):

@@ -1,8 +1,8 @@
-"""What controllers call a study: its name there, which no other study of theirs has ever had.
+"""Names of a study at controllers, each of which is unique at its controller.
 
-A study that is begun anew under an old name, its record gone from the storage or in another one,
-is another study: what the earlier one cost and learnt is not its own. What a controller calls it
-is noted in the study itself, by the controller's id, from the first run on.
+A study that is created again under an old name is another study, so the earlier study's cost and
+history do not count for it. The study itself stores its name at each controller, by the
+controller's id.
 """
 
 from __future__ import annotations
@@ -20,39 +20,41 @@ from hpo.protocol import attributes
 
 _log = logging.getLogger(__name__)
 
-_LONGEST_NAME: Final = 32  # leaves room for the number of a trial in the name of its job
+_LONGEST_NAME: Final = 32  # characters; job names add the number of the trial
 
 
 def slug(study_name: str) -> str:
-    """A study's name as controllers write names."""
+    """Return a study's name in the form of the controller's names."""
     return _cut(re.sub(r"[^a-z0-9]+", "-", study_name.lower()).strip("-"), _LONGEST_NAME)
 
 
-def names_of(study: optuna.Study) -> Mapping[str, str]:
-    """What controllers call a study, by their ids, for those that have run it."""
+def names_by_controller(study: optuna.Study) -> Mapping[str, str]:
+    """Return the study's names at the controllers that have run it, by controller id."""
     known: Mapping[str, str] = study.user_attrs.get(attributes.NAMES, {})
     return known
 
 
-def name_at(study_name: str, names: Mapping[str, str], controller: str) -> str:
-    """What a controller calls the study of that name, which has these `names`."""
+def controller_name(study_name: str, names: Mapping[str, str], controller: str) -> str:
+    """Return the name of a study at a controller; `names` are its stored names."""
     return names.get(controller, slug(study_name))
 
 
-def settle_name(study: optuna.Study, controller: str, is_taken: Callable[[str], bool]) -> str:
-    """What the controller of that id calls a study from now on.
+def assign_controller_name(
+    study: optuna.Study, controller: str, is_taken: Callable[[str], bool]
+) -> str:
+    """Return the study's name at a controller, and store it in the study if it is new.
 
-    `is_taken` says whether it has ever known a study of some name.
+    `is_taken` returns whether the controller has ever known a study of a name.
     """
-    names, plain = names_of(study), slug(study.study_name)
+    names, base_name = names_by_controller(study), slug(study.study_name)
     if controller in names:
         return names[controller]
-    name = plain
+    name = base_name
     for count in itertools.count(2):
         if not is_taken(name):
             break
-        name = f"{_cut(plain, _LONGEST_NAME - len(str(count)) - 2)}-v{count}"
-    if name != plain:
+        name = f"{_cut(base_name, _LONGEST_NAME - len(str(count)) - 2)}-v{count}"
+    if name != base_name:
         _log.warning(
             "the controller knows an earlier study %r: this one is %s there, and what that one "
             "has cost and learnt does not count",
@@ -63,8 +65,8 @@ def settle_name(study: optuna.Study, controller: str, is_taken: Callable[[str], 
     return name
 
 
-def is_known(view: Callable[[], object]) -> bool:
-    """Whether a controller can show a study."""
+def exists(view: Callable[[], object]) -> bool:
+    """Return whether `view` finds the study at a controller."""
     try:
         view()
     except NotFound:
@@ -72,5 +74,5 @@ def is_known(view: Callable[[], object]) -> bool:
     return True
 
 
-def _cut(plain: str, length: int) -> str:
-    return plain[:length].strip("-") or "study"
+def _cut(text: str, length: int) -> str:
+    return text[:length].strip("-") or "study"

@@ -12,40 +12,40 @@ from autoscaler.clock import Clock
 from autoscaler.domain.errors import StoreError
 from hpo import optuna_internals
 from hpo.protocol import attributes
-from hpo.storage.retrying import PatientStorage, one_line
+from hpo.storage.retrying import RetryingStorage, one_line
 
 
 @contextmanager
-def optimizing(
+def optimization_context(
     study: optuna.Study, clock: Clock, on_wait: Callable[[], None] = lambda: None
 ) -> Iterator[None]:
-    """Drive the study: its storage is waited for while it is away, as `PatientStorage` does.
+    """Run the body with a study whose storage is retried while it is unavailable.
 
-    `study.stop()` works in callbacks meanwhile, as it does in `study.optimize`.
+    `study.stop()` works in callbacks meanwhile, as in `study.optimize`.
     """
-    storage = PatientStorage(optuna_internals.storage_of(study), clock, on_wait)
+    storage = RetryingStorage(optuna_internals.storage_of(study), clock, on_wait)
     with optuna_internals.optimization_loop(study, storage):
         yield
 
 
-def is_lasting(study: optuna.Study) -> bool:
-    """Whether the study outlives this process."""
+def is_persistent(study: optuna.Study) -> bool:
+    """Return whether the study outlives this process."""
     storage = optuna_internals.storage_of(study)
     return not isinstance(storage, optuna.storages.InMemoryStorage)
 
 
-def own_file(study: optuna.Study) -> Path | None:
-    """The file of SQLite's that the study is in, if it is in one."""
+def sqlite_file(study: optuna.Study) -> Path | None:
+    """Return the SQLite file of a study; None for other storages."""
     kind, _, place = optuna_internals.database_url(study).partition(":///")
     file = place.partition("?")[0].removeprefix("file:")
     return Path(file).absolute() if kind.startswith("sqlite") and file else None
 
 
 def check_writable(study: optuna.Study) -> None:
-    """Refuse a study whose storage can be read only.
+    """Check that the storage of a study can be written.
 
     Raises:
-        StoreError: so it is.
+        StoreError: the storage is read-only.
     """
     try:
         study.set_user_attr(attributes.DRIVEN, True)

@@ -1,4 +1,4 @@
-"""How many trials of a study are there, where a total is wanted."""
+"""Counts of ended and open trials, for runs with a total."""
 
 from __future__ import annotations
 
@@ -11,31 +11,33 @@ from hpo.protocol import attributes
 
 
 @dataclass(frozen=True, slots=True)
-class TrialTotals:
-    """Trials of a study that count towards its total; a trial and its retries are one.
+class TrialCounts:
+    """Numbers of trials that count towards the study's total.
+
+    A trial and its retries count once.
 
     Attributes:
-        ended: those that have ended, and are not to be retried.
-        open: those that run, or wait for their retry.
+        ended: trials that have ended and are not retried.
+        open: trials that run or wait for their retry.
     """
 
     ended: int
     open: int
 
     def to_begin(self, total: int) -> int:
-        """Return how many trials are to begin so that the study comes to `total`."""
+        """Return how many trials have to begin to reach `total`."""
         return max(total - self.ended - self.open, 0)
 
 
-def totals_of(study: optuna.Study) -> TrialTotals:
-    """Count the trials of a study. Trials that others run and that have not ended count not."""
+def count_trials(study: optuna.Study) -> TrialCounts:
+    """Count the trials of a study, without open trials of other programs."""
     trials = study.get_trials(deepcopy=False)
     begun = sum(_counts(trial) and attributes.RETRY_OF not in trial.user_attrs for trial in trials)
     ended = sum(
         trial.state.is_finished() and attributes.RETRIED not in trial.user_attrs
         for trial in trials
     )
-    return TrialTotals(ended, max(begun - ended, 0))
+    return TrialCounts(ended, max(begun - ended, 0))
 
 
 def _counts(trial: FrozenTrial) -> bool:

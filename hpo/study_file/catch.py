@@ -1,4 +1,4 @@
-"""The classes of errors that a study file's `catch` names, found by their modules."""
+"""Error classes that a study file's `catch` names."""
 
 from __future__ import annotations
 
@@ -18,58 +18,63 @@ FIELD: Final = "catch"
 
 
 @dataclass(frozen=True, slots=True)
-class Catch:
-    """Names of error classes: `names` as errors report them, of which `unfound` are not checked.
+class CaughtErrors:
+    """Full names of error classes.
 
-    The module of an unfound class is not installed on this machine.
+    `unchecked` classes are in modules that are not installed here.
     """
 
     names: frozenset[str]
-    unfound: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()
 
     def checking(self, objective: Objective) -> Objective:
-        """Return the objective; each trial first looks for the unfound classes on its instance."""
-        return CheckedObjective(objective, self.unfound) if self.unfound else objective
+        """Return the objective; each trial first checks the unchecked classes on its instance."""
+        return CheckedObjective(objective, self.unchecked) if self.unchecked else objective
 
 
 class CheckedObjective:
-    """An objective whose trials fail at their start where a class in `catch` does not exist."""
+    """Objective that fails at its start if a class in `catch` does not exist on the instance."""
 
     def __init__(self, objective: Objective, names: Sequence[str]) -> None:
-        """Wrap `objective`; `names` are the classes to look for."""
+        """Wrap `objective`; `names` are the classes to check."""
         update_wrapper(self, objective)
         self._objective = objective
         self._names = tuple(names)
 
     def __call__(self, trial: Any) -> Any:
-        """Run the objective.
+        """Check the classes, then run the objective.
 
         Raises:
             SpecError: a class does not exist on this instance, or has another name there.
         """
         for name in self._names:
-            found = error_class(name)
-            if found is None:
+            error_class = find_error_class(name)
+            if error_class is None:
                 module = name.partition(".")[0]
                 raise SpecError(f'no module "{module}" is installed on this instance', FIELD)
-            if _full_name(found) != name:
-                raise SpecError(f'write "{_full_name(found)}" in place of "{name}"', FIELD)
+            if _full_name(error_class) != name:
+                raise SpecError(f'write "{_full_name(error_class)}" in place of "{name}"', FIELD)
         return self._objective(trial)
 
 
-def catch_of(names: Sequence[str]) -> Catch:
-    """Return the classes that a study file names.
+def resolve_caught_errors(names: Sequence[str]) -> CaughtErrors:
+    """Resolve the error classes that a study file names.
 
     Raises:
-        SpecError: a module that is installed here has no such class.
+        SpecError: an installed module has no such class.
     """
-    classes = {name: error_class(name) for name in names if "." in name}
-    full = [_full_name(found) if (found := classes.get(name)) else name for name in names]
-    return Catch(frozenset(full), tuple(name for name, found in classes.items() if not found))
+    classes = {name: find_error_class(name) for name in names if "." in name}
+    full_names = [
+        _full_name(error_class) if (error_class := classes.get(name)) else name for name in names
+    ]
+    return CaughtErrors(
+        frozenset(full_names),
+        tuple(name for name, error_class in classes.items() if not error_class),
+    )
 
 
-def error_class(name: str) -> type[Exception] | None:
-    """Return the class of a name with its module; None if the module can't be imported here.
+def find_error_class(name: str) -> type[Exception] | None:
+    """Return the class of a dotted name; None if its module can't be imported here.
 
     Raises:
         SpecError: the module has no such class.
@@ -78,14 +83,14 @@ def error_class(name: str) -> type[Exception] | None:
     try:
         if importlib.util.find_spec(first) is None:
             return None
-        found: Any = importlib.import_module(first)
+        member: Any = importlib.import_module(first)
         for part in parts:
-            found = _member(found, part, name)
+            member = _member(member, part, name)
     except ImportError:
         return None
-    if not (isinstance(found, type) and issubclass(found, Exception)):
+    if not (isinstance(member, type) and issubclass(member, Exception)):
         raise SpecError(f'"{name}" is no class of errors (a subclass of Exception)', FIELD)
-    return found
+    return member
 
 
 def _member(owner: Any, name: str, full: str) -> Any:
@@ -96,7 +101,7 @@ def _member(owner: Any, name: str, full: str) -> Any:
     if is_package and importlib.util.find_spec(path) is not None:
         return importlib.import_module(path)
     begin = full[: -len(name)] if full.endswith(name) else f"{owner.__name__}."
-    close = [f'"{begin}{each}"' for each in get_close_matches(name, dir(owner), n=2)]
+    close = [f'"{begin}{match}"' for match in get_close_matches(name, dir(owner), n=2)]
     hint = f": did you mean {' or '.join(close)}?" if close else ""
     raise SpecError(f'"{full}": {owner.__name__} has no "{name}"{hint}', FIELD)
 

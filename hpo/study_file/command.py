@@ -1,8 +1,8 @@
-"""An objective that is a command line: parameters are written into it, reports read from it.
+"""Objective that runs a command line for each trial.
 
-Of what it prints, lines count that begin with `castor:`. ``castor: step 3 value 0.91`` is a
-report, ``castor: value 0.93`` the result; where there is none, the last report is it. Files that
-it leaves in the directory CASTOR_TRIAL_ARTIFACTS are kept with its trial.
+Parameters are inserted into the command. Output lines of the form ``castor: step 3 value 0.91``
+are reports, and ``castor: value 0.93`` is the result. Without a result line the last report is the
+result. Files in the directory CASTOR_TRIAL_ARTIFACTS are uploaded as artifacts of the trial.
 """
 
 from __future__ import annotations
@@ -30,35 +30,39 @@ _REPORT = re.compile(rf"castor:\s+step\s+(\d+)\s+value\s+{_NUMBER}\s*", re.IGNOR
 _RESULT = re.compile(rf"castor:\s+value((?:\s+{_NUMBER})+)\s*", re.IGNORECASE)
 _STOP_SECONDS = 30.0
 _KEPT_LINES = 5
-_MOST_CHARACTERS = 300  # of the last line; the lines before it have so many:
+_MOST_CHARACTERS = 300  # of the last line in a message
 _MOST_CHARACTERS_BEFORE = 100
 ARTIFACTS_VARIABLE: Final = "CASTOR_TRIAL_ARTIFACTS"
 
 
 class CommandFailed(RuntimeError):
-    """A trial's command ended with an error, or without a result."""
+    """A trial's command exited with an error, or printed no result."""
 
 
 class CommandObjective:
-    """Runs a command for each trial, and is called as an objective is."""
+    """Objective that runs a command for each trial."""
 
     def __init__(self, command: Sequence[str], space: Mapping[str, Parameter]) -> None:
-        """`command` names the parameters of `space` in braces."""
+        """Set the command; it names the parameters of `space` in braces."""
         self._command = tuple(command)
         self._space = dict(space)
 
     def __call__(self, trial: BaseTrial) -> float | tuple[float, ...]:
-        """Run the command to its end, or until the trial is pruned.
+        """Run the command until it exits or the trial is pruned.
 
         Raises:
-            optuna.TrialPruned: it was.
-            CommandFailed: it went wrong.
+            optuna.TrialPruned: the pruner ended the trial.
+            CommandFailed: the command failed or printed no result.
         """
-        values = {name: suggested(trial, name, each) for name, each in self._space.items()}
+        values = {
+            name: suggest_parameter(trial, name, parameter)
+            for name, parameter in self._space.items()
+        }
         command = [part.format(**values) for part in self._command]
         with tempfile.TemporaryDirectory(prefix="castor-artifacts-") as directory:
             result = self._run(command, {**os.environ, ARTIFACTS_VARIABLE: directory}, trial)
-            _keep(trial, [each for each in sorted(Path(directory).rglob("*")) if each.is_file()])
+            files = sorted(Path(directory).rglob("*"))
+            _upload_files(trial, [file for file in files if file.is_file()])
         return result
 
     def _run(
@@ -73,16 +77,16 @@ class CommandObjective:
                 errors="replace",
                 env=environment,
             ) as process,
-            _Complaints(process) as complaints,
+            _StderrReader(process) as stderr_reader,
         ):
             try:
                 result = self._follow(process, trial)
             except BaseException:
-                _end(process)
+                _terminate(process)
                 raise
         if process.returncode != 0:
-            ended = f"{command[0]} ended with {process.returncode}"
-            raise CommandFailed(": ".join([ended, *complaints.last_lines()]))
+            exit_text = f"{command[0]} ended with {process.returncode}"
+            raise CommandFailed(": ".join([exit_text, *stderr_reader.last_lines()]))
         if result is None:
             raise CommandFailed('the command printed no result: print "castor: value 0.93"')
         return result
@@ -90,7 +94,7 @@ class CommandObjective:
     def _follow(
         self, process: subprocess.Popen[str], trial: BaseTrial
     ) -> float | tuple[float, ...] | None:
-        """Take in what it prints until it ends; returns the result."""
+        """Read the command's output until it ends; return the result, None without one."""
         result: float | tuple[float, ...] | None = None
         assert process.stdout is not None
         for line in process.stdout:
@@ -100,21 +104,21 @@ class CommandObjective:
                 trial.report(result, int(report[1]))
                 if trial.should_prune():
                     raise optuna.TrialPruned
-            elif told := _RESULT.match(line):
-                values = tuple(float(word) for word in told[1].split())
+            elif result_line := _RESULT.match(line):
+                values = tuple(float(word) for word in result_line[1].split())
                 result = values[0] if len(values) == 1 else values
         return result
 
 
-class _Complaints:
-    """Standard error of a command: passed on as it comes, and its last lines kept."""
+class _StderrReader:
+    """Reader that forwards a command's standard error and keeps its last lines."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
         self._last = deque[str](maxlen=_KEPT_LINES)
-        self._thread = threading.Thread(target=self._pass_on, daemon=True)
+        self._thread = threading.Thread(target=self._forward, daemon=True)
 
-    def __enter__(self) -> _Complaints:
+    def __enter__(self) -> _StderrReader:
         self._thread.start()
         return self
 
@@ -122,14 +126,14 @@ class _Complaints:
         self._thread.join()
 
     def last_lines(self) -> tuple[str, ...]:
-        """Return the last lines that are not blank as one text; empty if there were none."""
+        """Return the last non-blank lines joined as one text; empty without any."""
         if not self._last:
             return ()
         *before, last = self._last
         lines = [*(line[:_MOST_CHARACTERS_BEFORE] for line in before), last[:_MOST_CHARACTERS]]
         return (" | ".join(lines),)
 
-    def _pass_on(self) -> None:
+    def _forward(self) -> None:
         assert self._process.stderr is not None
         for line in self._process.stderr:
             sys.stderr.write(line)
@@ -137,8 +141,8 @@ class _Complaints:
                 self._last.append(line.strip())
 
 
-def _keep(trial: BaseTrial, files: Sequence[Path]) -> None:
-    """Have files kept with the trial, if its study has a place for them."""
+def _upload_files(trial: BaseTrial, files: Sequence[Path]) -> None:
+    """Upload files as artifacts of the trial; print their names if the study has no store."""
     if isinstance(trial, RemoteTrial) and trial.keeps_artifacts:
         for file in files:
             upload_artifact(trial, file)
@@ -147,8 +151,8 @@ def _keep(trial: BaseTrial, files: Sequence[Path]) -> None:
         print(f"lost: {names}: the study's file names no directory for artifacts", file=sys.stderr)
 
 
-def suggested(trial: BaseTrial, name: str, parameter: Parameter) -> Choice:
-    """Return the value of a parameter of a study file for a trial."""
+def suggest_parameter(trial: BaseTrial, name: str, parameter: Parameter) -> Choice:
+    """Suggest a parameter of a study file for a trial."""
     if isinstance(parameter, ChoiceParameter):
         return trial.suggest_categorical(name, parameter.choices)
     if parameter.is_whole:
@@ -160,7 +164,7 @@ def suggested(trial: BaseTrial, name: str, parameter: Parameter) -> Choice:
     )
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _terminate(process: subprocess.Popen[str]) -> None:
     process.terminate()
     try:
         process.wait(_STOP_SECONDS)

@@ -1,4 +1,4 @@
-"""The study that a file describes, as Optuna has it."""
+"""Optuna studies that study files describe."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ from optuna.study import StudyDirection
 
 from autoscaler.domain.errors import CastorError, NotFound, SpecError, StoreError
 from autoscaler.domain.study import StudySpec
-from hpo.methods.registry import pruner_of, sampler_of
+from hpo.methods.registry import create_pruner, create_sampler
 from hpo.objective.packaging import Objective
-from hpo.storage.controller_names import names_of, slug
+from hpo.storage.controller_names import names_by_controller, slug
 from hpo.storage.retrying import one_line
-from hpo.storage.trial_counts import totals_of
+from hpo.storage.trial_counts import count_trials
 from hpo.study_file.command import CommandObjective
 
 _PASSWORD = re.compile(r"(//[^:/@]*):[^@]*@")
 
 
-def be_quiet() -> None:
-    """Have Optuna say only what goes wrong: what goes well is said by others."""
+def silence_optuna() -> None:
+    """Set Optuna's log level to warnings; Castor logs the progress itself."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
 def open_study(spec: StudySpec) -> optuna.Study:
-    """The study in its storage, made there if it is new.
+    """Open the study of a file in its storage; create it if it is new.
 
-    `$NAME` in the storage's URL is a variable of the environment: passwords are not for files.
-    The file that is made where none is named is in WAL mode, so that it is read while it is
-    written to. A seed is of the first run: later ones draw on at random.
+    `$NAME` in the storage's URL is an environment variable, for passwords. The default SQLite file
+    is in WAL mode, so that it can be read while it is written. A seed applies to the first run
+    only; later runs draw other random numbers.
 
     Raises:
-        SpecError: a sampler or pruner is not known, or does not take an option; or the study that
-            is there goes in another direction.
+        SpecError: the sampler or pruner can't be created, or the stored study has another
+            direction.
         StoreError: the storage can't be opened.
     """
     storage = _storage_of(spec)
-    sampler, pruner = sampler_of(spec.sampler), pruner_of(spec.pruner)
+    sampler, pruner = create_sampler(spec.sampler), create_pruner(spec.pruner)
     with _opening(storage):
         if spec.storage is None:
-            _write_ahead(Path(_own_file(spec)))
+            _enable_wal(Path(_own_file(spec)))
         study = optuna.create_study(
             study_name=spec.name,
             storage=storage,
@@ -61,22 +61,22 @@ def open_study(spec: StudySpec) -> optuna.Study:
             load_if_exists=True,
         )
         if study.get_trials(deepcopy=False):
-            study.sampler.reseed_rng()  # or one with a seed would draw the first trials again
-    there = [direction.name.lower() for direction in study.directions]
-    if there != list(spec.directions):
+            study.sampler.reseed_rng()  # a seeded sampler would repeat its first draws
+    stored_directions = [direction.name.lower() for direction in study.directions]
+    if stored_directions != list(spec.directions):
         raise SpecError(
-            f"the study {spec.name!r} in {_shown(storage)} is there to {' and '.join(there)}: say "
-            "so, or give this one another name",
+            f"the study {spec.name!r} in {_shown(storage)} is there to "
+            f"{' and '.join(stored_directions)}: say so, or give this one another name",
             "direction",
         )
     return study
 
 
-def recorded_study(spec: StudySpec) -> optuna.Study:
-    """The study as its storage has it, to be read: nothing is made or changed there.
+def load_recorded_study(spec: StudySpec) -> optuna.Study:
+    """Load the study of a file from its storage, read-only.
 
     Raises:
-        NotFound: it is not there.
+        NotFound: the storage has no such study.
         StoreError: the storage can't be opened.
     """
     storage = _storage_of(spec)
@@ -88,8 +88,8 @@ def recorded_study(spec: StudySpec) -> optuna.Study:
             if not Path(file).is_file():
                 raise missing
             options = f"mode=ro&uri=true&{options}".rstrip("&")
-            if _is_left_alone(Path(file)):
-                options += "&immutable=1"  # or SQLite would make its log, and leave it there
+            if _is_closed_wal(Path(file)):
+                options += "&immutable=1"  # keeps SQLite from creating a WAL file
             storage = f"{kind}:///file:{quote(str(Path(file).absolute()))}?{options}"
         backend = RDBStorage(storage, skip_table_creation=True)
         try:
@@ -99,22 +99,25 @@ def recorded_study(spec: StudySpec) -> optuna.Study:
 
 
 def trials_left(spec: StudySpec) -> int | None:
-    """Return how many trials of a file's total have not ended; None if it has no total.
+    """Return how many trials of a file's total have not ended; None without a total.
 
-    All of them where the study has not begun, or its storage can't be read.
+    If the study has not begun or its storage can't be read, that is the total.
     """
     if spec.trials is None:
         return None
     try:
-        return max(spec.trials - totals_of(recorded_study(spec)).ended, 0)
+        return max(spec.trials - count_trials(load_recorded_study(spec)).ended, 0)
     except CastorError:
         return spec.trials
 
 
 def recorded_names(spec: StudySpec) -> Mapping[str, str]:
-    """What controllers call the study of a file, as far as its storage is here and tells."""
+    """Return the study's names at controllers by controller id.
+
+    The result is empty if the storage can't be read.
+    """
     try:
-        return names_of(recorded_study(spec))
+        return names_by_controller(load_recorded_study(spec))
     except CastorError:
         return {}
 
@@ -139,18 +142,18 @@ def _shown(storage: str) -> str:
 
 @contextmanager
 def _opening(storage: str) -> Iterator[None]:
-    """Whatever goes wrong with a storage is one error, without its password."""
+    """Convert errors of a storage to one StoreError without the password."""
     try:
         yield
     except CastorError:
         raise
-    except Exception as error:  # each database has errors of its own
-        said = one_line(error).replace(storage, _shown(storage))
-        raise StoreError(f"storage: {_shown(storage)} can't be opened: {said}") from None
+    except Exception as error:  # each database raises its own errors
+        message = one_line(error).replace(storage, _shown(storage))
+        raise StoreError(f"storage: {_shown(storage)} can't be opened: {message}") from None
 
 
-def _is_left_alone(file: Path) -> bool:
-    """Whether a SQLite file is in WAL mode, and nobody has it open.
+def _is_closed_wal(file: Path) -> bool:
+    """Return whether a SQLite file is in WAL mode and no process has it open.
 
     Source: https://www.sqlite.org/fileformat.html, section 1.3.
     """
@@ -159,16 +162,16 @@ def _is_left_alone(file: Path) -> bool:
     return is_wal and not Path(f"{file}-wal").exists()
 
 
-def _write_ahead(file: Path) -> None:
+def _enable_wal(file: Path) -> None:
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
 
 
-def artifact_store_of(spec: StudySpec) -> FileSystemArtifactStore | None:
-    """Where files go that its trials hand over; None for nowhere.
+def open_artifact_store(spec: StudySpec) -> FileSystemArtifactStore | None:
+    """Open the artifact store that a study file names; None if it names none.
 
     Raises:
-        SpecError: there can't be such a directory.
+        SpecError: the directory can't be made.
     """
     if spec.artifacts is None:
         return None
@@ -181,35 +184,37 @@ def artifact_store_of(spec: StudySpec) -> FileSystemArtifactStore | None:
 
 
 def check_methods(spec: StudySpec) -> None:
-    """Make sure that its sampler and pruner can be made.
+    """Check that the file's sampler and pruner can be created.
 
     Raises:
-        SpecError: one is not known, or does not take an option.
+        SpecError: one is unknown, or does not take an option.
     """
-    sampler_of(spec.sampler)
-    pruner_of(spec.pruner)
+    create_sampler(spec.sampler)
+    create_pruner(spec.pruner)
 
 
-def objective_of(spec: StudySpec, directory: Path) -> Objective:
-    """What each trial runs; a function is imported from the directory.
+def load_objective(spec: StudySpec, directory: Path) -> Objective:
+    """Return the objective of a study file: a command or an imported function.
 
     Raises:
-        SpecError: there is no such function there, or its module fails or ends as it is imported.
+        SpecError: `directory` has no such function, or importing its module fails.
     """
     if spec.function is None:
         return CommandObjective(spec.command, spec.space)
     module_name, _, name = spec.function.partition(":")
     sys.path.insert(0, str(directory))
     try:
-        found: Any = importlib.import_module(module_name)
+        imported: Any = importlib.import_module(module_name)
         for part in name.split("."):
-            found = getattr(found, part)
-    except (Exception, SystemExit) as error:  # whatever the user's module does
-        said = one_line(error)
+            imported = getattr(imported, part)
+    except (Exception, SystemExit) as error:  # the user's module may raise anything
+        message = one_line(error)
         if not isinstance(error, ImportError | AttributeError):
-            said = f"{type(error).__name__}: {said}".rstrip(": ")
-        raise SpecError(f"{spec.function} can't be imported: {said}", "function") from error
-    if not callable(found):
-        raise SpecError(f"{spec.function} is {found!r:.60}, which no trial can call", "function")
-    objective: Objective = found
+            message = f"{type(error).__name__}: {message}".rstrip(": ")
+        raise SpecError(f"{spec.function} can't be imported: {message}", "function") from error
+    if not callable(imported):
+        raise SpecError(
+            f"{spec.function} is {imported!r:.60}, which no trial can call", "function"
+        )
+    objective: Objective = imported
     return objective

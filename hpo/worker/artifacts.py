@@ -1,4 +1,4 @@
-"""Files that objectives want kept: from the instance into the study's own artifact store."""
+"""Upload of files of objectives as artifacts of their trials."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _CHUNK_BYTES = 1 << 20
 def upload_artifact(
     trial: BaseTrial, path: str | Path, artifact_store: ArtifactStore | None = None
 ) -> str:
-    """Keep a file of the objective's, such as its best model, with its trial.
+    """Upload a file, such as the best model, as an artifact of the trial.
 
-    When this returns, the file is in the artifact store that `hpo.optimize` was given, whatever
-    becomes of the instance, as Optuna's own `upload_artifact` puts it there. Uploaded again, with
-    the same name and content, it is there once.
+    When the function returns, the file is in the artifact store that `hpo.optimize` was given, as
+    Optuna's own `upload_artifact` stores it. A repeated upload of the same name and content is
+    stored once.
 
     Args:
         trial: the objective's trial.
         path: a file on the instance.
-        artifact_store: where the objective runs without Castor, beside the study: the store.
+        artifact_store: the store, for an objective that runs without Castor.
 
     Returns:
-        The artifact's id, for `optuna.artifacts.download_artifact`; of a distributed objective on
-        other ranks than the first of an instance, which alone uploads, nothing.
+        The artifact's id, for `optuna.artifacts.download_artifact`. Only the first rank of an
+        instance uploads; other ranks of a distributed objective receive an empty text.
 
     Raises:
         SpecError: there is no such file, it is too large, or the study has no artifact store.
@@ -52,16 +52,16 @@ def upload_artifact(
 
 
 def _upload(trial: RemoteTrial, path: Path) -> str:
-    if trial.is_shared and trial.place is None:
-        return ""  # another rank of the instance than the one that speaks
-    if trial.place is None or not trial.keeps_artifacts:
+    if trial.is_shared and trial.context is None:
+        return ""  # a following rank: rank 0 of the instance uploads
+    if trial.context is None or not trial.keeps_artifacts:
         raise SpecError("the study has no artifact store: give hpo.optimize one", "artifact_store")
     size_bytes = path.stat().st_size
     if size_bytes > MAXIMUM_FILE_BYTES:
         raise SpecError(
             f"{path} has {size_bytes:,} bytes: {MAXIMUM_FILE_BYTES:,} are taken at most", "path"
         )
-    directory = trial.place.checkpoint_directory()
+    directory = trial.context.checkpoint_directory()
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=directory, prefix="artifact-") as copy:
         sha256 = _copied(path, copy)
@@ -69,7 +69,7 @@ def _upload(trial: RemoteTrial, path: Path) -> str:
 
 
 def _copied(path: Path, copy: Any) -> str:
-    """Copy a file, so that it stays as it is on its way; returns its SHA-256."""
+    """Copy a file, so that later changes do not matter; return its SHA-256."""
     hashed = hashlib.sha256()
     with path.open("rb") as content:
         while chunk := content.read(_CHUNK_BYTES):

@@ -1,7 +1,7 @@
-"""A worker's line to the agent of its instance: calls go out, answers come in.
+"""Connection of a worker to the agent of its instance, for requests and answers.
 
-The agent may be killed and come back: what it has not kept, or what was not answered, is said
-again.
+The agent may be killed and restarted. The connection then sends unacknowledged and unanswered
+requests again.
 """
 
 from __future__ import annotations
@@ -26,105 +26,108 @@ _log = logging.getLogger(__name__)
 _RECONNECT_SECONDS = 0.2
 
 
-class TrialLine:
-    """Calls of one start of a trial's script, numbered from 1. Safe to share between threads.
+class TrialConnection:
+    """Channel to the driver through the instance's agent, for one start of a trial's script.
 
-    What `meter` counts of the trial's states is told as it changes.
+    Requests are numbered from 1. The object is thread-safe. Transfers that `meter` counts are
+    reported as they change.
     """
 
     def __init__(
-        self, path: Path, clock: Clock, leaves_after_seconds: float | None = None
+        self, path: Path, clock: Clock, drain_timeout_seconds: float | None = None
     ) -> None:
-        """Whoever is to leave, and is not answered for so long, leaves: there may be no driver
-        any more. None: it waits on.
+        """Connect to the socket `path`.
+
+        A draining worker that has no answer after `drain_timeout_seconds` ends, since there may be
+        no driver. None: it waits without a limit.
         """
         self._path = path
-        self._leaves_after_seconds = leaves_after_seconds
+        self._drain_timeout_seconds = drain_timeout_seconds
         self._clock = clock
         self._changed = threading.Condition()
         self._socket: socket.socket | None = None
         self._last_number = 0
-        self._not_kept: dict[int, TrialCall] = {}
-        self._not_answered: dict[int, TrialCall] = {}
+        self._unstored: dict[int, TrialCall] = {}
+        self._unanswered: dict[int, TrialCall] = {}
         self._answers: dict[int, str] = {}
         self._directory: Path | None = None
-        self._depot: tuple[str, str] | None = None
+        self._remote_location: tuple[str, str] | None = None
         self._is_closed = False
-        self.must_leave = False
+        self.must_drain = False
         self.meter = Meter()
-        self.meter.on_news = self._tell_transfer
+        self.meter.on_news = self._report_transfer
         threading.Thread(target=self._listen, name="castor-trial-line", daemon=True).start()
 
     def tell(self, text: str) -> None:
-        """Say something; returns when it can't get lost any more with this process."""
+        """Send a request without an answer; return once the agent has stored it."""
         with self._changed:
-            number = self._say(text, is_question=False)
-            self._changed.wait_for(lambda: number not in self._not_kept)
+            number = self._send_numbered(text, is_question=False)
+            self._changed.wait_for(lambda: number not in self._unstored)
 
     def ask(self, text: str, file: TrialFile | None = None) -> str:
-        """Ask something; returns its answer, however long there is nobody to give it.
+        """Send a request and return its answer; wait without a limit unless the worker drains.
 
-        A `file` of the checkpoint directory goes along; it must be there until the answer is.
+        A `file` in the checkpoint directory is sent along; it must exist until the answer arrives.
 
         Raises:
-            SystemExit: the worker leaves, for it is to, and nobody answers.
+            SystemExit: the worker has to drain, and no answer arrives.
         """
         with self._changed:
-            number = self._say(text, is_question=True, file=file)
+            number = self._send_numbered(text, is_question=True, file=file)
             self._await_answer(number)
             return self._answers.pop(number)
 
-    def ask_unless_leaving(self, text: str) -> str | None:
-        """As `ask`, but None if the worker is to leave before there is an answer."""
+    def ask_unless_draining(self, text: str) -> str | None:
+        """Ask the driver; return None if the worker has to drain before there is an answer."""
         with self._changed:
-            number = self._say(text, is_question=True)
-            self._changed.wait_for(lambda: number in self._answers or self.must_leave)
+            number = self._send_numbered(text, is_question=True)
+            self._changed.wait_for(lambda: number in self._answers or self.must_drain)
             return self._answers.pop(number, None)
 
     def checkpoint_directory(self) -> Path:
-        """Where the trial's states are kept, as the agent says once it is there."""
+        """Return the directory of the trial's checkpoints; wait until the agent reports it."""
         with self._changed:
             self._changed.wait_for(lambda: self._directory is not None)
             assert self._directory is not None
             return self._directory
 
-    def depot(self) -> Objects | None:
-        """Where states are kept beyond the instance's disk, as the agent says.
+    def remote_checkpoints(self) -> Objects | None:
+        """Return the remote store of the trial's checkpoints; None without one.
 
         Raises:
-            CheckpointError: it can't be reached from here.
+            CheckpointError: the store can't be opened.
         """
         self.checkpoint_directory()
-        if self._depot is None:
+        if self._remote_location is None:
             return None
-        place, grant_file = self._depot
+        location, grant_file = self._remote_location
         try:
-            return open_grant(Path(grant_file), place, meter=self.meter)
+            return open_grant(Path(grant_file), location, meter=self.meter)
         except ProviderError as error:
             raise CheckpointError(str(error)) from error
 
-    def stepped(self, steps: int) -> None:
-        """Tell the agent that so many steps are done."""
+    def report_steps(self, steps: int) -> None:
+        """Report the number of completed steps to the agent."""
         with self._changed:
             self._send({"kind": "stepped", "steps": steps})
 
-    def left(self) -> None:
-        """Tell the agent that the worker ends because it was asked to."""
+    def report_left(self) -> None:
+        """Report to the agent that the worker ends because it was asked to drain."""
         with self._changed:
             self._send({"kind": "left"})
 
-    def finished(self) -> None:
-        """Tell the agent that the trial has ended, whatever else it was told."""
+    def report_finished(self) -> None:
+        """Report to the agent that the trial has ended."""
         with self._changed:
             self._send({"kind": "finished"})
 
-    def done(self) -> None:
-        """Tell the agent that nothing is left to do here; others go on with the trial."""
+    def report_done(self) -> None:
+        """Report to the agent that this instance's part of the trial is done."""
         with self._changed:
             self._send({"kind": "done"})
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         with self._changed:
             self._is_closed = True
             if self._socket is not None:
@@ -135,28 +138,28 @@ class TrialLine:
             return number in self._answers
 
         while not is_answered():
-            self._changed.wait_for(lambda: is_answered() or self._may_leave)
+            self._changed.wait_for(lambda: is_answered() or self._may_time_out)
             is_settled = self._changed.wait_for(
-                lambda: is_answered() or not self._may_leave, self._leaves_after_seconds
+                lambda: is_answered() or not self._may_time_out, self._drain_timeout_seconds
             )
             if not is_settled:
                 self._send({"kind": "left"})
                 raise SystemExit(0)
 
     @property
-    def _may_leave(self) -> bool:
-        return self.must_leave and self._leaves_after_seconds is not None
+    def _may_time_out(self) -> bool:
+        return self.must_drain and self._drain_timeout_seconds is not None
 
-    def _say(self, text: str, is_question: bool, file: TrialFile | None = None) -> int:
+    def _send_numbered(self, text: str, is_question: bool, file: TrialFile | None = None) -> int:
         self._last_number += 1
         call = TrialCall(self._last_number, text, file, is_question)
-        self._not_kept[call.number] = call
+        self._unstored[call.number] = call
         if is_question:
-            self._not_answered[call.number] = call
+            self._unanswered[call.number] = call
         self._send_call(call)
         return call.number
 
-    def _tell_transfer(self) -> None:
+    def _report_transfer(self) -> None:
         with self._changed:
             reading = self.meter.read()
             if reading.transfer:
@@ -171,7 +174,7 @@ class TrialLine:
         try:
             self._socket.sendall(json.dumps(message).encode() + b"\n")
         except OSError:
-            self._socket = None  # it is said again on the next connection
+            self._socket = None  # the next connection sends the message again
 
     def _listen(self) -> None:
         while not self._is_closed:
@@ -179,37 +182,37 @@ class TrialLine:
             try:
                 connect(connection, self._path)
                 with connection.makefile("r", encoding="utf-8") as lines:
-                    self._take_up(connection)
+                    self._resume(connection)
                     for line in lines:
-                        self._hear(json.loads(line))
+                        self._receive(json.loads(line))
             except (OSError, ValueError) as error:
                 _log.debug("the agent's socket: %s", error)
             connection.close()
             self._clock.sleep(_RECONNECT_SECONDS)
 
-    def _take_up(self, connection: socket.socket) -> None:
-        """Speak over this connection, and say again what is open."""
+    def _resume(self, connection: socket.socket) -> None:
+        """Use this connection, and send open requests again."""
         with self._changed:
             self._socket = connection
-            self._tell_transfer()
-            for _, call in sorted({**self._not_kept, **self._not_answered}.items()):
+            self._report_transfer()
+            for _, call in sorted({**self._unstored, **self._unanswered}.items()):
                 self._send_call(call)
 
-    def _hear(self, message: dict[str, Any]) -> None:
+    def _receive(self, message: dict[str, Any]) -> None:
         with self._changed:
             match message.get("kind"):
                 case "kept":
-                    self._not_kept.pop(message["kept"]["number"], None)
+                    self._unstored.pop(message["kept"]["number"], None)
                 case "answer":
                     number = message["answer"]["number"]
-                    self._not_kept.pop(number, None)
-                    if self._not_answered.pop(number, None) is not None:
+                    self._unstored.pop(number, None)
+                    if self._unanswered.pop(number, None) is not None:
                         self._answers[number] = message["answer"]["text"]
                 case "setup":
                     setup = message["setup"]
                     if setup.get("depot") is not None:
-                        self._depot = setup["depot"], setup["grant_file"]
+                        self._remote_location = setup["depot"], setup["grant_file"]
                     self._directory = Path(setup["checkpoint_directory"])
                 case "directive":
-                    self.must_leave = bool(message["directive"]["drain"])
+                    self.must_drain = bool(message["directive"]["drain"])
             self._changed.notify_all()

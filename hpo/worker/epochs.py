@@ -1,4 +1,4 @@
-"""Epochs that are not lost with the instance that they ran on."""
+"""Epoch loop whose state survives the loss of an instance."""
 
 from __future__ import annotations
 
@@ -19,87 +19,86 @@ from optuna.trial import BaseTrial
 from autoscaler.domain.errors import CheckpointError, NotFound, ProviderError, SpecError
 from autoscaler.objects import Objects
 from hpo.protocol import attributes
-from hpo.protocol.checkpoint_names import name_of_states
+from hpo.protocol.checkpoint_names import checkpoint_name
 from hpo.worker.trial import RemoteTrial
 
 _log = logging.getLogger(__name__)
 
 
 def epochs(trial: BaseTrial, count: int, state: Mapping[str, Any] | None = None) -> Iterator[int]:
-    """The epochs of a trial that are still to be done, from 0 to `count` - 1.
+    """Yield the remaining epochs of a trial, from 0 to `count` - 1.
 
-    With a `state` it is saved after each epoch but the last, and where the objective is started
-    again, on whatever instance, it is put back and the epochs go on after it. The random numbers
-    of Python, NumPy and PyTorch go on too. An instance that is to leave does so after an epoch, or
-    while `trial.should_prune` waits for other trials: what stands after that in the loop's body is
-    left out then.
-    Without Castor, or without a state, this is `range(count)`.
+    With a `state`, the state is saved after each epoch but the last. If the objective is
+    restarted, on any instance, the state is restored and the epochs continue after it. The random
+    states of Python, NumPy and PyTorch are restored too. A draining instance ends after an epoch,
+    or while `trial.should_prune` waits for other trials; the rest of the loop's body is then
+    skipped. Without Castor, or without a state, this is `range(count)`.
 
     Args:
         trial: the objective's trial.
-        count: how many epochs the objective takes in all.
-        state: what changes from epoch to epoch, by name: things with `state_dict` and
-            `load_state_dict`, such as models and optimizers of PyTorch, or with `clear` and
-            `update`, such as dictionaries.
+        count: total number of epochs of the objective.
+        state: objects that change from epoch to epoch, by name. They have `state_dict` and
+            `load_state_dict`, as models and optimizers of PyTorch do, or `clear` and `update`, as
+            dictionaries do.
 
     Raises:
-        SpecError: a part of the state can't be put back.
+        SpecError: a part of the state can't be restored.
         CheckpointError: the state can't be saved or read.
     """
     if state is not None:
         _check(state)
-    if isinstance(trial, RemoteTrial):  # how it can be planned for
-        note(trial, attributes.STEPS, count)
+    if isinstance(trial, RemoteTrial):  # facts for the planner
+        record_attribute(trial, attributes.STEPS, count)
         if trial.is_shared:
-            state = None  # its session has it
-        note(trial, attributes.PAUSES, state is not None)
-    if state is None or not isinstance(trial, RemoteTrial) or trial.place is None:
+            state = None  # the session keeps the state
+        record_attribute(trial, attributes.PAUSES, state is not None)
+    if state is None or not isinstance(trial, RemoteTrial) or trial.context is None:
         yield from range(count)
         return
-    place, trial.keeps_states = trial.place, True
-    file = place.checkpoint_directory() / f"{lasting_name(trial)}.checkpoint"
-    depot = place.depot()
+    context, trial.keeps_states = trial.context, True
+    file = context.checkpoint_directory() / f"{trial_state_name(trial)}.checkpoint"
+    remote_checkpoints = context.remote_checkpoints()
 
-    def leave(epochs_done: int) -> NoReturn:
-        _save(file, _Saved(epochs_done, _parts(state), _random_states(), is_asking=True))
-        _keep(file, depot)
-        place.left()
+    def save_and_exit(epochs_done: int) -> NoReturn:
+        _save(file, _SavedState(epochs_done, _parts(state), _random_states(), is_asking=True))
+        _upload(file, remote_checkpoints)
+        context.report_left()
         raise SystemExit(0)
 
-    _fetch(file, depot)
+    _download(file, remote_checkpoints)
     first, is_asking = _restore(file, state)
     if is_asking:
-        trial.leave = partial(leave, first)
+        trial.leave = partial(save_and_exit, first)
         if trial.should_prune():
             raise optuna.TrialPruned
     for epoch in range(first, count):
-        trial.leave = partial(leave, epoch + 1) if epoch + 1 < count else None
+        trial.leave = partial(save_and_exit, epoch + 1) if epoch + 1 < count else None
         yield epoch
         if epoch + 1 < count:
-            _save(file, _Saved(epoch + 1, _parts(state), _random_states()))
-            is_kept = _keep_if_possible(file, depot)
-            place.stepped(epoch + 1)
-            if place.must_leave and not is_kept:
-                _keep(file, depot)
-            if place.must_leave:
-                place.left()
+            _save(file, _SavedState(epoch + 1, _parts(state), _random_states()))
+            is_kept = _upload_if_possible(file, remote_checkpoints)
+            context.report_steps(epoch + 1)
+            if context.must_drain and not is_kept:
+                _upload(file, remote_checkpoints)
+            if context.must_drain:
+                context.report_left()
                 raise SystemExit(0)
 
 
-def note(trial: RemoteTrial, attribute: str, value: int) -> None:
-    """Say something of a trial that its driver plans with."""
+def record_attribute(trial: RemoteTrial, attribute: str, value: int) -> None:
+    """Set a user attribute that the planner reads, unless it has that value already."""
     if trial.user_attrs.get(attribute) != value:
         trial.set_user_attr(attribute, value)
 
 
-def lasting_name(trial: RemoteTrial) -> str:
-    """A trial's name among those of all studies that ever had its study's name."""
-    return name_of_states(trial.number, trial.datetime_start)
+def trial_state_name(trial: RemoteTrial) -> str:
+    """Return the name of a trial's state, unique among all studies that had its study's name."""
+    return checkpoint_name(trial.number, trial.datetime_start)
 
 
 @dataclass(frozen=True, slots=True)
-class _Saved:
-    """What a file of ours holds."""
+class _SavedState:
+    """Content of a state file."""
 
     epochs: int
     parts: dict[str, Any]
@@ -122,13 +121,14 @@ def _has(part: Any, *names: str) -> bool:
 
 
 def _restore(file: Path, state: Mapping[str, Any]) -> tuple[int, bool]:
-    """Put back what was saved.
+    """Restore the saved state.
 
-    Returns the first epoch that is to be done, and whether the pruner is to be asked before: the
-    trial left while it was waited for.
+    Returns:
+        The first remaining epoch, and whether the pruner must be asked first, since the trial
+        drained while it waited for the answer.
     """
     try:
-        saved: _Saved = pickle.loads(file.read_bytes())
+        saved: _SavedState = pickle.loads(file.read_bytes())
     except FileNotFoundError:
         return 0, False
     except (OSError, pickle.UnpicklingError, EOFError, AttributeError, ImportError) as error:
@@ -141,7 +141,7 @@ def _restore(file: Path, state: Mapping[str, Any]) -> tuple[int, bool]:
         else:
             part.clear()
             part.update(saved.parts[name])
-    _put_back(saved.random_states)
+    _restore_random_states(saved.random_states)
     return saved.epochs, saved.is_asking
 
 
@@ -152,7 +152,7 @@ def _parts(state: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _save(file: Path, saved: _Saved) -> None:
+def _save(file: Path, saved: _SavedState) -> None:
     unfinished = file.with_name(f"{file.name}.unfinished")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -165,41 +165,48 @@ def _save(file: Path, saved: _Saved) -> None:
         raise CheckpointError(f"{file} can't be written: {error}") from error
 
 
-def _fetch(file: Path, depot: Objects | None) -> None:
-    """Let `file` be as the depot has it, which may be: not at all."""
-    if depot is None:
+def _download(file: Path, remote_checkpoints: Objects | None) -> None:
+    """Download the state file from the remote store; remove `file` if the store has none."""
+    if remote_checkpoints is None:
         return
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        depot.download(file.name, file)
+        remote_checkpoints.download(file.name, file)
     except NotFound:
         file.unlink(missing_ok=True)
     except (OSError, ProviderError) as error:
-        raise CheckpointError(f"{depot.place}/{file.name} can't be read: {error}") from error
+        raise CheckpointError(
+            f"{remote_checkpoints.place}/{file.name} can't be read: {error}"
+        ) from error
 
 
-def _keep(file: Path, depot: Objects | None) -> None:
-    """Let the depot have what is in `file`."""
-    if depot is None:
+def _upload(file: Path, remote_checkpoints: Objects | None) -> None:
+    """Upload the state file to the remote store."""
+    if remote_checkpoints is None:
         return
     try:
-        depot.put(file.name, file)
+        remote_checkpoints.put(file.name, file)
     except (OSError, ProviderError) as error:
-        raise CheckpointError(f"{depot.place}/{file.name} can't be written: {error}") from error
+        raise CheckpointError(
+            f"{remote_checkpoints.place}/{file.name} can't be written: {error}"
+        ) from error
 
 
-def _keep_if_possible(file: Path, depot: Objects | None) -> bool:
-    """The same between epochs, where an older state in the depot is no reason to end."""
+def _upload_if_possible(file: Path, remote_checkpoints: Objects | None) -> bool:
+    """Upload the state file; log an error and return False on failure.
+
+    Between epochs an older state in the store is acceptable.
+    """
     try:
-        _keep(file, depot)
+        _upload(file, remote_checkpoints)
     except CheckpointError as error:
-        _log.warning("%s; the trial goes on, and saves after the next epoch", error)
+        _log.warning("%s; the trial continues, and saves again after the next epoch", error)
         return False
     return True
 
 
 def _random_states() -> dict[str, Any]:
-    """The states of the generators that the objective may draw from."""
+    """Return the random states of Python, NumPy and PyTorch."""
     states: dict[str, Any] = {"random": random.getstate()}
     if "numpy" in sys.modules:
         states["numpy"] = sys.modules["numpy"].random.get_state()
@@ -208,7 +215,7 @@ def _random_states() -> dict[str, Any]:
     return states
 
 
-def _put_back(states: Mapping[str, Any]) -> None:
+def _restore_random_states(states: Mapping[str, Any]) -> None:
     random.setstate(states["random"])
     if "numpy" in states and "numpy" in sys.modules:
         sys.modules["numpy"].random.set_state(states["numpy"])

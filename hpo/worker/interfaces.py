@@ -9,35 +9,37 @@ from autoscaler.domain.trial import TrialFile
 from autoscaler.objects import Objects
 
 
-class Asks(Protocol):
-    """What a trial speaks through; `hpo.worker.connection.TrialLine` is one."""
+class DriverChannel(Protocol):
+    """Channel of a trial's worker to its driver."""
 
     def tell(self, text: str) -> None:
-        """Say something."""
+        """Send a request without an answer."""
 
     def ask(self, text: str, file: TrialFile | None = None) -> str:
-        """Ask something, and send a file with it; returns its answer."""
+        """Send a request, and a file with it; return the answer."""
 
 
-class Place(Protocol):
-    """What a worker's line tells of where it runs; `hpo.worker.connection.TrialLine` is one."""
+class WorkerContext(Protocol):
+    """State and storage of the instance that a worker runs on."""
 
     @property
-    def must_leave(self) -> bool:
-        """Whether the worker is to end at the next boundary."""
+    def must_drain(self) -> bool:
+        """Whether the worker is to end at the next step boundary."""
 
     def checkpoint_directory(self) -> Path:
-        """Where the trial's states are kept; every instance of it sees the same, but for a
-        `depot`."""
+        """Return the directory of the trial's checkpoints.
 
-    def depot(self) -> Objects | None:
-        """Where states count, if not in that directory: then that is this instance's alone."""
+        It is shared by all instances, unless there is a remote store.
+        """
 
-    def stepped(self, steps: int) -> None:
-        """Tell that so many steps are done: it runs, and leaves at a boundary when asked to."""
+    def remote_checkpoints(self) -> Objects | None:
+        """Return the remote store of the trial's checkpoints; None if the directory is shared."""
 
-    def left(self) -> None:
-        """Tell that the worker ends because it was asked to."""
+    def report_steps(self, steps: int) -> None:
+        """Report the number of completed steps; from then on the worker drains by itself."""
 
-    def ask_unless_leaving(self, text: str) -> str | None:
-        """Ask the driver something; None if the worker is to leave before it has answered."""
+    def report_left(self) -> None:
+        """Report that the worker ends because it was asked to drain."""
+
+    def ask_unless_draining(self, text: str) -> str | None:
+        """Ask the driver; return None if the worker has to drain before there is an answer."""

@@ -1,8 +1,8 @@
-"""The ranks of one instance, and the one line that they have to the driver of their study.
+"""Requests of the ranks of one instance, which share rank 0's channel to the driver.
 
-Rank 0 has the line. What it is answered goes to the others over a Unix socket, so that all hear
-the same at the same call: calls are numbered, and one that is not rank 0's of that number is
-refused. Only what is asked is numbered; what the others tell has been told by rank 0.
+Rank 0 sends its requests to the driver, and forwards the answers to the other ranks over a Unix
+socket. Requests with an answer are numbered. A request of another rank that differs from rank 0's
+request of that number is refused. Requests without an answer are sent by rank 0 only.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from autoscaler.clock import Clock
 from autoscaler.domain.trial import TrialFile
 from autoscaler.unix_socket import connect, listen
 from hpo.protocol import requests
-from hpo.protocol.requests import Call, answer_text, read_call, refusal_text
-from hpo.worker.interfaces import Asks
+from hpo.protocol.requests import TrialRequest, answer_text, error_text, parse_request
+from hpo.worker.interfaces import DriverChannel
 
-PATIENCE_SECONDS: Final = 1800.0
-FAREWELL_SECONDS: Final = 10.0
+ANSWER_TIMEOUT_SECONDS: Final = 1800.0
+CLOSE_TIMEOUT_SECONDS: Final = 10.0
 _CONNECT_SECONDS = 60.0
 _RECONNECT_SECONDS = 0.05
 _LONGEST_TEXT = 64 << 20  # all trials of a study
 
 
 class LeadingRank:
-    """Rank 0's way to the driver, and the other ranks'."""
+    """Channel of rank 0, which also serves the other ranks."""
 
-    def __init__(self, line: Asks, path: Path, ranks: int) -> None:
-        self._line = line
+    def __init__(self, channel: DriverChannel, path: Path, ranks: int) -> None:
+        self._channel = channel
         self._changed = threading.Condition()
         self._asked: list[str] = []
         self._answers: list[str] = []
@@ -45,39 +45,41 @@ class LeadingRank:
             ).start()
 
     def tell(self, text: str) -> None:
-        """Say it to the driver, for all ranks."""
-        self._line.tell(text)
+        """Send a request of all ranks to the driver."""
+        self._channel.tell(text)
 
     def ask(self, text: str, file: TrialFile | None = None) -> str:
-        """Ask the driver, for all ranks. Before it ends the others are to have asked the same.
+        """Ask the driver for all ranks.
 
-        A file is this rank's own affair.
+        Before `end`, wait until the other ranks have asked the same.
+
+        A request with a file belongs to rank 0 alone.
         """
         if file is not None:
-            return self._line.ask(text, file)
-        if read_call(text).method == requests.END:
+            return self._channel.ask(text, file)
+        if parse_request(text).method == requests.END:
             self._wait_for_others()
         self._add(self._asked, text)
-        answer = self._line.ask(text)
+        answer = self._channel.ask(text)
         self._add(self._answers, answer)
         return answer
 
-    def end_untold(self, text: str) -> None:
-        """Let the ranks end, and the trial go on without them."""
+    def end_locally(self, text: str) -> None:
+        """Let the ranks end while the trial continues on other instances."""
         self._add(self._asked, text)
         self._add(self._answers, answer_text(None))
 
     def close(self) -> None:
-        """Return when all have heard the last answer, or won't."""
+        """Wait until all ranks have the last answer, at most `CLOSE_TIMEOUT_SECONDS`."""
         self._wait_for_others()
 
     def _wait_for_others(self) -> None:
-        def all_heard() -> bool:
-            heard = (served >= len(self._answers) for served in self._served.values())
-            return self._has_failed or all(heard)
+        def all_received() -> bool:
+            received = (served >= len(self._answers) for served in self._served.values())
+            return self._has_failed or all(received)
 
         with self._changed:
-            self._changed.wait_for(all_heard, FAREWELL_SECONDS)
+            self._changed.wait_for(all_received, CLOSE_TIMEOUT_SECONDS)
 
     def _accept(self, server: socket.socket) -> None:
         while True:
@@ -92,26 +94,26 @@ class LeadingRank:
                 message = json.loads(line)
                 number, text = message["number"], message["text"]
                 self._wait_for(self._asked, number)
-                error = _out_of_step(message["rank"], text, self._asked[number])
-                _say(stream, is_heard=True)
+                error = _mismatch(message["rank"], text, self._asked[number])
+                _send(stream, is_heard=True)
                 if error is None:
                     self._wait_for(self._answers, number)
-                    _say(stream, answer=self._answers[number])
+                    _send(stream, answer=self._answers[number])
                 else:
                     self._fail(text, error)
-                    _say(stream, answer=refusal_text(RuntimeError(error)))
+                    _send(stream, answer=error_text(RuntimeError(error)))
                 with self._changed:
                     self._served[message["rank"]] = number + 1
                     self._changed.notify_all()
 
     def _fail(self, text: str, cause: str) -> None:
-        """End the trial: what was refused is a mistake in its objective.
+        """End the trial, since a refused request is an error of its objective.
 
-        A rank that ends by an error is none: it has said so, and its instance is started again.
+        A rank that ends by an error has reported the error itself, and its instance restarts.
         """
-        if read_call(text).method == requests.END:
+        if parse_request(text).method == requests.END:
             return
-        self._line.ask(requests.failure(cause, RuntimeError(cause)).text())
+        self._channel.ask(requests.failure_request(cause, RuntimeError(cause)).text())
         with self._changed:
             self._has_failed = True
             self._changed.notify_all()
@@ -127,52 +129,58 @@ class LeadingRank:
 
 
 class FollowingRank:
-    """Another rank's way to the driver: what rank 0 is answered."""
+    """Channel of another rank, which receives the answers of rank 0."""
 
     def __init__(
-        self, path: Path, rank: int, clock: Clock, patience_seconds: float = PATIENCE_SECONDS
+        self,
+        path: Path,
+        rank: int,
+        clock: Clock,
+        answer_timeout_seconds: float = ANSWER_TIMEOUT_SECONDS,
     ) -> None:
-        """Rank 0 is waited for, and refused to be waited for longer than that."""
+        """Connect to rank 0; `answer_timeout_seconds` limits the wait for each answer."""
         self._rank = rank
-        self._patience_seconds = patience_seconds
-        self._connection = _connected(path, clock)
+        self._answer_timeout_seconds = answer_timeout_seconds
+        self._connection = _connect_to_leader(path, clock)
         self._stream = self._connection.makefile("rwb")
         self._number = 0
 
     def tell(self, text: str) -> None:
-        """Nothing: rank 0 tells it."""
+        """Do nothing, since rank 0 sends the request."""
 
     def ask(self, text: str, file: TrialFile | None = None) -> str:
-        """What rank 0 is answered to its same call. Only rank 0 sends files.
+        """Return the answer to rank 0's same request.
+
+        `file` is ignored, since only rank 0 sends files.
 
         Raises:
-            RuntimeError: rank 0 has gone, or does not ask.
+            RuntimeError: rank 0 has ended, or does not make the request in time.
         """
         number, self._number = self._number, self._number + 1
-        self._connection.settimeout(self._patience_seconds)
+        self._connection.settimeout(self._answer_timeout_seconds)
         try:
-            _say(self._stream, rank=self._rank, number=number, text=text)
-            self._hear()
+            _send(self._stream, rank=self._rank, number=number, text=text)
+            self._receive()
             self._connection.settimeout(None)
-            answer: str = self._hear()["answer"]
+            answer: str = self._receive()["answer"]
         except TimeoutError:
             raise RuntimeError(
-                f"rank {self._rank} has waited {self._patience_seconds:g} s for rank 0 to "
-                f"{_described(read_call(text))}: {_RULE}"
+                f"rank {self._rank} has waited {self._answer_timeout_seconds:g} s for rank 0 to "
+                f"{_request_text(parse_request(text))}: {_RULE}"
             ) from None
         return answer
 
-    def give_up_soon(self, seconds: float) -> None:
-        """Wait for rank 0 no longer than so from now on."""
-        self._patience_seconds = seconds
+    def limit_answer_timeout(self, seconds: float) -> None:
+        """Set the limit of the wait for each answer."""
+        self._answer_timeout_seconds = seconds
 
-    def _hear(self) -> dict[str, Any]:
+    def _receive(self) -> dict[str, Any]:
         try:
             line = self._stream.readline(_LONGEST_TEXT)
         except ConnectionError:
             line = b""
         if not line:
-            raise RuntimeError(f"rank {self._rank} is left alone: rank 0 has ended")
+            raise RuntimeError(f"rank {self._rank} can't continue: rank 0 has ended")
         message: dict[str, Any] = json.loads(line)
         return message
 
@@ -180,22 +188,24 @@ class FollowingRank:
 _RULE = "every rank of a distributed objective makes the same calls of its trial, in one order"
 
 
-def _out_of_step(rank: int, text: str, leading: str) -> str | None:
-    """Why a rank's call is refused; None if it is the leading rank's."""
-    own, expected = read_call(text), read_call(leading)
-    if _what(own) == _what(expected):
+def _mismatch(rank: int, text: str, leading: str) -> str | None:
+    """Return the reason to refuse a rank's request; None if it equals the leading rank's."""
+    request, expected = parse_request(text), parse_request(leading)
+    if _request_key(request) == _request_key(expected):
         return None
-    there = _described(expected)
-    return f"rank {rank} is to {_described(own)} where rank 0 is to {there}: {_RULE}"
+    expected_text = _request_text(expected)
+    return (
+        f"rank {rank} is to {_request_text(request)} where rank 0 is to {expected_text}: {_RULE}"
+    )
 
 
-def _what(call: Call) -> tuple[object, ...]:
-    """What a call is about: the ranks may have come to different values."""
-    known = ("name", "distribution", "step", "key", "what")
-    return call.method, *(call.arguments.get(name) for name in known)
+def _request_key(call: TrialRequest) -> tuple[object, ...]:
+    """Return the identity of a request, without values that may differ between ranks."""
+    keys = ("name", "distribution", "step", "key", "what")
+    return call.method, *(call.arguments.get(name) for name in keys)
 
 
-def _described(call: Call) -> str:
+def _request_text(call: TrialRequest) -> str:
     match call.method:
         case requests.SUGGEST:
             return f"suggest {call.arguments['name']!r}"
@@ -206,11 +216,11 @@ def _described(call: Call) -> str:
     return call.method
 
 
-def _connected(path: Path, clock: Clock) -> socket.socket:
-    """A connection with rank 0, which may come later.
+def _connect_to_leader(path: Path, clock: Clock) -> socket.socket:
+    """Connect to rank 0; wait until its socket exists.
 
     Raises:
-        RuntimeError: it does not come.
+        RuntimeError: rank 0's socket does not appear in time.
     """
     until_seconds = clock.monotonic() + _CONNECT_SECONDS
     while True:
@@ -225,6 +235,6 @@ def _connected(path: Path, clock: Clock) -> socket.socket:
         clock.sleep(_RECONNECT_SECONDS)
 
 
-def _say(stream: Any, **message: object) -> None:
+def _send(stream: Any, **message: object) -> None:
     stream.write(json.dumps(message).encode() + b"\n")
     stream.flush()

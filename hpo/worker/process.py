@@ -1,12 +1,12 @@
-"""The process that runs a trial's objective on an instance: ``python -P -m hpo.worker``.
+"""Process that runs trials on an instance.
 
-A job of its own for each trial costs half a second. So where a trial took less than
-`SHORT_SECONDS`, its worker asks for another one as it reports the end, and the driver's answer is
-the study's next trial. The job and the instance stay what they are: the next trials are run under
-them, for at most `HOLD_SECONDS`. Then the job ends, and the controller plans the next one anew.
+A job for each trial costs half a second. A worker whose trial took less than `SHORT_SECONDS`
+therefore asks for another trial as it reports the end, and the driver answers with the study's
+next trial. These trials run under the same job, for at most `HOLD_SECONDS`. Then the job ends, and
+the controller plans again.
 
-Its directory holds the packed objective. `-P` keeps a job's own modules from shadowing ours; they
-are found after ours are imported.
+The working directory holds the packed objective. `python -P` keeps the job's modules from
+shadowing Castor's; the directory is added to `sys.path` after Castor's imports.
 """
 
 from __future__ import annotations
@@ -27,98 +27,104 @@ from autoscaler.clock import Clock, SystemClock
 from autoscaler.domain.training import SOCKET_VARIABLE
 from autoscaler.failures.classify import caught_words
 from hpo.objective.closure import closure_study
-from hpo.objective.distributed import terms_of
+from hpo.objective.distributed import distributed_settings
 from hpo.objective.packaging import OBJECTIVE_FILE, Objective
 from hpo.protocol import requests
-from hpo.protocol.requests import Call, read_answer
-from hpo.worker.connection import TrialLine
-from hpo.worker.interfaces import Asks, Place
-from hpo.worker.trial import RemoteTrial, read_facts
-from hpo.worker.warm import await_order, note_imports
+from hpo.protocol.requests import TrialRequest, parse_answer
+from hpo.worker.connection import TrialConnection
+from hpo.worker.interfaces import DriverChannel, WorkerContext
+from hpo.worker.trial import RemoteTrial, parse_description
+from hpo.worker.warm import note_imports, wait_for_order
 
 SHORT_SECONDS: Final = 2.0
 HOLD_SECONDS: Final = 20.0
-_LEAVES_AFTER_SECONDS = 5.0  # drivers answer within milliseconds, if there is one
+_DRAIN_TIMEOUT_SECONDS = 5.0  # a running driver answers within milliseconds
 
 
 _CLOCK = SystemClock()
 
 
 class ObjectiveExited(RuntimeError):
-    """A call of `sys.exit` with an error status in an objective."""
+    """The objective called `sys.exit` with an error status."""
 
 
 def run_trial(
-    objective: Objective, line: Asks, place: Place | None = None, clock: Clock = _CLOCK
+    objective: Objective,
+    channel: DriverChannel,
+    context: WorkerContext | None = None,
+    clock: Clock = _CLOCK,
 ) -> None:
-    """Run the objective on the trial at the other end of the line, and tell how it ended.
+    """Run the objective on the channel's trial and report the end.
 
-    After a short trial, run the next ones that the driver gives.
+    Then run the following short trials.
     """
-    turns = _Turns(clock)
-    trial = taken_up(line, place)
+    sequence = _TrialSequence(clock)
+    trial = begin_trial(channel, context)
     while trial is not None:
-        turns.begin()
-        end = outcome(objective, trial)
-        if turns.takes_more(trial) and end["state"] != TrialState.FAIL.name:
+        sequence.begin()
+        end = run_objective(objective, trial)
+        if sequence.takes_more(trial) and end["state"] != TrialState.FAIL.name:
             end = {**end, "takes_more": True}
-        following = tell_end(line, end, trial.number)
-        trial = None if following is None else _trial_of(following, line, place)
+        following = send_end(channel, end, trial.number)
+        trial = None if following is None else _trial_of(following, channel, context)
 
 
-class _Turns:
-    """Decides whether a worker asks for another trial after one."""
+class _TrialSequence:
+    """Durations of a worker's short trials; decides whether the worker asks for another one."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._hold_begun = self._trial_begun = clock.monotonic()
 
     def begin(self) -> None:
-        """Note that a trial begins now."""
+        """Record that a trial begins now."""
         self._trial_begun = self._clock.monotonic()
 
     def takes_more(self, trial: RemoteTrial) -> bool:
-        """Return whether to ask for another trial, as the objective of this one has returned.
+        """Return whether to ask for another trial after this one.
 
-        A process that kept states of its trial, or is to leave its instance, runs no other.
+        A process that saved a state of its trial, or has to drain, runs no other trial.
         """
         now = self._clock.monotonic()
         is_short = now - self._trial_begun < SHORT_SECONDS
-        is_free = trial.place is not None and not trial.place.must_leave
+        is_free = trial.context is not None and not trial.context.must_drain
         is_held_long = now - self._hold_begun >= HOLD_SECONDS
         return is_short and is_free and not (trial.keeps_states or is_held_long)
 
 
-def taken_up(
-    line: Asks, place: Place | None = None, is_shared: bool = False
+def begin_trial(
+    channel: DriverChannel, context: WorkerContext | None = None, is_shared: bool = False
 ) -> RemoteTrial | None:
-    """The trial at the other end of the line; None if it has ended."""
-    facts = read_answer(line.ask(Call(requests.BEGIN, {}).text()))
-    return _trial_of(facts, line, place, is_shared)
+    """Return the trial of the channel; None if it has ended."""
+    facts = parse_answer(channel.ask(TrialRequest(requests.BEGIN, {}).text()))
+    return _trial_of(facts, channel, context, is_shared)
 
 
 def _trial_of(
-    value: dict[str, Any], line: Asks, place: Place | None, is_shared: bool = False
+    value: dict[str, Any],
+    channel: DriverChannel,
+    context: WorkerContext | None,
+    is_shared: bool = False,
 ) -> RemoteTrial | None:
-    facts = read_facts(value)
-    return None if facts.is_finished else RemoteTrial(facts, line, place, is_shared)
+    facts = parse_description(value)
+    return None if facts.is_finished else RemoteTrial(facts, channel, context, is_shared)
 
 
-def tell_end(line: Asks, end: dict[str, Any], trial: int | None = None) -> Any:
-    """Tell how the trial ended, and return the answer once the driver has it.
+def send_end(channel: DriverChannel, end: dict[str, Any], trial: int | None = None) -> Any:
+    """Report the end of the trial; return the driver's answer.
 
-    The answer is None, or what the driver tells of the next trial that this process is to run.
+    The answer is None, or the description of the next trial for this process.
     """
-    return read_answer(line.ask(Call(requests.END, end, trial).text()))
+    return parse_answer(channel.ask(TrialRequest(requests.END, end, trial).text()))
 
 
 def main() -> None:
-    """Be the worker of this instance's trial.
+    """Run the worker of this instance's trial.
 
     Raises:
-        SystemExit: this is no instance of ours.
+        SystemExit: the process is not on an instance of Castor.
     """
-    await_order()
+    wait_for_order()
     socket = os.environ.get(SOCKET_VARIABLE)
     if socket is None:
         raise SystemExit("hpo.worker is started by Castor, on an instance that holds a trial")
@@ -126,22 +132,22 @@ def main() -> None:
     objective = _load(Path(OBJECTIVE_FILE))
     note_imports()
     try:
-        _work(objective, Path(socket))
+        _run_worker(objective, Path(socket))
     finally:
         note_imports()
 
 
-def _work(objective: Objective, socket: Path) -> None:
-    if terms_of(objective) is not None:
-        from hpo.worker.rank import be_rank  # what trains on one instance needs none of it
+def _run_worker(objective: Objective, socket: Path) -> None:
+    if distributed_settings(objective) is not None:
+        from hpo.worker.rank import run_rank  # imported for distributed objectives only
 
-        be_rank(objective, socket)
+        run_rank(objective, socket)
         return
-    line = TrialLine(socket, SystemClock(), _LEAVES_AFTER_SECONDS)
+    channel = TrialConnection(socket, SystemClock(), _DRAIN_TIMEOUT_SECONDS)
     try:
-        run_trial(objective, line, line)
+        run_trial(objective, channel, channel)
     finally:
-        line.close()
+        channel.close()
 
 
 def _load(path: Path) -> Objective:
@@ -149,11 +155,11 @@ def _load(path: Path) -> Objective:
     return objective
 
 
-def outcome(objective: Objective, trial: RemoteTrial) -> dict[str, Any]:
-    """Return how an objective ends on a trial, as the arguments of its call `end`.
+def run_objective(objective: Objective, trial: RemoteTrial) -> dict[str, Any]:
+    """Run an objective on a trial; return the arguments of its `end` request.
 
     Raises:
-        SystemExit: the objective ends its process with status 0, as a worker does that leaves.
+        SystemExit: the objective exits with status 0, as a draining worker does.
     """
     closure_study().bind(trial.study)
     try:
@@ -161,19 +167,19 @@ def outcome(objective: Objective, trial: RemoteTrial) -> dict[str, Any]:
     except optuna.TrialPruned:
         return _end("PRUNED")
     except SystemExit as error:
-        if not error.code:  # the worker leaves the instance; the trial goes on elsewhere
+        if not error.code:  # the worker drains; the trial continues on another instance
             raise
         traceback.print_exc()
         cause = f"the objective called sys.exit({error.code!r})"
-        return requests.failure(cause, ObjectiveExited(cause)).arguments
+        return requests.failure_request(cause, ObjectiveExited(cause)).arguments
     except Exception as error:
         traceback.print_exc()
-        return requests.failure(caught_words(error), error).arguments
+        return requests.failure_request(caught_words(error), error).arguments
     try:
         return _end("COMPLETE", _values(returned, len(trial.study.directions)))
     except ValueError as error:
         print(f"trial {trial.number}: {error}", file=sys.stderr)
-        return requests.failure(str(error)).arguments
+        return requests.failure_request(str(error)).arguments
 
 
 def _end(state: str, values: Sequence[float] | None = None) -> dict[str, Any]:
@@ -181,10 +187,10 @@ def _end(state: str, values: Sequence[float] | None = None) -> dict[str, Any]:
 
 
 def _values(returned: Any, directions: int) -> list[float]:
-    """What an objective returned, as the study wants it.
+    """Return an objective's result as a list of floats, one for each direction.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the result has another form.
     """
     is_several = isinstance(returned, Sequence) and not isinstance(returned, str)
     try:

@@ -1,8 +1,8 @@
-"""One rank of a distributed objective: which words of it count, and who says them.
+"""Rank of a distributed objective.
 
-Every instance asks the driver by itself. What is asked of a trial by several has one answer: what
-was suggested is the trial's, what was reported of a step counts once, a step is judged once. So
-there is no leader to be lost among the instances, and a joiner knows at once what the others do.
+Rank 0 of every instance sends requests to the driver. Requests of several instances about one
+trial have one answer: the first suggestion, report or decision counts. No instance is special, and
+an instance that joins receives the same answers.
 """
 
 from __future__ import annotations
@@ -19,78 +19,80 @@ from autoscaler.clock import SystemClock
 from autoscaler.training.watch import Watch, watched
 from hpo.objective.packaging import Objective
 from hpo.protocol import attributes, requests
-from hpo.protocol.requests import Call
-from hpo.worker.connection import TrialLine
-from hpo.worker.epochs import lasting_name, note
-from hpo.worker.interfaces import Place
-from hpo.worker.local_ranks import FAREWELL_SECONDS, FollowingRank, LeadingRank
-from hpo.worker.process import outcome, taken_up, tell_end
+from hpo.protocol.requests import TrialRequest
+from hpo.worker.connection import TrialConnection
+from hpo.worker.epochs import record_attribute, trial_state_name
+from hpo.worker.interfaces import WorkerContext
+from hpo.worker.local_ranks import CLOSE_TIMEOUT_SECONDS, FollowingRank, LeadingRank
+from hpo.worker.process import begin_trial, run_objective, send_end
 
 _log = logging.getLogger(__name__)
 
-_CREW_SOCKET: Final = ".castor-crew"
+_SOCKET_PREFIX: Final = ".castor-crew"
 
 
-def be_rank(objective: Objective, agent: Path) -> None:
-    """Run the objective as this rank of its instance, whose agent serves the socket `agent`."""
+def run_rank(objective: Objective, agent: Path) -> None:
+    """Run the objective as this rank of its instance; `agent` is the agent's socket."""
     rank, ranks = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    path = meeting_place(Path.cwd(), os.environ)
+    path = rank_socket_path(Path.cwd(), os.environ)
     if rank > 0:
-        _follow(objective, FollowingRank(path, rank, SystemClock()))
+        _run_following_rank(objective, FollowingRank(path, rank, SystemClock()))
         return
-    line = TrialLine(agent, SystemClock())
-    leading = LeadingRank(line, path, ranks)
-    has_ended = lead(objective, leading, line)
-    line.finished() if has_ended else line.done()
+    channel = TrialConnection(agent, SystemClock())
+    leading = LeadingRank(channel, path, ranks)
+    has_ended = run_leading_rank(objective, leading, channel)
+    channel.report_finished() if has_ended else channel.report_done()
     leading.close()
-    line.close()
+    channel.close()
 
 
-def meeting_place(directory: Path, environment: Mapping[str, str]) -> Path:
-    """Where the ranks of one instance meet, and those of no other that has the same directory.
+def rank_socket_path(directory: Path, environment: Mapping[str, str]) -> Path:
+    """Return the socket of the ranks of one instance.
 
-    torchrun calls the runs of all instances alike; the port that their ranks meet at is their own.
+    torchrun gives the runs of all instances one name, so the port of the run distinguishes
+    instances that share a directory.
     """
-    return directory / f"{_CREW_SOCKET}-{environment.get('MASTER_PORT', 'alone')}"
+    return directory / f"{_SOCKET_PREFIX}-{environment.get('MASTER_PORT', 'alone')}"
 
 
-def lead(objective: Objective, line: LeadingRank, place: Place | None = None) -> bool:
-    """Run the objective for an instance; returns whether the trial has ended by it, or before."""
-    trial = taken_up(line, place, is_shared=True)
+def run_leading_rank(
+    objective: Objective, channel: LeadingRank, context: WorkerContext | None = None
+) -> bool:
+    """Run the objective as rank 0; return whether the trial has ended."""
+    trial = begin_trial(channel, context, is_shared=True)
     if trial is None:
         return True
-    with watched(lasting_name(trial)) as watch:
-        watch.on_epochs = lambda count: note(trial, attributes.STEPS, count)
-        end = outcome(objective, trial)
-    if not _has_last_word(watch):  # an end is told once; who fails alone leaves it to the others
-        line.end_untold(Call(requests.END, end).text())
+    with watched(trial_state_name(trial)) as watch:
+        watch.on_epochs = lambda count: record_attribute(trial, attributes.STEPS, count)
+        end = run_objective(objective, trial)
+    if not _reports_end(watch):  # another instance reports the end
+        channel.end_locally(TrialRequest(requests.END, end).text())
         return False
     if watch.session is None and not _is_failure(end):
         _log.warning("without a session each instance of the trial has done all of it by itself")
-    tell_end(line, end)
+    send_end(channel, end)
     return True
 
 
-def _follow(objective: Objective, line: FollowingRank) -> None:
-    """Run the objective on another rank, and end as rank 0 does.
+def _run_following_rank(objective: Objective, channel: FollowingRank) -> None:
+    """Run the objective as another rank, and end as rank 0 does.
 
     Raises:
-        RuntimeError: rank 0 does not end; an objective that fails on one rank only has its whole
-            instance started again.
+        RuntimeError: rank 0 does not end. If only one rank fails, its instance restarts.
     """
-    trial = taken_up(line, is_shared=True)
+    trial = begin_trial(channel, is_shared=True)
     if trial is None:
         return
-    with watched(lasting_name(trial)):
-        end = outcome(objective, trial)
+    with watched(trial_state_name(trial)):
+        end = run_objective(objective, trial)
     if _is_failure(end):
-        line.give_up_soon(FAREWELL_SECONDS)
-    tell_end(line, end)
+        channel.limit_answer_timeout(CLOSE_TIMEOUT_SECONDS)
+    send_end(channel, end)
 
 
 def _is_failure(end: dict[str, Any]) -> bool:
     return bool(end["state"] == TrialState.FAIL.name)
 
 
-def _has_last_word(watch: Watch) -> bool:
+def _reports_end(watch: Watch) -> bool:
     return watch.session is None or watch.session.has_last_word

@@ -1,4 +1,4 @@
-"""A trial's study as its objective sees it, away from the study's storage."""
+"""Study of a trial as its objective sees it, without access to the storage."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from hpo.protocol import attributes, requests, study_queries
-from hpo.protocol.requests import Call, read_answer
-from hpo.protocol.study_queries import read_trials
-from hpo.worker.interfaces import Asks
+from hpo.protocol.requests import TrialRequest, parse_answer
+from hpo.protocol.study_queries import parse_trials
+from hpo.worker.interfaces import DriverChannel
 
-# What integrations that write to a study's storage by themselves look for.
-OF_STORAGE = ("storage", "_storage", "_study_id", "_cached_frozen_trial")
+# Attributes through which integrations access a study's storage.
+STORAGE_ATTRIBUTES = ("storage", "_storage", "_study_id", "_cached_frozen_trial")
 
 
-def no_storage(wanted: str) -> AttributeError:
-    """Return the error of whoever looks for the storage."""
+def storage_error(wanted: str) -> AttributeError:
+    """Return the error for access to the study's storage."""
     return AttributeError(
         f"{wanted}: the study's storage is not here, and needs not be, of whatever kind it is: in "
         "place of a callback that asks for it call trial.report and trial.should_prune, on every "
@@ -26,77 +26,82 @@ def no_storage(wanted: str) -> AttributeError:
     )
 
 
-class OwnStorage:
-    """As much of a storage as an objective may write: its scores, for terminators.
+class ScoreStorage:
+    """Part of a storage that accepts cross-validation scores.
 
-    `optuna.terminator.report_cross_validation_scores` looks for it.
+    `optuna.terminator.report_cross_validation_scores` uses it.
     """
 
-    def __init__(self, line: Asks, trial: int) -> None:
-        """`trial` is the trial's number."""
-        self._line = line
+    def __init__(self, channel: DriverChannel, trial: int) -> None:
+        """Set up for the trial with the number `trial`."""
+        self._channel = channel
         self._trial = trial
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: Sequence[float]) -> None:
-        """As a storage of Optuna's, for this one attribute of this trial."""
+        """Set the scores of this trial; other attributes are refused."""
         if key != attributes.SCORES:
-            raise no_storage(f"trial.storage: {key}")
-        scores = [float(each) for each in value]
-        self._line.tell(Call(requests.SET_SCORES, {"scores": scores}, self._trial).text())
+            raise storage_error(f"trial.storage: {key}")
+        scores = [float(score) for score in value]
+        self._channel.tell(
+            TrialRequest(requests.SET_SCORES, {"scores": scores}, self._trial).text()
+        )
 
     def __getattr__(self, name: str) -> Any:
-        raise no_storage(f"trial.storage.{name}")
+        raise storage_error(f"trial.storage.{name}")
 
 
-class StudyOfTrial:
-    """What a trial's objective can know of its study, without a way to the storage."""
+class RemoteStudy:
+    """Study of a trial: directions, trials, user attributes and `stop`.
+
+    Each access to trials or attributes sends a request to the driver.
+    """
 
     def __init__(
-        self, name: str, directions: Sequence[StudyDirection], line: Asks, trial: int
+        self, name: str, directions: Sequence[StudyDirection], channel: DriverChannel, trial: int
     ) -> None:
-        """`trial` is the number of the trial whose objective it is for."""
+        """Set up for the objective of the trial with the number `trial`."""
         self.study_name = name
         self.directions = list(directions)
-        self._line = line
+        self._channel = channel
         self._trial = trial
 
     @property
     def direction(self) -> StudyDirection:
-        """The one direction.
+        """Direction of a study with one objective.
 
         Raises:
-            RuntimeError: there are several.
+            RuntimeError: the study has several directions.
         """
         if len(self.directions) > 1:
             raise RuntimeError("this study has several objectives: ask for its directions")
         return self.directions[0]
 
     def stop(self) -> None:
-        """Let no further trial begin."""
-        self._line.tell(Call(requests.STOP_STUDY, {}, self._trial).text())
+        """Request that no further trial begins."""
+        self._channel.tell(TrialRequest(requests.STOP_STUDY, {}, self._trial).text())
 
     @property
     def trials(self) -> list[FrozenTrial]:
-        """All trials of the study as they stand now; each access asks the study's driver."""
-        return read_trials(self._read(study_queries.TRIALS))
+        """Current records of all trials of the study; each access asks the driver."""
+        return parse_trials(self._read(study_queries.TRIALS))
 
     def get_trials(
         self, deepcopy: bool = True, states: Container[TrialState] | None = None
     ) -> list[FrozenTrial]:
-        """As `optuna.Study.get_trials`; the trials are copies in any case."""
+        """Return copies of the trials with one of the `states`; see `optuna.Study.get_trials`."""
         return [trial for trial in self.trials if states is None or trial.state in states]
 
     @property
     def best_trials(self) -> list[FrozenTrial]:
-        """The best trial, or of several directions those of the front."""
-        return read_trials(self._read(study_queries.BEST))
+        """Best trial, or the Pareto front of a study with several directions."""
+        return parse_trials(self._read(study_queries.BEST))
 
     @property
     def best_trial(self) -> FrozenTrial:
-        """The best trial of a study of one direction.
+        """Best trial of a study with one direction.
 
         Raises:
-            RuntimeError: there are several.
+            RuntimeError: the study has several directions.
             ValueError: no trial is complete.
         """
         if len(self.directions) > 1:
@@ -105,26 +110,26 @@ class StudyOfTrial:
 
     @property
     def best_value(self) -> float:
-        """The value of the best trial; errors as of `best_trial`."""
+        """Value of the best trial; raises as `best_trial` does."""
         return float(self.best_trial.values[0])
 
     @property
     def best_params(self) -> dict[str, Any]:
-        """The parameters of the best trial; errors as of `best_trial`."""
+        """Parameters of the best trial; raises as `best_trial` does."""
         return self.best_trial.params
 
     @property
     def user_attrs(self) -> dict[str, Any]:
-        """The study's user attributes."""
+        """User attributes of the study."""
         return dict(self._read(study_queries.USER_ATTRS))
 
-    def _read(self, what: str) -> Any:
-        call = Call(requests.READ_STUDY, {"what": what}, self._trial)
-        return read_answer(self._line.ask(call.text()))
+    def _read(self, part: str) -> Any:
+        call = TrialRequest(requests.READ_STUDY, {"what": part}, self._trial)
+        return parse_answer(self._channel.ask(call.text()))
 
     def __getattr__(self, name: str) -> Any:
-        if name in OF_STORAGE:
-            raise no_storage(f"study.{name}")
+        if name in STORAGE_ATTRIBUTES:
+            raise storage_error(f"study.{name}")
         raise AttributeError(
             f"study.{name}: the objective runs away from the study's storage, and can read its "
             "trials and user attributes and stop it; use a callback, which runs beside the study"

@@ -1,4 +1,4 @@
-"""A trial as its objective sees it, on whatever instance that runs."""
+"""Trial that an objective receives on an instance."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from optuna.trial import BaseTrial
 
 from autoscaler.domain.trial import TrialFile
 from hpo.protocol import requests
-from hpo.protocol.known_parameters import Foreseen, NotForeseen
-from hpo.protocol.requests import Call, read_answer
-from hpo.worker.interfaces import Asks, Place
-from hpo.worker.study import OF_STORAGE, OwnStorage, StudyOfTrial, no_storage
+from hpo.protocol.known_parameters import KnownParameters, UnknownParameter
+from hpo.protocol.requests import TrialRequest, parse_answer
+from hpo.worker.interfaces import DriverChannel, WorkerContext
+from hpo.worker.study import STORAGE_ATTRIBUTES, RemoteStudy, ScoreStorage, storage_error
 
 Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
-class TrialFacts:
-    """What the driver tells of a trial when a worker takes it up.
+class TrialDescription:
+    """Record of a trial as its worker receives it in the answer to `begin`.
 
-    `never_prunes`: the study's pruner would say no to every question. `fixed`: parameters that
-    were enqueued with the trial.
+    `never_prunes`: whether the study's pruner never prunes. `fixed`: parameters that were enqueued
+    with the trial.
     """
 
     number: int
@@ -51,10 +51,10 @@ class TrialFacts:
     fixed: dict[str, Any] = field(default_factory=dict)
 
 
-def read_facts(value: dict[str, Any]) -> TrialFacts:
-    """The facts in the answer to `begin`."""
+def parse_description(value: dict[str, Any]) -> TrialDescription:
+    """Parse the answer to `begin`."""
     started = value["datetime_start"]
-    return TrialFacts(
+    return TrialDescription(
         number=value["number"],
         study_name=value["study_name"],
         directions=tuple(StudyDirection[name] for name in value["directions"]),
@@ -73,33 +73,42 @@ def read_facts(value: dict[str, Any]) -> TrialFacts:
 
 
 class RemoteTrial(BaseTrial):
-    """Optuna's trial, with the driver of the study at the other end of a line.
+    """Optuna trial whose study is on the machine of the driver.
 
-    What is suggested comes from the study's sampler, and what is suggested again is the same, also
-    after the objective was started anew elsewhere. Errors are Optuna's own.
+    The study's sampler makes the suggestions. A repeated suggestion has the same value, also after
+    the objective was restarted on another instance. Errors are Optuna's own.
     """
 
     def __init__(
         self,
-        facts: TrialFacts,
-        line: Asks,
-        place: Place | None = None,
+        description: TrialDescription,
+        channel: DriverChannel,
+        context: WorkerContext | None = None,
         is_shared: bool = False,
     ) -> None:
-        """`is_shared`: other processes hold it too, which may be a step ahead or behind."""
-        self._facts = facts
-        self._line = line
-        self.place = place
+        """Set up the trial of a worker.
+
+        Args:
+            description: record of the trial.
+            channel: channel to the driver.
+            context: instance of the worker; None where the process can't drain.
+            is_shared: whether other processes run the same trial, perhaps at another step.
+        """
+        self._description = description
+        self._channel = channel
+        self.context = context
         self.is_shared = is_shared
         self._last_step: int | None = None
         self.leave: Callable[[], NoReturn] | None = None
         self.keeps_states = False
-        self._foreseen = Foreseen(facts.fixed)
-        self._params = dict(facts.params)
-        self._distributions = dict(facts.distributions)
-        self._user_attrs = dict(facts.user_attrs)
-        self._constraints = dict(facts.constraints)
-        self.study = StudyOfTrial(facts.study_name, facts.directions, line, facts.number)
+        self._known_parameters = KnownParameters(description.fixed)
+        self._params = dict(description.params)
+        self._distributions = dict(description.distributions)
+        self._user_attrs = dict(description.user_attrs)
+        self._constraints = dict(description.constraints)
+        self.study = RemoteStudy(
+            description.study_name, description.directions, channel, description.number
+        )
 
     def suggest_float(
         self,
@@ -110,84 +119,91 @@ class RemoteTrial(BaseTrial):
         step: float | None = None,
         log: bool = False,
     ) -> float:
-        """As `optuna.trial.Trial.suggest_float`."""
+        """Suggest a float; see `optuna.trial.Trial.suggest_float`."""
         value: float = self._suggest(name, FloatDistribution(low, high, log=log, step=step))
         return value
 
     def suggest_int(
         self, name: str, low: int, high: int, *, step: int = 1, log: bool = False
     ) -> int:
-        """As `optuna.trial.Trial.suggest_int`."""
+        """Suggest an integer; see `optuna.trial.Trial.suggest_int`."""
         value: int = self._suggest(name, IntDistribution(low, high, log=log, step=step))
         return value
 
     def suggest_categorical(  # type: ignore[override]  # one signature for all of Optuna's
         self, name: str, choices: Sequence[CategoricalChoiceType]
     ) -> CategoricalChoiceType:
-        """As `optuna.trial.Trial.suggest_categorical`."""
+        """Suggest a choice; see `optuna.trial.Trial.suggest_categorical`."""
         value: CategoricalChoiceType = self._suggest(name, CategoricalDistribution(choices))
         return value
 
     def suggest_uniform(self, name: str, low: float, high: float) -> float:
-        """As `suggest_float`; deprecated by Optuna."""
+        """Suggest a float (deprecated by Optuna in favour of `suggest_float`)."""
         return self.suggest_float(name, low, high)
 
     def suggest_loguniform(self, name: str, low: float, high: float) -> float:
-        """As `suggest_float` with `log`; deprecated by Optuna."""
+        """Suggest a float on a log scale (deprecated by Optuna in favour of `suggest_float`)."""
         return self.suggest_float(name, low, high, log=True)
 
     def suggest_discrete_uniform(self, name: str, low: float, high: float, q: float) -> float:
-        """As `suggest_float` with `step`; deprecated by Optuna."""
+        """Suggest a float with a step (deprecated by Optuna in favour of `suggest_float`)."""
         return self.suggest_float(name, low, high, step=q)
 
     def report(self, value: float, step: int) -> None:
-        """As `optuna.trial.Trial.report`. The driver has it in the end, whoever is away now."""
+        """Report an intermediate value; see `optuna.trial.Trial.report`.
+
+        The report is stored before the method returns, and reaches the driver later.
+        """
         if len(self.study.directions) > 1:
             raise NotImplementedError("a study of several objectives takes no reports")
-        number, at = _number(float, value, "value"), _number(int, step, "step")
-        if at < 0:
-            raise ValueError(f"trial.report: step is {at}, and must not be below 0")
-        self._last_step = at
-        self._tell(requests.REPORT, value=number, step=at)
+        number, step_number = _number(float, value, "value"), _number(int, step, "step")
+        if step_number < 0:
+            raise ValueError(f"trial.report: step is {step_number}, and must not be below 0")
+        self._last_step = step_number
+        self._tell(requests.REPORT, value=number, step=step_number)
 
     def should_prune(self) -> bool:
-        """As `optuna.trial.Trial.should_prune`. It is asked once a report, whatever happens.
+        """Return the pruner's decision on the last report.
 
-        Where the answer is known, no question leaves the process.
+        See `optuna.trial.Trial.should_prune`.
+
+        If the pruner never prunes, no request is sent.
         """
-        never = self._facts.never_prunes and not self.is_shared
+        never = self._description.never_prunes and not self.is_shared
         step = {"step": self._last_step} if self.is_shared and self._last_step is not None else {}
-        question = Call(requests.SHOULD_PRUNE, step, self.number).text()
-        if self.place is None or self.leave is None:
-            return not never and bool(read_answer(self._line.ask(question)))
-        self.place.stepped(max(self._last_step or 0, 1))  # from now on it can leave by itself
+        question = TrialRequest(requests.SHOULD_PRUNE, step, self.number).text()
+        if self.context is None or self.leave is None:
+            return not never and bool(parse_answer(self._channel.ask(question)))
+        self.context.report_steps(
+            max(self._last_step or 0, 1)
+        )  # the worker can drain from here on
         if never:
-            return self.leave() if self.place.must_leave else False
-        answer = self.place.ask_unless_leaving(question)
-        return self.leave() if answer is None else bool(read_answer(answer))
+            return self.leave() if self.context.must_drain else False
+        answer = self.context.ask_unless_draining(question)
+        return self.leave() if answer is None else bool(parse_answer(answer))
 
     def set_user_attr(self, key: str, value: Any) -> None:
-        """As `optuna.trial.Trial.set_user_attr`."""
+        """Set a user attribute; see `optuna.trial.Trial.set_user_attr`."""
         self._tell(requests.SET_USER_ATTR, key=key, value=value)
         self._user_attrs[key] = value
 
     def set_constraint(self, key: str, value: float) -> None:
-        """As `optuna.trial.Trial.set_constraint`, which Optuna has from 5.0 on."""
+        """Set a constraint; see `optuna.trial.Trial.set_constraint` (Optuna 5.0 and newer)."""
         self._ask(requests.SET_CONSTRAINT, key=key, value=float(value))
         self._constraints[key] = float(value)
 
     @property
     def keeps_artifacts(self) -> bool:
-        """Whether the study was given an artifact store."""
-        return self._facts.keeps_artifacts
+        """Whether the study has an artifact store."""
+        return self._description.keeps_artifacts
 
     def keep_artifact(self, name: str, file: TrialFile) -> str:
-        """Have a file of the checkpoint directory kept as the trial's; returns its id there."""
-        call = Call(requests.ARTIFACT, {"name": name, "sha256": file.sha256}, self.number)
-        return str(read_answer(self._line.ask(call.text(), file)))
+        """Upload a file of the checkpoint directory as an artifact; return the artifact's id."""
+        call = TrialRequest(requests.ARTIFACT, {"name": name, "sha256": file.sha256}, self.number)
+        return str(parse_answer(self._channel.ask(call.text(), file)))
 
     def set_system_attr(self, key: str, value: Any) -> None:
-        """Refused: Optuna 4 deprecates it, 5 has it no more.
+        """Raise, since Optuna 4 deprecates system attributes and Optuna 5 removes them.
 
         Raises:
             NotImplementedError: always.
@@ -196,13 +212,13 @@ class RemoteTrial(BaseTrial):
 
     @property
     def system_attrs(self) -> dict[str, Any]:
-        """None: they are the study's own."""
+        """Empty mapping; system attributes belong to the driver."""
         return {}
 
     @property
-    def storage(self) -> OwnStorage:
-        """Not the study's, whose driver alone has that."""
-        return OwnStorage(self._line, self.number)
+    def storage(self) -> ScoreStorage:
+        """Storage that accepts the scores of terminators only."""
+        return ScoreStorage(self._channel, self.number)
 
     @property
     def _trial_id(self) -> int:
@@ -210,38 +226,38 @@ class RemoteTrial(BaseTrial):
 
     @property
     def number(self) -> int:
-        """The trial's number in its study."""
-        return self._facts.number
+        """Number of the trial in its study."""
+        return self._description.number
 
     @property
     def params(self) -> dict[str, Any]:
-        """What was suggested so far."""
+        """Parameters suggested so far."""
         return dict(self._params)
 
     @property
     def distributions(self) -> dict[str, BaseDistribution]:
-        """From what it was."""
+        """Distributions of the parameters suggested so far."""
         return dict(self._distributions)
 
     @property
     def user_attrs(self) -> dict[str, Any]:
-        """The user attributes."""
+        """User attributes of the trial."""
         return dict(self._user_attrs)
 
     @property
     def constraints(self) -> dict[str, float]:
-        """The constraints that were set."""
+        """Constraints of the trial."""
         return dict(self._constraints)
 
     def __getattr__(self, name: str) -> Any:
-        if name in OF_STORAGE:
-            raise no_storage(f"trial.{name}")
+        if name in STORAGE_ATTRIBUTES:
+            raise storage_error(f"trial.{name}")
         raise AttributeError(f"a trial has no {name!r}")
 
     @property
     def datetime_start(self) -> datetime.datetime | None:
-        """When the trial began first."""
-        return self._facts.datetime_start
+        """Time of the first start of the trial."""
+        return self._description.datetime_start
 
     def _suggest(self, name: str, distribution: BaseDistribution) -> Any:
         if self._distributions.get(name) == distribution:
@@ -249,31 +265,31 @@ class RemoteTrial(BaseTrial):
         arguments = {"name": name, "distribution": distribution_to_json(distribution)}
         try:
             if self.is_shared or name in self._distributions:
-                raise NotForeseen
-            value = self._foreseen.value(name, distribution)
+                raise UnknownParameter
+            value = self._known_parameters.value(name, distribution)
             self._tell(requests.SUGGEST, **arguments)
-        except NotForeseen:
+        except UnknownParameter:
             suggested = self._ask(requests.SUGGEST, **arguments)
-            self._foreseen.learn(suggested["sampled"])
+            self._known_parameters.learn(suggested["sampled"])
             value = suggested["value"]
         self._params.setdefault(name, value)
         self._distributions.setdefault(name, distribution)
         return value
 
     def _tell(self, method: str, **arguments: Any) -> None:
-        self._line.tell(Call(method, arguments, self.number).text())
+        self._channel.tell(TrialRequest(method, arguments, self.number).text())
 
     def _ask(self, method: str, **arguments: Any) -> Any:
-        return read_answer(self._line.ask(Call(method, arguments, self.number).text()))
+        return parse_answer(self._channel.ask(TrialRequest(method, arguments, self.number).text()))
 
 
-def _number(kind: Callable[[Any], Value], given: Any, name: str) -> Value:
-    """What was given as a number of that kind.
+def _number(kind: Callable[[Any], Value], argument: Any, name: str) -> Value:
+    """Convert an argument of `report` to a number.
 
     Raises:
-        TypeError: it is none.
+        TypeError: the argument is no number.
     """
     try:
-        return kind(given)
+        return kind(argument)
     except (TypeError, ValueError):
-        raise TypeError(f"trial.report: {name} is {given!r}, which is no number") from None
+        raise TypeError(f"trial.report: {name} is {argument!r}, which is no number") from None

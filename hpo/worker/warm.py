@@ -1,9 +1,8 @@
-"""A process that has imported what trials need, and forks a worker for each.
+"""Process that imports the packages of earlier workers and forks a worker for each trial.
 
-What differs from a worker that is started anew is only when installed packages are imported.
-Modules of the job's own files are imported by each worker, from its own fresh directory. Where
-forking is not safe, for a package has started threads or CUDA as it was imported, the worker is
-started anew after all.
+A forked worker differs from a fresh one only in the time at which installed packages are imported.
+Modules of the job's own files are imported by each worker from its own directory. If an import has
+started threads or CUDA, forking is unsafe and the worker starts as a fresh process.
 """
 
 from __future__ import annotations
@@ -29,52 +28,52 @@ from autoscaler.domain.trial import AHEAD_VARIABLE, IMPORTS_VARIABLE, WORKER_COM
 from hpo.interval import Interval
 
 _INSTALLED = ("/site-packages/", "/dist-packages/")
-_LOOK_SECONDS = 0.5
-_tried: set[str] = set()
+_POLL_SECONDS = 0.5
+_attempted_imports: set[str] = set()
 
 
-def await_order() -> None:
-    """Return at once in a process that is a worker; otherwise in each that is forked for one.
+def wait_for_order() -> None:
+    """Return at once in an ordinary worker; in a warm process, return in each forked worker.
 
     Raises:
-        SystemExit: no more are wanted.
+        SystemExit: no more workers are wanted.
     """
     if os.environ.pop(AHEAD_VARIABLE, None) is None:
         return
-    os.chdir("/")  # the first trial's directory goes with it
-    line = socket.socket(fileno=os.dup(0))
-    _read_nothing()
-    looks = Interval(_LOOK_SECONDS, SystemClock())
-    looks.is_due()
-    with line, line.makefile("rb") as orders:
-        while order := _next_order(line, orders, looks):
+    os.chdir("/")  # the first trial's directory is removed with the trial
+    connection = socket.socket(fileno=os.dup(0))
+    _detach_stdin()
+    poll_interval = Interval(_POLL_SECONDS, SystemClock())
+    poll_interval.is_due()
+    with connection, connection.makefile("rb") as orders:
+        while order := _next_order(connection, orders, poll_interval):
             is_safe = _is_safe_to_fork()
-            gc.freeze()  # or the worker's collector would copy every page that it looks at
-            if _is_forked(line):
+            gc.freeze()  # keeps the worker's collector from copying every page it visits
+            if _is_forked(connection):
                 _become_worker(json.loads(order), is_safe)
                 return
     raise SystemExit(0)
 
 
 def note_imports() -> None:
-    """Note which installed modules this worker has imported, for those after it."""
-    place = os.environ.get(IMPORTS_VARIABLE)
-    if place is None:
+    """Record the installed modules that this worker has imported, for later workers."""
+    path = os.environ.get(IMPORTS_VARIABLE)
+    if path is None:
         return
-    found = [name for name, module in list(sys.modules.items()) if _is_installed(module)]
-    if _known().keys() >= set(found):
+    names = [name for name, module in list(sys.modules.items()) if _is_installed(module)]
+    if _recorded_modules().keys() >= set(names):
         return
-    unfinished = Path(f"{place}.{os.getpid()}")
-    with suppress(OSError):  # it is done for speed only
-        unfinished.write_text("\n".join(found))
-        unfinished.replace(place)
+    unfinished = Path(f"{path}.{os.getpid()}")
+    with suppress(OSError):  # the list only saves time
+        unfinished.write_text("\n".join(names))
+        unfinished.replace(path)
 
 
 def run_and_leave(main: Callable[[], None]) -> NoReturn:
-    """Run a process's `main` and end the process, without taking the interpreter to pieces.
+    """Run a process's `main` and exit without the interpreter's finalization.
 
-    That takes a second where much was imported, and longer where it was forked. What was
-    registered for the end, and threads that are waited for, come first as ever.
+    Finalization takes a second or more after many imports. Exit handlers and non-daemon threads
+    still complete first.
     """
     code = 0
     try:
@@ -100,41 +99,40 @@ def _exit_code(error: SystemExit) -> int:
     return 1
 
 
-def _next_order(line: socket.socket, orders: Any, looks: Interval) -> bytes:
-    """Return the next order, empty for none.
+def _next_order(connection: socket.socket, orders: Any, poll_interval: Interval) -> bytes:
+    """Return the next order; empty at the end of input.
 
-    Until it is there, import what workers have imported, also where orders follow each other
-    faster than the notes are looked at.
+    Meanwhile import the recorded modules at intervals, also when orders arrive faster.
     """
-    while not select.select([line], [], [], looks.left_seconds)[0]:
-        if looks.is_due():
-            _import_as_noted()
+    while not select.select([connection], [], [], poll_interval.left_seconds)[0]:
+        if poll_interval.is_due():
+            _import_recorded_modules()
     text: bytes = orders.readline()
     return text
 
 
-def _is_forked(line: socket.socket) -> bool:
-    """Whether this is the worker's process. Nobody waits for it here: its parent ends at once."""
+def _is_forked(connection: socket.socket) -> bool:
+    """Fork twice; return True in the worker, whose parent exits, and False in the warm process."""
     parent = os.fork()
     if parent:
         os.waitpid(parent, 0)
         return False
     worker = os.fork()
     if worker:
-        line.sendall(f"{worker}\n".encode())
+        connection.sendall(f"{worker}\n".encode())
         os._exit(0)
     return True
 
 
 def _is_safe_to_fork() -> bool:
-    """Nothing is lost in a fork: this is the only thread, and no device is in use."""
+    """Return whether this is the only thread and no CUDA device is in use."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     uses_cuda = cuda is not None and cuda.is_initialized()
     return len(os.listdir("/proc/self/task")) == 1 and not uses_cuda
 
 
 def _become_worker(order: dict[str, Any], is_safe: bool) -> None:
-    """Be as if started in the environment and directory of the order."""
+    """Apply the environment and directory of an order to this process."""
     os.setsid()
     os.environ.clear()
     os.environ.update(order["environment"])
@@ -142,29 +140,29 @@ def _become_worker(order: dict[str, Any], is_safe: bool) -> None:
     if not is_safe:
         os.execvpe(WORKER_COMMAND[0], WORKER_COMMAND, order["environment"])
     if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed()  # Python's own is seeded anew in each fork
+        sys.modules["numpy"].random.seed()  # Python reseeds its own generator in a fork
 
 
-def _read_nothing() -> None:
+def _detach_stdin() -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
 
 
-def _import_as_noted() -> None:
-    """Import what is noted and not here yet."""
+def _import_recorded_modules() -> None:
+    """Import the recorded modules that are not imported yet."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for name in _known():
-            if name in sys.modules or name in _tried:
+        for name in _recorded_modules():
+            if name in sys.modules or name in _attempted_imports:
                 continue
-            _tried.add(name)
-            with suppress(Exception):  # the objective will meet it, or need not
+            _attempted_imports.add(name)
+            with suppress(Exception):  # an objective that needs the module raises the error itself
                 importlib.import_module(name)
 
 
-def _known() -> dict[str, None]:
-    """The names that are noted, in the order in which they were imported."""
+def _recorded_modules() -> dict[str, None]:
+    """Return the recorded module names, in the order of their import."""
     try:
         return dict.fromkeys(Path(os.environ.get(IMPORTS_VARIABLE, "")).read_text().split("\n"))
     except OSError:

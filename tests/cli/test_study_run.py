@@ -17,7 +17,7 @@ from autoscaler.domain.objective import Objective
 from autoscaler.domain.terms import StudyTerms
 from autoscaler.store.opening import open_store
 from hpo.driver.study_end import BudgetUsedUp
-from hpo.runs.optimize import database_of
+from hpo.runs.optimize import embedded_database
 
 STUDY = """
 name: fails
@@ -134,8 +134,8 @@ def test_trials_of_a_file_are_a_total(
     efforts: list[int | None] = []
 
     def run_study(study: optuna.Study, *arguments: Any) -> None:
-        effort = arguments[-1].effort
-        efforts.append(effort.trials)
+        limits = arguments[-1].limits
+        efforts.append(limits.trials)
         study.tell(study.ask(), 1.0)
 
     monkeypatch.chdir(tmp_path)
@@ -174,9 +174,9 @@ def test_a_budget_is_set_while_nobody_runs_the_study(
     monkeypatch.setenv("CASTOR_STATE", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     file = study_file(tmp_path, f"{STUDY}objective: {{budget: 0.05}}\n")
-    with pytest.raises(Unavailable, match="nobody runs study fails"):
+    with pytest.raises(Unavailable, match="study fails does not run here"):
         set_budget(file, "$0.10")
-    database = database_of("fails")
+    database = embedded_database("fails")
     database.parent.mkdir(parents=True)
     store = open_store(f"sqlite:///{database}")
     store.studies.state("fails", StudyTerms(Objective(budget_usd=Decimal("0.05"))))

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import optuna
 from optuna.trial import FrozenTrial
 
-from hpo.driver.trial_server import Attachment, new_attachment
-from hpo.protocol.requests import answer_text, read_call, refusal_text
+from hpo.driver.trial_server import TrialServer, begin_new_trial
+from hpo.protocol.requests import answer_text, error_text, parse_request
 from hpo.worker.process import run_trial
 
 Objective = Callable[[optuna.trial.BaseTrial], object]
@@ -18,11 +18,11 @@ class Died(BaseException):
     """The worker's process was killed."""
 
 
-class DirectLine:
+class DirectChannel:
     """Answers at once. It dies after `calls` calls, if that is said."""
 
-    def __init__(self, attachment: Attachment, calls: int | None = None) -> None:
-        self.attachment = attachment
+    def __init__(self, server: TrialServer, calls: int | None = None) -> None:
+        self.server = server
         self._left = calls
 
     def tell(self, text: str) -> None:
@@ -34,9 +34,9 @@ class DirectLine:
         if self._left is not None:
             self._left -= 1
         try:
-            return answer_text(self.attachment.answer(read_call(text)))
+            return answer_text(self.server.answer(parse_request(text)))
         except Exception as error:
-            return refusal_text(error)
+            return error_text(error)
 
 
 def record(trial: FrozenTrial) -> dict[str, object]:
@@ -67,4 +67,4 @@ def records(study: optuna.Study) -> list[dict[str, object]]:
 def run_all(study: optuna.Study, objective: Objective, trials: int) -> None:
     """Run trials one after the other over a line, as `study.optimize` does without one."""
     for _ in range(trials):
-        run_trial(objective, DirectLine(new_attachment(study)))
+        run_trial(objective, DirectChannel(begin_new_trial(study)))

@@ -56,21 +56,21 @@ class NodeLine:
 class NodePlace(NodeLine):
     """A line of a worker that runs short trials one after the other in one process."""
 
-    must_leave = False
+    must_drain = False
 
     def checkpoint_directory(self) -> Path:
         raise NotImplementedError
 
-    def depot(self) -> None:
+    def remote_checkpoints(self) -> None:
         raise NotImplementedError
 
-    def stepped(self, steps: int) -> None:
+    def report_steps(self, steps: int) -> None:
         raise NotImplementedError
 
-    def left(self) -> None:
+    def report_left(self) -> None:
         raise NotImplementedError
 
-    def ask_unless_leaving(self, text: str) -> str | None:
+    def ask_unless_draining(self, text: str) -> str | None:
         return self.ask(text)
 
 

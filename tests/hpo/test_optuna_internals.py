@@ -11,7 +11,7 @@ from optuna.trial import TrialState
 
 from autoscaler.domain.errors import SpecError
 from hpo import optuna_internals
-from hpo.optuna_internals import HalvingTerms
+from hpo.optuna_internals import HalvingSettings
 from hpo.runs.optimize import optimize
 from tests.hpo.objectives import curve
 
@@ -87,24 +87,26 @@ def test_the_terms_of_halving_are_those_it_was_made_with() -> None:
     study = optuna.create_study()
     trial = optuna_internals.frozen_trial(study, study.ask())
     pruner = SuccessiveHalvingPruner(min_resource=2, reduction_factor=3, min_early_stopping_rate=1)
-    assert optuna_internals.halving_terms(study, pruner, trial) == HalvingTerms(2, 3, 1)
+    assert optuna_internals.halving_settings(study, pruner, trial) == HalvingSettings(2, 3, 1)
     automatic = SuccessiveHalvingPruner()
-    assert optuna_internals.halving_terms(study, automatic, trial) == HalvingTerms(None, 4, 0)
-    assert optuna_internals.halving_terms(study, MedianPruner(), trial) is None
+    assert optuna_internals.halving_settings(study, automatic, trial) == HalvingSettings(
+        None, 4, 0
+    )
+    assert optuna_internals.halving_settings(study, MedianPruner(), trial) is None
 
 
 def test_a_trial_of_hyperband_has_the_terms_of_its_bracket() -> None:
     pruner = HyperbandPruner(min_resource=1, max_resource=9, reduction_factor=3)
     study = optuna.create_study(pruner=pruner)
     first = optuna_internals.frozen_trial(study, study.ask())
-    assert optuna_internals.halving_terms(study, pruner, first) is None  # no brackets yet
+    assert optuna_internals.halving_settings(study, pruner, first) is None  # no brackets yet
     for _ in range(8):
         trial = study.ask()
         trial.report(1.0, 1)
         trial.should_prune()
     rates = set()
     for frozen in study.get_trials():
-        found = optuna_internals.halving_terms(study, pruner, frozen)
+        found = optuna_internals.halving_settings(study, pruner, frozen)
         assert found is not None and found.reduction_factor == 3
         rates.add(found.min_early_stopping_rate)
     assert rates <= {0, 1, 2} and len(rates) > 1

@@ -20,10 +20,10 @@ from tests.node.site import wait_until
 
 WORKER = """
 import os, random, subprocess, sys, time
-from hpo.worker.warm import await_order, note_imports, run_and_leave
+from hpo.worker.warm import wait_for_order, note_imports, run_and_leave
 
 def main():
-    await_order()
+    wait_for_order()
     word = os.environ["CASTOR_JOB"]
     print(word, os.path.basename(os.getcwd()), os.environ["SECRET"], flush=True)
     print("drew", random.random(), "has", "cloudpickle" in sys.modules, flush=True)

@@ -36,7 +36,7 @@ def draw_history(file: Path, plot: Path) -> None:
     require_plots(plot)
     now_seconds = SystemClock().now()
     spec, study = open_recorded(file)
-    names = require_optuna().names_of(study)
+    names = require_optuna().names_by_controller(study)
     view = view_of(spec.name, names)
     stays = () if view is None else stays_of(spec.name, names)
     if view is None or not stays:

@@ -282,13 +282,13 @@ def _at(speedup: dict[int, float], devices: int) -> float:
 def _study(options: StudyPlanOptions, now_seconds: float) -> tuple[StudySpec, InstanceBounds]:
     """Return the file's study as a driver would run it, its deadline counted from now."""
     from hpo.objective.distributed import trial_job
-    from hpo.study_file.catch import catch_of
-    from hpo.study_file.studies import check_methods, objective_of
+    from hpo.study_file.catch import resolve_caught_errors
+    from hpo.study_file.studies import check_methods, load_objective
 
     spec, directory = load_study(options.file, now_seconds)
     check_methods(spec)
-    job = trial_job(objective_of(spec, directory), spec.job)
-    catch_of(spec.catch)
+    job = trial_job(load_objective(spec, directory), spec.job)
+    resolve_caught_errors(spec.catch)
     deadline = spec.objective.deadline_seconds
     left = None if deadline is None else deadline - now_seconds
     objective = replace(spec.objective, deadline_seconds=left)

@@ -110,10 +110,10 @@ def fleet_of(study_name: str) -> FleetView | None:
     Raises:
         Unavailable: the controller of CASTOR_URL does not answer.
     """
-    from hpo.runs.optimize import line_to
+    from hpo.runs.optimize import connect_to_study
 
     try:
-        with line_to(study_name, {}) as (client, _):
+        with connect_to_study(study_name, {}) as (client, _):
             return client.fleet()
     except Unavailable:
         if "CASTOR_URL" in os.environ:
@@ -131,9 +131,9 @@ def _view_in(store: Store, study_name: str, names: Mapping[str, str]) -> StudyVi
 
 def _name_in(store: Store, study_name: str, names: Mapping[str, str]) -> str:
     """Return the name of a study at the controller of this store."""
-    from hpo.storage.controller_names import name_at
+    from hpo.storage.controller_names import controller_name
 
-    return name_at(study_name, names, store.settings.controller_id())
+    return controller_name(study_name, names, store.settings.controller_id())
 
 
 def _ask_or_read(
@@ -147,13 +147,13 @@ def _ask_or_read(
     Raises:
         Unavailable: there is neither a controller nor a database.
     """
-    from hpo.runs.optimize import database_of, line_to
+    from hpo.runs.optimize import connect_to_study, embedded_database
 
     try:
-        with line_to(study_name, names) as (client, study_client):
+        with connect_to_study(study_name, names) as (client, study_client):
             return ask(client, study_client)
     except Unavailable:
-        database = database_of(study_name)
+        database = embedded_database(study_name)
         if not database.exists():
             raise
         store = open_store(f"sqlite:///{database}")

@@ -49,45 +49,45 @@ def run_file(file: Path, trials: int | None, is_quiet: bool = False) -> None:
     logging.getLogger("hpo").setLevel(logging.INFO)
     ended_log = logging.getLogger("hpo.driver.ended_trials")
     ended_log.setLevel(logging.WARNING if is_quiet else logging.INFO)
-    from hpo.driver.error_origin import origin_of
-    from hpo.driver.run_limits import Effort
-    from hpo.driver.study_end import ended_trials, require_result
-    from hpo.runs.arguments import tolerating
-    from hpo.runs.optimize import Todo, run_study
-    from hpo.storage.trial_counts import totals_of
-    from hpo.study_file.catch import catch_of
+    from hpo.driver.error_origin import error_origin
+    from hpo.driver.run_limits import RunLimits
+    from hpo.driver.study_end import ended_trial_numbers, require_result
+    from hpo.runs.arguments import with_max_failures
+    from hpo.runs.optimize import RunOptions, run_study
+    from hpo.storage.trial_counts import count_trials
+    from hpo.study_file.catch import resolve_caught_errors
 
-    objective = optuna_side.objective_of(spec, directory)
-    catch = catch_of(spec.catch)
-    effort = Effort(trials, spec.at_once, spec.timeout_seconds, catch.names, spec.retries)
-    effort = tolerating(effort, spec.max_failures)
+    objective = optuna_side.load_objective(spec, directory)
+    catch = resolve_caught_errors(spec.catch)
+    limits = RunLimits(trials, spec.at_once, spec.timeout_seconds, catch.names, spec.retries)
+    limits = with_max_failures(limits, spec.max_failures)
     study = optuna_side.open_study(spec)  # after the checks, because it creates the storage
     if trials is None and spec.trials is not None:
-        totals = totals_of(study)
-        effort = replace(effort, trials=totals.to_begin(spec.trials))
-        if not (effort.trials or totals.open):
+        totals = count_trials(study)
+        limits = replace(limits, trials=totals.to_begin(spec.trials))
+        if not (limits.trials or totals.open):
             print(summary(spec, study))
             print(
                 f"no trial is left to run: trials is {spec.trials} in {file}; raise it, or add "
                 "trials with --trials"
             )
             return
-    todo = Todo(
-        effort,
+    options = RunOptions(
+        limits,
         spec.objective,
         shows_bar=not is_quiet,
-        artifact_store=optuna_side.artifact_store_of(spec),
+        artifact_store=optuna_side.open_artifact_store(spec),
         keeps_checkpoints=spec.keep_checkpoints,
     )
-    ended_before = ended_trials(study)
+    ended_before = ended_trial_numbers(study)
     try:
-        run_study(study, catch.checking(objective), directory, spec.job, todo)
+        run_study(study, catch.checking(objective), directory, spec.job, options)
     except CastorError:
-        if ended_trials(study) != ended_before:
+        if ended_trial_numbers(study) != ended_before:
             print(summary(spec, study))
         raise
     except Exception as error:
-        origin = origin_of(error, study)
+        origin = error_origin(error, study)
         if origin is None:
             raise
         message = " ".join(f"{type(error).__name__}: {error}".split())
@@ -101,7 +101,7 @@ def print_status(file: Path, as_json: bool) -> None:
     from autoscaler.cli.study.records import view_of
 
     spec, study = open_recorded(file)
-    view = view_of(spec.name, require_optuna().names_of(study))
+    view = view_of(spec.name, require_optuna().names_by_controller(study))
     if as_json:
         print(json.dumps(study_facts(spec, study, view), indent=2))
         return
@@ -167,9 +167,9 @@ def stop_file(file: Path, now: bool) -> None:
     """
     spec, _ = load_study(file, SystemClock().now())
     names = require_optuna().recorded_names(spec)
-    from hpo.runs.optimize import line_to
+    from hpo.runs.optimize import connect_to_study
 
-    with line_to(spec.name, names) as (_, study_client):
+    with connect_to_study(spec.name, names) as (_, study_client):
         study_client.stop(now)
     rest = "its jobs end within seconds" if now else "running trials continue to their ends"
     print(f"{spec.name} starts no more trials; {rest}")
@@ -182,7 +182,7 @@ def open_recorded(file: Path) -> tuple[StudySpec, Any]:
         CastorError: the file or the storage can't be used.
     """
     spec, _ = load_study(file, SystemClock().now())
-    return spec, require_optuna().recorded_study(spec)
+    return spec, require_optuna().load_recorded_study(spec)
 
 
 def require_optuna() -> Any:
@@ -197,5 +197,5 @@ def require_optuna() -> Any:
         raise Unavailable(
             f"studies need Optuna ({error}): pip install 'castor-autoscaler[hpo]'"
         ) from None
-    studies.be_quiet()
+    studies.silence_optuna()
     return studies

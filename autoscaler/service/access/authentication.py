@@ -1,9 +1,9 @@
-"""Who asks: people by bearer tokens, nodes by signed ones.
+"""Authentication: bearer tokens of users, signed tokens of nodes.
 
-A node joins with a token that its user data carries: signed, bound to one instance, short-lived,
-good for one use. It gets one for the instance's life, with which an instance that has ended can
-only hear that it is to leave. Of people's tokens only hashes are kept; the signing key is a file
-that only the controller's user can read.
+A node joins with a token from its user data: signed, bound to one instance, short-lived, for a
+single use. It receives a node token for the instance's life. An instance that has ended can use
+that token only to learn that it must drain. Of users' tokens only hashes are stored. The signing
+key is a file that only the controller's user can read.
 """
 
 from __future__ import annotations
@@ -35,10 +35,12 @@ _PERSON = re.compile(r"[a-z0-9][a-z0-9.@_-]{0,79}")
 
 
 def load_key(path: Path) -> bytes:
-    """The signing key at `path`; made, readable by its owner only, if there is none.
+    """Return the signing key at `path`.
+
+    Create it, readable by its owner only, if there is none.
 
     Raises:
-        StoreError: it can't be read or is not a key.
+        StoreError: the file can't be read or is no key.
     """
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -55,12 +57,12 @@ def load_key(path: Path) -> bytes:
 
 
 def digest(token: str) -> str:
-    """What is kept of a token."""
+    """Return the hash under which a token is stored."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 class Authentication:
-    """Issues tokens and checks them."""
+    """Issuer and verifier of tokens."""
 
     def __init__(self, store: Store, key: bytes, clock: Clock) -> None:
         self._store = store
@@ -69,19 +71,19 @@ class Authentication:
         self._known: dict[str, str] = {}
 
     def set_person(self, name: str, token: str) -> None:
-        """Let the bearer of `token` in as `name`, and nobody else."""
+        """Set the only token of a user."""
         self._store.tokens.set_person(name, digest(token))
         self._known = {}
 
     def invite(self, name: str, by: str) -> str:
-        """A token for a person, in place of any that they had.
+        """Return a new token for a user; an earlier token becomes invalid.
 
         Raises:
-            NotAllowed: it is not the owner who asks.
-            SpecError: the name is none, or the owner's.
+            NotAllowed: the requester is not the owner.
+            SpecError: the name is invalid, or the owner's.
         """
         if by != OWNER:
-            raise NotAllowed(f"only {OWNER} lets people in, not {by}")
+            raise NotAllowed(f"only {OWNER} may invite users, not {by}")
         if name == OWNER or not _PERSON.fullmatch(name):
             raise SpecError(
                 f"{name!r} can't be invited: take another name, of a-z, 0-9 and .@_-", "name"
@@ -91,13 +93,13 @@ class Authentication:
         return token
 
     def person(self, token: str) -> str:
-        """The name of the person whose token this is.
+        """Return the user of a token.
 
         Raises:
-            NotAllowed: nobody's.
+            NotAllowed: the token is unknown.
         """
         key = digest(token)
-        known = self._known  # replaced, not changed, as soon as somebody's token is another
+        known = self._known  # a change of tokens replaces this dictionary
         name = known.get(key) or self._store.tokens.person(key)
         if name is None:
             raise NotAllowed(
@@ -108,10 +110,10 @@ class Authentication:
         return name
 
     def require_known(self, path: str, token: str | None) -> None:
-        """Check that a token goes with a path of the API, before a request to it is read.
+        """Check that a token fits a path of the API, before the body of the request is read.
 
         Raises:
-            NotAllowed: there is no token, or none of the kind that the path needs.
+            NotAllowed: there is no token, or the path needs another kind.
         """
         if token is None:
             raise NotAllowed(NO_TOKEN)
@@ -120,10 +122,10 @@ class Authentication:
         else:
             self.person(token)
 
-    def recognises(self, path: str, token: str | None) -> bool:
-        """Return whether a token goes with a path, as far as memory and signatures tell.
+    def is_recognised(self, path: str, token: str | None) -> bool:
+        """Return whether a token fits a path, judged without the store.
 
-        The store is not asked, so that this may be called where nothing may block.
+        This never blocks. False may mean that the store has to be asked.
         """
         if token is None or not path.startswith(_NODE_PATHS):
             return token is not None and self.known_person(token) is not None
@@ -134,38 +136,38 @@ class Authentication:
         return True
 
     def known_person(self, token: str) -> str | None:
-        """Return the person whose token was seen before; None if the store is to be asked."""
+        """Return the user of a token that was seen before; None if the store has to be asked."""
         return self._known.get(digest(token))
 
     def join_token(self, held: HeldInstance) -> str:
-        """The token with which this instance may join, once.
+        """Return the token with which an instance may join once.
 
-        The same for every call: a launch that is made again carries the same user data. So the
-        store alone knows when it expires.
+        Every call returns the same token, since a repeated launch carries the same user data. Only
+        the store knows when the token expires.
         """
         return self._sign({"kind": _JOIN, "sub": held.id})
 
     def issue(self, held: HeldInstance) -> None:
-        """Make this instance's join token good for its one use, for `JOIN_SECONDS` from now."""
+        """Make the join token of an instance valid for one use within `JOIN_SECONDS`."""
         token = self.join_token(held)
         self._store.tokens.issue(digest(token), held.id, self._clock.now() + JOIN_SECONDS)
 
     def named(self, token: str, instance: str) -> HeldInstance:
-        """The instance that this join token was made for, whether it is still good or not.
+        """Return the instance of a join token, valid or not.
 
         Raises:
-            NotAllowed: it is another's.
+            NotAllowed: the token belongs to another instance.
         """
         if self._subject(token, _JOIN) != instance:
             raise NotAllowed(f"the join token is not for {instance}")
         return self._store.instances.get(instance)
 
     def candidate(self, token: str, instance: str) -> HeldInstance:
-        """The instance that may join with this token.
+        """Return the instance that may join with this token.
 
         Raises:
             NotAllowed: the token is another's, expired or used, or the instance has ended.
-            Unavailable: as far as is known its cloud has no capacity for it yet.
+            Unavailable: the cloud's list shows no capacity for the instance yet.
         """
         held = self.named(token, instance)
         if held.phase is InstancePhase.QUEUED:
@@ -177,7 +179,7 @@ class Authentication:
         return held
 
     def join(self, token: str, instance: str) -> str:
-        """Use a join token up; returns the instance's lasting token.
+        """Use up a join token; return the node token of the instance.
 
         Raises:
             NotAllowed: as `candidate`.
@@ -188,18 +190,18 @@ class Authentication:
         return self._sign({"kind": _NODE, "sub": instance})
 
     def node(self, token: str) -> HeldInstance:
-        """The instance whose lasting token this is; it may be on its way out, or have ended.
+        """Return the instance of a node token; it may be draining or have ended.
 
         Raises:
-            NotAllowed: no such token.
+            NotAllowed: the token is unknown.
         """
         return self._store.instances.get(self._subject(token, _NODE))
 
     def working_node(self, token: str) -> HeldInstance:
-        """The instance that may see its job's files and secrets with this token.
+        """Return the instance of a node token, for its job's files and secrets.
 
         Raises:
-            NotAllowed: no such token, or the instance has ended.
+            NotAllowed: the token is unknown, or the instance has ended.
         """
         held = self.node(token)
         if held.phase is InstancePhase.ENDED:
@@ -207,10 +209,10 @@ class Authentication:
         return held
 
     def writing_node(self, token: str) -> HeldInstance:
-        """The instance that may add to its job's log: one that has ended, as long as the job.
+        """Return the instance of a node token, for writes to its job's log.
 
         Raises:
-            NotAllowed: no such token, or both have ended.
+            NotAllowed: the token is unknown, or both the instance and its job have ended.
         """
         held = self.node(token)
         if held.phase is InstancePhase.ENDED and self._store.jobs.get(held.job).phase.is_final:
@@ -218,7 +220,10 @@ class Authentication:
         return held
 
     def peer_token(self, job: str) -> str:
-        """What the replicas of a job show each other; made from the key, kept nowhere."""
+        """Return the token that the replicas of a job show each other.
+
+        It is derived from the key.
+        """
         return hmac.new(self._key, f"peer\n{job}".encode(), hashlib.sha256).hexdigest()
 
     def _sign(self, claims: dict[str, object]) -> str:
@@ -230,5 +235,5 @@ class Authentication:
         except jwt.InvalidTokenError as error:
             raise NotAllowed(f"the token can't be used: {error}") from None
         if claims.get("kind") != kind:
-            raise NotAllowed(f"a {claims.get('kind')} token does not do here")
+            raise NotAllowed(f"a {claims.get('kind')} token is not valid here")
         return str(claims["sub"])

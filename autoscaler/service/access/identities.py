@@ -1,4 +1,4 @@
-"""Whether the instance that joins is the one that was launched."""
+"""Verification that a joining instance is the launched one."""
 
 from __future__ import annotations
 
@@ -9,40 +9,44 @@ from autoscaler.domain.errors import NotAllowed, Unavailable
 from autoscaler.domain.instance import HeldInstance
 from providers.identity import IdentityVerifier
 
-# How far the clocks of a cloud and of the controller's host may be apart.
+# Maximum difference between the clocks of a cloud and of the controller's host.
 CLOCK_DIFFERENCE_SECONDS: Final = 300.0
 
 
 class Identities:
-    """Compares what instances prove with what was launched.
+    """Verifier of the identity documents of instances.
 
-    `verifiers` are the providers' own, by provider; None where a cloud signs nothing.
+    `verifiers` are the providers' own, by provider; None for a cloud that signs no documents.
     """
 
     def __init__(self, verifiers: Mapping[str, IdentityVerifier | None]) -> None:
         self._verifiers = verifiers
 
     def check(self, held: HeldInstance, provider: str, proof: str | None) -> None:
-        """That who brings `proof` is `held`, as far as its provider lets that be proven.
+        """Check that `proof` identifies `held`, as far as its provider supports it.
 
         Raises:
-            NotAllowed: it is somebody else, or may be.
-            Unavailable: not known yet, for its cloud has not shown `held`.
+            NotAllowed: the proof is missing, or identifies another instance.
+            Unavailable: the cloud has not listed `held` yet.
         """
         verifier = self._verifiers.get(provider)
         if verifier is None:
             return
         if proof is None:
             raise NotAllowed(
-                f"{held.id} brings no proof of which instance it is: apply Terraform again, so "
+                f"{held.id} sends no proof of its identity: apply Terraform again, so "
                 "that its launch template is of this release"
             )
         identity = verifier.verify(proof)
         if held.cloud_id is None or held.launched_seconds is None:
-            raise Unavailable(f"{held.id} is not in its cloud's list yet, which says who it is")
+            raise Unavailable(
+                f"{held.id} is not in its cloud's list yet: its identity can't be checked"
+            )
         if identity.instance != held.cloud_id:
-            raise NotAllowed(f"{identity.instance} came for {held.id}, which is {held.cloud_id}")
-        # What waits in a queue for its capacity is there, to its cloud, from its order on.
+            raise NotAllowed(
+                f"the proof names {identity.instance}, but {held.id} is {held.cloud_id}"
+            )
+        # For its cloud, an instance in a capacity queue exists from its order on.
         first_seconds = min(held.requested_seconds, held.launched_seconds)
         if identity.started_seconds < first_seconds - CLOCK_DIFFERENCE_SECONDS:
             raise NotAllowed(

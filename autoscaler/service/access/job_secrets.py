@@ -1,4 +1,4 @@
-"""Secrets of jobs, read where the controller runs, from what its operator allows."""
+"""Secrets of jobs, read on the controller's host from locations that its operator allows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONGEST_PATH: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class AllowedSecrets:
-    """Directories of the files, and names of the variables, that jobs may name as secrets.
+    """Directories and environment variables that jobs may name as secrets.
 
     No file below `state`, the controller's state directory, is ever a secret.
     """
@@ -29,11 +29,11 @@ class AllowedSecrets:
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def values(self, references: Mapping[str, SecretReference]) -> dict[str, str]:
-        """Return the values behind a job's references.
+        """Return the secrets of a job's references by name.
 
         Raises:
-            SpecError: a secret is not allowed or can't be read. The message names the secret,
-                and never holds a value.
+            SpecError: a secret is not allowed or can't be read. The message names the secret, and
+                never holds a value.
         """
         return {name: self._value(name, reference) for name, reference in references.items()}
 
@@ -71,9 +71,9 @@ class AllowedSecrets:
             ) from None
 
     def _allowed(self, file: str) -> Path | None:
-        """Return the real path of a file; None where it is in no allowed directory.
+        """Return the real path of a file; None if it is in no allowed directory.
 
-        Links are followed first. Whether a file elsewhere exists makes no difference.
+        Links are resolved first. The result does not depend on whether a file elsewhere exists.
         """
         state = self.state.resolve()
         for directory in self.directories:
@@ -87,11 +87,10 @@ class AllowedSecrets:
 
 
 def _read(path: Path) -> str:
-    """Return the text of a small regular file, without its last line breaks.
+    """Return the text of a small regular file, without trailing line breaks.
 
     Raises:
-        OSError, ValueError: the file can't be read, is another kind of file, too large or no
-            text.
+        OSError, ValueError: the file can't be read, is of another kind, too large or no text.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as opened:

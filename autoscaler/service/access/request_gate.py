@@ -1,7 +1,7 @@
-"""The first that a request meets: its token is checked before any of its body is read.
+"""Checks of a request before its body is read: token, path and size.
 
-A body is read up to a limit of its route. Bodies of PUT are files, whose receivers have limits of
-their own and keep nothing in memory.
+The size limit depends on the path. Bodies of PUT are files, whose receivers have their own limits
+and keep nothing in memory.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _LONG_BYTES: Final = 4 << 20
 _JOIN_BYTES: Final = 1 << 16
 _LONGEST_PATH: Final = 2_000
 _PATHS: Final = "/v1/"
-_JOIN: Final = "/v1/node/join"
-# Logs and heartbeats of instances; what studies and their trials say to each other.
+_JOIN_PATH: Final = "/v1/node/join"
+# Logs and heartbeats of instances; calls and answers of trials.
 _LONG: Final = re.compile(
     r"/v1/node/(logs|heartbeat|trial/calls)|/v1/studies/[^/]+/(terms|answers)"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
-    """ASGI middleware around the API.
+class RequestGate:
+    """ASGI middleware that authenticates requests and limits their size.
 
-    `check` raises an error of the domain for a path and a token, None without one, that do not go
-    together. `refuse` makes the answer to such an error.
+    `check` raises an error of the domain if a token, None without one, does not fit a path.
+    `refuse` makes the response to such an error.
     """
 
     app: ASGIApp
@@ -43,13 +43,13 @@ class Door:
     refuse: Callable[[CastorError], Response]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on if it may come in."""
+        """Pass an acceptable request on to the application."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         path = str(scope["path"])
         try:
-            if path.startswith(_PATHS) and path != _JOIN:
+            if path.startswith(_PATHS) and path != _JOIN_PATH:
                 await self.check(path, _token(scope))
             if has_controls(path) or len(path) > _LONGEST_PATH:
                 raise NotFound(f"{printable(path[:100])} is no path of the API")
@@ -61,8 +61,8 @@ class Door:
 
 
 def body_limit(path: str) -> int:
-    """Return how many bytes the body of a request to a path may have."""
-    if path == _JOIN:
+    """Return the maximum size of a request's body in bytes."""
+    if path == _JOIN_PATH:
         return _JOIN_BYTES
     return _LONG_BYTES if _LONG.fullmatch(path) else _JSON_BYTES
 
@@ -77,10 +77,10 @@ def _token(scope: Scope) -> str | None:
 
 
 def _limited(receive: Receive, limit: int) -> Receive:
-    """Return a `receive` that ends the request once its body is larger than the limit.
+    """Return a `receive` that raises once the body is larger than `limit` bytes.
 
     Raises:
-        HTTPException: from the `receive` that is returned, with status 413.
+        HTTPException: from the returned `receive`, with status 413.
     """
     received_bytes = 0
 

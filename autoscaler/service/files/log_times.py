@@ -1,7 +1,7 @@
 """Times at which the parts of a log were received, in a file beside the log.
 
-A record has sixteen bytes: the offset at which a part begins, and seconds since the Unix epoch.
-Both rise from record to record.
+A record has sixteen bytes: the byte offset of a part, and seconds since the Unix epoch. Both
+increase from record to record.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _LEAST_SECONDS: Final = 1.0
 
 
 class LogTimes:
-    """Times of one log. Safe to read while one thread adds."""
+    """Times of one log; safe to read while one thread adds."""
 
     def __init__(self, log: Path) -> None:
         self._path = log.with_suffix(".times")
 
     def add(self, offset: int, received_seconds: float) -> None:
-        """Note when the part that begins at `offset` was received; at most once a second."""
+        """Record the time of the part that begins at `offset`, at most once a second."""
         with self._path.open("a+b") as file:
             count = _count(file)
             if count and received_seconds < _record(file, count - 1)[1] + _LEAST_SECONDS:
@@ -31,9 +31,9 @@ class LogTimes:
             file.write(_RECORD.pack(offset, received_seconds))
 
     def between(self, begin: int, end: int) -> list[tuple[int, float]]:
-        """Return (offset, seconds) from where on each time holds, within [begin, end).
+        """Return (offset, seconds) at which each time begins to apply, within [begin, end).
 
-        Empty where no time is known. Text before the first record counts with its time.
+        Empty if no time is known. Text before the first record has that record's time.
         """
         try:
             file = self._path.open("rb")
@@ -44,17 +44,17 @@ class LogTimes:
             if not places:
                 return []
             after = bisect_right(places, begin, key=lambda place: _record(file, place)[0])
-            held = [(begin, _record(file, max(after - 1, 0))[1])]
+            times = [(begin, _record(file, max(after - 1, 0))[1])]
             for place in places[max(after, 1) :]:
                 offset, seconds = _record(file, place)
                 if offset >= end:
                     break
-                held.append((offset, seconds))
-            return held
+                times.append((offset, seconds))
+            return times
 
 
 def _count(file: BinaryIO) -> int:
-    """Return the number of whole records."""
+    """Return the number of complete records."""
     return file.seek(0, os.SEEK_END) // _RECORD.size
 
 

@@ -20,22 +20,22 @@ _CUT = b"\ncastor: of the log of an instance %d bytes are kept: what follows is 
 
 
 class Logs:
-    """What jobs wrote, one file an instance; they outlive the instances."""
+    """Logs of jobs, one file for each instance; they outlive the instances."""
 
     def __init__(
         self, directory: Path, clock: Clock, maximum_bytes: int = MAXIMUM_LOG_BYTES
     ) -> None:
-        """`maximum_bytes` are kept of each instance's log, and a line that says so."""
+        """Keep logs below `directory`, at most `maximum_bytes` of each instance's log."""
         self._directory = directory
         self._clock = clock
         self._maximum_bytes = maximum_bytes
         self._lock = threading.Lock()
 
     def append(self, job: str, instance: str, offset: int, text: bytes) -> int:
-        """Add what an instance wrote from `offset` on; return where it is to go on.
+        """Append the part of an instance's log that begins at `offset`; return the next offset.
 
-        That is the end of the copy. What was handed in before is not added again; after a gap
-        nothing is. Of a log that has reached its limit the rest is passed over.
+        The part that was stored before is skipped. After a gap nothing is stored. Beyond the size
+        limit the rest is discarded.
         """
         path = self._at(job, instance)
         with self._lock:
@@ -52,19 +52,19 @@ class Logs:
                 return file.tell()
 
     def end(self, job: str, instance: str) -> int:
-        """Where the copy of an instance's log ends."""
+        """Return the size of the stored log of an instance in bytes."""
         path = self._at(job, instance)
         return path.stat().st_size if path.exists() else 0
 
     def read(self, job: str, offsets: Mapping[str, int]) -> tuple[LogPart, ...]:
-        """Return what the job's instances wrote from these offsets on, a part of each at most.
+        """Return at most one part of the log of each instance of a job.
 
-        A character whose last bytes are not there yet is left to the next part.
+        An incomplete character at the end is left to the next part.
 
         Args:
-            job: the id of the job.
-            offsets: by instance, and under `EVERY_INSTANCE` for all others; a negative offset
-                counts from the end of the log.
+            job: id of the job.
+            offsets: byte offsets by instance, and under `EVERY_INSTANCE` for all others; a
+                negative offset counts from the end of the log.
         """
         directory = inside(self._directory, job)
         paths = sorted(directory.glob("*.log")) if directory.is_dir() else []
@@ -92,11 +92,11 @@ class Logs:
 def _character_times(
     text: bytes, offset: int, times: Sequence[tuple[int, float]]
 ) -> tuple[tuple[int, float], ...]:
-    """Return the times of a text that begins at `offset`, by places of its characters."""
-    places: list[tuple[int, float]] = []
-    characters = done = 0
+    """Return the times of a text that begins at byte `offset`, by character position."""
+    character_times: list[tuple[int, float]] = []
+    characters = decoded_bytes = 0
     for begin, seconds in times:
-        characters += len(text[done : begin - offset].decode(errors="replace"))
-        done = begin - offset
-        places.append((characters, seconds))
-    return tuple(places)
+        characters += len(text[decoded_bytes : begin - offset].decode(errors="replace"))
+        decoded_bytes = begin - offset
+        character_times.append((characters, seconds))
+    return tuple(character_times)

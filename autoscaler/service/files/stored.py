@@ -1,7 +1,7 @@
-"""What jobs keep in a cloud's storage, where their instances share no disk.
+"""Files of jobs in a cloud's storage, for instances that share no disk.
 
-Under a job's place are its checkpoints, in a folder that its file may name, and its logs. Trials
-of a study have one place together.
+The prefix of a job holds its checkpoints, in a folder that the job file may name, and its logs.
+Trials of a study share a prefix.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PLAIN_PART: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
 
 class StoredFiles:
-    """The files of all jobs of a deployment that has a storage for them."""
+    """Files of the jobs of a deployment with a storage."""
 
     def __init__(self, storage: JobStorage, bundles: Bundles) -> None:
         self._storage = storage
@@ -38,51 +38,56 @@ class StoredFiles:
         self._lock = threading.Lock()
 
     def grant(self, job: JobRecord) -> StorageGrant:
-        """Leave for an instance to use the job's place.
+        """Return a grant for an instance to use the job's prefix.
 
         Raises:
-            ProviderError: the cloud does not give it, or not now.
+            ProviderError: the cloud does not grant access now.
         """
         bundle = job.spec.bundle
         is_kept = bundle is not None and self._is_kept(bundle)
-        return self._storage.grant(owner(job), _archive(bundle) if bundle and is_kept else None)
+        return self._storage.grant(
+            file_owner(job), _archive(bundle) if bundle and is_kept else None
+        )
 
-    def depot(self, job: JobRecord) -> str | None:
-        """Where the job's checkpoints are; None where they are on a disk that its file names."""
+    def checkpoint_location(self, job: JobRecord) -> str | None:
+        """Return the URL of the job's checkpoints; None if they are on a disk."""
         folder = checkpoint_folder(job.spec)
-        return None if folder is None else f"{self._storage.place(owner(job))}/{folder}"
+        return None if folder is None else f"{self._storage.place(file_owner(job))}/{folder}"
 
     def folder(self, job: JobRecord, name: str) -> tuple[Objects, str]:
-        """Return the storage of all jobs, and the folder `name` of the job's place in it."""
-        return self._storage.jobs, f"{owner(job)}/{name}"
+        """Return the storage of all jobs, and the path of the job's folder `name` in it."""
+        return self._storage.jobs, f"{file_owner(job)}/{name}"
 
     def checkpoints(self, job: JobRecord) -> tuple[Objects, str] | None:
-        """Return the storage of all jobs and the job's checkpoints in it; None as for `depot`."""
+        """Return the storage and the path of the job's checkpoints; None if they are on a disk."""
         folder = checkpoint_folder(job.spec)
         return None if folder is None else self.folder(job, folder)
 
     def remove_of(self, job: JobRecord, names: frozenset[str]) -> frozenset[str]:
-        """Remove what the checkpoints called so have left; returns of which there was something.
+        """Remove the objects of checkpoints; return the names that had objects.
 
-        A name ends at its first dot, or where its folder does.
+        The name of a checkpoint ends at its first dot or slash.
 
         Raises:
-            ProviderError: some may be left.
+            ProviderError: some objects may be left.
         """
         folder = checkpoint_folder(job.spec)
         if folder is None:
             return frozenset()
-        prefix, objects = f"{owner(job)}/{folder}", self._storage.jobs
-        found = {
-            each.name: name
-            for each in objects.listed(prefix)
-            if (name := re.split(r"[./]", each.name.removeprefix(f"{prefix}/"))[0]) in names
+        prefix, objects = f"{file_owner(job)}/{folder}", self._storage.jobs
+        removed = {
+            entry.name: name
+            for entry in objects.listed(prefix)
+            if (name := re.split(r"[./]", entry.name.removeprefix(f"{prefix}/"))[0]) in names
         }
-        objects.remove(found)
-        return frozenset(found.values())
+        objects.remove(removed)
+        return frozenset(removed.values())
 
     def _is_kept(self, bundle: str) -> bool:
-        """Have the bundle in storage. Where it is not, instances fetch it from the controller."""
+        """Upload the bundle to the storage if needed; return whether it is there.
+
+        Without it, instances fetch the bundle from the controller.
+        """
         with self._lock:
             if bundle in self._kept or bundle in self._under_way:
                 return bundle in self._kept
@@ -103,10 +108,10 @@ class StoredFiles:
 
 
 def checkpoint_folder(spec: JobSpec) -> str | None:
-    """The folder of the job's place that has its checkpoints; None where they are on a disk.
+    """Return the folder of the job's checkpoints in its prefix; None if they are on a disk.
 
     Raises:
-        SpecError: it can't be one.
+        SpecError: the directory is no valid folder.
     """
     directory = PurePosixPath(spec.checkpoint.directory or _CHECKPOINTS)
     if directory.is_absolute():
@@ -120,11 +125,10 @@ def checkpoint_folder(spec: JobSpec) -> str | None:
     return str(directory)
 
 
-def owner(job: JobRecord) -> str:
-    """Return whose place a job's files are in: the first of its runs', or its study's.
+def file_owner(job: JobRecord) -> str:
+    """Return the prefix of a job's files: the first run of the job, or its study.
 
-    What is not plain in a study's name must not mean something in a URL or in a policy, and
-    studies whose names differ must not meet.
+    A study's name with special characters is hashed, so that it is safe in URLs and policies.
     """
     study = job.spec.study
     if study is None:
@@ -134,8 +138,8 @@ def owner(job: JobRecord) -> str:
     return f"study.named.{sha256(study.encode()).hexdigest()[:32]}"
 
 
-def has_saved(job: JobRecord) -> bool:
-    """Whether the job has reported that it saved or read a checkpoint."""
+def has_checkpoint(job: JobRecord) -> bool:
+    """Return whether the job has reported that it saved or read a checkpoint."""
     return job.report is not None and job.report.checkpoint.step is not None
 
 

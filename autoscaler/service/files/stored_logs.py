@@ -1,4 +1,4 @@
-"""Logs whose copies instances put into a cloud's storage: taken from there when they are read."""
+"""Logs that instances copy to a cloud's storage, fetched when they are read."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from autoscaler.domain.job import JobRecord
 from autoscaler.domain.storage import is_log_part, log_folder, log_part_name
 from autoscaler.objects import Objects
 from autoscaler.service.files.logs import Logs
-from autoscaler.service.files.stored import owner
+from autoscaler.service.files.stored import file_owner
 from autoscaler.wire.messages import LogPart
 
 _log = logging.getLogger(__name__)
 
 _LARGEST_PART: Final = 64 << 20  # agents write parts of 4 MiB
-_LEAST_SECONDS: Final = 2.0  # between two looks at one job's
+_LEAST_SECONDS: Final = 2.0  # between two listings for one job
 
 
 class StoredLogs(Logs):
-    """What jobs wrote: in storage, in parts, and here as far as it was ever read."""
+    """Logs in a storage, in parts, with a local copy of the parts that were ever read."""
 
     def __init__(
         self, directory: Path, objects: Objects, find: Callable[[str], JobRecord], clock: Clock
     ) -> None:
-        """`objects` are those of all jobs, `find` gives a job by its id."""
+        """Read from `objects`, the storage of all jobs; `find` returns a job by its id."""
         super().__init__(directory, clock)
         self._objects = objects
         self._find = find
@@ -37,10 +37,13 @@ class StoredLogs(Logs):
         self._looking = threading.Lock()
 
     def read(self, job: str, offsets: Mapping[str, int]) -> tuple[LogPart, ...]:
-        """As `Logs.read`. While the storage does not answer, what is here already."""
+        """Return parts of the logs as `Logs.read` does.
+
+        Without the storage, only the local copy.
+        """
         if self._is_due(job):
             try:
-                self._take_in(self._find(job))
+                self._copy_parts(self._find(job))
             except ProviderError as error:
                 _log.warning("the log of %s is not read on: %s", job, error)
         return super().read(job, offsets)
@@ -54,13 +57,13 @@ class StoredLogs(Logs):
             self._looked_seconds[job] = now_seconds
             return True
 
-    def _take_in(self, job: JobRecord) -> None:
-        folder = f"{owner(job)}/{log_folder(job.id)}"
+    def _copy_parts(self, job: JobRecord) -> None:
+        folder = f"{file_owner(job)}/{log_folder(job.id)}"
         for instance in self._objects.folders(folder):
-            self._take_in_of(job.id, instance, f"{folder}/{instance}")
+            self._copy_instance_parts(job.id, instance, f"{folder}/{instance}")
 
-    def _take_in_of(self, job: str, instance: str, folder: str) -> None:
-        """Add the parts that begin where the copy here ends, or later."""
+    def _copy_instance_parts(self, job: str, instance: str, folder: str) -> None:
+        """Append the stored parts that begin at the end of the local copy or later."""
         end = self.end(job, instance)
         after = None if end == 0 else f"{folder}/{log_part_name(end - 1)}"
         for part in self._objects.listed(folder, after):

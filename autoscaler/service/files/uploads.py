@@ -1,4 +1,4 @@
-"""What the controller keeps as files: packed working directories, logs, files of trials."""
+"""Uploaded files: bundles of jobs, and artifacts of trials."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from autoscaler.domain.rules import require_sha256
 from autoscaler.domain.trial import MAXIMUM_FILE_BYTES
 from autoscaler.spec.bundle import inspect
 
-_MOST_COMPRESSED = 16  # times as large as its archive the files of a bundle may be
+_MOST_COMPRESSED = 16  # maximum ratio of a bundle's files to its archive
 
 
 class Bundles:
-    """Packed working directories, by the SHA-256 of the files in them."""
+    """Packed working directories, by the SHA-256 of their files."""
 
     def __init__(self, directory: Path, maximum_bytes: int) -> None:
         self._directory = directory
@@ -31,10 +31,10 @@ class Bundles:
         directory.mkdir(parents=True, exist_ok=True)
 
     def path(self, sha256: str) -> Path:
-        """Where the bundle lies.
+        """Return the path of a bundle.
 
         Raises:
-            NotFound: it was not uploaded.
+            NotFound: the bundle was not uploaded.
         """
         path = self._at(sha256)
         if not path.exists():
@@ -42,11 +42,10 @@ class Bundles:
         return path
 
     async def receive(self, sha256: str, chunks: AsyncIterator[bytes]) -> None:
-        """Keep an upload. A bundle that is here already stays as it is.
+        """Store an upload; an existing bundle stays as it is.
 
         Raises:
-            SpecError: the upload is larger than this controller takes, or does not hold the files
-                whose SHA-256 its name is.
+            SpecError: the upload is too large, or its files have another SHA-256.
         """
         final = self._at(sha256)
         too_large = (
@@ -69,17 +68,17 @@ class Bundles:
 
 
 class TrialFiles:
-    """Files on their way from trials to the driver of their study, by the SHA-256 of each."""
+    """Artifacts on their way from trials to the driver of their study, by SHA-256."""
 
     def __init__(self, directory: Path, maximum_bytes: int = MAXIMUM_FILE_BYTES) -> None:
         self._directory = directory
         self._maximum_bytes = maximum_bytes
 
     def path(self, study: str, sha256: str) -> Path:
-        """Where the file lies.
+        """Return the path of a file.
 
         Raises:
-            NotFound: it was not uploaded, or the driver has it already.
+            NotFound: the file was not uploaded, or the driver has fetched and removed it.
         """
         path = self._at(study, sha256)
         if not path.exists():
@@ -87,26 +86,26 @@ class TrialFiles:
         return path
 
     async def receive(self, study: str, sha256: str, chunks: AsyncIterator[bytes]) -> None:
-        """Keep an upload.
+        """Store an upload.
 
         Raises:
-            SpecError: it is larger than this controller takes, or not what its name says.
+            SpecError: the upload is too large, or has another SHA-256.
         """
         final = self._at(study, sha256)
         final.parent.mkdir(parents=True, exist_ok=True)
         too_large = f"the file is larger than the {self._maximum_bytes:,} bytes that are taken"
         upload = _received(chunks, final.parent, self._maximum_bytes, too_large)
-        async with upload as (file, found):
-            if found != sha256:
+        async with upload as (file, received_sha256):
+            if received_sha256 != sha256:
                 raise SpecError(f"the file is not {sha256[:12]}: it was changed on its way")
             _keep(file, final)
 
     def remove(self, study: str, sha256: str) -> None:
-        """The driver has the file."""
+        """Remove a file that the driver has fetched."""
         self._at(study, sha256).unlink(missing_ok=True)
 
     def clear(self, study: str) -> None:
-        """The driver has ended: nobody fetches any more what was left."""
+        """Remove the files of a study whose driver has ended."""
         shutil.rmtree(self._of(study), ignore_errors=True)
 
     def _at(self, study: str, sha256: str) -> Path:
@@ -119,7 +118,7 @@ class TrialFiles:
 
 
 def _keep(received: Path, final: Path) -> None:
-    """Keep a file that was received and checked, unless one of its content is there already."""
+    """Move a checked upload to its final path, unless the file is there already."""
     if not final.exists():
         received.rename(final)
 
@@ -133,9 +132,9 @@ def _flush(file: IO[bytes]) -> None:
 async def _received(
     chunks: AsyncIterator[bytes], directory: Path, maximum_bytes: int, too_large: str
 ) -> AsyncIterator[tuple[Path, str]]:
-    """An upload as a file of that directory, whole and safe on the disk, and its SHA-256.
+    """Yield the path of an upload, written and synced to disk, and its SHA-256.
 
-    It is gone afterwards unless it was renamed.
+    The file is removed afterwards unless it was renamed.
     """
     descriptor, name = tempfile.mkstemp(dir=directory, prefix=".")
     hashed, received_bytes = hashlib.sha256(), 0

@@ -1,4 +1,4 @@
-"""Assignments of instances: the job to run, its secrets and where its files are."""
+"""Assignments of instances: job, secrets and locations of files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from autoscaler.domain.paths import inside, relative_names
 from autoscaler.domain.storage import StorageGrant
 from autoscaler.service.access.authentication import Authentication
 from autoscaler.service.access.job_secrets import AllowedSecrets
-from autoscaler.service.files.stored import StoredFiles, checkpoint_folder, has_saved
+from autoscaler.service.files.stored import StoredFiles, checkpoint_folder, has_checkpoint
 from autoscaler.wire.messages import Assignment
 
 _CHECKPOINTS: Final = "checkpoints"
@@ -23,7 +23,7 @@ _CHECKPOINTS: Final = "checkpoints"
 
 @dataclass(frozen=True, slots=True)
 class TrainingTimes:
-    """Time limits that every replica of every job is told."""
+    """Time limits of the replicas of all jobs."""
 
     checkpoint_interval_seconds: float = 300.0
     heartbeat_timeout_seconds: float = 1.5
@@ -31,9 +31,9 @@ class TrainingTimes:
 
 
 class Assignments:
-    """Makes the assignments of one deployment, whose jobs' files lie under `directory`.
+    """Factory for the assignments of one deployment; jobs' files are below `directory`.
 
-    Where they are `stored` they lie in a cloud's storage instead.
+    With `stored`, they are in a cloud's storage instead.
     """
 
     def __init__(
@@ -53,11 +53,11 @@ class Assignments:
     def assignment(
         self, job: JobRecord, held: HeldInstance, offer: Offer, user_number: int
     ) -> Assignment:
-        """Return what `held`, an instance of `offer`, is to run.
+        """Return the assignment of `held`, an instance of `offer`.
 
         Raises:
             SpecError: a secret can't be found.
-            ProviderError: the cloud does not give leave for the job's storage now.
+            ProviderError: the cloud does not grant access to the job's storage.
         """
         interval_seconds = job.spec.checkpoint.interval_seconds
         return Assignment(
@@ -78,7 +78,7 @@ class Assignments:
             ),
             heartbeat_timeout_seconds=self._times.heartbeat_timeout_seconds,
             collective_timeout_seconds=self._times.collective_timeout_seconds,
-            depot=None if self._stored is None else self._stored.depot(job),
+            depot=None if self._stored is None else self._stored.checkpoint_location(job),
             grant=None if self._stored is None else self._stored.grant(job),
             outputs_directory=None if self._stored else str(self.outputs_directory(job)),
             checkpoint_owner=self._checkpoint_owner(job),
@@ -87,16 +87,16 @@ class Assignments:
         )
 
     def _checkpoint_owner(self, job: JobRecord) -> str | None:
-        """Return who owns the job's checkpoints, if what is there may be another job's.
+        """Return the owner of the job's checkpoints.
 
-        Directories of this deployment's own jobs are never another's.
+        The result is None in directories that only this job uses.
         """
         if job.spec.study is not None:
             return None
         directory = PurePosixPath(job.spec.checkpoint.directory or "")
         if self._stored is None and not directory.is_absolute():
             return None
-        # Two deployments may have jobs of one name in one place: their keys differ.
+        # Two deployments may share a location and job names; their keys differ.
         mark = sha256(self._authentication.peer_token(job.files_of).encode()).hexdigest()[:16]
         return f"{job.files_of}#{mark}"
 
@@ -104,29 +104,29 @@ class Assignments:
     def _adopts(job: JobRecord) -> str | None:
         """Return the job whose checkpoints may be taken over.
 
-        It is the job itself where it is known to have saved: earlier versions kept no record of
-        it, and the key may be lost.
+        A job that has saved a checkpoint may take over its own: earlier releases recorded no
+        owner, and the key may be lost.
         """
-        if has_saved(job) or job.spec.resumes is not None:
+        if has_checkpoint(job) or job.spec.resumes is not None:
             return job.files_of
         return job.spec.checkpoint.adopt
 
     def grant(self, job: JobRecord) -> StorageGrant:
-        """Leave to use the job's storage, for longer.
+        """Return a renewed grant for the job's storage.
 
         Raises:
-            NotFound: its files are not in storage.
-            ProviderError: the cloud does not give it, or not now.
+            NotFound: the job's files are not in storage.
+            ProviderError: the cloud does not grant access now.
         """
         if self._stored is None:
             raise NotFound(f"the files of {job.id} are not in storage")
         return self._stored.grant(job)
 
     def check(self, spec: JobSpec) -> None:
-        """Check that a job's files can be kept here.
+        """Check that a job's secrets and the locations of its files are valid.
 
         Raises:
-            SpecError: they can't, or a secret can't be found.
+            SpecError: a location is invalid, or a secret can't be found.
         """
         self._secrets.values(spec.secrets)
         self._require_foreign_directory(spec.checkpoint.directory)
@@ -134,7 +134,7 @@ class Assignments:
             checkpoint_folder(spec)
 
     def _require_foreign_directory(self, directory: str | None) -> None:
-        """Check that an absolute directory of checkpoints is not one that jobs are given here."""
+        """Check that an absolute checkpoint directory is outside the deployment's directory."""
         if directory is None or not PurePosixPath(directory).is_absolute():
             return
         if Path(directory).resolve().is_relative_to(self._directory.resolve()):
@@ -145,13 +145,16 @@ class Assignments:
             )
 
     def checkpoint_place(self, job: JobRecord) -> str:
-        """Where the job's checkpoints are: a directory, or a place in a cloud's storage."""
-        depot = None if self._stored is None else self._stored.depot(job)
-        return depot or str(self.checkpoint_directory(job))
+        """Return the location of the job's checkpoints: a directory, or a URL of a storage."""
+        location = None if self._stored is None else self._stored.checkpoint_location(job)
+        return location or str(self.checkpoint_directory(job))
 
     def _checkpoint_directory_of_instance(self, job: JobRecord) -> str:
-        """Where they are on an instance; with a depot, below a directory of its own."""
-        if self._stored is None or self._stored.depot(job) is None:
+        """Return the checkpoint directory on an instance.
+
+        The path is relative if the checkpoints are in storage.
+        """
+        if self._stored is None or self._stored.checkpoint_location(job) is None:
             return str(self.checkpoint_directory(job))
         return str(checkpoint_folder(job.spec))
 
@@ -161,9 +164,12 @@ class Assignments:
         return self._directory
 
     def checkpoint_directory(self, job: JobRecord) -> Path:
-        """Return where the job's checkpoints go: a relative path is in the job's own directory.
+        """Return the directory of the job's checkpoints.
 
-        Trials of a study share one, so that the next job of a trial finds what the last one left.
+        A relative path is inside the job's own directory.
+
+        Trials of a study share a directory, so that a retry finds the checkpoint of the earlier
+        job.
 
         Raises:
             SpecError: the path would leave that directory.
@@ -177,5 +183,5 @@ class Assignments:
         return inside(self._directory, owner, *names)
 
     def outputs_directory(self, job: JobRecord) -> Path:
-        """Return where the job's outputs are, each instance's in a directory of its own."""
+        """Return the directory of the job's outputs, with a subdirectory for each instance."""
         return inside(self._directory.with_name("outputs"), job.files_of)

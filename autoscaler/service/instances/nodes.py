@@ -1,4 +1,4 @@
-"""What node agents tell, taken in, and what they are to do."""
+"""Requests of node agents: joins, heartbeats and assignments."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ from autoscaler.wire.messages import (
 )
 from providers.identity import IdentityVerifier
 
-_EVENTS_LOOKED_AT = 200  # several times what one heartbeat can tell
+_EVENTS_LOOKED_AT = 200  # several times the events of one heartbeat
 _ENDS_BADLY = (JobPhase.FAILED, JobPhase.STOPPED)
 
 
 class Nodes:
-    """The controller's side of every agent."""
+    """Server of the node agents."""
 
     def __init__(
         self,
@@ -90,18 +90,18 @@ class Nodes:
         self._lease_seconds = lease_seconds
         self._least_drain_seconds = least_drain_seconds
         self._identities = Identities({} if verifiers is None else verifiers)
-        self._bells = Notifier()
+        self._notifier = Notifier()
         self._first_start = threading.Lock()
 
     def join(self, request: JoinRequest) -> JoinReply:
-        """Let an instance in, and tell it its work.
+        """Let an instance join, and return its assignment.
 
-        The token is used up last: who is not told its work may come again.
+        The token is used up last, so that an instance without an assignment may join again.
 
         Raises:
-            NotAllowed: its token or its proof does not do.
-            SpecError: a secret of the job can't be found, which is a failure of its set-up.
-            Unavailable: it is not known yet whether it is the instance that was launched.
+            NotAllowed: the token or the proof of identity is invalid.
+            SpecError: a secret of the job can't be found; this fails the job's set-up.
+            Unavailable: the instance's identity is not known yet.
         """
         candidate = self._candidate(request)
         assignment = self._first_assignment(candidate)
@@ -119,19 +119,22 @@ class Nodes:
         )
 
     def _candidate(self, request: JoinRequest) -> HeldInstance:
-        """The instance that asks to be let in. It is off before its owner could ask it why not."""
+        """Return the joining instance.
+
+        Record a refusal as an event, as the instance soon powers off.
+        """
         named = self._authentication.named(request.token, request.instance)
         try:
             candidate = self._authentication.candidate(request.token, request.instance)
             offer = self._offer(candidate.offer)
             self._identities.check(candidate, offer.provider, request.proof)
         except NotAllowed as error:
-            self._once(named, "join refused", str(error), self._clock.now())
+            self._add_event_once(named, "join refused", str(error), self._clock.now())
             raise
         return candidate
 
     def _first_assignment(self, held: HeldInstance) -> Assignment:
-        """The work of an instance. Its agent can't tell the owner yet why there is none."""
+        """Return the assignment of an instance; record a SpecError as a failure of the set-up."""
         try:
             return self._assignment(held)
         except SpecError as error:
@@ -143,11 +146,11 @@ class Nodes:
             raise
 
     def assignment(self, held: HeldInstance) -> Assignment:
-        """The work of an instance again, or that of the job that it has become.
+        """Return the current assignment of an instance.
 
         Raises:
-            SpecError: a secret of the job can't be found, which is a failure of its set-up.
-            Unavailable: some of it is not there yet.
+            SpecError: a secret of the job can't be found; this fails the job's set-up.
+            Unavailable: the lighthouse or the offer is not known yet.
         """
         return self._first_assignment(held)
 
@@ -156,14 +159,14 @@ class Nodes:
         if job.lighthouse is None and needs_light(job, (held,)):
             raise Unavailable(f"the lighthouse of {job.id} is being lit")
         offer = self._offer(held.offer)
-        with self._told_of_storage(held):
+        with self._reporting_storage_errors(held):
             return self._assignments.assignment(job, held, offer, self._user_number(job))
 
     def _user_number(self, job: JobRecord) -> int:
         """Return the number of a job's OS user.
 
-        All trials of a study have one: they write to the same checkpoints. Numbers of jobs are
-        unique and grow, so the first of the study's jobs stays the first.
+        Trials of a study share one, since they write to the same checkpoints. Job numbers are
+        unique and grow, so the first job of the study determines the number.
         """
         study = job.spec.study
         if study is None:
@@ -176,39 +179,39 @@ class Nodes:
         return self._study_numbers[study]
 
     def grant(self, held: HeldInstance) -> StorageGrant:
-        """Leave for the storage of its job, for longer.
+        """Return a renewed grant for the storage of the instance's job.
 
         Raises:
             NotFound: the job's files are not in storage.
-            Unavailable: the cloud does not give it now; the owner was told why.
+            Unavailable: the cloud does not grant access now; an event has the reason.
         """
-        with self._told_of_storage(held):
+        with self._reporting_storage_errors(held):
             return self._assignments.grant(self._store.jobs.get(held.job))
 
     @contextmanager
-    def _told_of_storage(self, held: HeldInstance) -> Iterator[None]:
-        """The owner has to know why an instance can't begin, or will soon keep nothing."""
+    def _reporting_storage_errors(self, held: HeldInstance) -> Iterator[None]:
+        """Record a storage error of the body as an event of the job, and raise Unavailable."""
         try:
             yield
         except NotFound:
             raise
         except ProviderError as error:
             text = f"no leave for the job's storage: {error}"
-            self._once(held, "storage", text, self._clock.now())
+            self._add_event_once(held, "storage", text, self._clock.now())
             raise Unavailable(text) from error
 
     def heartbeat(
         self, held: HeldInstance, report: NodeReport, refused: Sequence[str] = ()
     ) -> NodeReply:
-        """Take in what an instance reports, and return what it is to do.
+        """Store the report of an instance; return the instructions for it.
 
-        `refused` says what was left out of the report, and is told to people once.
+        `refused` lists the invalid parts of the report; each is recorded as an event once.
 
         Raises:
-            NotAllowed: it speaks for another instance.
+            NotAllowed: the report is from another instance.
         """
         if report.instance != held.id:
-            raise NotAllowed(f"the token of {held.id} does not do for {report.instance}")
+            raise NotAllowed(f"the token of {held.id} is not valid for {report.instance}")
         now_seconds = self._clock.now()
         job = report.job or held.job
         facts: dict[str, str] = {}
@@ -225,97 +228,105 @@ class Nodes:
             held.id, report.phase, now_seconds, facts, job, report.transfer
         )
         if after.job == job:
-            self._take_in(after, report, now_seconds)
-            self._tell_of_no_session(after, now_seconds)
-        self._take_in_of_instance(after, report, now_seconds)
+            self._store_report(after, report, now_seconds)
+            self._report_missing_session(after, now_seconds)
+        self._store_instance_report(after, report, now_seconds)
         for text in refused:
-            self._once(after, "report refused", f"{after.id}: {text}", now_seconds)
+            self._add_event_once(after, "report refused", f"{after.id}: {text}", now_seconds)
         is_news = (
             after.phase is not held.phase
             or after.facts != held.facts
             or report.failure is not None
         )
-        if is_news or any(each.observations for each in report.reports):
+        if is_news or any(training_report.observations for training_report in report.reports):
             self._wake()
         return self._present_reply(held.id)
 
-    async def converse(
+    async def heartbeat_and_wait(
         self,
         held: HeldInstance,
         report: NodeReport,
         wait_seconds: float,
         refused: Sequence[str] = (),
     ) -> NodeReply:
-        """As `heartbeat`; if all that is wanted is the same job, the answer waits for another.
+        """Store a report as `heartbeat` does, and delay the reply while the job stays the same.
+
+        The reply is sent early if the instance gets another job or has to drain.
 
         Raises:
-            NotAllowed: it speaks for another instance.
+            NotAllowed: the report is from another instance.
         """
         reply = await run_in_threadpool(self.heartbeat, held, report, refused)
 
         def look() -> tuple[NodeReply, ...]:
-            found = self._present_reply(held.id)
-            return (found,) if found.job != reply.job or found.wanted is Wanted.DRAIN else ()
+            latest = self._present_reply(held.id)
+            return (latest,) if latest.job != reply.job or latest.wanted is Wanted.DRAIN else ()
 
         if wait_seconds and reply.job == report.job and reply.wanted is Wanted.RUN:
-            found = await self._bells.first(held.id, look, wait_seconds)
-            return found[0] if found else reply
+            replies = await self._notifier.wait_for(held.id, look, wait_seconds)
+            return replies[0] if replies else reply
         return reply
 
     def call(self, instance: str) -> None:
-        """Have an instance's agent told at once that it has become another job's."""
-        self._bells.ring_from_afar(instance)
+        """Send the delayed reply to an instance's agent now, since its job has changed."""
+        self._notifier.notify_threadsafe(instance)
 
     def _present_reply(self, instance: str) -> NodeReply:
         held = self._store.instances.get(instance)
         return self._reply(held, self._store.jobs.get(held.job))
 
-    def _take_in(self, held: HeldInstance, report: NodeReport, now_seconds: float) -> None:
+    def _store_report(self, held: HeldInstance, report: NodeReport, now_seconds: float) -> None:
         origin = ReportOrigin(held.id, report.attempt, report.started_seconds or 0.0)
-        for each in report.reports:
-            self._store.reports.add(held.job, each, origin, now_seconds)
-            if each.checkpoint.error is not None:
-                self._once(held, "checkpoint failed", each.checkpoint.error, now_seconds)
-            if each.skipped_steps:
+        for training_report in report.reports:
+            self._store.reports.add(held.job, training_report, origin, now_seconds)
+            if training_report.checkpoint.error is not None:
+                self._add_event_once(
+                    held, "checkpoint failed", training_report.checkpoint.error, now_seconds
+                )
+            if training_report.skipped_steps:
                 has_earlier_runs = self._store.jobs.get(held.job).spec.resumes is not None
-                text = _skipped_text(each.skipped_steps, has_earlier_runs)
-                self._once(held, "skipped", text, now_seconds)
-            for text in each.bounds.memory_messages:
-                self._once(held, "out of memory", text, now_seconds)
+                text = _skipped_text(training_report.skipped_steps, has_earlier_runs)
+                self._add_event_once(held, "skipped", text, now_seconds)
+            for text in training_report.bounds.memory_messages:
+                self._add_event_once(held, "out of memory", text, now_seconds)
         if report.failure is not None:
             self._fail(held, report.failure, now_seconds)
 
-    def _take_in_of_instance(
+    def _store_instance_report(
         self, held: HeldInstance, report: NodeReport, now_seconds: float
     ) -> None:
-        """What it tells whatever job it works for."""
+        """Store the part of a report that concerns the instance, whatever its job."""
         if report.reclaim_seconds is not None and held.reclaim_seconds is None:
-            self._take_back(held, report.reclaim_seconds, now_seconds)
+            self._record_reclaim(held, report.reclaim_seconds, now_seconds)
         for note in report.notes:
-            self._once(held, "note", f"{held.id}: {note}", now_seconds)
+            self._add_event_once(held, "note", f"{held.id}: {note}", now_seconds)
 
-    def _take_back(self, held: HeldInstance, reclaim_seconds: float, now_seconds: float) -> None:
-        """One that the controller has ended itself may hear no more than that its end is near."""
+    def _record_reclaim(
+        self, held: HeldInstance, reclaim_seconds: float, now_seconds: float
+    ) -> None:
+        """Record the reclaim of an instance, unless the controller terminates it itself."""
         intents = self._store.intents.of_instance(held.id)
         if any(intent.kind is IntentKind.TERMINATE for intent in intents):
             return
         self._store.instances.take_back(held.id, reclaim_seconds, now_seconds)
         left_seconds = max(reclaim_seconds - now_seconds, 0)
-        self._tell(
+        self._add_event(
             held, "reclaim", f"{held.id} is taken back in {left_seconds:.0f} s", now_seconds
         )
 
     def _fail(self, held: HeldInstance, failure: Failure, now_seconds: float) -> None:
-        """Keep a failed start of the job's script, and tell of it, once."""
+        """Store a failed start of the job's script, and record it as an event once."""
         if self._store.reports.add_failure(held.job, failure, now_seconds):
-            self._tell(held, "failure", f"{held.id}: {failure.cause}", now_seconds)
+            self._add_event(held, "failure", f"{held.id}: {failure.cause}", now_seconds)
 
     def _reply(self, held: HeldInstance, job: JobRecord) -> NodeReply:
-        # An instance that has done its part may stay for another trial: it leaves when told so.
+        # An instance that has done its part may stay for another trial until it has to drain.
         is_cut_short = job.phase in _ENDS_BADLY and not has_done_its_part(held, job)
         is_over = held.phase is InstancePhase.ENDED or is_cut_short
         models = self._store.measurements.models(job.id)
-        kind = next((o.device_kind for o in self._status.offers if o.id == held.offer), None)
+        kind = next(
+            (offer.device_kind for offer in self._status.offers if offer.id == held.offer), None
+        )
         model = models.get(kind) if kind is not None else None
         return NodeReply(
             wanted=Wanted.DRAIN if is_over or held.desired is Desired.ABSENT else Wanted.RUN,
@@ -335,28 +346,28 @@ class Nodes:
             return False
         if held.phase is InstancePhase.TRAINING:
             return True
-        own = self._store.instances.of_job(held.job)
-        is_complete = any(COMPLETE_FACT in each.facts for each in own)
-        if is_complete or waits_for_network(held, own):
+        job_instances = self._store.instances.of_job(held.job)
+        is_complete = any(COMPLETE_FACT in instance.facts for instance in job_instances)
+        if is_complete or waits_for_network(held, job_instances):
             return False
         job = self._store.jobs.get(held.job)
-        return has_opened_session(job, own) or self._starts_first(held)
+        return has_opened_session(job, job_instances) or self._starts_first(held)
 
     def _starts_first(self, held: HeldInstance) -> bool:
-        """Whether an instance is the one that runs the script before it has opened a session."""
+        """Return whether an instance is the one that runs the script before a session is open."""
         with self._first_start:
             chosen = first_starter(self._store.instances.of_job(held.job))
             if chosen is None:
                 chosen = self._store.instances.note(held.id, {FIRST_START_FACT: "1"})
             return chosen.id == held.id
 
-    def _tell_of_no_session(self, held: HeldInstance, now_seconds: float) -> None:
+    def _report_missing_session(self, held: HeldInstance, now_seconds: float) -> None:
         if UNOPENED_FACT not in held.facts or SESSION_FACT in held.facts:
             return
-        every = self._store.instances.of_job(held.job, include_ended=True)
+        all_instances = self._store.instances.of_job(held.job, include_ended=True)
         job = self._store.jobs.get(held.job)
-        if is_without_session(job, every):
-            self._once(held, "no session", sessionless_text(job), now_seconds)
+        if is_without_session(job, all_instances):
+            self._add_event_once(held, "no session", sessionless_text(job), now_seconds)
 
     def _drain_seconds(self, job: JobRecord) -> float:
         return script_seconds(self._store, job, self._least_drain_seconds)
@@ -367,20 +378,22 @@ class Nodes:
                 return offer
         raise Unavailable(f"the controller has just started and does not know {offer_id} yet")
 
-    def _once(self, held: HeldInstance, kind: str, text: str, now_seconds: float) -> None:
-        """Tell people something unless they were told lately."""
-        said = self._store.events.latest(held.job, limit=_EVENTS_LOOKED_AT)
-        if not any(event.kind == kind and event.text == text for event in said):
-            self._tell(held, kind, text, now_seconds)
+    def _add_event_once(
+        self, held: HeldInstance, kind: str, text: str, now_seconds: float
+    ) -> None:
+        """Add an event unless the same event was added recently."""
+        recent_events = self._store.events.latest(held.job, limit=_EVENTS_LOOKED_AT)
+        if not any(event.kind == kind and event.text == text for event in recent_events):
+            self._add_event(held, kind, text, now_seconds)
 
-    def _tell(self, held: HeldInstance, kind: str, text: str, now_seconds: float) -> None:
+    def _add_event(self, held: HeldInstance, kind: str, text: str, now_seconds: float) -> None:
         self._store.events.add(Event(now_seconds, kind, text, held.job))
 
 
 def _skipped_text(steps: int, has_earlier_runs: bool) -> str:
-    """Return the words for so many skipped steps; the number is rounded down to a power of 2.
+    """Return the message on skipped steps; the number is rounded down to a power of 2.
 
-    A run that was resumed counts on from the checkpoint of its earlier runs.
+    A resumed run counts on from the checkpoint of its earlier runs.
     """
     count = 1 << (steps.bit_length() - 1)
     whose = "the steps of all its runs" if has_earlier_runs else "its steps"

@@ -1,4 +1,4 @@
-"""What a job would come to, for those who ask before they submit it."""
+"""Estimates for jobs before they are submitted."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from autoscaler.policies.registry import create_policy
 from autoscaler.wire.plan_messages import PlanView, ProspectView, RateView
 
 _UNKNOWN = (
-    "not known yet: the time and cost of the whole job, because nobody knows how much there is to "
-    "do. Set total_progress in the job file (useful examples), or submit the job: it reports its "
+    "not known yet: the time and cost of the whole job, because the amount of work is unknown. "
+    "Set total_progress in the job file (useful examples), or submit the job: it reports its "
     "total within its first minute, and the next plan of the same program uses that"
 )
 
@@ -26,7 +26,7 @@ def plan_ahead(
     memory: ProgramMemory | None,
     now_seconds: float,
 ) -> PlanView:
-    """What a controller that sells these would make of a job; none has to run.
+    """Return the plan for a job from offers and limits alone, without a running controller.
 
     Raises:
         SpecError: as `what_if`.
@@ -36,22 +36,22 @@ def plan_ahead(
     return plan_view(spec, what_if(spec, memory, now, policy, now_seconds))
 
 
-def plan_view(spec: JobSpec, foreseen: WhatIf) -> PlanView:
-    """What a job would come to."""
-    found = foreseen.frontier
+def plan_view(spec: JobSpec, estimate: WhatIf) -> PlanView:
+    """Return the estimate of a job as a message of the API."""
+    frontier = estimate.frontier
     return PlanView(
         job=spec.name,
         objective=spec.objective,
-        value_of_time_usd_per_hour=found.value_of_time,
-        frontier=tuple(_prospect_view(each) for each in found.corners),
-        others=tuple(_prospect_view(each) for each in found.others),
-        chosen=None if found.chosen is None else _prospect_view(found.chosen),
-        chance=found.chance,
-        shortfall=found.shortfall,
-        decision=foreseen.decision.reason,
-        known=_known_from(foreseen.memory),
-        unknown=_UNKNOWN if found.rates else None,
-        rates=tuple(_rate_view(rate) for rate in found.rates),
+        value_of_time_usd_per_hour=frontier.value_of_time,
+        frontier=tuple(_prospect_view(prospect) for prospect in frontier.corners),
+        others=tuple(_prospect_view(prospect) for prospect in frontier.others),
+        chosen=None if frontier.chosen is None else _prospect_view(frontier.chosen),
+        chance=frontier.chance,
+        shortfall=frontier.shortfall,
+        decision=estimate.decision.reason,
+        known=_known_from(estimate.memory),
+        unknown=_UNKNOWN if frontier.rates else None,
+        rates=tuple(_rate_view(rate) for rate in frontier.rates),
     )
 
 
@@ -84,5 +84,5 @@ def _prospect_view(prospect: JobForecast) -> ProspectView:
 def _known_from(memory: ProgramMemory | None) -> str:
     if memory is None:
         return "from priors alone: nothing of it was measured yet, so the ranges are wide"
-    kinds = ", ".join(sorted({each.device_kind for each in memory.observations}))
+    kinds = ", ".join(sorted({observation.device_kind for observation in memory.observations}))
     return f"from step times of {memory.program} on {kinds or 'nothing yet'}"

@@ -1,7 +1,6 @@
-"""What jobs have produced: their outputs and checkpoints, wherever they are kept.
+"""Outputs and checkpoints of jobs, on disk or in storage.
 
-Both are written by the code of jobs. Names and hashes are checked before they are used, and no
-link is followed.
+Jobs write these files. Names and hashes are checked before use, and links are not followed.
 """
 
 from __future__ import annotations
@@ -38,15 +37,15 @@ _MOST_MANIFEST_BYTES: Final = 64 << 20
 
 
 class Folder(ABC):
-    """A tree of files, on a disk or in a storage. Names use ``/``."""
+    """Tree of files on a disk or in a storage; names use ``/``."""
 
     @abstractmethod
     def folders(self) -> list[str]:
-        """Return the names of the folders right below."""
+        """Return the names of the direct subfolders."""
 
     @abstractmethod
     def size(self, name: str) -> int:
-        """Return the size of a file.
+        """Return the size of a file in bytes.
 
         Raises:
             NotFound: there is no such file.
@@ -72,13 +71,13 @@ class Folder(ABC):
 
 
 class DiskFolder(Folder):
-    """A directory that a job may write to."""
+    """Directory that a job may write to."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def folders(self) -> list[str]:
-        """List the directories; links are none. A directory that is missing has none."""
+        """Return the subdirectories without links; empty if the directory is missing."""
         try:
             entries = list(os.scandir(self._directory))
         except OSError:
@@ -86,7 +85,7 @@ class DiskFolder(Folder):
         return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
 
     def size(self, name: str) -> int:
-        """Stat the file without following links."""
+        """Return the size of a file in bytes, without following links."""
         descriptor = self._open(name)
         try:
             return os.fstat(descriptor).st_size
@@ -94,7 +93,7 @@ class DiskFolder(Folder):
             os.close(descriptor)
 
     def chunks(self, name: str) -> Iterator[bytes]:
-        """Read the file without following links."""
+        """Yield the content of a file, without following links."""
         with os.fdopen(self._open(name), "rb") as file:
             while chunk := file.read(_CHUNK_BYTES):
                 yield chunk
@@ -107,22 +106,22 @@ class DiskFolder(Folder):
 
 
 class StoredFolder(Folder):
-    """A folder of the storage of all jobs."""
+    """Folder in the storage of all jobs."""
 
     def __init__(self, objects: Objects, folder: str) -> None:
         self._objects = objects
         self._folder = folder
 
     def folders(self) -> list[str]:
-        """List the common prefixes."""
+        """Return the common prefixes."""
         return self._objects.folders(self._folder)
 
     def size(self, name: str) -> int:
-        """Ask for the object's size."""
+        """Return the size of an object in bytes."""
         return self._objects.size(f"{self._folder}/{name}")
 
     def chunks(self, name: str) -> Iterator[bytes]:
-        """Fetch the object in ranges."""
+        """Yield the content of an object."""
         return self._objects.chunks(f"{self._folder}/{name}")
 
 
@@ -134,88 +133,91 @@ class Results:
         self._stored = stored
 
     def outputs(self, job: JobRecord) -> OutputsView:
-        """Return what is kept of the job's files.
+        """Return the manifests of the job's outputs.
 
         Raises:
-            Unavailable: the storage does not answer.
+            Unavailable: the storage does not respond, or a manifest is invalid.
         """
-        folder, manifests = self._outputs_of(job), []
+        folder, manifests = self._output_folder(job), []
         for instance in folder.folders():
             try:
                 manifest = decode(OutputManifest, folder.content(f"{instance}/{MANIFEST_NAME}"))
                 manifests.append(require_sound(replace(manifest, instance=instance)))
             except NotFound:
-                continue  # nothing whole was kept of it yet
+                continue  # the instance has no complete manifest yet
             except SpecError as error:
                 raise Unavailable(f"the outputs of {instance} can't be listed: {error}") from error
         return OutputsView(job.id, tuple(manifests))
 
     def output(self, job: JobRecord, instance: str, sha256: str) -> tuple[int, Iterator[bytes]]:
-        """Return size and content of one output.
+        """Return the size in bytes and the content of one output.
 
         Raises:
-            NotFound: there is no such output, or it was replaced by a newer one.
-            SpecError: `sha256` can't be one.
-            Unavailable: the storage does not answer.
+            NotFound: there is no such output, or a newer one replaced it.
+            SpecError: `sha256` is invalid.
+            Unavailable: the storage does not respond.
         """
-        name, folder = f"{instance}/{sha256}", self._outputs_of(job)
+        name, folder = f"{instance}/{sha256}", self._output_folder(job)
         require_sha256(sha256)
         if not is_output_path(name) or name.count("/") != 1:
             raise NotFound(f"{sha256[:12]} is no output of {job.id}")
         return folder.size(name), folder.chunks(name)
 
     def checkpoint(self, job: JobRecord) -> CheckpointView:
-        """Return the newest checkpoint that was published as a whole.
+        """Return the newest complete checkpoint.
 
         Raises:
-            NotFound: there is none, or it is not where the controller can see it.
-            Unavailable: the storage does not answer.
+            NotFound: there is none, or the controller can't access it.
+            Unavailable: the storage does not respond.
         """
-        place, folder = self._assignments.checkpoint_place(job), self._checkpoints_of(job)
+        place, folder = self._assignments.checkpoint_place(job), self._checkpoint_folder(job)
         names = [name for name in folder.folders() if step_of(name) is not None]
         for name in sorted(names, reverse=True):
             try:
-                files = _files_of(folder, name)
+                files = _manifest_files(folder, name)
             except NotFound:
-                continue  # it is being written, or was removed just now
+                continue  # the checkpoint is incomplete, or was just removed
             return CheckpointView(job.id, place, name, step_of(name) or 0, files)
         raise NotFound(f"{job.id} has no whole checkpoint in {place}")
 
     def has_disk_of_instances(self, job: JobRecord) -> bool:
-        """Whether the job's checkpoints are on a disk that the controller may not see."""
+        """Return whether the job's checkpoints are on a disk of the instances.
+
+        The controller may have no access to it.
+        """
         return PurePosixPath(job.spec.checkpoint.directory or "").is_absolute()
 
     def checkpoint_file(
         self, job: JobRecord, checkpoint: str, name: str
     ) -> tuple[int, Iterator[bytes]]:
-        """Return size and content of a file of a checkpoint.
+        """Return the size in bytes and the content of a file of a checkpoint.
 
         Raises:
             NotFound: there is no such file; newer checkpoints may have replaced it.
-            Unavailable: the storage does not answer.
+            Unavailable: the storage does not respond.
         """
-        path, folder = f"{checkpoint}/{name}", self._checkpoints_of(job)
+        path, folder = f"{checkpoint}/{name}", self._checkpoint_folder(job)
         if step_of(checkpoint) is None or not is_output_path(path) or path.count("/") != 1:
             raise NotFound(f"{path} is no file of a checkpoint of {job.id}")
         return folder.size(path), folder.chunks(path)
 
-    def _outputs_of(self, job: JobRecord) -> Folder:
+    def _output_folder(self, job: JobRecord) -> Folder:
         if self._stored is None:
             return DiskFolder(self._assignments.outputs_directory(job))
         return StoredFolder(*self._stored.folder(job, output_folder()))
 
-    def _checkpoints_of(self, job: JobRecord) -> Folder:
+    def _checkpoint_folder(self, job: JobRecord) -> Folder:
         folder = None if self._stored is None else self._stored.checkpoints(job)
         if folder is None:
             return DiskFolder(self._assignments.checkpoint_directory(job))
         return StoredFolder(*folder)
 
 
-def _files_of(folder: Folder, checkpoint: str) -> tuple[CheckpointFile, ...]:
-    """Return the files that a checkpoint's manifest names, and the manifest.
+def _manifest_files(folder: Folder, checkpoint: str) -> tuple[CheckpointFile, ...]:
+    """Return the files that a checkpoint's manifest names, and the manifest itself.
 
     Raises:
-        NotFound: the manifest or a file is not there, or names what it can't.
+        NotFound: the manifest or a file is missing, or the manifest is invalid.
     """
     manifest = folder.content(f"{checkpoint}/{MANIFEST}")
     try:

@@ -1,4 +1,4 @@
-"""Runs of a job that go on from the checkpoint of an earlier one, and no others."""
+"""Resumption of a job from the checkpoint of an earlier run."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from autoscaler.domain.errors import Conflict, SpecError
 from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.job import JobPhase, JobRecord, JobSpec
 from autoscaler.domain.objective import Objective
-from autoscaler.service.files.stored import has_saved
+from autoscaler.service.files.stored import has_checkpoint
 from autoscaler.wire.messages import Resumption
 
 
-def require_ended(job: JobRecord, every: Sequence[HeldInstance]) -> None:
-    """Check that a job can be resumed as far as its phase goes.
+def require_ended(job: JobRecord, instances: Sequence[HeldInstance]) -> None:
+    """Check that the phase of a job allows its resumption.
 
-    `every` are all instances that it ever had.
+    `every` are all instances of the job so far.
 
     Raises:
-        Conflict: it has not ended, or its training is complete, or a study drives it.
+        Conflict: the job has not ended, its training is complete, or it is a trial.
     """
     if job.spec.study is not None:
         raise Conflict(
@@ -31,12 +31,12 @@ def require_ended(job: JobRecord, every: Sequence[HeldInstance]) -> None:
         )
     if not job.phase.is_final:
         raise Conflict(f"job {job.id} is {job.phase}: only one that has ended can be resumed")
-    if job.phase is JobPhase.FINISHED and not has_ended_early(every):
+    if job.phase is JobPhase.FINISHED and not has_ended_early(instances):
         raise Conflict(
             f"the training of {job.id} is complete: there is nothing to go on with; submit it "
             "again to train anew"
         )
-    instances_left = sum(held.phase is not InstancePhase.ENDED for held in every)
+    instances_left = sum(held.phase is not InstancePhase.ENDED for held in instances)
     if instances_left:
         raise Conflict(
             f"{job.id} still gives {instances_left} of its instances back: resume it in a moment"
@@ -44,13 +44,13 @@ def require_ended(job: JobRecord, every: Sequence[HeldInstance]) -> None:
 
 
 def resumed_spec(job: JobRecord, resumption: Resumption, spent_usd: Decimal) -> JobSpec:
-    """Return what the next run of a job is submitted with.
+    """Return the spec of the next run of a job.
 
-    It has what is left of the budget after `spent_usd`, unless the change brings an objective.
-    What devices were found to take at once holds for it, if it runs the same script.
+    Its budget is the rest after `spent_usd`, unless the change has an objective. The known maximum
+    batch of each device applies if the run has the same script.
 
     Raises:
-        SpecError: nothing of the budget is left, or the resumption's spec is of another job.
+        SpecError: the budget is used up, or the resumption's spec is of another job.
     """
     spec = resumption.spec or job.spec
     _require_same_job(spec, job)
@@ -66,22 +66,22 @@ def resumed_spec(job: JobRecord, resumption: Resumption, spent_usd: Decimal) -> 
 
 
 def _runs_same_script(spec: JobSpec, earlier: JobSpec) -> bool:
-    """Whether a device takes as many examples at once as in an earlier run, as far as is known."""
+    """Return whether two specs need the same device memory for an example, as far as is known."""
 
-    def script_of(own: JobSpec) -> tuple[object, ...]:
-        """Return all that can change what an example takes of a device's memory."""
-        batch = replace(own.batch, kind_maxima=())
-        files = own.bundle, own.image, own.setup, own.data
-        return (own.command, dict(own.environment), *files, batch)
+    def script_of(run_spec: JobSpec) -> tuple[object, ...]:
+        """Return the parts of a spec that may change the memory of an example."""
+        batch = replace(run_spec.batch, kind_maxima=())
+        files = run_spec.bundle, run_spec.image, run_spec.setup, run_spec.data
+        return (run_spec.command, dict(run_spec.environment), *files, batch)
 
     return script_of(spec) == script_of(earlier)
 
 
 def _require_same_job(spec: JobSpec, job: JobRecord) -> None:
-    """Check that a spec is one of a job's next run: its name and its checkpoints are the same.
+    """Check that a spec has the name and the checkpoint directory of the resumed job.
 
     Raises:
-        SpecError: it is not.
+        SpecError: they differ.
     """
     directory, earlier = spec.checkpoint.directory, job.spec.checkpoint.directory
     if spec.name != job.spec.name:
@@ -101,13 +101,13 @@ def _require_same_job(spec: JobSpec, job: JobRecord) -> None:
 
 
 def require_own_checkpoints(spec: JobSpec, jobs: Iterable[JobRecord]) -> None:
-    """Check that a job does not begin in a directory that has the checkpoints of another.
+    """Check that a new job does not start in a directory with the checkpoints of another job.
 
-    Only absolute directories can be shared. The job that saved there last counts.
+    Only absolute directories can be shared. The last job that saved there counts.
 
     Raises:
-        Conflict: a job that has not ended uses the directory.
-        SpecError: the directory has the checkpoints of another job, and the spec does not name it.
+        Conflict: a running job uses the directory.
+        SpecError: the directory has the checkpoints of another job that the spec does not name.
     """
     directory = spec.checkpoint.directory
     if directory is None or spec.study is not None or not PurePosixPath(directory).is_absolute():
@@ -119,7 +119,7 @@ def require_own_checkpoints(spec: JobSpec, jobs: Iterable[JobRecord]) -> None:
                 f"checkpoint.directory: {directory} is that of {job.id}, which is {job.phase}: "
                 "choose another directory, or wait for its end"
             )
-    saved = [job for job in sharing if has_saved(job)]
+    saved = [job for job in sharing if has_checkpoint(job)]
     if not saved:
         return
     last = max(saved, key=lambda job: job.number)

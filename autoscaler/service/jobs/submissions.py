@@ -1,4 +1,4 @@
-"""What people ask for: submissions, changes, stops; checked before they change anything."""
+"""Requests that change jobs: submissions, changes, stops; checked before they take effect."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _CHANGEABLE = tuple(field.name for field in fields(Change))
 
 
 class Submissions:
-    """Takes jobs in, and changes to them."""
+    """Receiver of jobs and of changes to them."""
 
     def __init__(
         self,
@@ -61,49 +61,49 @@ class Submissions:
         self._clock = clock
 
     def submit(self, spec: JobSpec, person: str) -> JobRecord:
-        """Take a job in.
+        """Add a job.
 
         Raises:
-            SpecError: it can't run here; the message names the key of the job file.
+            SpecError: the job can't run here; the message names the key of the job file.
             Conflict: the name is in use.
             NotFound: its bundle was not uploaded.
-            Unavailable: it names offers, and it is not known yet which there are.
+            Unavailable: it names offers, and the offers are not known yet.
         """
-        spec = replace(self.submitted(spec), person=person)
+        spec = replace(self.prepare(spec), person=person)
         self._check(spec)
         job = self._store.jobs.add(spec, self._clock.now())
-        self._tell("submitted", f"by {person}{self._remembered(spec)}", job)
+        self._add_event("submitted", f"by {person}{self._memory_note(spec)}", job)
         return job
 
-    def submitted(self, spec: JobSpec) -> JobSpec:
-        """Return a job that a person wrote with the deployment's default budget.
+    def prepare(self, spec: JobSpec) -> JobSpec:
+        """Return a user's job with the deployment's default budget.
 
         Raises:
-            SpecError: it sets what only the controller sets.
+            SpecError: the job sets a value that only the controller may set.
         """
         require_settable(spec)
         return self.capped(spec)
 
     def capped(self, spec: JobSpec) -> JobSpec:
-        """Return a job with the deployment's default budget, if it names none and has no study.
+        """Return a job with the deployment's default budget, if it has none and no study.
 
-        A trial is bounded by the budget of its study.
+        The budget of its study limits a trial.
         """
         if spec.study is not None and self._store.studies.terms(spec.study) is not None:
             return spec
         return replace(spec, objective=spec.objective.capped(self._job_usd))
 
     def resume(self, name: str, resumption: Resumption, person: str) -> JobRecord:
-        """Take in the next run of a job that was stopped or has failed.
+        """Add the next run of a job that was stopped or has failed.
 
-        It goes on from the newest checkpoint of the earlier runs. It runs their bundle with their
+        It continues from the newest checkpoint of the earlier runs. It has their bundle and
         settings, or those of the resumption's spec.
 
         Raises:
-            UnknownJob, Conflict: there is no such job, or it can't be resumed as it stands.
+            UnknownJob, Conflict: there is no such job, or its phase does not allow it.
             NotFound: the job left no checkpoint.
-            SpecError, Unavailable: as `submit`; or nothing of its budget is left; or the spec is
-                that of another job.
+            SpecError, Unavailable: as `submit`; or the budget is used up; or the spec is of
+                another job.
         """
         if resumption.spec is not None:
             require_settable(resumption.spec)
@@ -116,14 +116,14 @@ class Submissions:
         spec = self.capped(replace(resumed_spec(job, resumption, spent_usd), person=person))
         self._check(spec)
         resumed = self._store.jobs.add(spec, now_seconds)
-        self._tell("resumed", f"by {person}: {resumed.id} goes on from step {step}", job)
-        self._tell("submitted", f"by {person}: goes on from step {step} of {job.id}", resumed)
+        self._add_event("resumed", f"by {person}: {resumed.id} goes on from step {step}", job)
+        self._add_event("submitted", f"by {person}: goes on from step {step} of {job.id}", resumed)
         return resumed
 
     def _spent_usd(self, job: JobRecord, resumption: Resumption, now_seconds: float) -> Decimal:
-        """Return what is spent of the budget that the next run of a job begins with.
+        """Return the amount spent of the budget of the next run.
 
-        The budget of a job file is for all runs, that of an earlier run for this run alone.
+        The budget of a job file covers all runs; that of an earlier run covers this run alone.
         """
         ledger, runs = Ledger(self._store.ledger.entries()), [job]
         if resumption.spec is not None:
@@ -131,7 +131,7 @@ class Submissions:
         return sum((ledger.spent(run.id, now_seconds) for run in runs), Decimal(0))
 
     def _newest_step(self, job: JobRecord) -> int:
-        """Return the step of the checkpoint that the next run of a job goes on from."""
+        """Return the step of the checkpoint that the next run continues from."""
         try:
             return self._results.checkpoint(job).step
         except NotFound as error:
@@ -148,7 +148,7 @@ class Submissions:
         """Check that a job can run here.
 
         Raises:
-            SpecError, Conflict, NotFound, Unavailable: it can't; see `submit`.
+            SpecError, Conflict, NotFound, Unavailable: as `submit`.
         """
         require_valid_job(spec)
         if spec.bundle is not None:
@@ -162,8 +162,8 @@ class Submissions:
         """Change a job that has not ended.
 
         Raises:
-            SpecError, Conflict, UnknownJob: it can't be changed so.
-            Unavailable: it names offers, and it is not known yet which there are.
+            SpecError, Conflict, UnknownJob: the change is invalid.
+            Unavailable: the change names offers, and the offers are not known yet.
         """
         job = self._store.jobs.find(name)
         if change.instances is not None:
@@ -181,23 +181,23 @@ class Submissions:
             objective = self.capped(replace(job.spec, objective=objective)).objective
         job = self._store.jobs.change_spec(job.id, objective, change.instances, change.priority)
         changed = [name for name in _CHANGEABLE if getattr(change, name) is not None]
-        self._tell("changed", f"{' and '.join(changed)} by {person}", job)
+        self._add_event("changed", f"{' and '.join(changed)} by {person}", job)
         return job
 
     def freeze(self, person: str) -> None:
-        """Have nothing bought or given back until it is released, after a restart too."""
+        """Suspend launches and terminations until `unfreeze`, across restarts too."""
         self._store.settings.freeze(Freeze(self._clock.now(), person))
         self._store.events.add(Event(self._clock.now(), "frozen", f"by {person}", None))
         self._wake()
 
     def unfreeze(self, person: str) -> None:
-        """Let the controller act on its decisions again."""
+        """Resume launches and terminations."""
         self._store.settings.unfreeze()
         self._store.events.add(Event(self._clock.now(), "released", f"by {person}", None))
         self._wake()
 
     def drain(self, person: str) -> None:
-        """End every job, with a checkpoint, and have nobody start more trials."""
+        """Stop every job with a checkpoint, and every study."""
         now_seconds = self._clock.now()
         if stopped := stop_everything(self._store, now_seconds):
             text = f"asked for by {person}: {stopped} jobs"
@@ -205,31 +205,31 @@ class Submissions:
         self._wake()
 
     def stop(self, name: str, person: str) -> JobRecord:
-        """End a job, with a checkpoint.
+        """Stop a job with a checkpoint.
 
         Raises:
-            Conflict, UnknownJob: there is nothing to end.
+            Conflict, UnknownJob: the job has ended, or there is none.
         """
         job = self._store.jobs.find(name)
         if job.phase.is_final:
             raise Conflict(f"job {job.id} has ended already: it is {job.phase}")
         job = self._store.jobs.request_stop(job.id, self._clock.now())
-        self._tell("stop", f"asked for by {person}", job)
+        self._add_event("stop", f"asked for by {person}", job)
         return job
 
     def forget_program(self, program: str, person: str) -> None:
-        """Drop what is remembered of a program; jobs that run teach it anew.
+        """Delete the measurements of a program; running jobs add new ones.
 
         Raises:
-            NotFound: that is nothing.
+            NotFound: there are none.
         """
         if not self._store.programs.forget(program):
-            raise nothing_remembered(program)
+            raise unknown_program(program)
         text = f"what was learnt of {program}, by {person}"
         self._store.events.add(Event(self._clock.now(), "forgotten", text, None))
         self._wake()
 
-    def _remembered(self, spec: JobSpec) -> str:
+    def _memory_note(self, spec: JobSpec) -> str:
         memory = recalled(self._store, spec)
         if memory is None:
             return ""
@@ -237,19 +237,21 @@ class Submissions:
         return f"; it begins with what {of_jobs} of {memory.program} taught"
 
     def _check_instances(self, bounds: InstanceBounds) -> tuple[Offer, ...]:
-        """The offers that these bounds allow, of which at least the minimum must fit."""
-        named = (*(bounds.offers or ()), *(name for name, _ in bounds.maxima))
-        if named and not self._status.offers:
-            trouble = self._status.trouble or "the controller has just started"
-            raise Unavailable(f"no offer is known yet ({trouble}): try again in a moment")
+        """Return the offers that the bounds allow; check that the minimum fits the limits."""
+        offer_names = (*(bounds.offers or ()), *(name for name, _ in bounds.maxima))
+        if offer_names and not self._status.offers:
+            cause = self._status.trouble or "the controller has just started"
+            raise Unavailable(f"no offer is known yet ({cause}): try again in a moment")
         known = {offer.id for offer in self._status.offers}
         known |= {offer.instance_type for offer in self._status.offers}
-        for name in named:
+        for name in offer_names:
             if name not in known:
                 close = get_close_matches(name, sorted(known), n=1)
                 hint = f"did you mean {close[0]!r}?" if close else f"there are {_listed(known)}"
                 key = "offers" if name in (bounds.offers or ()) else "max_of"
-                raise SpecError(f"nobody offers {name!r}: {hint}", f"instances.{key}")
+                raise SpecError(
+                    f"no offer or instance type is called {name!r}: {hint}", f"instances.{key}"
+                )
         offers = allowed_offers(bounds, self._status.offers)
         if not offers and self._status.offers:
             raise SpecError(
@@ -286,13 +288,13 @@ class Submissions:
                     "objective.budget",
                 )
 
-    def _tell(self, kind: str, text: str, job: JobRecord) -> None:
+    def _add_event(self, kind: str, text: str, job: JobRecord) -> None:
         self._store.events.add(Event(self._clock.now(), kind, text, job.id))
         self._wake()
 
 
-def nothing_remembered(program: str) -> NotFound:
-    """The refusal of what asks for a program of which nothing was learnt."""
+def unknown_program(program: str) -> NotFound:
+    """Return the error for a program without measurements."""
     return NotFound(f"nothing is remembered of {program!r}: `castor programs` lists what is")
 
 

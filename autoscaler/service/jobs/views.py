@@ -1,4 +1,4 @@
-"""Jobs, instances and costs as people are shown them, put together from the store."""
+"""Jobs, instances and costs as messages of the API."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _EVENTS_SHOWN = 20
 
 
 class Views:
-    """What the store and the controller's status say, in the API's messages."""
+    """Builder of the API's messages from the store and the controller's status."""
 
     def __init__(
         self, store: Store, status: ControllerStatus, assignments: Assignments, version: str
@@ -52,10 +52,9 @@ class Views:
         self._version = version
 
     def _checkpoint_place(self, job: JobRecord) -> str:
-        """Return where a job's checkpoints are, for people.
+        """Return the location of a job's checkpoints, for display.
 
-        A job that an earlier release took may name a place that can't be used. It is shown as it
-        is: it must not hide the other jobs.
+        A job of an earlier release may name an invalid location; it is shown as it is.
         """
         try:
             return self._assignments.checkpoint_place(job)
@@ -63,7 +62,7 @@ class Views:
             return job.spec.checkpoint.directory or ""
 
     def job(self, job: JobRecord, now_seconds: float, with_events: bool = False) -> JobView:
-        """One job."""
+        """Return the view of one job."""
         instances = self._store.instances.of_job(job.id)
         entries = self._store.journal.decisions(job.id, limit=1)
         ledger = Ledger(self._store.ledger.entries(job.id))
@@ -103,13 +102,13 @@ class Views:
         )
 
     def _trial_ending(self, job: JobRecord) -> TrialEnding | None:
-        """Return how the trial of a stopped job ended, if it did."""
+        """Return the end of the trial of a stopped job; None without one."""
         if job.spec.study is None or job.phase is not JobPhase.STOPPED:
             return None
         return trial_ending(self._store.instances.of_job(job.id, include_ended=True))
 
     def instance(self, held: HeldInstance) -> InstanceView:
-        """One instance."""
+        """Return the view of one instance."""
         return InstanceView(
             id=held.id,
             job=held.job,
@@ -122,7 +121,7 @@ class Views:
         )
 
     def fleet(self, now_seconds: float) -> FleetView:
-        """What is offered and held, and how the controller is."""
+        """Return the view of offers, instances and the controller's state."""
         status = self._status
         ledger = Ledger(self._store.ledger.entries())
         shadow_prices = {
@@ -152,7 +151,7 @@ class Views:
         )
 
     def offers(self, now_seconds: float) -> OffersView:
-        """What is offered, and at which prices."""
+        """Return the view of the offers and their prices."""
         status = self._status
         views = []
         for offer in status.offers:
@@ -173,7 +172,7 @@ class Views:
         return OffersView(tuple(views), status.refused)
 
     def costs(self, now_seconds: float) -> CostView:
-        """Return what was spent."""
+        """Return the view of the costs so far."""
         ledger = Ledger(self._store.ledger.entries())
         by_job, by_day = ledger.by_job(now_seconds), ledger.by_day(now_seconds)
         persons = {job.id: job.spec.person or OWNER for job in self._store.jobs.all()}
@@ -190,7 +189,7 @@ class Views:
         )
 
     def daily_costs(self, first: date, last: date, now_seconds: float) -> tuple[DailyCost, ...]:
-        """What was spent on these days (UTC), the last one included, on each offer."""
+        """Return the costs by day (UTC) and offer, from `first` to `last` inclusive."""
         costs = Ledger(self._store.ledger.entries()).daily(now_seconds)
         return tuple(cost for cost in costs if first <= cost.day <= last)
 
@@ -224,7 +223,7 @@ def _transfer_view(ledger: Ledger) -> TransferView | None:
 
 
 def decision_view(entry: JournalEntry) -> DecisionView:
-    """A decision of the journal."""
+    """Return the view of a decision of the journal."""
     decision = entry.decision
     return DecisionView(
         at_seconds=entry.at_seconds,
@@ -240,7 +239,7 @@ def decision_view(entry: JournalEntry) -> DecisionView:
 
 
 def forecast_view(size: FixedSize) -> ForecastView:
-    """A job at one fixed size."""
+    """Return the view of a forecast at one fixed size."""
     forecast = size.forecast
     return ForecastView(
         allocation=forecast.allocation,
@@ -253,12 +252,15 @@ def forecast_view(size: FixedSize) -> ForecastView:
 
 
 def event_view(event: Event) -> EventView:
-    """An event of the store."""
+    """Return the view of an event."""
     return EventView(event.at_seconds, event.job, event.kind, event.text)
 
 
 def _eta_seconds(job: JobRecord, predicted: float | None) -> float | None:
-    """How long the rest takes at the goodput of now, by measurement before prediction."""
+    """Return the remaining seconds at the measured goodput, else at the predicted one.
+
+    The result is None if unknown.
+    """
     report = job.report
     if job.phase is not JobPhase.RUNNING or report is None or report.total_examples is None:
         return None
@@ -269,7 +271,7 @@ def _eta_seconds(job: JobRecord, predicted: float | None) -> float | None:
 
 
 def _summed(parts: Iterable[tuple[str, Decimal]]) -> dict[str, Decimal]:
-    """Return the sum of the amounts of each name."""
+    """Return the sums of the amounts by name."""
     sums: dict[str, Decimal] = {}
     for name, usd in parts:
         sums[name] = sums.get(name, Decimal(0)) + usd

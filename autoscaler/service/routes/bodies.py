@@ -1,4 +1,4 @@
-"""Requests and answers in the API's JSON."""
+"""JSON bodies of requests and responses of the API."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from autoscaler.wire.codec import encode
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A dependency of a route: the body of its request, as a `kind`."""
+    """Route dependency that parses the body of a request as a `kind`."""
 
     kind: Any
 
     async def __call__(self, request: Request) -> Any:
-        """Return the value that the body is."""
+        """Return the parsed body."""
         return read_body(self.kind, await request.body())
 
 
-def answer(kind: Any, value: object) -> Response:
-    """`value`, a `kind`, as the body of an answer."""
+def json_response(kind: Any, value: object) -> Response:
+    """Return a response with a value of type `kind` as its JSON body."""
     return Response(encode(kind, value), media_type="application/json")

@@ -1,4 +1,4 @@
-"""Requests of people for what a job has produced."""
+"""Routes for outputs and checkpoints of jobs."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from fastapi import APIRouter, Depends, Response
 from fastapi.responses import StreamingResponse
 
 from autoscaler.service.jobs.results import Results
-from autoscaler.service.routes.bodies import answer
+from autoscaler.service.routes.bodies import json_response
 from autoscaler.store.store import Store
 from autoscaler.wire.results import CheckpointView, OutputsView
 
 
 def results_router(store: Store, results: Results, person: Callable[..., Any]) -> APIRouter:
-    """Return the routes to lists and contents of outputs and checkpoints."""
+    """Return the routes for lists and contents of outputs and checkpoints."""
     router = APIRouter(prefix="/v1/jobs/{name}", dependencies=[Depends(person)])
 
     @router.get("/outputs")
     def outputs(name: str) -> Response:
-        return answer(OutputsView, results.outputs(store.jobs.find(name)))
+        return json_response(OutputsView, results.outputs(store.jobs.find(name)))
 
     @router.get("/outputs/{instance}/{sha256}")
     def output(name: str, instance: str, sha256: str) -> Response:
@@ -28,7 +28,7 @@ def results_router(store: Store, results: Results, person: Callable[..., Any]) -
 
     @router.get("/checkpoint")
     def checkpoint(name: str) -> Response:
-        return answer(CheckpointView, results.checkpoint(store.jobs.find(name)))
+        return json_response(CheckpointView, results.checkpoint(store.jobs.find(name)))
 
     @router.get("/checkpoints/{checkpoint}/{file}")
     def checkpoint_file(name: str, checkpoint: str, file: str) -> Response:

@@ -1,4 +1,4 @@
-"""Routes of studies: those of their drivers, and those of the agents that run their trials."""
+"""Routes of studies, for drivers and for the agents that run trials."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autoscaler.domain.rules import LATEST_SECONDS
 from autoscaler.domain.study_rules import MOST_NUMBER
 from autoscaler.domain.study_stay import StudyStay
 from autoscaler.domain.trial import StudyStop, TrialAnswer, WaitingCall
-from autoscaler.service.routes.bodies import Body, answer
+from autoscaler.service.routes.bodies import Body, json_response
 from autoscaler.service.studies.studies import Studies
 from autoscaler.wire.study_messages import (
     StudyAnswers,
@@ -27,16 +27,16 @@ _LONGEST_WAIT_SECONDS = 25.0
 
 
 def drivers_router(studies: Studies, person: Callable[..., Any]) -> APIRouter:
-    """What drivers of studies do."""
+    """Return the routes for drivers and users of studies."""
     router = APIRouter(prefix="/v1/studies/{study}", dependencies=[Depends(person)])
 
     @router.get("")
     def view(study: str) -> Response:
-        return answer(StudyView, studies.view(study))
+        return json_response(StudyView, studies.view(study))
 
     @router.get("/stays")
     def stays(study: str) -> Response:
-        return answer(tuple[StudyStay, ...], studies.stays(study))
+        return json_response(tuple[StudyStay, ...], studies.stays(study))
 
     @router.post("/budget")
     def set_budget(study: str, wanted: StudyBudget = Depends(Body(StudyBudget))) -> Response:
@@ -45,7 +45,7 @@ def drivers_router(studies: Studies, person: Callable[..., Any]) -> APIRouter:
 
     @router.post("/lease")
     def lease(study: str, wanted: StudyLease = Depends(Body(StudyLease))) -> Response:
-        return answer(StudyStop, studies.lease(study, wanted))
+        return json_response(StudyStop, studies.lease(study, wanted))
 
     @router.delete("/lease")
     def leave(study: str, holder: str) -> Response:
@@ -69,8 +69,8 @@ def drivers_router(studies: Studies, person: Callable[..., Any]) -> APIRouter:
         wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
         beyond: int = Query(default=0, ge=0, le=MOST_NUMBER),
     ) -> Response:
-        found = await studies.calls(study, holder, wait_seconds, beyond)
-        return answer(tuple[WaitingCall, ...], found)
+        waiting = await studies.calls(study, holder, wait_seconds, beyond)
+        return json_response(tuple[WaitingCall, ...], waiting)
 
     @router.post("/answers")
     async def give(
@@ -79,14 +79,14 @@ def drivers_router(studies: Studies, person: Callable[..., Any]) -> APIRouter:
         wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
         beyond: int = Query(default=0, ge=0, le=MOST_NUMBER),
     ) -> Response:
-        found = await studies.answer(study, given, wait_seconds, beyond)
-        return answer(tuple[WaitingCall, ...], found)
+        waiting = await studies.answer(study, given, wait_seconds, beyond)
+        return json_response(tuple[WaitingCall, ...], waiting)
 
     return router
 
 
 def trials_router(studies: Studies, node: Callable[..., HeldInstance]) -> APIRouter:
-    """What the agents of instances that hold trials do."""
+    """Return the routes for the agents that run trials."""
     router = APIRouter(prefix="/trial")
 
     @router.post("")
@@ -95,17 +95,17 @@ def trials_router(studies: Studies, node: Callable[..., HeldInstance]) -> APIRou
         job: str | None = None,
         held: HeldInstance = Depends(node),
     ) -> Response:
-        return answer(int, studies.begin(held, job, started_seconds))
+        return json_response(int, studies.begin(held, job, started_seconds))
 
     @router.post("/calls")
     async def tell(
-        told: TrialCalls = Depends(Body(TrialCalls)),
+        received: TrialCalls = Depends(Body(TrialCalls)),
         after: int = Query(default=0, ge=0, le=MOST_NUMBER),
         wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
         held: HeldInstance = Depends(node),
     ) -> Response:
-        found = await studies.tell(held, told, after, wait_seconds)
-        return answer(tuple[TrialAnswer, ...], found)
+        given = await studies.tell(held, received, after, wait_seconds)
+        return json_response(tuple[TrialAnswer, ...], given)
 
     @router.put("/files/{sha256}")
     async def put_file(
@@ -122,7 +122,7 @@ def trials_router(studies: Studies, node: Callable[..., HeldInstance]) -> APIRou
         wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
         held: HeldInstance = Depends(node),
     ) -> Response:
-        found = await studies.answers(held, job, incarnation, after, wait_seconds)
-        return answer(tuple[TrialAnswer, ...], found)
+        given = await studies.answers(held, job, incarnation, after, wait_seconds)
+        return json_response(tuple[TrialAnswer, ...], given)
 
     return router

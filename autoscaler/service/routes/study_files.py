@@ -1,4 +1,4 @@
-"""What people and drivers do with the files that trials of studies have left."""
+"""Routes for uploaded files and checkpoints of trials."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from fastapi import APIRouter, Depends, Response
 from fastapi.responses import FileResponse
 
-from autoscaler.service.routes.bodies import Body, answer
+from autoscaler.service.routes.bodies import Body, json_response
 from autoscaler.service.studies.studies import Studies
 
 
 def study_files_router(studies: Studies, person: Callable[..., Any]) -> APIRouter:
-    """Files on their way to the driver, and checkpoints."""
+    """Return the routes for uploaded files and checkpoints of a study's trials."""
     router = APIRouter(prefix="/v1/studies/{study}", dependencies=[Depends(person)])
 
     @router.get("/files/{sha256}")
@@ -29,6 +29,6 @@ def study_files_router(studies: Studies, person: Callable[..., Any]) -> APIRoute
     def remove_checkpoints(
         study: str, trials: tuple[str, ...] = Depends(Body(tuple[str, ...]))
     ) -> Response:
-        return answer(int, studies.remove_checkpoints(study, trials))
+        return json_response(int, studies.remove_checkpoints(study, trials))
 
     return router

@@ -1,4 +1,4 @@
-"""The checkpoints of a study's trials, which lie where its jobs' do."""
+"""Checkpoints of a study's trials."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TRIAL = re.compile(r"trial-\d+-\d{8}T\d{12}")
 
 
 class TrialCheckpoints:
-    """Removes those that nobody needs."""
+    """Remover of checkpoints that are no longer needed."""
 
     def __init__(
         self, store: Store, assignments: Assignments, stored: StoredFiles | None = None
@@ -28,41 +28,41 @@ class TrialCheckpoints:
         self._stored = stored
 
     def remove(self, study: str, trials: Sequence[str]) -> int:
-        """Remove what trials have left; returns of how many there was something.
+        """Remove the checkpoints of trials; return how many trials had any.
 
         Raises:
-            SpecError: that is no trial.
-            ProviderError: the storage does not answer; some may be left.
+            SpecError: a name is no checkpoint of a trial.
+            ProviderError: the storage does not respond; some files may be left.
         """
         for trial in trials:
             if not _TRIAL.fullmatch(trial):
                 raise SpecError(f"{trial!r} is none: write trial-NUMBER-BEGIN", "trials")
-        named, found = set(trials), set()
+        named, removed = set(trials), set()
         for root, folders in self._directories(study):
-            with contextlib.suppress(OSError):  # nothing there, or a link that a job has made
+            with contextlib.suppress(OSError):  # a missing directory, or a link made by a job
                 names = remove_below(root, folders, lambda name: _trial_of(name) in named)
-                found |= {_trial_of(name) for name in names}
-        return len(found | self._removed_from_storage(study, frozenset(named)))
+                removed |= {_trial_of(name) for name in names}
+        return len(removed | self._removed_from_storage(study, frozenset(named)))
 
     def _directories(self, study: str) -> set[tuple[Path, tuple[str, ...]]]:
-        """Return the directories of a study's checkpoints, each below one that no job can change.
+        """Return the directories of a study's checkpoints, each as a root and a path below it.
 
-        An absolute one was named by a person.
+        Jobs can't change the root. An absolute directory was named by a user and is its own root.
         """
-        found = set()
+        directories = set()
         for job in self._jobs(study):
             directory, root = self._assignments.checkpoint_directory(job), self._assignments.root
             if directory.is_relative_to(root):
-                found.add((root, directory.relative_to(root).parts))
+                directories.add((root, directory.relative_to(root).parts))
             else:
-                found.add((directory, ()))
-        return found
+                directories.add((directory, ()))
+        return directories
 
     def _removed_from_storage(self, study: str, named: frozenset[str]) -> frozenset[str]:
         if self._stored is None:
             return frozenset()
-        of_folder = {self._stored.depot(job): job for job in self._jobs(study)}
-        removed = (self._stored.remove_of(job, named) for job in of_folder.values())
+        job_by_location = {self._stored.checkpoint_location(job): job for job in self._jobs(study)}
+        removed = (self._stored.remove_of(job, named) for job in job_by_location.values())
         return frozenset().union(*removed)
 
     def _jobs(self, study: str) -> list[JobRecord]:
@@ -70,5 +70,5 @@ class TrialCheckpoints:
 
 
 def _trial_of(name: str) -> str:
-    """Return the trial whose files are called so: a name ends at its first dot."""
+    """Return the checkpoint name of a file or folder, which ends at the first dot."""
     return name.split(".")[0]

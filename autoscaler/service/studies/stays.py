@@ -1,4 +1,4 @@
-"""What the trials of a study held and when, from the ledger."""
+"""Allocations of a study's trials over time, from the ledger."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from autoscaler.store.store import Store
 
 
 def stays_of_study(store: Store, study: str) -> tuple[StudyStay, ...]:
-    """The stays of all its trials, by their beginnings."""
+    """Return the periods in which trials of the study held instances, by start time."""
     jobs = {record.stands.job for record in store.studies.trials(study)}
-    found = [
+    stays = [
         StudyStay(
             job=stretch.opening.job,
             instance=stretch.opening.instance,
@@ -24,4 +24,4 @@ def stays_of_study(store: Store, study: str) -> tuple[StudyStay, ...]:
         for stretch in bill.stretches
         if stretch.opening.job in jobs
     ]
-    return tuple(sorted(found, key=lambda stay: (stay.from_seconds, stay.instance)))
+    return tuple(sorted(stays, key=lambda stay: (stay.from_seconds, stay.instance)))

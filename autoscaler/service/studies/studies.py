@@ -1,4 +1,7 @@
-"""The line between trials and the drivers of their studies: kept, handed on, fenced."""
+"""Exchange of calls and answers between trials and the drivers of their studies.
+
+Calls and answers are stored. Leases and incarnations exclude earlier drivers and workers.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ from autoscaler.service.files.uploads import TrialFiles
 from autoscaler.service.notifier import Notifier
 from autoscaler.service.studies.checkpoints import TrialCheckpoints
 from autoscaler.service.studies.stays import stays_of_study
-from autoscaler.service.studies.trial_ends import note_end
+from autoscaler.service.studies.trial_ends import record_trial_end
 from autoscaler.store.store import Store
 from autoscaler.store.studies import unknown_study
 from autoscaler.wire.study_messages import (
@@ -51,7 +54,7 @@ _LONGEST_LEASE_SECONDS = 300.0
 
 
 class Studies:
-    """Takes calls of trials in for their driver, and its answers for them."""
+    """Server of studies: driver leases, calls of trials, answers, budgets and progress."""
 
     def __init__(
         self,
@@ -70,15 +73,15 @@ class Studies:
         self._files = files
         self._wake = wake
         self._spending = StudySpending(store)
-        self._troubles = ErrorRecord("study")
+        self._errors = ErrorRecord("study")
         self._clock = clock
-        self._bells = Notifier()
+        self._notifier = Notifier()
 
     def lease(self, study: str, lease: StudyLease) -> StudyStop:
-        """Let a driver drive a study; returns whether it is to end it.
+        """Take or renew the lease of a study; return whether the driver is to stop the study.
 
         Raises:
-            Conflict: another one does.
+            Conflict: another driver holds the lease.
         """
         require_name(study, "study")
         require_line(lease.holder, "holder")
@@ -88,134 +91,147 @@ class Studies:
         return self._store.settings.study_stop(study, lease.holder)
 
     def leave(self, study: str, holder: str) -> None:
-        """Take a driver at its word that it drives no more."""
+        """Release the lease of a driver, and remove the study's uploaded files."""
         self._store.leases.leave(study, holder)
         self._store.settings.forget_stop(study, holder)
         self._files.clear(study)
 
     def stop(self, study: str, at_once: bool) -> None:
-        """Have the study's driver end it: it hears so as it renews its lease.
+        """Request that the driver stops the study; it is notified at its next renewal.
 
         Raises:
-            Conflict: nobody drives it.
+            Conflict: the study has no driver.
         """
         driver = self._store.leases.holder(study, self._clock.now())
         if driver is None:
-            raise Conflict(f"study {study} is driven by nobody: there is nothing to stop")
+            raise Conflict(f"study {study} has no driver: there is nothing to stop")
         self._store.settings.stop_study(study, driver, at_once)
 
     async def calls(
         self, study: str, holder: str, wait_seconds: float, beyond: int = 0
     ) -> tuple[WaitingCall, ...]:
-        """What waits for the driver, as soon as it is more than the `beyond` that it knows of.
+        """Return the waiting calls of a study; wait until there are more than `beyond`.
 
         Raises:
-            Conflict: it does not drive the study.
+            Conflict: the holder is not the study's driver.
         """
 
         def look() -> tuple[WaitingCall, ...]:
-            self._check_driver(study, holder)
+            self._require_driver(study, holder)
             waiting = self._store.trials.waiting(study)
             return waiting if len(waiting) > beyond else ()
 
-        return await self._bells.first(f"calls of {study}", look, wait_seconds)
+        return await self._notifier.wait_for(f"calls of {study}", look, wait_seconds)
 
     async def answer(
         self, study: str, given: StudyAnswers, wait_seconds: float = 0.0, beyond: int = 0
     ) -> tuple[WaitingCall, ...]:
-        """Hand answers on; return the calls that wait then, as `calls` does.
+        """Store answers; return the calls that wait then, as `calls` does.
 
-        Without `wait_seconds` return none.
+        Without `wait_seconds` return no calls.
 
         Raises:
-            Conflict: it is not the driver who answers.
-            UnknownJob: what ended is no trial of the study.
+            Conflict: the holder is not the study's driver.
+            UnknownJob: an ended job is no trial of the study.
         """
 
         require_valid_answers(given.answers, given.ended)
 
         def keep() -> None:
-            self._check_driver(study, given.holder)
+            self._require_driver(study, given.holder)
             for end in given.ended:
-                # Before the worker hears of it and exits.
-                note_end(self._store, study, end, self._clock.now())
+                # Recorded before the worker receives the answer and exits.
+                record_trial_end(self._store, study, end, self._clock.now())
             self._store.trials.answer(given.answers)
 
         await run_in_threadpool(keep)
         if given.ended:
             self._wake()
-        for job in {each.job for each in given.answers}:
-            self._bells.ring(f"answers to {job}")
+        for job in {given_answer.job for given_answer in given.answers}:
+            self._notifier.notify(f"answers to {job}")
         if not wait_seconds:
             return ()
         return await self.calls(study, given.holder, wait_seconds, beyond)
 
     def view(self, study: str) -> StudyView:
-        """The study as people see it; what can't be read of it is its trouble.
+        """Return the state of a study for users.
+
+        A part that can't be read is reported as an error.
 
         Raises:
-            NotFound: there is none.
+            NotFound: there is no such study.
         """
         now_seconds, store = self._clock.now(), self._store
-        troubles, alive = self._troubles, store.jobs.alive()
-        terms = troubles.attempt(study, "terms", partial(store.studies.terms, study))
-        own = {job.id for job in alive if job.spec.study == study}
+        errors, alive = self._errors, store.jobs.alive()
+        terms = errors.attempt(study, "terms", partial(store.studies.terms, study))
+        study_jobs = {job.id for job in alive if job.spec.study == study}
         driver = self._store.leases.holder(study, now_seconds)
-        if terms is None and driver is None and not own and study not in troubles.by_subject():
+        if (
+            terms is None
+            and driver is None
+            and not study_jobs
+            and study not in errors.by_subject()
+        ):
             raise unknown_study(study)
         spent = partial(self._spending.spent, study, alive, now_seconds)
-        spent_usd = troubles.attempt(study, "cost", spent)
-        trials = troubles.attempt(study, "trials", partial(store.studies.trials, study))
-        held = [each for each in self._store.instances.alive() if each.job in own]
+        spent_usd = errors.attempt(study, "cost", spent)
+        trials = errors.attempt(study, "trials", partial(store.studies.trials, study))
+        instances = [
+            instance for instance in self._store.instances.alive() if instance.job in study_jobs
+        ]
         return StudyView(
             name=study,
             driver=driver,
             terms=terms,
             trials=trials or (),
             spent_usd=spent_usd,
-            usd_per_hour=sum((each.costing_usd_per_hour for each in held), Decimal(0)),
-            trouble={**self._status.study_troubles, **troubles.by_subject()}.get(study),
+            usd_per_hour=sum(
+                (instance.costing_usd_per_hour for instance in instances), Decimal(0)
+            ),
+            trouble={**self._status.study_troubles, **errors.by_subject()}.get(study),
         )
 
     def stays(self, study: str) -> tuple[StudyStay, ...]:
-        """What its trials held and when."""
+        """Return the periods in which trials of the study held instances."""
         return stays_of_study(self._store, study)
 
     def set_budget(self, study: str, budget_usd: Decimal) -> None:
-        """Take a person's word for what the study may cost.
+        """Set the budget of a study as commanded by a user.
 
         Raises:
-            NotFound: there is none.
-            SpecError: it is no amount.
+            NotFound: there is no such study.
+            SpecError: the amount is invalid.
         """
         require_amount(budget_usd, "budget_usd")
         self._store.studies.set_budget(study, budget_usd)
         self._wake()
 
     def state(self, study: str, statement: StudyStatement) -> None:
-        """Take down the terms of a study and how its trials stand.
+        """Store the terms of a study and the progress of its trials.
 
         Raises:
-            Conflict: it is not the driver who states them.
+            Conflict: the holder is not the study's driver.
             UnknownJob: a trial is no job.
         """
         require_valid_statement(statement.terms, statement.trials)
-        self._check_driver(study, statement.holder)
+        self._require_driver(study, statement.holder)
         objective = statement.terms.objective.capped(self._study_usd)
         self._store.studies.state(study, replace(statement.terms, objective=objective))
         held = by_job(self._store.instances.alive())
         now_seconds = self._clock.now()
         note_beginnings(self._store, study, held, now_seconds)
-        told = [(each, trained_allocation(held.get(each.job, ()))) for each in statement.trials]
-        self._store.studies.tell(study, told, now_seconds)
+        progress = [
+            (trial, trained_allocation(held.get(trial.job, ()))) for trial in statement.trials
+        ]
+        self._store.studies.tell(study, progress, now_seconds)
         self._wake()
 
     def begin(self, held: HeldInstance, job: str | None, started_seconds: float) -> int:
-        """Let this start of an instance's script hold its trial, which is `job`.
+        """Give the trial `job` to this start of an instance's script; return its incarnation.
 
         Raises:
-            NotAllowed: the instance is to leave, or its job is no trial.
-            Conflict: a later one holds it, or the instance has become another job's.
+            NotAllowed: the instance has to drain, or its job is no trial.
+            Conflict: a later start has the trial, or the instance has another job.
         """
         require_held(held, job)
         if held.desired is Desired.ABSENT:
@@ -224,23 +240,23 @@ class Studies:
         return self._store.trials.begin(held.job, held.id, started_seconds)
 
     async def tell(
-        self, held: HeldInstance, told: TrialCalls, after: int = 0, wait_seconds: float = 0.0
+        self, held: HeldInstance, received: TrialCalls, after: int = 0, wait_seconds: float = 0.0
     ) -> tuple[TrialAnswer, ...]:
-        """Keep what a trial tells and asks; return the answers beyond number `after`.
+        """Store calls of a trial; return the answers after call number `after`.
 
         Without `wait_seconds` return none.
 
         Raises:
-            Conflict: a later incarnation holds the trial, or its instance is another job's.
+            Conflict: a later incarnation has the trial, or the instance has another job.
         """
-        require_valid_calls(told.incarnation, told.calls)
-        require_held(held, told.job)
+        require_valid_calls(received.incarnation, received.calls)
+        require_held(held, received.job)
         keep = self._store.trials.tell
-        study = await run_in_threadpool(keep, held.job, told.incarnation, told.calls)
-        self._bells.ring(f"calls of {study}")
+        study = await run_in_threadpool(keep, held.job, received.incarnation, received.calls)
+        self._notifier.notify(f"calls of {study}")
         if not wait_seconds:
             return ()
-        return await self.answers(held, told.job, told.incarnation, after, wait_seconds)
+        return await self.answers(held, received.job, received.incarnation, after, wait_seconds)
 
     async def answers(
         self,
@@ -250,43 +266,47 @@ class Studies:
         after: int,
         wait_seconds: float,
     ) -> tuple[TrialAnswer, ...]:
-        """What was answered beyond the call of number `after`.
+        """Return the answers after call number `after`; wait until there are any.
 
         Raises:
-            Conflict: the instance is another job's.
+            Conflict: the instance has another job.
         """
         require_held(held, job)
 
         def look() -> tuple[TrialAnswer, ...]:
             return self._store.trials.answers(held.job, incarnation, after)
 
-        return await self._bells.first(f"answers to {held.job}", look, wait_seconds)
+        return await self._notifier.wait_for(f"answers to {held.job}", look, wait_seconds)
 
     async def receive(self, held: HeldInstance, sha256: str, chunks: AsyncIterator[bytes]) -> None:
-        """Keep a file for the driver.
+        """Store an uploaded file for the driver.
 
         Raises:
-            SpecError: it is too large, or not what it says.
+            SpecError: the file is too large, or has another SHA-256.
         """
         await self._files.receive(await run_in_threadpool(self._study, held), sha256, chunks)
 
     def file(self, study: str, sha256: str) -> Path:
-        """A file that a trial handed in. `NotFound`: it did not."""
+        """Return the path of an uploaded file.
+
+        Raises:
+            NotFound: the file was not uploaded.
+        """
         return self._files.path(study, sha256)
 
     def remove_file(self, study: str, sha256: str) -> None:
-        """The driver has a file."""
+        """Remove an uploaded file that the driver has fetched."""
         self._files.remove(study, sha256)
 
     def remove_checkpoints(self, study: str, trials: Sequence[str]) -> int:
-        """Remove what trials have left; returns of how many there was something.
+        """Remove the checkpoints of trials; return how many trials had any.
 
         Raises:
-            SpecError: that is no trial.
+            SpecError: a name is no checkpoint of a trial.
         """
         return self._checkpoints.remove(study, trials)
 
-    def _check_driver(self, study: str, holder: str) -> None:
+    def _require_driver(self, study: str, holder: str) -> None:
         driver = self._store.leases.holder(study, self._clock.now())
         if driver != holder:
             raise Conflict(f"study {study} is driven by {driver or 'nobody'}, not by {holder}")
@@ -299,10 +319,10 @@ class Studies:
 
 
 def require_held(held: HeldInstance, job: str | None) -> None:
-    """See that an instance speaks of the job that it works for now.
+    """Check that an instance still works for a job.
 
     Raises:
-        Conflict: of one that it has left.
+        Conflict: the instance has another job.
     """
     if job not in (None, held.job):
         raise Conflict(f"{held.id} works for {held.job} by now, not for {job}")

@@ -1,4 +1,4 @@
-"""The ends of trials, noted where the controller ends their jobs and lends their instances on."""
+"""Ends of trials, recorded for the controller's job and instance management."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from autoscaler.domain.trial import TrialEnd
 from autoscaler.store.store import Store
 
 
-def note_end(store: Store, study: str, end: TrialEnd, now_seconds: float) -> None:
-    """Note how a trial ended, and that its instances will soon be free for the next one.
+def record_trial_end(store: Store, study: str, end: TrialEnd, now_seconds: float) -> None:
+    """Record the end of a trial, and that its instances will soon be free for the next one.
 
-    A job without instances runs no worker that could end it: it is stopped.
+    A job without instances is stopped, since it has no worker that could end it.
 
     Raises:
-        UnknownJob: there is no such trial.
+        UnknownJob: the study has no such trial.
     """
     job = store.jobs.get(end.job)
     if job.spec.study != study:

@@ -15,7 +15,7 @@ from autoscaler.domain.study_stay import StudyStay
 from autoscaler.domain.terms import StudyTerms, TrialProgress, TrialRecord
 from autoscaler.simulator.studies.driver import TrialReport
 from autoscaler.wire.study_messages import StudyView
-from hpo.driver.trial_server import new_attachment
+from hpo.driver.trial_server import begin_new_trial
 
 FIRST, LATER = 1000.0, 1060.0
 
@@ -42,7 +42,7 @@ def history() -> PicturedStudy:
     view = StudyView("s", None, terms, records, Decimal("0.06"), Decimal("3.6"))
     study = optuna.create_study()
     for record in records:
-        new_attachment(study).bind(record.stands.job)
+        begin_new_trial(study).bind(record.stands.job)
     study.tell(0, 4.0)
     return pictured(view, stays, study.trials, LATER, "minimize")
 
@@ -113,7 +113,7 @@ def test_a_trial_that_was_resumed_has_what_all_its_jobs_held() -> None:
     )
     view = StudyView("s", None, None, (first, again), None, Decimal(0))
     study = optuna.create_study()
-    trial = new_attachment(study)
+    trial = begin_new_trial(study)
     for job in ("s-0", "s-0-2"):
         trial.bind(job)
     drawn = pictured(view, stays, study.trials, FIRST + 300, "minimize")

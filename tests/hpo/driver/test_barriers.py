@@ -9,7 +9,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from hpo.driver.run_limits import Effort
+from hpo.driver.run_limits import RunLimits
 from hpo.methods.synchronous_halving import SynchronousHalvingPruner
 from tests.hpo.lines import Objective
 from tests.hpo.site import Site, driver_of
@@ -38,7 +38,7 @@ def steps_of(study: optuna.Study) -> list[tuple[TrialState, int | None]]:
 
 @pytest.fixture(autouse=True)
 def no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hpo.driver.driver._LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("hpo.driver.driver._POLL_SECONDS", 0.05)
     monkeypatch.setattr("hpo.driver.driver._WAIT_SECONDS", 0.1)
 
 
@@ -46,7 +46,7 @@ def test_a_group_is_begun_at_once_and_decided_together(
     site_of: Callable[[Objective], Site],
 ) -> None:
     site, study = site_of(reporting), study_of()
-    driver_of(site, study).run(Effort(trials=GROUP))
+    driver_of(site, study).run(RunLimits(trials=GROUP))
     assert steps_of(study) == [
         (TrialState.COMPLETE, 4),
         (TrialState.PRUNED, 2),
@@ -58,7 +58,7 @@ def test_a_group_is_begun_at_once_and_decided_together(
 def test_few_at_once_come_to_the_same(site_of: Callable[[Objective], Site]) -> None:
     """Those that wait are not among them, and a group that is not full is not waited for."""
     site, study = site_of(reporting), study_of()
-    driver_of(site, study).run(Effort(trials=GROUP - 1, at_once=1))
+    driver_of(site, study).run(RunLimits(trials=GROUP - 1, at_once=1))
     assert steps_of(study) == [
         (TrialState.COMPLETE, 4),
         (TrialState.PRUNED, 1),
@@ -82,6 +82,6 @@ def test_who_gave_its_instance_back_is_not_given_one_to_be_pruned(
         return reporting(trial)
 
     site, study = site_of(objective), study_of()
-    driver_of(site, study).run(Effort(trials=GROUP))
+    driver_of(site, study).run(RunLimits(trials=GROUP))
     assert steps_of(study)[GROUP - 1] == (TrialState.PRUNED, 1)
     assert steps_of(study)[0] == (TrialState.COMPLETE, 4)

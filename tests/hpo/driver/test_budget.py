@@ -12,7 +12,7 @@ from autoscaler.domain.objective import Objective as Goal
 from autoscaler.domain.terms import StudyTerms
 from autoscaler.wire.client import StudyClient
 from hpo.driver.driver import Driver
-from hpo.driver.run_limits import Effort
+from hpo.driver.run_limits import RunLimits
 from tests.hpo.lines import Objective
 from tests.hpo.objectives import curve
 from tests.hpo.site import TEMPLATE, Site, study_of
@@ -41,7 +41,9 @@ def test_a_rerun_has_the_larger_of_its_own_and_the_commanded_budget(
     if commanded is not None:
         studies.set_budget("sweep", Decimal(commanded))
     line = StudyClient(site.api.url, TOKEN, "sweep")
-    Driver(study_of(), TEMPLATE, site.api.client, line, "ada", SystemClock(), goal).run(Effort(0))
+    Driver(study_of(), TEMPLATE, site.api.client, line, "ada", SystemClock(), goal).run(
+        RunLimits(0)
+    )
     terms = studies.terms("sweep")
     assert terms is not None and terms.objective.budget_usd == Decimal(expected)
 
@@ -55,6 +57,6 @@ def test_a_smaller_budget_that_is_commanded_meanwhile_holds(
     goal = Goal(budget_usd=Decimal(5))
     driver = Driver(study_of(), TEMPLATE, site.api.client, line, "ada", SystemClock(), goal)
     driver.on_end = lambda ended: studies.set_budget("sweep", Decimal(3))
-    driver.run(Effort(trials=2, at_once=1))
+    driver.run(RunLimits(trials=2, at_once=1))
     terms = studies.terms("sweep")
     assert terms is not None and terms.objective.budget_usd == Decimal(3)

@@ -8,7 +8,7 @@ from optuna.trial import TrialState
 
 from autoscaler.domain.errors import Unavailable
 from autoscaler.wire.client import StudyClient
-from hpo.driver.checkpoints import names_of_ended, remove_ended
+from hpo.driver.checkpoints import removable_checkpoints, remove_checkpoints
 from hpo.protocol import attributes
 
 
@@ -29,8 +29,8 @@ def study_of(*values: float | None) -> optuna.Study:
 def test_the_best_and_what_runs_keep_theirs() -> None:
     study = study_of(0.1, 0.7, None, 0.4)
     study.tell(study.ask(), 0.2)  # not ours
-    assert [name.split("-")[1] for name in names_of_ended(study)] == ["0", "2", "3"]
-    assert len(names_of_ended(study_of(None, None))) == 2
+    assert [name.split("-")[1] for name in removable_checkpoints(study)] == ["0", "2", "3"]
+    assert len(removable_checkpoints(study_of(None, None))) == 2
 
 
 def test_that_they_stay_is_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -38,5 +38,5 @@ def test_that_they_stay_is_said(caplog: pytest.LogCaptureFixture) -> None:
         def remove_checkpoints(self, trials: tuple[str, ...]) -> int:
             raise Unavailable("nobody answers")
 
-    remove_ended(study_of(1.0, 0.5), Away("http://127.0.0.1:9", "token", "sweep"))
+    remove_checkpoints(study_of(1.0, 0.5), Away("http://127.0.0.1:9", "token", "sweep"))
     assert "stay where they are: nobody answers" in caplog.text

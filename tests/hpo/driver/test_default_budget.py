@@ -12,7 +12,7 @@ from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.objective import Objective
 from autoscaler.wire.client import StudyClient
 from hpo.driver.driver import Driver
-from hpo.driver.run_limits import Effort
+from hpo.driver.run_limits import RunLimits
 from tests.controller.world import World
 from tests.hpo.site import TEMPLATE, study_of
 from tests.service.conftest import TOKEN, served
@@ -44,7 +44,7 @@ def test_the_default_budget_is_said_at_the_start(
     with served(World(tmp_path, settings, template=template), tmp_path) as api:
         line = StudyClient(api.url, TOKEN, "sweep")
         driver = Driver(study_of(), TEMPLATE, api.client, line, "ada", SystemClock(), objective)
-        driver.run(Effort(trials=0))
+        driver.run(RunLimits(trials=0))
     assert [
         record.message for record in caplog.records if record.name == "hpo.driver.budget"
     ] == expected

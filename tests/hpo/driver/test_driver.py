@@ -21,9 +21,9 @@ from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.messages import JobView
 from hpo.driver.driver import Driver
 from hpo.driver.ended_trials import EndedTrial
-from hpo.driver.run_limits import Effort, fatal_message
+from hpo.driver.run_limits import RunLimits, fatal_message
 from hpo.driver.study_end import BudgetUsedUp, StudyStopped
-from hpo.runs.arguments import tolerating
+from hpo.runs.arguments import with_max_failures
 from tests.hpo.lines import Objective, records
 from tests.hpo.objectives import curve, failing
 from tests.hpo.site import TEMPLATE, Site, driver_of, study_of
@@ -37,7 +37,7 @@ def test_one_at_a_time_the_study_is_what_it_is_alone(
     ended: list[EndedTrial] = []
     driver = driver_of(site, study)
     driver.on_end = ended.append
-    assert driver.run(Effort(trials=6, at_once=1)) is None
+    assert driver.run(RunLimits(trials=6, at_once=1)) is None
     expected.optimize(curve, n_trials=6)
     assert records(study) == records(expected)
     assert [each.frozen.number for each in ended] == list(range(6))
@@ -62,7 +62,7 @@ def test_a_trial_begins_as_soon_as_the_one_before_has_its_instance(
 
     study = study_of()
     driver = driver_of(site_of(needs_another), study, clock=StandingClock())
-    assert driver.run(Effort(trials=2, at_once=2)) is None
+    assert driver.run(RunLimits(trials=2, at_once=2)) is None
     assert [trial.state.name for trial in study.trials] == ["COMPLETE", "COMPLETE"]
 
 
@@ -71,7 +71,7 @@ def test_killed_workers_leave_no_trace(site_of: Callable[[Objective], Site], api
     site, study, expected = site_of(curve), study_of(), study_of()
     over = 1000  # more calls than there are
     site.deaths = {"sweep-0": [3, 0, 12], "sweep-1": [over], "sweep-2": [8], "sweep-3": [1]}
-    driver_of(site, study).run(Effort(trials=4, at_once=1))
+    driver_of(site, study).run(RunLimits(trials=4, at_once=1))
     expected.optimize(curve, n_trials=4)
     assert records(study) == records(expected)
     assert api.client.job("sweep-1").phase is JobPhase.STOPPED, "it was pruned"
@@ -121,7 +121,7 @@ def test_a_database_that_is_away_now_and_then_loses_and_doubles_nothing(
 ) -> None:
     storage = FaultyStorage()
     site, study, expected = site_of(curve), study_of(storage=storage), study_of()
-    driver_of(site, study).run(Effort(trials=4, at_once=1))
+    driver_of(site, study).run(RunLimits(trials=4, at_once=1))
     expected.optimize(curve, n_trials=4)
     storage.be_there()
     assert records(study) == records(expected)
@@ -132,7 +132,7 @@ def test_an_unexpected_error_lets_no_further_trial_begin(
     site_of: Callable[[Objective], Site],
 ) -> None:
     site, study = site_of(failing), study_of()
-    fatal = driver_of(site, study).run(Effort(trials=20, at_once=1))
+    fatal = driver_of(site, study).run(RunLimits(trials=20, at_once=1))
     assert fatal is not None and fatal.frozen.state is TrialState.FAIL
     assert fatal.error_kinds[0] == "builtins.KeyError"
     assert fatal.frozen.number == len(study.trials) - 1
@@ -152,11 +152,11 @@ def test_an_error_of_the_constraints_ends_the_study_as_it_does_optuna(
     studies = constrained(), constrained()
     for study, run in zip(
         studies,
-        (driver_of(site_of(lone), studies[0]).run, lambda effort: studies[1].optimize(lone, 3)),
+        (driver_of(site_of(lone), studies[0]).run, lambda limits: studies[1].optimize(lone, 3)),
         strict=True,
     ):
         with pytest.raises(ValueError, match="no constraint of trial 0"):
-            run(Effort(trials=3, at_once=1))
+            run(RunLimits(trials=3, at_once=1))
         assert [trial.state for trial in study.trials] == [TrialState.COMPLETE]
 
 
@@ -166,16 +166,16 @@ def lone(trial: optuna.Trial) -> float:
 
 def test_an_expected_error_fails_its_trial_only(site_of: Callable[[Objective], Site]) -> None:
     site, study = site_of(failing), study_of()
-    effort = Effort(trials=5, at_once=1, catch=frozenset({"builtins.LookupError"}))
-    assert driver_of(site, study).run(effort) is None
+    limits = RunLimits(trials=5, at_once=1, catch=frozenset({"builtins.LookupError"}))
+    assert driver_of(site, study).run(limits) is None
     assert len(study.trials) == 5
     assert TrialState.FAIL in {trial.state for trial in study.trials}
 
 
 def test_an_error_may_be_caught_by_its_name_alone(site_of: Callable[[Objective], Site]) -> None:
     site, study = site_of(failing), study_of()
-    effort = Effort(trials=5, at_once=1, catch=frozenset({"KeyError"}))
-    assert driver_of(site, study).run(effort) is None
+    limits = RunLimits(trials=5, at_once=1, catch=frozenset({"KeyError"}))
+    assert driver_of(site, study).run(limits) is None
     assert len(study.trials) == 5
 
 
@@ -183,12 +183,12 @@ def test_the_study_ends_after_more_failures_than_are_tolerated(
     site_of: Callable[[Objective], Site],
 ) -> None:
     site, study = site_of(failing), study_of()
-    effort = tolerating(Effort(trials=40, at_once=1), max_failures=2)
-    fatal = driver_of(site, study).run(effort)
+    limits = with_max_failures(RunLimits(trials=40, at_once=1), max_failures=2)
+    fatal = driver_of(site, study).run(limits)
     failed = [trial for trial in study.trials if trial.state is TrialState.FAIL]
     assert fatal is not None and fatal.frozen.number == failed[-1].number
     assert len(failed) == 3
-    message = fatal_message(fatal, effort.catch, effort.max_failures)
+    message = fatal_message(fatal, limits.catch, limits.max_failures)
     assert message.endswith("more than max_failures=2 trials of this run have failed")
 
 
@@ -207,7 +207,7 @@ def test_the_job_of_a_trial_says_how_the_trial_ended(
         return 1.0
 
     site, study = site_of(objective), study_of()
-    driver_of(site, study).run(Effort(trials=4, at_once=1, catch=frozenset({"ValueError"})))
+    driver_of(site, study).run(RunLimits(trials=4, at_once=1, catch=frozenset({"ValueError"})))
     jobs = [site.api.client.job(f"sweep-{number}") for number in range(4)]
     raised = objective.__code__.co_firstlineno + 3
     assert [(job.phase, job.cause) for job in jobs] == [
@@ -229,7 +229,7 @@ def test_a_study_can_be_stopped(site_of: Callable[[Objective], Site], where: str
     driver = driver_of(site, study)
     if where == "callback":
         driver.on_end = lambda ended: study.stop() if ended.frozen.number == 1 else None
-    driver.run(Effort(at_once=1))
+    driver.run(RunLimits(at_once=1))
     assert len(study.trials) == 2
 
 
@@ -254,12 +254,12 @@ def test_a_study_can_be_stopped_from_elsewhere(
     has_stopped: list[bool] = []
     site = site_of(stops)
     if at_once:
-        with pytest.raises(StudyStopped, match="the next run goes on with its trials"):
-            driver_of(site, study).run(Effort(at_once=1))
+        with pytest.raises(StudyStopped, match="the next run continues its trials"):
+            driver_of(site, study).run(RunLimits(at_once=1))
         assert study.trials[0].state is TrialState.RUNNING
-        driver_of(site, study).run(Effort(trials=0))
+        driver_of(site, study).run(RunLimits(trials=0))
     else:
-        driver_of(site, study).run(Effort(at_once=1))
+        driver_of(site, study).run(RunLimits(at_once=1))
     assert [trial.state for trial in study.trials] == [TrialState.COMPLETE]
 
 
@@ -268,7 +268,7 @@ def test_trials_of_a_study_without_money_stay_as_they_are(
     site_of: Callable[[Objective], Site], monkeypatch: pytest.MonkeyPatch, phases: list[JobPhase]
 ) -> None:
     """Until it is given more, whether the driver sees their jobs ending or ended."""
-    monkeypatch.setattr("hpo.driver.driver._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("hpo.driver.driver._POLL_SECONDS", 0.0)
 
     def stops(trial: optuna.trial.BaseTrial) -> float:
         value = trial.suggest_float("value", 0.0, 1.0)
@@ -283,10 +283,10 @@ def test_trials_of_a_study_without_money_stay_as_they_are(
     has_stopped: list[bool] = []
     site, study = site_of(stops), study_of()
     with pytest.raises(BudgetUsedUp, match=r"budget of study sweep is used up.* a larger one"):
-        driver_of(site, study).run(Effort(trials=3, at_once=1))
+        driver_of(site, study).run(RunLimits(trials=3, at_once=1))
     (trial,) = study.trials
     assert trial.state is TrialState.RUNNING
-    driver_of(site, study).run(Effort(trials=0))
+    driver_of(site, study).run(RunLimits(trials=0))
     assert [trial.state for trial in study.trials] == [TrialState.COMPLETE]
 
 
@@ -301,14 +301,14 @@ def test_trials_begin_beside_one_that_says_nothing(
         return 1.0
 
     study = study_of()
-    driver_of(site_of(quiet), study).run(Effort(trials=2))
+    driver_of(site_of(quiet), study).run(RunLimits(trials=2))
     assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 2
 
 
 def test_enqueued_trials_come_first(site_of: Callable[[Objective], Site]) -> None:
     site, study = site_of(curve), study_of()
     study.enqueue_trial({"rate": 0.02, "width": 16})
-    driver_of(site, study).run(Effort(trials=2, at_once=1))
+    driver_of(site, study).run(RunLimits(trials=2, at_once=1))
     assert study.trials[0].params["width"] == 16
     assert len(study.trials) == 2
 
@@ -325,7 +325,7 @@ def test_a_trial_whose_job_ends_without_a_word_has_failed(api: Api) -> None:
     stopper.start()
     line = StudyClient(api.url, TOKEN, "sweep")
     driver = Driver(study, TEMPLATE, api.client, line, "ada", SystemClock())
-    driver.run(Effort(trials=1))
+    driver.run(RunLimits(trials=1))
     stopper.join()
     assert study.trials[0].state is TrialState.FAIL
     assert study.trials[0].user_attrs["castor:cause"]
@@ -347,7 +347,7 @@ def test_a_controller_that_is_away_as_a_trial_begins_costs_no_trial(
     site, study = site_of(curve), study_of()
     line = StudyClient(site.api.url, TOKEN, "sweep")
     client = Away(site.api.url, TOKEN)
-    Driver(study, TEMPLATE, client, line, "ada", SystemClock()).run(Effort(trials=2, at_once=1))
+    Driver(study, TEMPLATE, client, line, "ada", SystemClock()).run(RunLimits(trials=2, at_once=1))
     assert [trial.state.is_finished() for trial in study.trials] == [True, True]
 
 
@@ -373,7 +373,7 @@ def test_the_terms_are_stated_before_the_first_job_and_the_last_end_after_it(
     line = StudyClient(site.api.url, TOKEN, "sweep")
     goal = Goal(budget_usd=Decimal(5))
     driver = Driver(study, TEMPLATE, client, line, "ada", SystemClock(), goal)
-    driver.run(Effort(trials=2, at_once=1))
+    driver.run(RunLimits(trials=2, at_once=1))
     assert budgets == [Decimal(5)] * 2
     assert [record.stands.has_ended for record in studies.trials("sweep")] == [True] * 2
 
@@ -383,10 +383,10 @@ def test_the_owner_is_warned_once_of_what_cannot_be_kept(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("hpo.driver.driver._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("hpo.driver.driver._POLL_SECONDS", 0.0)
     monkeypatch.setattr(
-        "hpo.driver.driver.what_is_missed", lambda views: "a deadline is out of reach"
+        "hpo.driver.driver.planner_warning", lambda views: "a deadline is out of reach"
     )
-    driver_of(site_of(curve), study_of()).run(Effort(trials=4, at_once=1))
+    driver_of(site_of(curve), study_of()).run(RunLimits(trials=4, at_once=1))
     said = [record.message for record in caplog.records if "out of reach" in record.message]
     assert said == ["study sweep: a deadline is out of reach"]

@@ -9,8 +9,8 @@ import optuna
 import pytest
 from optuna.trial import BaseTrial, TrialState
 
-from hpo.driver.driver import Effort
-from hpo.driver.error_origin import origin_of
+from hpo.driver.error_origin import error_origin
+from hpo.driver.run_limits import RunLimits
 from tests.hpo.lines import Objective
 from tests.hpo.site import Site, driver_of, study_of
 
@@ -60,7 +60,7 @@ def careful(trial: BaseTrial) -> float:
 
 
 def ended(make: Callable[[Objective], Site], study: optuna.Study, objective: Objective) -> None:
-    driver_of(make(objective), study).run(Effort(trials=1, at_once=1))
+    driver_of(make(objective), study).run(RunLimits(trials=1, at_once=1))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_an_error_of_the_sampler_is_raised_as_it_is(
     study.sampler = BadSampler(method)
     with pytest.raises(LookupError, match=f"no luck in {method}") as raised:
         ended(site_of, study, one_step)
-    assert origin_of(raised.value, study) == "the study's sampler, BadSampler"
+    assert error_origin(raised.value, study) == "the study's sampler, BadSampler"
 
 
 def test_an_error_of_the_pruner_is_raised_as_it_is(site_of: Callable[[Objective], Site]) -> None:
@@ -81,7 +81,7 @@ def test_an_error_of_the_pruner_is_raised_as_it_is(site_of: Callable[[Objective]
     study.pruner = BadPruner()
     with pytest.raises(ZeroDivisionError, match="by the pruner") as raised:
         ended(site_of, study, one_step)
-    assert origin_of(raised.value, study) == "the study's pruner, BadPruner"
+    assert error_origin(raised.value, study) == "the study's pruner, BadPruner"
     assert study.trials[0].state is TrialState.FAIL
 
 
@@ -95,8 +95,8 @@ def test_an_error_that_the_objective_handles_is_none(site_of: Callable[[Objectiv
 def test_an_error_in_catch_fails_its_trial_only(site_of: Callable[[Objective], Site]) -> None:
     study = study_of()
     study.sampler = BadSampler("sample_independent")
-    effort = Effort(trials=2, at_once=1, catch=frozenset({"builtins.LookupError"}))
-    assert driver_of(site_of(one_step), study).run(effort) is None
+    limits = RunLimits(trials=2, at_once=1, catch=frozenset({"builtins.LookupError"}))
+    assert driver_of(site_of(one_step), study).run(limits) is None
     assert [trial.state for trial in study.trials] == [TrialState.FAIL] * 2
 
 
@@ -104,4 +104,4 @@ def test_an_error_of_the_objective_is_nobody_elses() -> None:
     study = optuna.create_study()
     with pytest.raises(KeyError) as raised:
         study.optimize(lambda trial: {}[trial.number], n_trials=1)
-    assert origin_of(raised.value, study) is None
+    assert error_origin(raised.value, study) is None

@@ -7,26 +7,26 @@ import pytest
 from optuna.pruners import HyperbandPruner, MedianPruner, SuccessiveHalvingPruner
 
 from autoscaler.domain.objective import Objective
-from hpo.driver.progress import Statements, progress, terms
-from hpo.driver.trial_server import Attachment
+from hpo.driver.progress import ProgressReporter, progress, terms
+from hpo.driver.trial_server import TrialServer
 from hpo.methods.synchronous_halving import SynchronousHalvingPruner
 from hpo.protocol import attributes
 
 HALVING = SuccessiveHalvingPruner(min_resource=2, reduction_factor=3)
 
 
-def begun(study: optuna.Study, steps: int = 0) -> tuple[Attachment, optuna.Trial]:
+def begun(study: optuna.Study, steps: int = 0) -> tuple[TrialServer, optuna.Trial]:
     trial = study.ask()
     for step in range(1, steps + 1):
         trial.report(1.0 / step, step)
-    return Attachment(study, trial), trial
+    return TrialServer(study, trial), trial
 
 
 def decided_at(pruner: optuna.pruners.BasePruner, steps: int) -> float | None:
     study = optuna.create_study(pruner=pruner)
-    attachment, trial = begun(study, steps)
+    server, trial = begun(study, steps)
     trial.should_prune()
-    return progress(study, "job", attachment.frozen()).decided_at
+    return progress(study, "job", server.frozen()).decided_at
 
 
 @pytest.mark.parametrize(("steps", "rung"), [(0, 2.0), (1, 2.0), (2, 6.0), (6, 18.0), (7, 18.0)])
@@ -48,8 +48,8 @@ def test_a_trial_that_goes_on_beyond_its_search_waits_for_nobody(steps: int, at:
     """It would give its instance back, and never have another."""
     study = optuna.create_study(pruner=SynchronousHalvingPruner(2, 3, 9))
     for _ in range(2):
-        attachment, _ = begun(study, steps)
-    stands = progress(study, "job", attachment.frozen())
+        server, _ = begun(study, steps)
+    stands = progress(study, "job", server.frozen())
     assert (stands.decided_at, stands.waits) == (at, False)
 
 
@@ -59,11 +59,11 @@ def test_of_other_pruners_nothing_is_stated() -> None:
 
 def test_hyper_parameters_are_features() -> None:
     study = optuna.create_study()
-    attachment, trial = begun(study)
+    server, trial = begun(study)
     trial.suggest_float("lr", 0.5, 0.5)
     trial.suggest_categorical("width", [8, 8])
     trial.suggest_categorical("kind", ["sgd", "adam"])
-    features = dict(progress(study, "job", attachment.frozen()).features)
+    features = dict(progress(study, "job", server.frozen()).features)
     chosen = trial.params["kind"]
     assert features == {
         "lr": 0.5,
@@ -75,8 +75,8 @@ def test_hyper_parameters_are_features() -> None:
 
 def test_long_courses_are_thinned_and_keep_their_ends() -> None:
     study = optuna.create_study()
-    attachment, _ = begun(study, 950)
-    reports = progress(study, "job", attachment.frozen()).reports
+    server, _ = begun(study, 950)
+    reports = progress(study, "job", server.frozen()).reports
     assert len(reports) <= 101
     assert (reports[0], reports[-1]) == ((1.0, 1.0), (950.0, 1.0 / 950))
 
@@ -97,18 +97,18 @@ def test_the_terms_tell_the_best_and_how_far_a_trial_goes() -> None:
 
 def test_what_was_heard_is_not_stated_again() -> None:
     study = optuna.create_study()
-    attachment, trial = begun(study, 1)
-    statements = Statements(study, Objective())
-    news = statements.news({"job": attachment.frozen()}, 1)
-    assert news is not None
-    assert [each.job for each in news[1]] == ["job"]
-    assert statements.news({"job": attachment.frozen()}, 1) is not None  # it was not heard
-    statements.were_heard(*news)
-    assert statements.news({"job": attachment.frozen()}, 1) is None
+    server, trial = begun(study, 1)
+    statements = ProgressReporter(study, Objective())
+    changes = statements.changes({"job": server.frozen()}, 1)
+    assert changes is not None
+    assert [each.job for each in changes[1]] == ["job"]
+    assert statements.changes({"job": server.frozen()}, 1) is not None  # it was not heard
+    statements.acknowledge(*changes)
+    assert statements.changes({"job": server.frozen()}, 1) is None
     study.tell(trial, 1.0)
-    statements.note_end("job", attachment.frozen())
-    news = statements.news({}, 0)
-    assert news is not None
-    assert [each.has_ended for each in news[1]] == [True]
-    statements.were_heard(*news)
-    assert statements.news({}, 0) is None
+    statements.record_end("job", server.frozen())
+    changes = statements.changes({}, 0)
+    assert changes is not None
+    assert [each.has_ended for each in changes[1]] == [True]
+    statements.acknowledge(*changes)
+    assert statements.changes({}, 0) is None

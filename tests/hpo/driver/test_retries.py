@@ -12,13 +12,13 @@ from optuna.trial import TrialState
 
 from autoscaler.clock import VirtualClock
 from hpo.driver.ended_trials import EndedTrial
-from hpo.driver.retries import enqueue_owed
-from hpo.driver.run_limits import Effort
-from hpo.driver.trial_server import new_attachment, running_attachments, waiting_retry
+from hpo.driver.retries import enqueue_retries
+from hpo.driver.run_limits import RunLimits
+from hpo.driver.trial_server import begin_new_trial, begin_waiting_retry, running_trials
 from hpo.protocol import attributes
-from hpo.storage.studies import optimizing
+from hpo.storage.studies import optimization_context
 from hpo.worker.process import run_trial
-from tests.hpo.lines import Died, DirectLine, Objective
+from tests.hpo.lines import Died, DirectChannel, Objective
 from tests.hpo.objectives import curve
 from tests.hpo.site import Site, driver_of, study_of
 
@@ -54,11 +54,11 @@ def states(study: optuna.Study) -> list[str]:
 
 def fail_and_retry(study: optuna.Study) -> None:
     """What a driver does with a trial whose job has failed, and then with its retry."""
-    for attachment in running_attachments(study).values():
-        if attributes.RETRY_OF not in attachment.frozen().user_attrs:
-            attachment.fail("its instance was lost", most_retries=1)
-    enqueue_owed(study)
-    retry = waiting_retry(study)
+    for server in running_trials(study).values():
+        if attributes.RETRY_OF not in server.frozen().user_attrs:
+            server.fail("its instance was lost", most_retries=1)
+    enqueue_retries(study)
+    retry = begin_waiting_retry(study)
     if retry is not None:
         retry.bind("sweep-again")
 
@@ -68,10 +68,10 @@ def test_a_driver_that_dies_anywhere_neither_loses_nor_doubles_a_retry(after: bo
     for write in itertools.count():
         storage = BreakingStorage()
         study = study_of(storage=storage)
-        attachment = new_attachment(study)
-        attachment.bind("sweep-0")
+        server = begin_new_trial(study)
+        server.bind("sweep-0")
         with pytest.raises(Died):
-            run_trial(curve, DirectLine(attachment, 5))
+            run_trial(curve, DirectChannel(server, 5))
         storage.left, storage.after = write, after
         try:
             fail_and_retry(study)
@@ -83,7 +83,7 @@ def test_a_driver_that_dies_anywhere_neither_loses_nor_doubles_a_retry(after: bo
         assert states(study) == ["FAIL", "RUNNING"]
         failed, retry = study.trials
         assert retry.user_attrs[attributes.RETRY_OF] == failed.number
-        assert list(running_attachments(study)) in (["sweep-again"], ["retry-of-0"])
+        assert list(running_trials(study)) in (["sweep-again"], ["retry-of-0"])
         assert retry.system_attrs["fixed_params"] == failed.params != {}
     assert write >= 5
 
@@ -93,10 +93,10 @@ def test_a_storage_that_is_away_loses_and_doubles_no_retry(after: bool) -> None:
     for write in itertools.count():
         storage = BreakingStorage()
         study = study_of(storage=storage)
-        new_attachment(study).bind("sweep-0")
+        begin_new_trial(study).bind("sweep-0")
         storage.error = StorageInternalError("the connection broke")
         storage.left, storage.after = write, after
-        with optimizing(study, VirtualClock()):
+        with optimization_context(study, VirtualClock()):
             fail_and_retry(study)
         if storage.left is not None:
             break
@@ -109,18 +109,18 @@ def test_a_trial_whose_driver_dies_as_it_begins_it_is_the_next_ones(after: bool)
     storage = BreakingStorage()
     study = study_of(storage=storage)
     storage.left, storage.after = 0, after
-    with pytest.raises(Died), optimizing(study, VirtualClock()):
-        new_attachment(study)
-    assert len(running_attachments(study)) == len(study.trials) == after
+    with pytest.raises(Died), optimization_context(study, VirtualClock()):
+        begin_new_trial(study)
+    assert len(running_trials(study)) == len(study.trials) == after
 
 
 def test_a_trial_that_was_created_as_the_connection_broke_is_there_once() -> None:
     storage = BreakingStorage()
     study = study_of(storage=storage)
     storage.error, storage.left, storage.after = StorageInternalError("broke"), 0, True
-    with optimizing(study, VirtualClock()):
-        new_attachment(study).bind("sweep-0")
-        new_attachment(study).bind("sweep-1")
+    with optimization_context(study, VirtualClock()):
+        begin_new_trial(study).bind("sweep-0")
+        begin_new_trial(study).bind("sweep-1")
     assert [trial.user_attrs["castor:job"] for trial in study.trials] == ["sweep-0", "sweep-1"]
 
 
@@ -128,16 +128,16 @@ def test_a_retry_is_owed_as_often_as_is_said_and_has_the_users_attributes() -> N
     study = study_of()
     study.enqueue_trial({"rate": 0.02}, user_attrs={"idea": "mine"})
     study.enqueue_trial({"rate": 0.03})
-    attachment = new_attachment(study)
+    server = begin_new_trial(study)
     for count in range(3):
-        assert attachment.fail("lost", most_retries=2) == (count < 2)
-        enqueue_owed(study)
-        enqueue_owed(study)
+        assert server.fail("lost", most_retries=2) == (count < 2)
+        enqueue_retries(study)
+        enqueue_retries(study)
         if count < 2:
-            retry = waiting_retry(study)
+            retry = begin_waiting_retry(study)
             assert retry is not None
-            attachment = retry
-    assert waiting_retry(study) is None
+            server = retry
+    assert begin_waiting_retry(study) is None
     assert states(study) == ["FAIL", "WAITING", "FAIL", "FAIL"]
     assert [trial.user_attrs.get("castor:retry_of") for trial in study.trials] == [
         None,
@@ -158,7 +158,7 @@ def test_a_trial_whose_job_failed_is_run_again_and_counts_once(
     ended: list[EndedTrial] = []
     driver = driver_of(site, study)
     driver.on_end = ended.append
-    assert driver.run(Effort(trials=2, at_once=1)) is None
+    assert driver.run(RunLimits(trials=2, at_once=1)) is None
     first, second, third = study.trials
     assert first.state is TrialState.FAIL and third.state.is_finished()
     assert second.state is TrialState.COMPLETE
@@ -170,5 +170,5 @@ def test_a_trial_whose_job_failed_is_run_again_and_counts_once(
 def test_a_failed_trial_without_a_mark_is_nobodys_to_retry() -> None:
     study = study_of()
     study.tell(study.ask(), state=TrialState.FAIL)
-    enqueue_owed(study)
+    enqueue_retries(study)
     assert states(study) == ["FAIL"]

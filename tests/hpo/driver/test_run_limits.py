@@ -25,9 +25,9 @@ def local_class():
 
 INSTANCE = """
 import json, pickle, sys
-from hpo.protocol.requests import failure
+from hpo.protocol.requests import failure_request
 kind = pickle.load(sys.stdin.buffer)
-print(json.dumps(failure("it has failed", kind()).arguments))
+print(json.dumps(failure_request("it has failed", kind()).arguments))
 """
 
 

@@ -13,8 +13,8 @@ from autoscaler.clock import SystemClock
 from autoscaler.wire.client import StudyClient
 from autoscaler.wire.messages import JoinRequest
 from hpo.driver.driver import Driver
-from hpo.driver.run_limits import Effort
-from hpo.worker.process import outcome, taken_up, tell_end
+from hpo.driver.run_limits import RunLimits
+from hpo.worker.process import begin_trial, run_objective, send_end
 from hpo.worker.trial import RemoteTrial
 from tests.hpo.lines import Died, Objective, record
 from tests.hpo.objectives import curve
@@ -37,7 +37,7 @@ class PairedSite(Site):
     def drive(self, trials: int) -> None:
         line = StudyClient(self.api.url, TOKEN, "sweep")
         driver = Driver(self.study, SHARED, self.api.client, line, "ada", SystemClock())
-        driver.run(Effort(trials=trials, at_once=1))
+        driver.run(RunLimits(trials=trials, at_once=1))
 
     def _give(self, job: str) -> None:
         order = len(self._told)
@@ -60,14 +60,14 @@ class PairedSite(Site):
 
     def _be(self, job: str, order: int, number: int, line: NodeLine) -> None:
         try:
-            trial = taken_up(line, is_shared=True)
+            trial = begin_trial(line, is_shared=True)
             assert isinstance(trial, RemoteTrial)
-            end = outcome(self.objective, trial)
+            end = run_objective(self.objective, trial)
             if number == 1:
                 assert self._told[order].wait(20.0)
             elif order > 0:
                 assert self._over[order - 1].wait(20.0), "the driver is there as long"
-            tell_end(line, end)
+            send_end(line, end)
         except Died:
             return
         self.ended.append(job)

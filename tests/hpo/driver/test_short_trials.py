@@ -17,7 +17,7 @@ from autoscaler.wire.client import StudyClient
 from autoscaler.wire.study_messages import StudyAnswers
 from hpo.driver.driver import Driver
 from hpo.driver.ended_trials import EndedTrial
-from hpo.driver.run_limits import Effort
+from hpo.driver.run_limits import RunLimits
 from hpo.worker.process import HOLD_SECONDS, SHORT_SECONDS
 from tests.hpo.lines import Objective, records
 from tests.hpo.objectives import curve, failing
@@ -56,7 +56,7 @@ def test_short_trials_share_a_job_and_have_the_records_of_optuna(
     ended: list[EndedTrial] = []
     driver = driver_of(site, study)
     driver.on_end = ended.append
-    assert driver.run(Effort(trials=12, at_once=1)) is None
+    assert driver.run(RunLimits(trials=12, at_once=1)) is None
     expected.optimize(curve, n_trials=12)
     assert records(study) == records(expected)
     assert TrialState.PRUNED in {trial.state for trial in study.trials}
@@ -69,7 +69,7 @@ def test_short_trials_share_a_job_and_have_the_records_of_optuna(
 def test_a_long_trial_has_a_job_of_its_own(site_of: Callable[[Objective], Site]) -> None:
     study = study_of()
     site = short_site(site_of, curve, trial_seconds=1.01 * SHORT_SECONDS)
-    driver_of(site, study).run(Effort(trials=3, at_once=1))
+    driver_of(site, study).run(RunLimits(trials=3, at_once=1))
     assert jobs_of(study) == ["sweep-0", "sweep-1", "sweep-2"]
 
 
@@ -78,7 +78,9 @@ def test_a_job_ends_in_time_for_the_controller_to_plan(
 ) -> None:
     study = study_of()
     trial_seconds = 0.9 * SHORT_SECONDS
-    driver_of(short_site(site_of, curve, trial_seconds), study).run(Effort(trials=25, at_once=1))
+    driver_of(short_site(site_of, curve, trial_seconds), study).run(
+        RunLimits(trials=25, at_once=1)
+    )
     counts = Counter(jobs_of(study))
     assert len(counts) > 1
     assert max(counts.values()) * trial_seconds < HOLD_SECONDS + 2 * trial_seconds
@@ -88,8 +90,8 @@ def test_no_process_is_shared_where_each_trial_is_to_have_its_own(
     site_of: Callable[[Objective], Site],
 ) -> None:
     study = study_of()
-    effort = Effort(trials=3, at_once=1, shares_processes=False)
-    driver_of(short_site(site_of, curve), study).run(effort)
+    limits = RunLimits(trials=3, at_once=1, shares_processes=False)
+    driver_of(short_site(site_of, curve), study).run(limits)
     assert len(set(jobs_of(study))) == 3
 
 
@@ -99,7 +101,7 @@ def test_a_killed_process_leaves_no_trace_in_the_trials_that_it_ran(
 ) -> None:
     site, study, expected = short_site(site_of, curve), study_of(), study_of()
     site.deaths = {"sweep-0": calls}
-    driver_of(site, study).run(Effort(trials=6, at_once=1))
+    driver_of(site, study).run(RunLimits(trials=6, at_once=1))
     expected.optimize(curve, n_trials=6)
     assert records(study) == records(expected)
     assert jobs_of(study) == ["sweep-0"] * 6
@@ -143,9 +145,9 @@ def test_a_driver_that_dies_as_it_gives_the_next_trial_loses_none(
     with monkeypatch.context() as patch:
         patch.setattr(first._jobs, "stop", lambda others=(): None)
         with pytest.raises(Killed):
-            first.run(Effort(trials=5, at_once=1))
+            first.run(RunLimits(trials=5, at_once=1))
     begun = len(study.trials)
-    driver_of(site, study, "ada").run(Effort(trials=5 - begun, at_once=1))
+    driver_of(site, study, "ada").run(RunLimits(trials=5 - begun, at_once=1))
     expected.optimize(curve, n_trials=5)
     assert records(study) == records(expected)
 
@@ -153,7 +155,7 @@ def test_a_driver_that_dies_as_it_gives_the_next_trial_loses_none(
 def test_a_failed_trial_ends_its_process(site_of: Callable[[Objective], Site]) -> None:
     study = study_of()
     driver_of(short_site(site_of, failing), study).run(
-        Effort(trials=8, at_once=1, catch=frozenset({"builtins.KeyError"}))
+        RunLimits(trials=8, at_once=1, catch=frozenset({"builtins.KeyError"}))
     )
     trials = study.trials
     assert len(trials) == 8 and TrialState.FAIL in {trial.state for trial in trials}
@@ -174,7 +176,7 @@ def test_callbacks_come_before_the_next_trial(site_of: Callable[[Objective], Sit
             study.stop()
 
     driver.on_end = on_end
-    driver.run(Effort(trials=10, at_once=1))
+    driver.run(RunLimits(trials=10, at_once=1))
     assert [trial.number for trial in study.trials] == [0, 1, 2, 3]
     assert study.trials[2].params["width"] == 16
     assert jobs_of(study) == ["sweep-0"] * 4
@@ -191,7 +193,7 @@ def test_an_error_of_a_callback_leaves_no_job_behind(
 
     driver.on_end = on_end
     with pytest.raises(LookupError):
-        driver.run(Effort(trials=10, at_once=1))
+        driver.run(RunLimits(trials=10, at_once=1))
     assert len(study.trials) == 1
     (job,) = site.api.world.store.jobs.all()
     assert job.phase.name in ("STOPPING", "STOPPED")
@@ -203,7 +205,7 @@ def test_no_trial_follows_after_the_deadline(site_of: Callable[[Objective], Site
     line = StudyClient(site.api.url, TOKEN, "sweep")
     goal = Goal(deadline_seconds=1.0)
     driver = Driver(study, TEMPLATE, site.api.client, line, "ada", SystemClock(), goal)
-    driver.run(Effort(trials=3, at_once=1))
+    driver.run(RunLimits(trials=3, at_once=1))
     assert len(set(jobs_of(study))) == 3
 
 
@@ -218,5 +220,7 @@ def test_an_error_of_the_sampler_after_a_short_trial_is_raised(
     study = study_of()
     study.sampler = optuna.samplers.TPESampler(seed=3, constraints_func=bad)
     with pytest.raises(ValueError, match="of trial 1"):
-        driver_of(short_site(site_of, lambda trial: 1.0), study).run(Effort(trials=9, at_once=1))
+        driver_of(short_site(site_of, lambda trial: 1.0), study).run(
+            RunLimits(trials=9, at_once=1)
+        )
     assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 2

@@ -11,16 +11,16 @@ from optuna.trial import TrialState
 
 from autoscaler.domain.plan import BEYOND_BUDGET, BEYOND_DEADLINE, Action
 from autoscaler.wire.messages import DecisionView, JobView
-from hpo.driver.ended_trials import EndedTrial, log_end
+from hpo.driver.ended_trials import EndedTrial, log_trial_end
 from hpo.driver.study_end import (
     AllTrialsFailed,
     BudgetUsedUp,
     DeadlineReached,
     NothingRan,
-    ended_trials,
+    ended_trial_numbers,
+    is_blocked_by_deadline,
+    planner_warning,
     require_result,
-    waits_for_ever,
-    what_is_missed,
 )
 from hpo.protocol import attributes
 
@@ -42,11 +42,11 @@ class View:
 
 def waits(*views: View | None, ends_at_deadline: bool = False) -> bool:
     jobs = cast(list[JobView | None], cast(Any, list(views)))
-    return waits_for_ever(jobs, True, ends_at_deadline)
+    return is_blocked_by_deadline(jobs, True, ends_at_deadline)
 
 
 def test_for_want_of_money_it_is_said_so() -> None:
-    with pytest.raises(BudgetUsedUp, match="wait s-0: too dear: give the study more"):
+    with pytest.raises(BudgetUsedUp, match="wait s-0: too dear: raise the budget"):
         waits(View(BEYOND_BUDGET), View(BEYOND_DEADLINE))
 
 
@@ -67,18 +67,18 @@ def test_a_study_that_is_to_end_at_its_deadline_does(caplog: pytest.LogCaptureFi
 def test_a_deadline_that_lets_no_trial_begin_is_an_error() -> None:
     views = cast(list[JobView | None], [View(BEYOND_DEADLINE)])
     with pytest.raises(NothingRan, match="no trial has run: wait s-0: too dear: set a later"):
-        waits_for_ever(views, has_run=False)
+        is_blocked_by_deadline(views, has_run=False)
 
 
 def test_a_run_without_a_result_is_an_error() -> None:
     study = optuna.create_study()
     with pytest.raises(NothingRan, match="no trial has ended in this run"):
-        require_result(study, ended_trials(study))
+        require_result(study, ended_trial_numbers(study))
     study.tell(study.ask(), state=TrialState.FAIL)
     with pytest.raises(AllTrialsFailed, match="the only trial of this run failed: its"):
         require_result(study, frozenset())
     with pytest.raises(NothingRan):
-        require_result(study, ended_trials(study))
+        require_result(study, ended_trial_numbers(study))
     study.tell(study.ask(), state=TrialState.FAIL)
     with pytest.raises(AllTrialsFailed, match="all 2 trials of this run failed; the last: its"):
         require_result(study, frozenset())
@@ -105,8 +105,8 @@ def test_as_long_as_one_may_begin_it_is_not(views: list[View | None]) -> None:
 def test_what_can_not_be_kept_is_heard_of_one_that_knows_it() -> None:
     late = View("", note="a deadline in 1 s is out of reach")
     views = cast(list[JobView], [View(None), View("study"), late])
-    assert what_is_missed(views) == "a deadline in 1 s is out of reach"
-    assert what_is_missed(views[:2]) is None
+    assert planner_warning(views) == "a deadline in 1 s is out of reach"
+    assert planner_warning(views[:2]) is None
 
 
 def printed(caplog: pytest.LogCaptureFixture, log: str = "hpo.driver.ended_trials") -> list[str]:
@@ -126,7 +126,7 @@ def test_ends_are_printed_as_optuna_prints_them(
     here = optuna.create_study(direction="maximize")
     for trial in study.trials:
         here.add_trial(trial)
-        log_end(EndedTrial(trial), here)
+        log_trial_end(EndedTrial(trial), here)
     expected = printed(caplog, "optuna.study.study")
     assert len(expected) == 2 and printed(caplog) == expected
 
@@ -135,7 +135,7 @@ def test_several_values_have_no_best(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "hpo")
     study = optuna.create_study(directions=["minimize", "maximize"])
     study.tell(study.ask(), [0.5, 2.0])
-    log_end(EndedTrial(study.trials[0]), study)
+    log_trial_end(EndedTrial(study.trials[0]), study)
     assert printed(caplog) == ["Trial 0 finished with values: [0.5, 2.0] and parameters: {}."]
 
 
@@ -148,7 +148,7 @@ def test_pruned_and_failed_trials_are_printed(caplog: pytest.LogCaptureFixture) 
     failed.set_user_attr(attributes.CAUSE, "not retried: killed")
     study.tell(failed, state=TrialState.FAIL)
     for trial in study.trials:
-        log_end(EndedTrial(trial, is_retried=trial.state is TrialState.FAIL), study)
+        log_trial_end(EndedTrial(trial, is_retried=trial.state is TrialState.FAIL), study)
     assert printed(caplog) == [
         "Trial 0 pruned at step 3.",
         "Trial 1 failed: its job failed (not retried: killed); a new trial with its parameters "

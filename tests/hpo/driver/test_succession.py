@@ -18,9 +18,9 @@ from autoscaler.wire.messages import JoinRequest
 from autoscaler.wire.study_messages import StudyLease
 from hpo.driver.driver import Driver
 from hpo.driver.ended_trials import EndedTrial
-from hpo.driver.run_limits import Effort
-from hpo.driver.trial_server import new_attachment
-from hpo.protocol.requests import Call
+from hpo.driver.run_limits import RunLimits
+from hpo.driver.trial_server import begin_new_trial
+from hpo.protocol.requests import TrialRequest
 from tests.hpo.lines import Objective
 from tests.hpo.objectives import curve
 from tests.hpo.site import TEMPLATE, NodeLine, Site, driver_of, study_of
@@ -31,10 +31,10 @@ def test_a_driver_takes_up_what_an_earlier_one_left(site_of: Callable[[Objective
     """One that died after it began two trials, of which one's job was never handed in."""
     site, study = site_of(curve), study_of()
     for number in range(2):
-        new_attachment(study).bind(f"sweep-{number}")
+        begin_new_trial(study).bind(f"sweep-{number}")
     site.api.client.submit(replace(TEMPLATE, name="sweep-0"))
     study.ask()  # somebody else's
-    driver_of(site, study).run(Effort(trials=1, at_once=2))
+    driver_of(site, study).run(RunLimits(trials=1, at_once=2))
     states = [trial.state for trial in study.trials]
     assert states[2] is TrialState.RUNNING
     assert all(state.is_finished() for state in (states[0], states[1], states[3]))
@@ -46,7 +46,7 @@ def test_a_driver_whose_lease_ran_out_goes_on_unless_another_has_the_study(
     site, study = site_of(curve), study_of()
     driver = driver_of(site, study)
     driver.on_end = lambda ended: api.world.clock.sleep(31.0)
-    driver.run(Effort(trials=2, at_once=1))
+    driver.run(RunLimits(trials=2, at_once=1))
     assert len(study.trials) == 2
 
     def overtaken(ended: EndedTrial) -> None:
@@ -56,7 +56,7 @@ def test_a_driver_whose_lease_ran_out_goes_on_unless_another_has_the_study(
     driver = driver_of(site, study)
     driver.on_end = overtaken
     with pytest.raises(Conflict, match="driven by bob"):
-        driver.run(Effort(trials=2, at_once=1))
+        driver.run(RunLimits(trials=2, at_once=1))
 
 
 def test_a_study_that_is_driven_is_left_alone(api: Api) -> None:
@@ -65,7 +65,7 @@ def test_a_study_that_is_driven_is_left_alone(api: Api) -> None:
     line = StudyClient(api.url, TOKEN, "sweep")
     driver = Driver(study, TEMPLATE, api.client, line, "ada", SystemClock())
     with pytest.raises(Conflict, match="driven by bob"):
-        driver.run(Effort(trials=1))
+        driver.run(RunLimits(trials=1))
     assert study.trials == []
 
 
@@ -78,9 +78,9 @@ def test_interrupted_its_jobs_end_and_its_trials_stay(api: Api) -> None:
         def calls(self, holder: str, wait_seconds: float, beyond: int = 0) -> tuple[()]:
             raise KeyboardInterrupt
 
-    driver._line = Interrupting(api.url, TOKEN, "sweep")
+    driver._study_client = Interrupting(api.url, TOKEN, "sweep")
     with pytest.raises(KeyboardInterrupt):
-        driver.run(Effort(trials=1))
+        driver.run(RunLimits(trials=1))
     assert study.trials[0].state is TrialState.RUNNING
     api.world.tick(2)
     assert api.world.store.jobs.alive() == ()
@@ -94,14 +94,14 @@ def test_a_trial_whose_job_is_being_stopped_is_begun_again(
     job = api.client.submit(replace(TEMPLATE, name="sweep-0")).id
     api.world.wish(job, 1)
     api.world.tick(2)
-    new_attachment(study).bind(job)
+    begin_new_trial(study).bind(job)
     api.client.stop(job)
     api.world.tick(1, agents=False)
     assert api.client.job(job).phase is JobPhase.STOPPING
     site = site_of(curve)
     ticking = threading.Timer(1.0, lambda: api.world.tick(5))
     ticking.start()
-    driver_of(site, study).run(Effort(trials=0))
+    driver_of(site, study).run(RunLimits(trials=0))
     ticking.join()
     assert len(study.trials) == 1 and study.trials[0].state.is_finished()
     assert study.trials[0].state is not TrialState.FAIL
@@ -113,14 +113,14 @@ def test_what_an_earlier_job_of_a_trial_said_last_counts(
     """It was told while nobody drove the study; the next job goes on after it."""
     study = study_of()
     job = api.client.submit(replace(TEMPLATE, name="sweep-0")).id
-    new_attachment(study).bind(job)
+    begin_new_trial(study).bind(job)
     api.world.wish(job, 1)
     api.world.tick(1, agents=False)
     (held,) = api.world.store.instances.of_job(job)
     api.authentication.issue(held)
     node = api.node()
     node.join(JoinRequest(api.authentication.join_token(held), held.id))
-    NodeLine(node, 1.0, None).tell(Call("report", {"value": 0.5, "step": 3}).text())
+    NodeLine(node, 1.0, None).tell(TrialRequest("report", {"value": 0.5, "step": 3}).text())
     api.client.stop(job)
     api.world.tick(5)
     assert api.client.job(job).phase.is_final
@@ -129,6 +129,6 @@ def test_what_an_earlier_job_of_a_trial_said_last_counts(
         trial.report(0.75, 4)
         return 1.0
 
-    driver_of(site_of(goes_on), study).run(Effort(trials=0))
+    driver_of(site_of(goes_on), study).run(RunLimits(trials=0))
     assert study.trials[0].intermediate_values == {3: 0.5, 4: 0.75}
     assert study.trials[0].state is TrialState.COMPLETE

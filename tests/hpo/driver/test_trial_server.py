@@ -11,26 +11,26 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from hpo import optuna_internals
 from hpo.driver.trial_server import (
-    Attachment,
-    NotYet,
-    ended_one,
-    new_attachment,
-    running_attachments,
+    AnswerPending,
+    TrialServer,
+    begin_new_trial,
+    find_ended_trial,
+    running_trials,
 )
 from hpo.methods.synchronous_halving import SynchronousHalvingPruner
 from hpo.protocol.requests import (
     BEGIN,
     SHOULD_PRUNE,
-    Call,
+    TrialRequest,
     answer_text,
-    failure,
-    read_answer,
-    read_call,
-    refusal_text,
+    error_text,
+    failure_request,
+    parse_answer,
+    parse_request,
 )
-from hpo.storage.studies import is_lasting
+from hpo.storage.studies import is_persistent
 from hpo.worker.process import run_trial
-from tests.hpo.lines import Died, DirectLine, Objective, record, records, run_all
+from tests.hpo.lines import Died, DirectChannel, Objective, record, records, run_all
 from tests.hpo.objectives import curve, failing, two_ends
 
 PRUNERS: dict[str, Callable[[], optuna.pruners.BasePruner]] = {
@@ -100,12 +100,12 @@ def test_so_it_is_where_the_storage_is_a_database(tmp_path: Path) -> None:
 def _killed_after(calls: int, study: optuna.Study) -> bool:
     """Run five trials, of which the last is killed after so many calls; False if it is not."""
     run_all(study, curve, 4)
-    attachment = new_attachment(study)
-    attachment.bind("sweep-4")
+    server = begin_new_trial(study)
+    server.bind("sweep-4")
     try:
-        run_trial(curve, DirectLine(attachment, calls))
+        run_trial(curve, DirectChannel(server, calls))
     except Died:
-        run_trial(curve, DirectLine(running_attachments(study)["sweep-4"]))
+        run_trial(curve, DirectChannel(running_trials(study)["sweep-4"]))
         return True
     return False
 
@@ -128,13 +128,13 @@ def test_a_driver_that_dies_as_it_judges_judges_once(pruner: str) -> None:
         return verdict
 
     shaken.pruner.prune = dies_having_judged  # type: ignore[method-assign]
-    attachment = new_attachment(shaken)
-    attachment.bind("job")
-    while attachment is not None:
+    server = begin_new_trial(shaken)
+    server.bind("job")
+    while server is not None:
         try:
-            run_trial(curve, DirectLine(attachment))
+            run_trial(curve, DirectChannel(server))
         except Died:
-            attachment = running_attachments(shaken)["job"]
+            server = running_trials(shaken)["job"]
             continue
         break
     run_all(expected, curve, 1)
@@ -143,22 +143,22 @@ def test_a_driver_that_dies_as_it_judges_judges_once(pruner: str) -> None:
 
 def test_each_step_is_judged_once_however_often_it_is_asked() -> None:
     study = study_of()
-    attachment = new_attachment(study)
+    server = begin_new_trial(study)
     asked: list[int | None] = []
     study.pruner.prune = lambda study, trial: bool(  # type: ignore[method-assign]
         asked.append(trial.last_step)
     )
     for step in (0, 0, 1, 1, 1):
-        attachment.answer(Call("report", {"value": 1.0, "step": step}))
-        assert attachment.answer(Call("should_prune", {})) is False
+        server.answer(TrialRequest("report", {"value": 1.0, "step": step}))
+        assert server.answer(TrialRequest("should_prune", {})) is False
     assert asked == [0, 1]
 
 
 @pytest.mark.parametrize("pruner", ["median", "halving"])
 def test_a_step_that_several_ask_of_has_one_verdict_whoever_dies(pruner: str) -> None:
     study = study_of(pruner)
-    attachment = new_attachment(study)
-    attachment.bind("job")
+    server = begin_new_trial(study)
+    server.bind("job")
     asked: list[int | None] = []
     verdicts = iter([False, True])
 
@@ -171,44 +171,44 @@ def test_a_step_that_several_ask_of_has_one_verdict_whoever_dies(pruner: str) ->
     def ask(step: int) -> bool:
         """Each of two instances reports and asks, of two drivers the second having just begun."""
         answers = []
-        for held in (attachment, running_attachments(study)["job"]):
-            held.answer(Call("report", {"value": 1.0, "step": step}))
-            answers.append(held.answer(Call("should_prune", {"step": step})))
+        for held in (server, running_trials(study)["job"]):
+            held.answer(TrialRequest("report", {"value": 1.0, "step": step}))
+            answers.append(held.answer(TrialRequest("should_prune", {"step": step})))
         assert answers[0] == answers[1]
         return bool(answers[0])
 
     assert (ask(1), ask(2)) == (False, True)
     assert asked == [1, 2]
-    assert attachment.answer(Call("should_prune", {"step": 1})) is False, "it has gone on"
+    assert server.answer(TrialRequest("should_prune", {"step": 1})) is False, "it has gone on"
 
 
 def test_instances_of_a_trial_that_waits_for_others_hear_alike() -> None:
     study = optuna.create_study(pruner=SynchronousHalvingPruner(2, 1, 3, reduction_factor=2))
-    trials = [new_attachment(study), new_attachment(study)]
+    trials = [begin_new_trial(study), begin_new_trial(study)]
     for value, trial in enumerate(trials):
         for _ in range(2):
-            trial.answer(Call("report", {"value": float(value), "step": 1}))
+            trial.answer(TrialRequest("report", {"value": float(value), "step": 1}))
             if trial is trials[0]:
-                with pytest.raises(NotYet):
-                    trial.answer(Call("should_prune", {"step": 1}))
-    asked = [Call("should_prune", {"step": 1})] * 2
+                with pytest.raises(AnswerPending):
+                    trial.answer(TrialRequest("should_prune", {"step": 1}))
+    asked = [TrialRequest("should_prune", {"step": 1})] * 2
     assert [trials[0].answer(each) for each in asked] == [False, False]
     assert [trials[1].answer(each) for each in asked] == [True, True]
 
 
 def test_the_first_end_of_a_trial_counts_and_the_others_hear_of_it() -> None:
     study = study_of()
-    attachment = new_attachment(study)
-    attachment.bind("job")
-    assert ended_one(study, "job") is None
-    attachment.answer(Call("report", {"value": 1.0, "step": 1}))
-    attachment.answer(Call("end", {"state": "PRUNED"}))
-    late = ended_one(study, "job")
+    server = begin_new_trial(study)
+    server.bind("job")
+    assert find_ended_trial(study, "job") is None
+    server.answer(TrialRequest("report", {"value": 1.0, "step": 1}))
+    server.answer(TrialRequest("end", {"state": "PRUNED"}))
+    late = find_ended_trial(study, "job")
     assert late is not None
-    assert late.answer(Call("should_prune", {"step": 1})) is True
-    assert late.answer(Call("begin", {}))["is_finished"]
-    late.answer(failure("out of memory", MemoryError()))
-    late.answer(Call("end", {"state": "COMPLETE", "values": [1.0], "cause": None}))
+    assert late.answer(TrialRequest("should_prune", {"step": 1})) is True
+    assert late.answer(TrialRequest("begin", {}))["is_finished"]
+    late.answer(failure_request("out of memory", MemoryError()))
+    late.answer(TrialRequest("end", {"state": "COMPLETE", "values": [1.0], "cause": None}))
     assert late.error_kinds == ()
     (trial,) = study.trials
     assert trial.state is TrialState.PRUNED and "castor:cause" not in trial.user_attrs
@@ -226,7 +226,7 @@ def test_who_looks_for_the_storage_is_told_what_to_do(wanted: str) -> None:
             held = getattr(held, name)
         return 0.0
 
-    run_trial(objective, DirectLine(new_attachment(study)))
+    run_trial(objective, DirectChannel(begin_new_trial(study)))
     cause = study.trials[0].user_attrs["castor:cause"]
     assert "call trial.report and trial.should_prune, on every rank" in cause
 
@@ -234,17 +234,17 @@ def test_who_looks_for_the_storage_is_told_what_to_do(wanted: str) -> None:
 def test_a_restored_worker_reports_again_and_nothing_changes() -> None:
     study = study_of("median")
     trial = study.ask()
-    attachment = Attachment(study, trial)
+    server = TrialServer(study, trial)
     for step in (0, 1, 2, 1, 2, 3):
-        attachment.answer(Call("report", {"value": float(step), "step": step}))
-        attachment.answer(Call("should_prune", {}))
+        server.answer(TrialRequest("report", {"value": float(step), "step": step}))
+        server.answer(TrialRequest("should_prune", {}))
     assert study.trials[0].intermediate_values == {0: 0.0, 1: 1.0, 2: 2.0, 3: 3.0}
 
 
 def test_a_parameter_of_another_range_is_refused_as_optuna_refuses_it() -> None:
     study = study_of()
-    attachment = new_attachment(study)
-    line = DirectLine(attachment)
+    server = begin_new_trial(study)
+    line = DirectChannel(server)
 
     def first(trial: optuna.trial.BaseTrial) -> float:
         trial.suggest_categorical("kind", ["a", "b"])
@@ -263,25 +263,25 @@ def test_a_parameter_of_another_range_is_refused_as_optuna_refuses_it() -> None:
 
 
 def test_a_study_in_memory_does_not_last(tmp_path: Path) -> None:
-    assert not is_lasting(study_of())
-    assert is_lasting(study_of(storage=f"sqlite:///{tmp_path}/study.db"))
+    assert not is_persistent(study_of())
+    assert is_persistent(study_of(storage=f"sqlite:///{tmp_path}/study.db"))
 
 
 def test_only_trials_that_castor_began_are_taken_up() -> None:
     study = study_of()
     study.ask()
-    new_attachment(study).bind("sweep-1")
-    assert set(running_attachments(study)) == {"sweep-1"}
+    begin_new_trial(study).bind("sweep-1")
+    assert set(running_trials(study)) == {"sweep-1"}
 
 
 def test_a_trial_that_is_over_is_not_run_again() -> None:
     study = study_of()
-    attachment = new_attachment(study)
-    attachment.answer(Call("end", {"state": "COMPLETE", "values": [0.5]}))
+    server = begin_new_trial(study)
+    server.answer(TrialRequest("end", {"state": "COMPLETE", "values": [0.5]}))
     before = record(study.trials[0])
-    run_trial(lambda trial: pytest.fail("it ran"), DirectLine(attachment))
-    attachment.answer(Call("end", {"state": "COMPLETE", "values": [0.7]}))
-    attachment.fail("too late")
+    run_trial(lambda trial: pytest.fail("it ran"), DirectChannel(server))
+    server.answer(TrialRequest("end", {"state": "COMPLETE", "values": [0.7]}))
+    server.fail("too late")
     assert record(study.trials[0]) == before
 
 
@@ -317,8 +317,10 @@ def test_reports_of_several_objectives_are_refused() -> None:
 
 @pytest.mark.parametrize("value", [None, True, 1.5, float("inf"), "text", [1, {"a": None}]])
 def test_values_travel(value: object) -> None:
-    assert read_answer(answer_text(value)) == value
-    assert read_call(Call("m", {"value": value}).text()) == Call("m", {"value": value})
+    assert parse_answer(answer_text(value)) == value
+    assert parse_request(TrialRequest("m", {"value": value}).text()) == TrialRequest(
+        "m", {"value": value}
+    )
 
 
 @pytest.mark.parametrize(
@@ -331,7 +333,7 @@ def test_values_travel(value: object) -> None:
 )
 def test_errors_travel(error: Exception, kind: type[Exception]) -> None:
     with pytest.raises(kind, match="no"):
-        read_answer(refusal_text(error))
+        parse_answer(error_text(error))
 
 
 def test_attaching_is_what_optuna_lets_one_do() -> None:
@@ -351,26 +353,26 @@ def test_attaching_is_what_optuna_lets_one_do() -> None:
 def test_only_a_pruner_that_may_say_yes_is_asked(pruner: str, asks: bool) -> None:
     asked: list[str] = []
 
-    class NotingLine(DirectLine):
+    class NotingLine(DirectChannel):
         def ask(self, text: str) -> str:
-            asked.append(read_call(text).method)
+            asked.append(parse_request(text).method)
             return super().ask(text)
 
     study = study_of(pruner)
-    run_trial(curve, NotingLine(new_attachment(study)))
+    run_trial(curve, NotingLine(begin_new_trial(study)))
     assert study.trials[0].state is TrialState.COMPLETE
     assert (SHOULD_PRUNE in asked) == asks
 
 
 def test_several_directions_are_refused_by_optuna_s_own_words() -> None:
     study = optuna.create_study(directions=["minimize"] * 2, pruner=optuna.pruners.NopPruner())
-    attachment = new_attachment(study)
-    assert not attachment.answer(Call(BEGIN, {}))["never_prunes"]
+    server = begin_new_trial(study)
+    assert not server.answer(TrialRequest(BEGIN, {}))["never_prunes"]
 
 
 def test_what_is_known_of_a_trial_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     study = optuna.create_study(pruner=optuna.pruners.MedianPruner())
-    attachment = new_attachment(study)
+    server = begin_new_trial(study)
     reads: list[int] = []
     read = optuna_internals.frozen_trial
 
@@ -381,9 +383,11 @@ def test_what_is_known_of_a_trial_is_read_once(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(optuna_internals, "frozen_trial", counted)
     distribution = distribution_to_json(FloatDistribution(0.0, 1.0))
     for number in range(3):
-        attachment.answer(Call("suggest", {"name": f"x{number}", "distribution": distribution}))
-        attachment.answer(Call("report", {"value": 1.0, "step": number}))
-        attachment.answer(Call("report", {"value": 2.0, "step": number}))
-        attachment.answer(Call("should_prune", {}))
+        server.answer(
+            TrialRequest("suggest", {"name": f"x{number}", "distribution": distribution})
+        )
+        server.answer(TrialRequest("report", {"value": 1.0, "step": number}))
+        server.answer(TrialRequest("report", {"value": 2.0, "step": number}))
+        server.answer(TrialRequest("should_prune", {}))
     assert len(reads) == 1
     assert set(study.trials[0].intermediate_values.values()) == {1.0}

@@ -15,12 +15,12 @@ from optuna.terminator import CrossValidationErrorEvaluator, report_cross_valida
 from optuna.trial import FrozenTrial
 
 from autoscaler.clock import SystemClock
-from hpo.driver.trial_server import new_attachment
+from hpo.driver.trial_server import begin_new_trial
 from hpo.optuna_internals import is_stopped
-from hpo.storage.studies import optimizing
+from hpo.storage.studies import optimization_context
 from hpo.worker.process import run_trial
 from tests.hpo.driver.test_trial_server import study_of
-from tests.hpo.lines import DirectLine, Objective, records, run_all
+from tests.hpo.lines import DirectChannel, Objective, records, run_all
 from tests.hpo.objectives import curve, two_ends
 
 
@@ -75,10 +75,10 @@ def test_samplers_propose_what_they_propose_without_castor(name: str) -> None:
     directions = ["minimize"] * (2 if objective is two_ends else 1)
     here, there = (optuna.create_study(directions=directions, sampler=sampler()) for _ in range(2))
     here.optimize(objective, n_trials=trials)
-    with optimizing(there, SystemClock(), lambda: None):
+    with optimization_context(there, SystemClock(), lambda: None):
         for _ in range(trials):
             if not is_stopped(there):
-                run_trial(objective, DirectLine(new_attachment(there)))
+                run_trial(objective, DirectChannel(begin_new_trial(there)))
     assert records(there) == records(here)
     if name == "grid":
         assert len(there.trials) == 6

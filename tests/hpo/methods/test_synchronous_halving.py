@@ -30,7 +30,7 @@ def at_rung(study: optuna.Study, values: list[float], step: int) -> list[optuna.
 def test_the_rungs_lie_below_the_end() -> None:
     pruner = SynchronousHalvingPruner(27, 2, 55)
     assert pruner.rungs == (2, 6, 18, 54)
-    assert [pruner.going_on(rung, 27) for rung in range(4)] == [9, 3, 1, 1]
+    assert [pruner.survivor_count(rung, 27) for rung in range(4)] == [9, 3, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,8 @@ def test_the_best_go_on_once_all_are_there(direction: str) -> None:
     trials = at_rung(study, values[:5], 1)
     assert verdicts(pruner, study, trials) == [None] * 5
     trials += at_rung(study, values[5:], 1)
-    going_on = {1, 4} if direction == "minimize" else {0, 5}
-    assert verdicts(pruner, study, trials) == [number not in going_on for number in range(6)]
+    survivor_count = {1, 4} if direction == "minimize" else {0, 5}
+    assert verdicts(pruner, study, trials) == [number not in survivor_count for number in range(6)]
 
 
 def test_who_has_not_come_is_waited_for_unless_it_has_ended() -> None:
@@ -78,11 +78,11 @@ def test_later_rungs_are_of_those_that_went_on() -> None:
         study.tell(trial, state=TrialState.PRUNED)
     trials[0].report(0.9, 2)
     assert pruner.verdict(study, study.get_trials()[0]) is None
-    assert pruner.decided_at(study, study.get_trials()[0]) == 2
-    assert pruner.decided_at(study, study.get_trials()[1]) == 2
+    assert pruner.next_decision_step(study, study.get_trials()[0]) == 2
+    assert pruner.next_decision_step(study, study.get_trials()[1]) == 2
     trials[1].report(0.5, 2)
     assert verdicts(pruner, study, trials[:2]) == [True, False]
-    assert pruner.decided_at(study, study.get_trials()[1]) == 4
+    assert pruner.next_decision_step(study, study.get_trials()[1]) == 4
 
 
 def test_groups_are_decided_apart() -> None:

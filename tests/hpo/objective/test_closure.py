@@ -12,13 +12,13 @@ from optuna.trial import BaseTrial, TrialState
 
 from autoscaler.domain.errors import SpecError
 from hpo import optuna_internals
-from hpo.objective.closure import ClosureStudy, pickled
+from hpo.objective.closure import ClosureStudy, pickle_objective
 from tests.hpo.lines import Objective, run_all
 
 
 def travelled(study: optuna.Study, objective: Objective) -> Objective:
     """Return an objective of a study as an instance has it."""
-    there: Objective = pickle.loads(pickled(objective, study))
+    there: Objective = pickle.loads(pickle_objective(objective, study))
     return there
 
 
@@ -89,7 +89,7 @@ def test_the_same_study_loaded_twice_is_the_same(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/study.db"
     study = optuna.create_study(study_name="sweep", storage=url)
     again = optuna.load_study(study_name="sweep", storage=url)
-    there = pickle.loads(pickled(lambda: again, study))()
+    there = pickle.loads(pickle_objective(lambda: again, study))()
     assert isinstance(there, ClosureStudy)
     assert copy.deepcopy(there) is there
 
@@ -104,9 +104,9 @@ def test_another_study_is_refused_by_name(name: str) -> None:
     with pytest.raises(
         SpecError, match=f"objective: it refers to the study '{name}', which is not"
     ):
-        pickled(objective, study)
+        pickle_objective(objective, study)
     with pytest.raises(SpecError, match=f"'{name}'"):
-        pickled(objective, None)
+        pickle_objective(objective, None)
 
 
 def test_outside_of_a_trial_there_is_no_study() -> None:

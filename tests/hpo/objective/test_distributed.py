@@ -22,10 +22,10 @@ from autoscaler.domain.errors import SpecError
 from autoscaler.domain.job import BatchSpec, InstanceBounds, JobSpec
 from autoscaler.domain.training import TrainingDirective
 from autoscaler.training import session
-from hpo.driver.trial_server import Attachment, new_attachment
+from hpo.driver.trial_server import TrialServer, begin_new_trial
 from hpo.objective.distributed import trial_job
 from hpo.objective.packaging import OBJECTIVE_FILE
-from hpo.protocol.requests import answer_text, read_call, refusal_text
+from hpo.protocol.requests import answer_text, error_text, parse_request
 from tests.hpo.lines import record
 from tests.training.fleet import Fleet, ReplicaProcess, wait_until
 
@@ -65,7 +65,7 @@ class Site:
 
     def __init__(self, directory: Path) -> None:
         self.study = study_of()
-        self.attachment: Attachment = new_attachment(self.study)
+        self.server: TrialServer = begin_new_trial(self.study)
         self.asked: list[tuple[str, str, Any]] = []
         self.pace = directory / "pace"
         self.work = directory / "work"
@@ -83,13 +83,13 @@ class Site:
         return {"WORK": str(self.work), "PACE": str(self.pace)}
 
     def _answer(self, replica: str, text: str) -> str:
-        call = read_call(text)
+        call = parse_request(text)
         with self._lock:
             self.asked.append((replica, call.method, call.arguments.get("step")))
             try:
-                return answer_text(self.attachment.answer(call))
+                return answer_text(self.server.answer(call))
             except Exception as error:
-                return refusal_text(error)
+                return error_text(error)
 
 
 def study_of() -> optuna.Study:

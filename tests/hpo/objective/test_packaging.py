@@ -14,8 +14,8 @@ import pytest
 
 from autoscaler.domain.errors import SpecError
 from autoscaler.spec.bundle import unpack
-from hpo.objective.packaging import OBJECTIVE_FILE, home_of, pack_objective
-from hpo.storage.studies import own_file
+from hpo.objective.packaging import OBJECTIVE_FILE, import_root, pack_objective
+from hpo.storage.studies import sqlite_file
 from tests.hpo.objectives import curve
 
 
@@ -41,11 +41,11 @@ def test_the_studys_own_file_stays_here(tmp_path: Path) -> None:
     files.mkdir()
     study = optuna.create_study(storage=f"sqlite:///{files / 'study.db'}")
     (files / "data.db").write_text("data")
-    bundle = pack_objective(curve, files, tmp_path / "bundle.tar.gz", own_file(study))
+    bundle = pack_objective(curve, files, tmp_path / "bundle.tar.gz", sqlite_file(study))
     unpack(tmp_path / "bundle.tar.gz", tmp_path / "there", bundle.sha256)
     names = {path.name for path in (tmp_path / "there").iterdir()}
     assert names == {OBJECTIVE_FILE, "data.db"}
-    assert own_file(optuna.create_study()) is None
+    assert sqlite_file(optuna.create_study()) is None
 
 
 def test_a_database_in_use_stays_here_and_is_not_touched(tmp_path: Path) -> None:
@@ -85,9 +85,9 @@ def test_what_can_not_travel_is_named(tmp_path: Path) -> None:
 
 
 def test_the_modules_beside_an_objective_go_with_it() -> None:
-    assert home_of(curve) == Path(__file__).parents[3]
-    assert home_of(len) is None
-    assert home_of(subprocess.run) is None
+    assert import_root(curve) == Path(__file__).parents[3]
+    assert import_root(len) is None
+    assert import_root(subprocess.run) is None
 
 
 def test_a_script_takes_its_own_directory_along(tmp_path: Path) -> None:
@@ -97,12 +97,13 @@ def test_a_script_takes_its_own_directory_along(tmp_path: Path) -> None:
             """
             from pathlib import Path
             import beside
-            from hpo.objective.packaging import home_of, pack_objective
+            from hpo.objective.packaging import import_root, pack_objective
 
             def objective(trial):
                 return beside.VALUE * trial
 
-            print(pack_objective(objective, home_of(objective), Path("../bundle.tar.gz")).sha256)
+            root = import_root(objective)
+            print(pack_objective(objective, root, Path("../bundle.tar.gz")).sha256)
             """
         )
     )

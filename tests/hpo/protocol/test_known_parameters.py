@@ -10,10 +10,10 @@ import optuna
 import pytest
 from optuna.trial import BaseTrial
 
-from hpo.driver.trial_server import new_attachment
-from hpo.protocol.requests import SUGGEST, read_call
+from hpo.driver.trial_server import begin_new_trial
+from hpo.protocol.requests import SUGGEST, parse_request
 from hpo.worker.process import run_trial
-from tests.hpo.lines import DirectLine, records
+from tests.hpo.lines import DirectChannel, records
 
 SAMPLERS: dict[str, Callable[[], optuna.samplers.BaseSampler]] = {
     "nsga": lambda: optuna.samplers.NSGAIISampler(seed=5, population_size=4),
@@ -26,20 +26,20 @@ SAMPLERS: dict[str, Callable[[], optuna.samplers.BaseSampler]] = {
 }
 
 
-class CountingLine(DirectLine):
+class CountingLine(DirectChannel):
     """Counts what is told and asked, by methods."""
 
-    def __init__(self, attachment: Any) -> None:
-        super().__init__(attachment)
+    def __init__(self, server: Any) -> None:
+        super().__init__(server)
         self.told: Counter[str] = Counter()
         self.asked: Counter[str] = Counter()
 
     def tell(self, text: str) -> None:
-        self.told[read_call(text).method] += 1
+        self.told[parse_request(text).method] += 1
         super().ask(text)
 
     def ask(self, text: str) -> str:
-        self.asked[read_call(text).method] += 1
+        self.asked[parse_request(text).method] += 1
         return super().ask(text)
 
 
@@ -66,7 +66,7 @@ def study_of(sampler: str) -> optuna.Study:
 def run_all(study: optuna.Study, trials: int) -> list[CountingLine]:
     lines = []
     for _ in range(trials):
-        lines.append(CountingLine(new_attachment(study)))
+        lines.append(CountingLine(begin_new_trial(study)))
         run_trial(objective, lines[-1])
     return lines
 
@@ -90,7 +90,7 @@ def test_the_record_is_that_of_optuna(sampler: str) -> None:
 def test_a_value_that_json_would_change_is_asked_for() -> None:
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=5))
     study.enqueue_trial({"size": (1, 2)})
-    line = CountingLine(new_attachment(study))
+    line = CountingLine(begin_new_trial(study))
 
     def of_tuples(trial: BaseTrial) -> float:
         trial.suggest_categorical("size", [(1, 2), (3, 4)])  # type: ignore[list-item]

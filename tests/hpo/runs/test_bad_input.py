@@ -14,11 +14,11 @@ from optuna.trial import BaseTrial, TrialState
 import hpo
 from autoscaler.clock import VirtualClock
 from autoscaler.domain.errors import StoreError, Unavailable
-from hpo.driver.trial_server import new_attachment
+from hpo.driver.trial_server import begin_new_trial
 from hpo.protocol import attributes
-from hpo.storage.studies import optimizing
+from hpo.storage.studies import optimization_context
 from hpo.worker.process import run_trial
-from tests.hpo.lines import DirectLine, records, run_all
+from tests.hpo.lines import DirectChannel, records, run_all
 
 
 def returns(value: object) -> Callable[[BaseTrial], object]:
@@ -112,12 +112,12 @@ def test_an_objective_that_ends_its_process_has_failed() -> None:
         raise SystemExit(3)
 
     study = optuna.create_study()
-    attachment = new_attachment(study)
-    run_trial(objective, DirectLine(attachment))
+    server = begin_new_trial(study)
+    run_trial(objective, DirectChannel(server))
     assert study.trials[0].state is TrialState.FAIL
     cause = study.trials[0].user_attrs[attributes.CAUSE]
     assert cause == "the objective called sys.exit(3)"
-    assert "builtins.Exception" in attachment.error_kinds, "`catch: all` tolerates it"
+    assert "builtins.Exception" in server.error_kinds, "`catch: all` tolerates it"
 
 
 @pytest.mark.parametrize("status", [0, None])
@@ -166,9 +166,9 @@ def test_a_storage_that_stays_away_is_given_up_by_name(error: Exception) -> None
     study = optuna.create_study(storage=Away())
     with (
         pytest.raises(StoreError, match=r"storage: .* for 10 minutes: .*: run it again"),
-        optimizing(study, clock),
+        optimization_context(study, clock),
     ):
-        new_attachment(study).bind("sweep-0")
+        begin_new_trial(study).bind("sweep-0")
     assert clock.now() > 600.0
     assert study.trials[0].state is TrialState.RUNNING
 

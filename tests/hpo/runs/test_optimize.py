@@ -14,8 +14,8 @@ from optuna.artifacts import FileSystemArtifactStore, get_all_artifact_meta
 import hpo
 from autoscaler.cli.study.records import decisions_of, view_of
 from autoscaler.domain.errors import SpecError, Unavailable
-from hpo.runs.optimize import line_to
-from hpo.storage.controller_names import names_of
+from hpo.runs.optimize import connect_to_study
+from hpo.storage.controller_names import names_by_controller
 from tests.hpo.kills import kill_workers
 from tests.hpo.lines import records
 
@@ -75,7 +75,7 @@ def test_a_study_whose_worker_is_killed_is_what_it_is_alone(
         assert json.load(store.open_reader(meta.artifact_id)) == {"sum": trial.value}
     job = study.trials[0].user_attrs["castor:job"]
     assert "start" in decisions_of(study.study_name, job, 20)[-1].reason
-    view = view_of(study.study_name, names_of(study))
+    view = view_of(study.study_name, names_by_controller(study))
     assert view is not None and view.driver is None and len(view.trials) == 2
     left = {path.name for path in tmp_path.glob("no controller/studies/*/*")}
     assert left - {"castor.db-shm", "castor.db-wal"} == {"castor.db", "jobs"}
@@ -89,17 +89,17 @@ def test_who_speaks_to_a_study_that_nobody_runs_hears_so(
     """Whether there never was a controller of its own, or it has ended without a word."""
     monkeypatch.delenv("CASTOR_URL", raising=False)
     monkeypatch.setenv("CASTOR_STATE", str(tmp_path))
-    told = "nobody runs study sweep here: castor study run goes on with it"
-    with pytest.raises(Unavailable, match=told), line_to("sweep", {}):
+    told = "study sweep does not run here: castor study run continues it"
+    with pytest.raises(Unavailable, match=told), connect_to_study("sweep", {}):
         pass
     (tmp_path / "studies" / "sweep").mkdir(parents=True)
     known = {"url": "http://127.0.0.1:1", "token": "t"}
     (tmp_path / "studies" / "sweep" / "client.json").write_text(json.dumps(known))
-    with pytest.raises(Unavailable, match=told), line_to("sweep", {}):
+    with pytest.raises(Unavailable, match=told), connect_to_study("sweep", {}):
         pass
     monkeypatch.setenv("CASTOR_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("CASTOR_TOKEN", "t")
-    with pytest.raises(Unavailable, match="no controller answers"), line_to("sweep", {}):
+    with pytest.raises(Unavailable, match="no controller answers"), connect_to_study("sweep", {}):
         pass
 
 

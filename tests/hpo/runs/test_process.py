@@ -9,7 +9,7 @@ import sys
 import pytest
 from tqdm import tqdm
 
-from hpo.runs.process import heard, lines_above_bar, terminated_in_order
+from hpo.runs.process import logging_above_bar, logging_to_stderr, unwinding_on_sigterm
 
 
 def test_the_log_is_printed_only_where_logging_is_not_configured(
@@ -17,12 +17,12 @@ def test_the_log_is_printed_only_where_logging_is_not_configured(
 ) -> None:
     log = logging.getLogger("hpo")
     monkeypatch.setattr(log, "propagate", False)  # pytest's own handlers are at the root
-    with heard():
+    with logging_to_stderr():
         log.info("trial 0: 0.5")
     assert "] trial 0: 0.5\n" in capsys.readouterr().err
     configured = logging.NullHandler()
     log.addHandler(configured)
-    with heard():
+    with logging_to_stderr():
         log.info("trial 1: 0.5")
     log.removeHandler(configured)
     assert log.handlers == [] and log.level == logging.NOTSET
@@ -36,7 +36,7 @@ def test_a_line_above_a_progress_bar_is_printed_once(
     root, log = logging.getLogger(), logging.getLogger("hpo")
     monkeypatch.setattr(root, "handlers", [logging.StreamHandler()] if is_configured else [])
     monkeypatch.setattr(log, "level", logging.INFO if is_configured else logging.NOTSET)
-    with heard(), tqdm(total=1), lines_above_bar():
+    with logging_to_stderr(), tqdm(total=1), logging_above_bar():
         log.info("trial 0: 0.5")
     out, err = capsys.readouterr()
     assert (out + err).count("trial 0: 0.5") == 1
@@ -44,7 +44,7 @@ def test_a_line_above_a_progress_bar_is_printed_once(
 
 def test_sigterm_unwinds_the_process() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(SystemExit) as ended, terminated_in_order():
+    with pytest.raises(SystemExit) as ended, unwinding_on_sigterm():
         os.kill(os.getpid(), signal.SIGTERM)
         signal.pause()
     assert ended.value.code == 143

@@ -19,8 +19,8 @@ import hpo
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.study import Method, StudySpec
 from autoscaler.spec.study_file import load_study
-from hpo.methods.registry import pruner_of, require_packages, sampler_of
-from hpo.study_file.command import suggested
+from hpo.methods.registry import create_pruner, create_sampler, require_packages
+from hpo.study_file.command import suggest_parameter
 from hpo.study_file.studies import check_methods
 
 WHOLE: dict[str, Any] = {
@@ -135,7 +135,7 @@ def check_whole(spec: StudySpec) -> None:
     except SpecError as error:
         assert error.field is not None and error.field.split(".")[0] in ("sampler", "pruner")
     trial = optuna.create_study(sampler=optuna.samplers.RandomSampler()).ask()
-    values = {name: suggested(trial, name, each) for name, each in spec.space.items()}
+    values = {name: suggest_parameter(trial, name, each) for name, each in spec.space.items()}
     for part in spec.command:
         part.format(**values)
 
@@ -174,7 +174,9 @@ def test_a_grid_and_samplers_that_hold_others_come_from_files() -> None:
     assert spec is not None and spec.sampler is not None
     wanted = {"rate": [0.1, 1], "kind": ["adam", None, True]}
     assert spec.sampler.options == {"search_space": wanted}
-    study = optuna.create_study(sampler=sampler_of(spec.sampler), pruner=pruner_of(spec.pruner))
+    study = optuna.create_study(
+        sampler=create_sampler(spec.sampler), pruner=create_pruner(spec.pruner)
+    )
     assert isinstance(study.pruner, optuna.pruners.PatientPruner)
     study.optimize(
         lambda trial: (
@@ -184,7 +186,7 @@ def test_a_grid_and_samplers_that_hold_others_come_from_files() -> None:
     )
     assert len(study.trials) == 6
     inner = {"base_sampler": {"random": {"seed": 1}}, "fixed_params": {"rate": 0.5}}
-    fixed = optuna.create_study(sampler=sampler_of(Method("partial_fixed", inner)))
+    fixed = optuna.create_study(sampler=create_sampler(Method("partial_fixed", inner)))
     assert fixed.ask().suggest_float("rate", 0.0, 1.0) == 0.5
 
 
@@ -207,7 +209,7 @@ def test_a_grid_and_samplers_that_hold_others_come_from_files() -> None:
 )
 def test_an_option_that_can_not_be_used_is_named(method: Method, message: str) -> None:
     with pytest.raises(SpecError, match=message):
-        sampler_of(method)
+        create_sampler(method)
 
 
 class OnTopOf(optuna.samplers.RandomSampler):

@@ -10,8 +10,8 @@ import cloudpickle
 import pytest
 
 from autoscaler.domain.errors import SpecError
-from hpo.objective.distributed import distributed, terms_of
-from hpo.study_file.catch import Catch, catch_of
+from hpo.objective.distributed import distributed, distributed_settings
+from hpo.study_file.catch import CaughtErrors, resolve_caught_errors
 
 
 def objective(trial: object) -> float:
@@ -20,7 +20,7 @@ def objective(trial: object) -> float:
 
 def test_a_class_goes_by_the_name_that_its_errors_report() -> None:
     names = ("builtins.Exception", "KeyError", "json.JSONDecodeError", "socket.timeout")
-    assert catch_of(names) == Catch(
+    assert resolve_caught_errors(names) == CaughtErrors(
         frozenset(
             {"builtins.Exception", "KeyError", "json.decoder.JSONDecodeError"}
             | {"builtins.TimeoutError"}
@@ -39,15 +39,15 @@ def test_a_class_goes_by_the_name_that_its_errors_report() -> None:
 )
 def test_a_class_that_does_not_exist_is_refused(name: str, words: str) -> None:
     with pytest.raises(SpecError, match=words) as refusal:
-        catch_of((name,))
+        resolve_caught_errors((name,))
     assert refusal.value.field == "catch"
 
 
 def test_a_class_of_a_module_that_is_not_here_is_looked_for_by_the_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    catch = catch_of(("only_there.Overflow",))
-    assert catch == Catch(frozenset({"only_there.Overflow"}), ("only_there.Overflow",))
+    catch = resolve_caught_errors(("only_there.Overflow",))
+    assert catch == CaughtErrors(frozenset({"only_there.Overflow"}), ("only_there.Overflow",))
     checked = pickle.loads(cloudpickle.dumps(catch.checking(objective)))
     with pytest.raises(SpecError, match='catch: no module "only_there" is installed on this'):
         checked(None)
@@ -58,10 +58,12 @@ def test_a_class_of_a_module_that_is_not_here_is_looked_for_by_the_trial(
     sys.modules["only_there"].Overflow = sys.modules["only_there"].Overflown  # type: ignore[attr-defined]
     with pytest.raises(SpecError, match=r'write "only_there\.Overflown" in place of'):
         checked(None)
-    assert catch_of(("only_there.Overflown",)).checking(objective) is objective
-    assert Catch(frozenset(), ("only_there.Overflown",)).checking(objective)(None) == 1.0
+    assert resolve_caught_errors(("only_there.Overflown",)).checking(objective) is objective
+    assert CaughtErrors(frozenset(), ("only_there.Overflown",)).checking(objective)(None) == 1.0
 
 
 def test_the_check_keeps_what_is_said_of_a_distributed_objective() -> None:
     marked = distributed((1, 2))(objective)
-    assert terms_of(catch_of(("only_there.Overflow",)).checking(marked)) == terms_of(marked)
+    assert distributed_settings(
+        resolve_caught_errors(("only_there.Overflow",)).checking(marked)
+    ) == distributed_settings(marked)

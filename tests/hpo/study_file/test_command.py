@@ -20,7 +20,7 @@ SPACE = {
 }
 
 
-def objective_of(tmp_path: Path, program: str) -> CommandObjective:
+def load_objective(tmp_path: Path, program: str) -> CommandObjective:
     script = tmp_path / "program.py"
     script.write_text(textwrap.dedent(program))
     words = (sys.executable, str(script), "{rate}", "--width={width}", "{kind}")
@@ -33,7 +33,7 @@ def objective_of(tmp_path: Path, program: str) -> CommandObjective:
 def test_parameters_go_in_and_reports_come_out(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    objective = objective_of(
+    objective = load_objective(
         tmp_path,
         """
         import sys
@@ -53,7 +53,7 @@ def test_parameters_go_in_and_reports_come_out(
 
 
 def test_without_a_result_the_last_report_is_it(tmp_path: Path) -> None:
-    objective = objective_of(tmp_path, "print('Castor: step 4 value 2'); print('no castor: 3')")
+    objective = load_objective(tmp_path, "print('Castor: step 4 value 2'); print('no castor: 3')")
     study = optuna.create_study()
     study.optimize(objective, n_trials=1)
     assert study.best_value == 2.0
@@ -61,12 +61,12 @@ def test_without_a_result_the_last_report_is_it(tmp_path: Path) -> None:
 
 def test_several_values(tmp_path: Path) -> None:
     study = optuna.create_study(directions=["minimize", "maximize"])
-    study.optimize(objective_of(tmp_path, "print('castor: value 1.5 -inf')"), n_trials=1)
+    study.optimize(load_objective(tmp_path, "print('castor: value 1.5 -inf')"), n_trials=1)
     assert study.trials[0].values == [1.5, float("-inf")]
 
 
 def test_a_pruned_trial_ends_its_command(tmp_path: Path) -> None:
-    objective = objective_of(
+    objective = load_objective(
         tmp_path,
         """
         import time
@@ -97,7 +97,7 @@ def test_a_pruned_trial_ends_its_command(tmp_path: Path) -> None:
 )
 def test_what_goes_wrong_fails_the_trial(tmp_path: Path, program: str, message: str) -> None:
     with pytest.raises(CommandFailed, match=message):
-        optuna.create_study().optimize(objective_of(tmp_path, program), n_trials=1)
+        optuna.create_study().optimize(load_objective(tmp_path, program), n_trials=1)
 
 
 class Keeping(RemoteTrial):

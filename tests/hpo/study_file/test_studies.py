@@ -14,7 +14,12 @@ from autoscaler.domain.errors import NotFound, SpecError, StoreError
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.study import Method, StudySpec
 from hpo.study_file.command import CommandObjective
-from hpo.study_file.studies import artifact_store_of, objective_of, open_study, recorded_study
+from hpo.study_file.studies import (
+    load_objective,
+    load_recorded_study,
+    open_artifact_store,
+    open_study,
+)
 
 
 @pytest.fixture
@@ -102,14 +107,14 @@ def test_reading_makes_and_changes_nothing(
     spec: StudySpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(NotFound, match="has no study 'sweep': castor study run begins it"):
-        recorded_study(spec)
+        load_recorded_study(spec)
     assert list(tmp_path.iterdir()) == []
     open_study(spec).ask()
     before = (tmp_path / "study.db").read_bytes()
-    read = recorded_study(replace(spec, sampler=None, pruner=None))
+    read = load_recorded_study(replace(spec, sampler=None, pruner=None))
     assert len(read.trials) == 1
     with pytest.raises(NotFound, match="has no study 'other'"):
-        recorded_study(replace(spec, name="other"))
+        load_recorded_study(replace(spec, name="other"))
     with pytest.raises(StorageInternalError):
         read.set_user_attr("by", "a reader")
     assert (tmp_path / "study.db").read_bytes() == before
@@ -124,7 +129,7 @@ def test_a_file_of_our_own_is_read_while_it_is_written_to(
     with closing(sqlite3.connect("sweep.db", isolation_level=None)) as writing:
         assert writing.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         writing.execute("BEGIN EXCLUSIVE")
-        assert len(recorded_study(spec).trials) == 1
+        assert len(load_recorded_study(spec).trials) == 1
 
 
 def test_reading_a_file_that_nobody_has_open_leaves_nothing_beside_it(
@@ -136,17 +141,17 @@ def test_reading_a_file_that_nobody_has_open_leaves_nothing_beside_it(
     writer.ask()
     writer._storage._backend.engine.dispose()  # type: ignore[attr-defined]
     assert [path.name for path in tmp_path.iterdir()] == ["sweep.db"]
-    assert len(recorded_study(spec).trials) == 1
+    assert len(load_recorded_study(spec).trials) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["sweep.db"]
 
 
 def test_files_of_trials_have_a_place_if_one_is_named(spec: StudySpec, tmp_path: Path) -> None:
-    assert artifact_store_of(spec) is None
-    assert artifact_store_of(replace(spec, artifacts=f"{tmp_path}/kept")) is not None
+    assert open_artifact_store(spec) is None
+    assert open_artifact_store(replace(spec, artifacts=f"{tmp_path}/kept")) is not None
     assert (tmp_path / "kept").is_dir()
     with pytest.raises(SpecError, match=r"artifacts: .*study\.db/kept can't be made"):
         open_study(spec)
-        artifact_store_of(replace(spec, artifacts=f"{tmp_path}/study.db/kept"))
+        open_artifact_store(replace(spec, artifacts=f"{tmp_path}/study.db/kept"))
 
 
 def test_a_password_comes_from_the_environment_and_is_not_told(
@@ -168,10 +173,10 @@ def test_a_function_is_found_in_the_working_directory(
     (tmp_path / "module_of_a_study.py").write_text(
         "class Objectives:\n    @staticmethod\n    def first(trial):\n        return 7\n"
     )
-    assert objective_of(spec, tmp_path)(None) == 7
+    assert load_objective(spec, tmp_path)(None) == 7
     for wrong in ("module_of_a_study:none", "no_such_module:first"):
         with pytest.raises(SpecError, match=f"function: {wrong} can't be imported"):
-            objective_of(replace(spec, function=wrong), tmp_path)
+            load_objective(replace(spec, function=wrong), tmp_path)
     faults = {
         "raise KeyError('no\\nkey')": r"can't be imported: KeyError: .*no.*key",
         "raise SystemExit(2)": "can't be imported: SystemExit: 2",
@@ -182,7 +187,7 @@ def test_a_function_is_found_in_the_working_directory(
         with pytest.raises(
             SpecError, match=message.replace("fails_0", f"fails_{number}")
         ) as refused:
-            objective_of(replace(spec, function=f"fails_{number}:objective"), tmp_path)
+            load_objective(replace(spec, function=f"fails_{number}:objective"), tmp_path)
         assert "\n" not in str(refused.value) and refused.value.field == "function"
     command = replace(spec, function=None, command=("run",))
-    assert isinstance(objective_of(command, tmp_path), CommandObjective)
+    assert isinstance(load_objective(command, tmp_path), CommandObjective)

@@ -14,12 +14,12 @@ from optuna.trial import TrialState
 from autoscaler.domain.errors import NotFound, SpecError, Unavailable
 from autoscaler.domain.trial import TrialFile
 from hpo.driver.artifacts import StudyArtifacts
-from hpo.driver.trial_server import Attachment, running_attachments
+from hpo.driver.trial_server import TrialServer, running_trials
 from hpo.protocol import attributes
 from hpo.worker import artifacts
 from hpo.worker.artifacts import upload_artifact
 from hpo.worker.process import run_trial
-from tests.hpo.lines import Died, DirectLine, Objective
+from tests.hpo.lines import Died, DirectChannel, Objective
 from tests.hpo.site import study_of
 
 
@@ -42,13 +42,13 @@ class Controller:
         self.files.pop(sha256, None)
 
 
-class Place(DirectLine):
+class WorkerContext(DirectChannel):
     """A worker's line and place, with an agent that hands files to the controller."""
 
-    must_leave = False
+    must_drain = False
 
-    def __init__(self, attachment: Attachment, controller: Controller, directory: Path) -> None:
-        super().__init__(attachment)
+    def __init__(self, server: TrialServer, controller: Controller, directory: Path) -> None:
+        super().__init__(server)
         self._controller = controller
         self._directory = directory
 
@@ -70,12 +70,12 @@ class Keeping:
         (directory / "store").mkdir()
         self.store: FileSystemArtifactStore = FileSystemArtifactStore(directory / "store")
         self.directory = directory
-        Attachment(self.study, self.study.ask()).bind("sweep-0")
+        TrialServer(self.study, self.study.ask()).bind("sweep-0")
 
     def run(self, objective: Objective) -> None:
-        attachment = running_attachments(self.study)["sweep-0"]
-        attachment.artifacts = StudyArtifacts(self.store, self.controller)  # type: ignore[arg-type]
-        line = Place(attachment, self.controller, self.directory / "checkpoints")
+        server = running_trials(self.study)["sweep-0"]
+        server.artifacts = StudyArtifacts(self.store, self.controller)  # type: ignore[arg-type]
+        line = WorkerContext(server, self.controller, self.directory / "checkpoints")
         run_trial(objective, line, line)  # type: ignore[arg-type]
 
     def kept(self) -> dict[str, bytes]:
@@ -173,7 +173,9 @@ def test_what_can_not_be_kept_is_refused_by_name(
             upload_artifact(trial, tmp_path / "large")
         with pytest.raises(SpecError, match=r"path: .* is no file"):
             upload_artifact(trial, tmp_path)
-        monkeypatch.setattr(Place, "ask", lambda self, text, file=None: DirectLine.ask(self, text))
+        monkeypatch.setattr(
+            WorkerContext, "ask", lambda self, text, file=None: DirectChannel.ask(self, text)
+        )
         with pytest.raises(RuntimeError, match=r"NotFound: file .* was not uploaded"):
             upload_artifact(trial, tmp_path / "small")
         return 1.0
@@ -190,7 +192,7 @@ def test_without_a_store_nothing_is_sent(tmp_path: Path) -> None:
         upload_artifact(trial, tmp_path / "best.bin")
         return 1.0
 
-    line = Place(Attachment(study, study.ask()), Controller(), tmp_path)
+    line = WorkerContext(TrialServer(study, study.ask()), Controller(), tmp_path)
     run_trial(objective, line, line)  # type: ignore[arg-type]
     assert study.trials[0].state is TrialState.FAIL
     assert "artifact_store: the study has no" in study.trials[0].user_attrs[attributes.CAUSE]
@@ -202,12 +204,12 @@ def test_without_a_store_nothing_is_sent(tmp_path: Path) -> None:
 
 
 def test_a_controller_that_is_away_is_not_the_objectives_to_see(keeping: Keeping) -> None:
-    attachment = running_attachments(keeping.study)["sweep-0"]
-    attachment.artifacts = StudyArtifacts(keeping.store, keeping.controller)  # type: ignore[arg-type]
+    server = running_trials(keeping.study)["sweep-0"]
+    server.artifacts = StudyArtifacts(keeping.store, keeping.controller)  # type: ignore[arg-type]
     keeping.controller.away = 1
     sha256 = hashlib.sha256(b"weights").hexdigest()
     keeping.controller.files[sha256] = b"weights"
     with pytest.raises(Unavailable):
-        attachment._keep_artifact("best.bin", sha256)
-    attachment._keep_artifact("best.bin", sha256)
+        server._keep_artifact("best.bin", sha256)
+    server._keep_artifact("best.bin", sha256)
     assert keeping.kept() == {"best.bin application/octet-stream": b"weights"}

@@ -12,7 +12,7 @@ from autoscaler.domain.training import TrainingDirective
 from autoscaler.domain.transfer import MeterReading, Transfer
 from autoscaler.domain.trial import TrialAnswer, TrialCall, TrialFile
 from autoscaler.node.line import Line
-from hpo.worker.connection import TrialLine
+from hpo.worker.connection import TrialConnection
 from tests.node.test_line import SETUP
 
 
@@ -39,7 +39,7 @@ def wait_until(condition: object, seconds: float = 10.0) -> None:
 
 def test_what_is_told_is_kept_and_what_is_asked_is_answered(tmp_path: Path) -> None:
     agent = Agent(tmp_path / "agent.sock")
-    line = TrialLine(tmp_path / "agent.sock", SystemClock())
+    line = TrialConnection(tmp_path / "agent.sock", SystemClock())
     line.tell("a report")
     assert agent.calls == [TrialCall(1, "a report")]
     file = TrialFile("best", "its SHA-256")
@@ -59,7 +59,7 @@ def test_what_is_told_is_kept_and_what_is_asked_is_answered(tmp_path: Path) -> N
 
 def test_the_agent_may_come_later_and_come_again(tmp_path: Path) -> None:
     path = tmp_path / "agent.sock"
-    line = TrialLine(path, SystemClock())
+    line = TrialConnection(path, SystemClock())
     answers: list[str] = []
     asking = threading.Thread(target=lambda: answers.append(line.ask("a question")))
     asking.start()
@@ -80,7 +80,7 @@ def test_the_agent_may_come_later_and_come_again(tmp_path: Path) -> None:
 def test_what_the_agent_can_not_keep_is_told_again(tmp_path: Path) -> None:
     path = tmp_path / "agent.sock"
     full = Agent(path, keeps=False)
-    line = TrialLine(path, SystemClock())
+    line = TrialConnection(path, SystemClock())
     telling = threading.Thread(target=lambda: line.tell("a report"))
     telling.start()
     telling.join(0.3)
@@ -97,11 +97,11 @@ def test_what_the_agent_can_not_keep_is_told_again(tmp_path: Path) -> None:
 def test_who_is_to_leave_does_not_wait_for_a_driver_that_is_gone(tmp_path: Path) -> None:
     agent = Agent(tmp_path / "agent.sock")
     agent.line.direct(TrainingDirective(drain=False))
-    patient = TrialLine(tmp_path / "agent.sock", SystemClock())
-    line = TrialLine(tmp_path / "agent.sock", SystemClock(), leaves_after_seconds=0.05)
+    patient = TrialConnection(tmp_path / "agent.sock", SystemClock())
+    line = TrialConnection(tmp_path / "agent.sock", SystemClock(), drain_timeout_seconds=0.05)
     ended = list[object]()
 
-    def ask(line: TrialLine) -> None:
+    def ask(line: TrialConnection) -> None:
         try:
             ended.append(line.ask("a question"))
         except SystemExit as error:
@@ -126,20 +126,20 @@ def test_who_is_to_leave_does_not_wait_for_a_driver_that_is_gone(tmp_path: Path)
 def test_what_is_kept_of_a_trial_is_told_to_whoever_is_its_agent(tmp_path: Path) -> None:
     place, path, grant = f"file://{tmp_path}/depot", tmp_path / "agent.sock", tmp_path / "grant"
     grant.write_text(json.dumps(asdict(StorageGrant(place))))
-    line = TrialLine(path, SystemClock())
+    line = TrialConnection(path, SystemClock())
     heard: list[MeterReading] = []
     agent = Line(path, lambda: None, on_reading=heard.append)
     agent.open_to(replace(SETUP, depot=place, grant_file=str(grant)), None)
-    depot = line.depot()
-    assert depot is not None
-    depot.put("state", b"12345")
+    remote_checkpoints = line.remote_checkpoints()
+    assert remote_checkpoints is not None
+    remote_checkpoints.put("state", b"12345")
     wait_until(lambda: heard and heard[-1].transfer == Transfer(sent_bytes=5))
     later: list[MeterReading] = []
     Line(path, lambda: None, on_reading=later.append)
     for connection in list(agent._connections):
         connection.shutdown(2)
     wait_until(lambda: later)
-    depot.get("state")
+    remote_checkpoints.get("state")
     wait_until(lambda: later[-1].transfer == Transfer(5, 5))
     assert {reading.meter for reading in (*heard, *later)} == {line.meter.read().meter}
     line.close()

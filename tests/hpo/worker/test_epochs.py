@@ -13,45 +13,48 @@ from torch import nn
 
 from autoscaler.domain.errors import CheckpointError, SpecError
 from autoscaler.objects import Objects
-from hpo.driver.trial_server import new_attachment
+from hpo.driver.trial_server import begin_new_trial
 from hpo.methods.synchronous_halving import SynchronousHalvingPruner
 from hpo.worker.epochs import epochs
 from hpo.worker.process import run_trial
 from hpo.worker.trial import RemoteTrial
-from tests.hpo.lines import Died, DirectLine, Objective, records
+from tests.hpo.lines import Died, DirectChannel, Objective, records
 
 
 class Here:
     """A place whose instance is to leave once `leaves_after` epochs are done."""
 
     def __init__(
-        self, directory: Path, leaves_after: int | None = None, depot: Objects | None = None
+        self,
+        directory: Path,
+        leaves_after: int | None = None,
+        remote_checkpoints: Objects | None = None,
     ) -> None:
         self._directory = directory
-        self._depot = depot
+        self._depot = remote_checkpoints
         self._leaves_after = leaves_after
         self.line: Any = None
         self.steps: list[int] = []
         self.has_left = False
 
     @property
-    def must_leave(self) -> bool:
+    def must_drain(self) -> bool:
         return self._leaves_after is not None and self.steps[-1] >= self._leaves_after
 
     def checkpoint_directory(self) -> Path:
         return self._directory / "deep"
 
-    def depot(self) -> Objects | None:
+    def remote_checkpoints(self) -> Objects | None:
         return self._depot
 
-    def stepped(self, steps: int) -> None:
+    def report_steps(self, steps: int) -> None:
         self.steps.append(steps)
 
-    def left(self) -> None:
+    def report_left(self) -> None:
         self.has_left = True
 
-    def ask_unless_leaving(self, text: str) -> str | None:
-        return None if self.must_leave else self.line.ask(text)
+    def ask_unless_draining(self, text: str) -> str | None:
+        return None if self.must_drain else self.line.ask(text)
 
 
 def training(dies_at: list[int]) -> Objective:
@@ -93,24 +96,24 @@ def test_a_trial_that_was_killed_ends_as_one_that_was_not(
 ) -> None:
     expected, study = study_of(), study_of()
     expected.optimize(training([]), n_trials=1)
-    attachment, objective = new_attachment(study), training(dies_at)
+    server, objective = begin_new_trial(study), training(dies_at)
     for _ in range(len(dies_at)):
         with pytest.raises(Died):
-            run_trial(objective, DirectLine(attachment), Here(tmp_path))
+            run_trial(objective, DirectChannel(server), Here(tmp_path))
     place = Here(tmp_path)
-    run_trial(objective, DirectLine(attachment), place)
+    run_trial(objective, DirectChannel(server), place)
     assert records(study) == records(expected)
 
 
 def test_who_is_to_leave_does_so_after_an_epoch(tmp_path: Path) -> None:
     expected, study = study_of(), study_of()
     expected.optimize(training([]), n_trials=1)
-    attachment = new_attachment(study)
+    server = begin_new_trial(study)
     place = Here(tmp_path, leaves_after=2)
     with pytest.raises(SystemExit) as left:
-        run_trial(training([]), DirectLine(attachment), place)
+        run_trial(training([]), DirectChannel(server), place)
     assert left.value.code == 0 and place.has_left and place.steps == [1, 2]
-    run_trial(training([]), DirectLine(attachment), Here(tmp_path))
+    run_trial(training([]), DirectChannel(server), Here(tmp_path))
     assert records(study) == records(expected)
 
 
@@ -132,16 +135,16 @@ def test_who_waits_for_others_leaves_and_is_judged_when_it_is_back(
         return rate
 
     study = optuna.create_study(pruner=SynchronousHalvingPruner(2, 2, 6, reduction_factor=2))
-    attachment, other = new_attachment(study), study.ask()
+    server, other = begin_new_trial(study), study.ask()
     for _ in range(leaves):
         place = Here(tmp_path, leaves_after=2)
-        place.line = DirectLine(attachment)
+        place.line = DirectChannel(server)
         with pytest.raises(SystemExit):
             run_trial(objective, place.line, place)
         assert place.has_left
     other.report(0.5, 2)
     place = Here(tmp_path)
-    place.line = DirectLine(attachment)
+    place.line = DirectChannel(server)
     run_trial(objective, place.line, place)
     assert trained == ([0, 1, 2, 3, 4, 5] if goes_on else [0, 1, 2])
     assert study.trials[0].state is (TrialState.COMPLETE if goes_on else TrialState.PRUNED)
@@ -151,7 +154,7 @@ def test_two_trials_in_one_place_keep_apart(tmp_path: Path) -> None:
     expected, study = study_of(), study_of()
     expected.optimize(training([]), n_trials=2)
     for _ in range(2):
-        run_trial(training([]), DirectLine(new_attachment(study)), Here(tmp_path))
+        run_trial(training([]), DirectChannel(begin_new_trial(study)), Here(tmp_path))
     assert records(study) == records(expected)
 
 
@@ -159,7 +162,9 @@ def test_without_a_state_or_without_castor_it_is_a_range(tmp_path: Path) -> None
     alone = study_of().ask()
     assert list(epochs(alone, 3, {"counts": {}})) == [0, 1, 2]
     place = Here(tmp_path)
-    run_trial(lambda trial: len(list(epochs(trial, 3))), DirectLine(new_attachment(study_of())))
+    run_trial(
+        lambda trial: len(list(epochs(trial, 3))), DirectChannel(begin_new_trial(study_of()))
+    )
     assert place.steps == []
 
 
@@ -169,8 +174,8 @@ def test_what_can_not_be_put_back_is_refused_at_once() -> None:
 
 
 def test_a_state_of_another_objective_is_refused(tmp_path: Path) -> None:
-    attachment = new_attachment(study_of())
-    line = DirectLine(attachment)
+    server = begin_new_trial(study_of())
+    line = DirectChannel(server)
 
     def trial_at(place: Here) -> RemoteTrial:
         found: list[RemoteTrial] = []

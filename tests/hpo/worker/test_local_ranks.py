@@ -13,47 +13,47 @@ import pytest
 
 from autoscaler.clock import SystemClock
 from autoscaler.training.watch import present_watch
-from hpo.driver.trial_server import Attachment, new_attachment
+from hpo.driver.trial_server import TrialServer, begin_new_trial
 from hpo.protocol import requests
-from hpo.protocol.requests import Call, read_call
+from hpo.protocol.requests import TrialRequest, parse_request
 from hpo.worker.local_ranks import FollowingRank, LeadingRank
-from hpo.worker.process import outcome, taken_up, tell_end
-from hpo.worker.rank import lead, meeting_place
+from hpo.worker.process import begin_trial, run_objective, send_end
+from hpo.worker.rank import rank_socket_path, run_leading_rank
 from hpo.worker.trial import RemoteTrial
-from tests.hpo.lines import DirectLine
+from tests.hpo.lines import DirectChannel
 
 Objective = Callable[[RemoteTrial], object]
 
 
-class Counting(DirectLine):
+class Counting(DirectChannel):
     """A line on which is noted what is said."""
 
-    def __init__(self, attachment: Attachment) -> None:
-        super().__init__(attachment)
+    def __init__(self, server: TrialServer) -> None:
+        super().__init__(server)
         self.said: list[str] = []
 
     def ask(self, text: str) -> str:
-        self.said.append(read_call(text).method)
+        self.said.append(parse_request(text).method)
         return super().ask(text)
 
 
 class Instance:
     """A trial and the ranks that run it; `objectives` are the ranks', in their order."""
 
-    def __init__(self, directory: Path, patience_seconds: float = 10.0) -> None:
+    def __init__(self, directory: Path, answer_timeout_seconds: float = 10.0) -> None:
         self.study = optuna.create_study(
             sampler=optuna.samplers.RandomSampler(seed=1),
             pruner=optuna.pruners.SuccessiveHalvingPruner(1, reduction_factor=2),
         )
-        self.line = Counting(new_attachment(self.study))
+        self.line = Counting(begin_new_trial(self.study))
         self.errors: dict[int, BaseException] = {}
         self._path = directory / "crew"
-        self._patience_seconds = patience_seconds
+        self._answer_timeout_seconds = answer_timeout_seconds
 
     def run(self, *objectives: Objective) -> optuna.trial.FrozenTrial:
         leading = LeadingRank(self.line, self._path, len(objectives))
         ranks = [leading] + [
-            FollowingRank(self._path, rank, SystemClock(), self._patience_seconds)
+            FollowingRank(self._path, rank, SystemClock(), self._answer_timeout_seconds)
             for rank in range(1, len(objectives))
         ]
         threads = [
@@ -71,12 +71,12 @@ class Instance:
 
     def _be(self, rank: int, line: LeadingRank | FollowingRank, objective: Objective) -> None:
         try:
-            trial = taken_up(line, is_shared=True)
+            trial = begin_trial(line, is_shared=True)
             assert trial is not None
-            end = outcome(objective, trial)
+            end = run_objective(objective, trial)
             if isinstance(line, FollowingRank) and end["state"] == "FAIL":
-                line.give_up_soon(0.3)
-            tell_end(line, end)
+                line.limit_answer_timeout(0.3)
+            send_end(line, end)
         except BaseException as error:
             self.errors[rank] = error
 
@@ -148,7 +148,7 @@ def test_a_rank_that_is_out_of_step_ends_the_trial_with_a_clear_word(
 
 
 def test_a_rank_does_not_wait_for_ever(tmp_path: Path) -> None:
-    instance = Instance(tmp_path, patience_seconds=0.2)
+    instance = Instance(tmp_path, answer_timeout_seconds=0.2)
     over = threading.Event()
 
     def busy(trial: RemoteTrial) -> float:
@@ -167,14 +167,14 @@ def test_a_rank_does_not_wait_for_ever(tmp_path: Path) -> None:
 
 
 def test_whoever_is_left_alone_says_so(tmp_path: Path) -> None:
-    line = Counting(new_attachment(optuna.create_study()))
+    line = Counting(begin_new_trial(optuna.create_study()))
     leading = LeadingRank(line, tmp_path / "crew", 2)
     following = FollowingRank(tmp_path / "crew", 1, SystemClock())
-    leading.ask(Call(requests.BEGIN, {}).text())
-    following.ask(Call(requests.BEGIN, {}).text())
+    leading.ask(TrialRequest(requests.BEGIN, {}).text())
+    following.ask(TrialRequest(requests.BEGIN, {}).text())
     following._connection.shutdown(socket.SHUT_RD)
-    with pytest.raises(RuntimeError, match="rank 1 is left alone: rank 0 has ended"):
-        following.ask(Call(requests.SHOULD_PRUNE, {"step": 1}).text())
+    with pytest.raises(RuntimeError, match="rank 1 can't continue: rank 0 has ended"):
+        following.ask(TrialRequest(requests.SHOULD_PRUNE, {"step": 1}).text())
 
 
 class Session:
@@ -198,13 +198,13 @@ def test_an_error_ends_the_trial_where_no_other_instance_decides(
     other = FollowingRank(tmp_path / "crew", 1, SystemClock())
 
     def follow() -> None:
-        trial = taken_up(other, is_shared=True)
+        trial = begin_trial(other, is_shared=True)
         assert trial is not None
-        tell_end(other, requests.failure("on this one too").arguments)
+        send_end(other, requests.failure_request("on this one too").arguments)
 
     thread = threading.Thread(target=follow)
     thread.start()
-    assert lead(objective, leading) is (has_last_word is not False)
+    assert run_leading_rank(objective, leading) is (has_last_word is not False)
     leading.close()
     thread.join(10.0)
     assert not thread.is_alive()
@@ -217,7 +217,9 @@ def test_instances_that_share_a_directory_do_not_meet(tmp_path: Path) -> None:
 
     def meet(port: str, ranks: int) -> LeadingRank:
         run = {"TORCHELASTIC_RUN_ID": "none", "MASTER_PORT": port}
-        return LeadingRank(Counting(new_attachment(study)), meeting_place(tmp_path, run), ranks)
+        return LeadingRank(
+            Counting(begin_new_trial(study)), rank_socket_path(tmp_path, run), ranks
+        )
 
     study = optuna.create_study()
     meet("1", ranks=1)

@@ -52,9 +52,9 @@ def test_the_instance_that_was_launched_joins_and_once(api: Api, held: HeldInsta
 @pytest.mark.parametrize(
     ("proof", "reason"),
     [
-        (None, "brings no proof of which instance it is: apply Terraform again"),
+        (None, "sends no proof of its identity: apply Terraform again"),
         ("unsigned", "the proof is not signed"),
-        ("i-other 2000000", "i-other came for job-0-1, which is"),
+        ("i-other 2000000", "the proof names i-other, but job-0-1 is"),
         ("{cloud_id} 990000", "is older than its order"),
     ],
 )

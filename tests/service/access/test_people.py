@@ -33,7 +33,7 @@ def test_a_new_invitation_replaces_the_one_before(api: Api) -> None:
 
 def test_only_the_owner_invites_and_nobody_in_the_owner_s_name(api: Api) -> None:
     ada = api.stranger(api.client.invite("ada").token)
-    with pytest.raises(NotAllowed, match="only owner lets people in, not ada"):
+    with pytest.raises(NotAllowed, match="only owner may invite users, not ada"):
         ada.invite("bob")
     for name in ("owner", "Two Words"):
         with pytest.raises(SpecError, match="take another name"):
@@ -68,7 +68,7 @@ def test_whose_token_is_known_or_signed_is_let_in_without_the_store(
     authentication.issue(held)
     node = authentication.join(authentication.join_token(held), held.id)
     monkeypatch.setattr(authentication, "_store", None)
-    assert authentication.recognises("/v1/fleet", TOKEN)
-    assert authentication.recognises("/v1/node/heartbeat", node)
+    assert authentication.is_recognised("/v1/fleet", TOKEN)
+    assert authentication.is_recognised("/v1/node/heartbeat", node)
     for path, token in (("/v1/fleet", node), ("/v1/node/heartbeat", TOKEN), ("/v1/fleet", None)):
-        assert not authentication.recognises(path, token)
+        assert not authentication.is_recognised(path, token)

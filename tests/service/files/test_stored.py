@@ -164,7 +164,7 @@ def test_no_name_of_a_study_means_more_than_itself(stored_api: Api) -> None:
     owners = set()
     for number, name in enumerate(names):
         trial = replace(SPEC, name=f"trial-{number}", study=name)
-        owners.add(stored.owner(stored_api.world.store.jobs.add(trial, 1.0)))
+        owners.add(stored.file_owner(stored_api.world.store.jobs.add(trial, 1.0)))
     assert len(owners) == len(names)
     plain = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-")
     assert all(set(owner) <= plain and owner.startswith("study.") for owner in owners)

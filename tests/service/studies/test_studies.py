@@ -168,7 +168,7 @@ def test_a_driver_that_died_is_succeeded_when_its_lease_ends(api: Api) -> None:
 
 def test_a_stop_reaches_the_driver_and_ends_with_it(api: Api) -> None:
     stranger = StudyClient(api.url, TOKEN, "sweep")
-    with pytest.raises(Conflict, match="study sweep is driven by nobody"):
+    with pytest.raises(Conflict, match="study sweep has no driver"):
         stranger.stop(at_once=False)
     ours = driver(api)
     stranger.stop(at_once=False)
