@@ -64,16 +64,19 @@ _PRUNERS: dict[str, Callable[[], optuna.pruners.BasePruner]] = {
 }
 
 Key = tuple[str, int]
+_KINDS = ("tell", "calls", "answer", "answers")
 
 
 @dataclass
 class Request:
-    """Request at the controller: its arrival, the end of its answer, and its calls."""
+    """Request at the controller: its arrival, the end of its answer, and its calls by kind.
 
-    kind: str = ""
+    A worker's request both tells calls and awaits answers; so does a driver's, the other way.
+    """
+
     came_seconds: float = 0.0
     left_seconds: float = 0.0
-    keys: list[Key] = field(default_factory=list)
+    keys_by_kind: dict[str, list[Key]] = field(default_factory=dict)
 
 
 _current: ContextVar[Request] = ContextVar("request")
@@ -82,10 +85,12 @@ _current: ContextVar[Request] = ContextVar("request")
 class NotedStudies(Studies):
     """Studies that record the calls of each request."""
 
-    async def tell(self, held: HeldInstance, told: TrialCalls) -> None:
-        """Record and pass on a worker's calls."""
+    async def tell(
+        self, held: HeldInstance, told: TrialCalls, after: int = 0, wait_seconds: float = 0.0
+    ) -> tuple[TrialAnswer, ...]:
+        """Record and pass on a worker's calls; return the answers that it awaits."""
         _record_calls("tell", [(held.job, call.number) for call in told.calls])
-        await super().tell(held, told)
+        return await super().tell(held, told, after, wait_seconds)
 
     async def calls(
         self, study: str, holder: str, wait_seconds: float, beyond: int = 0
@@ -95,10 +100,12 @@ class NotedStudies(Studies):
         _record_calls("calls", [(call.job, call.call.number) for call in waiting])
         return waiting
 
-    async def answer(self, study: str, given: StudyAnswers) -> None:
-        """Record and pass on the driver's answers."""
+    async def answer(
+        self, study: str, given: StudyAnswers, wait_seconds: float = 0.0, beyond: int = 0
+    ) -> tuple[WaitingCall, ...]:
+        """Record and pass on the driver's answers; return the calls that it awaits."""
         _record_calls("answer", [(answer.job, answer.answer.number) for answer in given.answers])
-        await super().answer(study, given)
+        return await super().answer(study, given, wait_seconds, beyond)
 
     async def answers(
         self,
@@ -115,9 +122,8 @@ class NotedStudies(Studies):
 
 
 def _record_calls(kind: str, keys: list[Key]) -> None:
-    """Record kind and calls of the current request."""
-    request = _current.get()
-    request.kind, request.keys = kind, keys
+    """Record calls of the current request."""
+    _current.get().keys_by_kind[kind] = keys
 
 
 class Timed:
@@ -136,27 +142,28 @@ class Timed:
         self.requests.append(request)
 
     def parts(self) -> dict[str, list[float]]:
-        """Return the controller's part of each call delivered and answered, in seconds."""
-        requests_by_kind: dict[str, dict[Key, Request]] = {}
+        """Return the controller's part of each call delivered and answered, in seconds.
+
+        Calls of which a request began before the measurement, or has not ended, are left out.
+        """
+        requests_by_kind: dict[str, dict[Key, Request]] = {kind: {} for kind in _KINDS}
         for request in self.requests:
-            for key in request.keys:
-                requests_by_kind.setdefault(request.kind, {}).setdefault(key, request)
-        told_seconds = {
-            key: delivery.left_seconds
-            - max(requests_by_kind["tell"][key].came_seconds, delivery.came_seconds)
-            for key, delivery in requests_by_kind["calls"].items()
-        }
-        answered_seconds = {
-            key: delivery.left_seconds
-            - max(requests_by_kind["answer"][key].came_seconds, delivery.came_seconds)
-            for key, delivery in requests_by_kind["answers"].items()
-        }
-        total_seconds = [told_seconds[key] + answered_seconds[key] for key in answered_seconds]
-        return {
-            "told": [*told_seconds.values()],
-            "answered": [*answered_seconds.values()],
-            "controller": total_seconds,
-        }
+            for kind, keys in request.keys_by_kind.items():
+                for key in keys:
+                    requests_by_kind[kind].setdefault(key, request)
+        told_seconds, answered_seconds = [], []
+        for key, told in requests_by_kind["tell"].items():
+            if any(key not in requests_by_kind[kind] for kind in _KINDS):
+                continue
+            delivered, answer, received = (requests_by_kind[kind][key] for kind in _KINDS[1:])
+            told_seconds.append(
+                delivered.left_seconds - max(told.came_seconds, delivered.came_seconds)
+            )
+            answered_seconds.append(
+                received.left_seconds - max(answer.came_seconds, received.came_seconds)
+            )
+        total_seconds = [sum(parts) for parts in zip(told_seconds, answered_seconds, strict=True)]
+        return {"told": told_seconds, "answered": answered_seconds, "controller": total_seconds}
 
 
 def control(state: Path, workers: int, line: Connection) -> None:

@@ -4,8 +4,9 @@
 
 A real study on a controller of its own, with one instance of local cores. The objective records
 its beginning and end, Optuna the times of ask and tell, the controller the handover of the
-instance, and the agent the start of the worker. Times are wall-clock times: run nothing else
-meanwhile.
+instance, and the agent the start of the worker. Each trial has a process and a job of its own,
+however short (`study_overhead.py` measures short trials that share a process). Times are
+wall-clock times: run nothing else meanwhile.
 """
 
 from __future__ import annotations
@@ -97,7 +98,18 @@ def turns(study: optuna.Study, state: Path) -> list[dict[str, float]]:
         )
         parts = [later - earlier for earlier, later in pairwise(times)]
         rows.append(dict(zip(PARTS, (*parts, times[-1] - times[0]), strict=True)))
+    if not rows:
+        raise SystemExit(f"no trial got the instance of the one before:\n{_event_lines(state)}")
     return rows
+
+
+def _event_lines(state: Path) -> str:
+    """Return the controller's events, a line each."""
+    with closing(sqlite3.connect(state / "castor.db")) as database:
+        events = database.execute("SELECT at_seconds, job, kind, text FROM events").fetchall()
+    return "\n".join(
+        f"{at_seconds:.2f} {job}: {kind}: {text}" for at_seconds, job, kind, text in events
+    )
 
 
 def _timestamp(moment: object) -> float:
@@ -127,6 +139,8 @@ def main() -> None:
     parser.add_argument("--imports", default="torch", help="module that the objective imports")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
+    if arguments.trials < 2:
+        parser.error("--trials: at least 2, since a turn lies between two trials")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     logging.disable(logging.INFO)
     with tempfile.TemporaryDirectory(prefix="castor-starts-") as scratch:
@@ -135,7 +149,9 @@ def main() -> None:
         study = optuna.create_study(study_name=STUDY)
         with controller(state):
             objective = objective_of(arguments.seconds, arguments.imports)
-            hpo.optimize(study, objective, n_trials=arguments.trials, n_jobs=1)
+            hpo.optimize(
+                study, objective, n_trials=arguments.trials, n_jobs=1, gc_after_trial=True
+            )
             first = study.trials[0]
             boot_seconds = first.user_attrs["begun"] - _timestamp(first.datetime_start)
         rows = turns(study, state)
