@@ -3,8 +3,8 @@
 python benchmarks/fleet_loss.py [--jobs 120] [--instances 64]
 
 Jobs and offers are those of `planning.py`. Without limits (`none`), the expected cost to the end
-of each job's wish is compared with that of the best size. With limits, the total worth beyond
-nothing is compared with that of the program over every size. `devices` and `dollars` allow about a
+of each job's wish is compared with that of the best size. With limits, the total worth
+beyond nothing is compared with that of a plan of every size. `devices` and `dollars` allow about a
 quarter and a third of the wishes, `kinds` half as many instances of each kind as there are jobs.
 """
 
@@ -22,9 +22,8 @@ from autoscaler.domain.offer import Limit, LimitUnit
 from autoscaler.domain.snapshot import Snapshot
 from autoscaler.economics.choice.demands import Demand, demand
 from autoscaler.economics.supply.supply import supply_of
-from autoscaler.policies.marginal.knapsack import SolverLimits
-from autoscaler.policies.marginal.policy import MarginalParameters, MarginalPolicy
-from autoscaler.policies.marginal.sharing import Sharing, share_out
+from autoscaler.policies.marginal.fleet import FleetPlan, MarginalParameters, plan_fleet
+from autoscaler.policies.marginal.policy import MarginalPolicy
 
 _Targets = Mapping[str, Allocation | None]
 _SEED = 3
@@ -58,16 +57,18 @@ def more_by_itself(snapshot: Snapshot) -> tuple[float, float]:
 def less_within(snapshot: Snapshot) -> float:
     """Return the relative loss of worth of a fleet plan within limits."""
     supply = supply_of(replace(snapshot, jobs=()))
-    best = share_out(demands(snapshot), supply, SolverLimits())
+    best = plan_fleet(snapshot.jobs, supply, MarginalParameters())
     return 1.0 - _worth(as_fleet(snapshot), best) / _worth(best.targets, best)
 
 
-def _worth(targets: _Targets, best: Sharing) -> float:
-    """Return the total worth of the targets beyond nothing."""
-    return sum(
-        share.value(share.demand.at.candidates.index(targets[job])) - share.worth.nothing
-        for job, share in best.shares.items()
-    )
+def _worth(targets: _Targets, best: FleetPlan) -> float:
+    """Return the total weighted worth of the targets beyond nothing, at the prices of `best`."""
+    total = 0.0
+    for group, (surplus, nothing) in zip(best.groups, best.worths, strict=True):
+        columns = group.columns([targets[job.id] for job in group.jobs])
+        values = surplus[np.arange(len(columns)), columns] - nothing
+        total += float(np.where(columns >= 0, group.weights * values, 0.0).sum())
+    return total
 
 
 def main() -> None:

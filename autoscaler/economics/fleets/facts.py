@@ -15,25 +15,6 @@ from autoscaler.economics.fleets.fleet import Fleet
 from autoscaler.economics.supply.supply import BoolArray, IntArray
 
 
-def fleet_targets(fleet: Fleet, given: IntArray) -> list[Allocation | None]:
-    """Return each job's allocation; `given` is its candidate, (J,), -1 for nothing."""
-    index = np.arange(len(given)), np.maximum(given, 0)
-    lists, offers = fleet.lists, fleet.supply.offers
-    rows = zip(
-        fleet.jobs,
-        given.tolist(),
-        lists.offer[index].tolist(),
-        lists.instances[index].tolist(),
-        lists.devices_used[index].tolist(),
-        strict=True,
-    )
-    targets: list[Allocation | None] = []
-    for job, candidate, offer, *size in rows:
-        target = None if candidate < 0 else Allocation(offers[offer].id, *size)
-        targets.append(job.held if target == job.held else target)
-    return targets
-
-
 def fleet_facts(
     fleet: Fleet, given: IntArray, targets: Sequence[Allocation | None]
 ) -> Iterator[Facts]:

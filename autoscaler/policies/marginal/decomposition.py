@@ -1,23 +1,25 @@
-"""Allocations of very many jobs within shared limits, by prices of the limits.
+"""Allocations of many jobs within shared limits, at nearly the greatest total value.
 
-At given prices each job takes the allocation of the highest value net of its price. The sum of
-these net values and of the limits' capacity at its prices bounds the value of every plan
-(Lagrange; Everett 1963). Cutting planes find the prices of the least bound (Kelley 1960). Prices
-are then raised until all takes fit; the remaining capacity is filled greedily by value.
+At given prices of the limits each job takes the allocation of the highest value net of its price.
+The sum of these net values and of the limits' capacity at its prices bounds the value of every
+plan (Lagrange; Everett 1963). Cutting planes find the prices of the least bound (Kelley 1960).
+Prices are then raised until all takes fit; the remaining capacity is filled greedily by value. For
+few jobs branch and bound finds the best of what the bound leaves open.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import scipy  # its parts are imported when first used, which takes half a second
 
 from autoscaler.domain.errors import SolverError
-from autoscaler.economics.scarcity.many_fluid import starts
+from autoscaler.economics.scarcity.fluid import starts
 from autoscaler.economics.supply.supply import BoolArray, IntArray, fits
 from autoscaler.goodput.throughput import FloatArray
+from autoscaler.policies.marginal.exact import SolverLimits, solve_exactly
 
 # Relative precision of the bound at which the search for prices ends.
 _PRECISION = 1e-5
@@ -37,12 +39,14 @@ class Columns:
         value: value over holding nothing, $ per second, (D,); above 0.
         uses: use of each limit, (R, D); at most `room`.
         room: capacity of each limit, (R,).
+        held: indices of the present allocations, at most one of each job; empty if unknown.
     """
 
     job: IntArray
     value: FloatArray
     uses: FloatArray
     room: FloatArray
+    held: IntArray
 
     @cached_property
     def first(self) -> IntArray:
@@ -72,24 +76,75 @@ class PricedAllocation:
     trouble: str | None = None
 
 
-def allocate_by_prices(columns: Columns) -> PricedAllocation:
-    """Return allocations of nearly the greatest total value.
+def allocate(columns: Columns, effort: SolverLimits) -> PricedAllocation:
+    """Return allocations of nearly the greatest total value; of the greatest for few jobs.
 
-    Nothing is raised: if the solver finds no prices, the capacity is filled greedily by value.
+    The present allocations stay unless others are worth more. Nothing is raised: if the solver
+    finds no prices, the present allocations are extended greedily by value.
     """
     prices, trouble = np.zeros(len(columns.room)), None
     if not len(columns.job):
         return PricedAllocation(np.empty(0, dtype=np.int64), prices, 0.0)
+    binding = np.flatnonzero(~fits(_largest_uses(columns).sum(axis=1), columns.room))
+    within = replace(columns, uses=columns.uses[binding], room=columns.room[binding])
+    free = np.zeros(len(binding))
+    bound = _PricedTakes(within, free).worth
+    chosen = _filled_greedily(within, _held_that_fit(within), free)
     try:
-        prices, bound = _prices_of_least_bound(columns)
-        taken = _takes_that_fit(columns, prices)
+        prices[binding], bound = _prices_of_least_bound(within)
+        taken = _takes_that_fit(within, prices[binding])
+        chosen = _better(within, chosen, _filled_greedily(within, taken, prices[binding]))
+        if len(within.first) <= effort.exact_jobs and _gap(within, chosen, bound) > 0:
+            exact, bound = _polished(within, chosen, (prices[binding], bound), effort)
+            chosen = _better(within, chosen, exact)
     except SolverError as error:
         trouble = str(error)
-        bound = _PricedTakes(columns, prices).worth
-        taken = np.empty(0, dtype=np.int64)
-    chosen = _filled_greedily(columns, taken, prices)
-    gap = max(bound - float(columns.value[chosen].sum()), 0.0)
-    return PricedAllocation(chosen, prices, gap, trouble)
+    return PricedAllocation(chosen, prices, _gap(within, chosen, bound), trouble)
+
+
+def _polished(
+    columns: Columns, chosen: IntArray, priced: tuple[FloatArray, float], effort: SolverLimits
+) -> tuple[IntArray, float]:
+    """Return the best columns by branch and bound, and an upper bound on their value.
+
+    A column that lowers the bound at the prices below the value of the chosen columns is in no
+    better plan, and is left out.
+
+    Raises:
+        SolverError: branch and bound finds no solution.
+    """
+    prices, bound = priced
+    value = float(columns.value[chosen].sum())
+    net_value = columns.value - prices @ columns.uses
+    best_net_value = np.maximum(np.maximum.reduceat(net_value, columns.first), 0.0)
+    lost_value = np.repeat(best_net_value, columns.counts) - net_value
+    open_columns = np.flatnonzero(lost_value <= bound - value + _LEAST_GAIN * bound)
+    exact, exact_bound = solve_exactly(
+        columns.job[open_columns],
+        columns.value[open_columns],
+        columns.uses[:, open_columns],
+        columns.room,
+        effort.seconds,
+    )
+    return open_columns[exact], max(min(exact_bound, bound), value)
+
+
+def _better(columns: Columns, first: IntArray, second: IntArray) -> IntArray:
+    """Return the second columns if they are worth more, else the first."""
+    value = columns.value[first].sum()
+    return second if columns.value[second].sum() > value + _LEAST_GAIN * value else first
+
+
+def _gap(columns: Columns, chosen: IntArray, bound: float) -> float:
+    """Return the distance of the columns to the bound; 0 below the precision of a sum."""
+    gap = bound - float(columns.value[chosen].sum())
+    return gap if gap > _LEAST_GAIN * abs(bound) else 0.0
+
+
+def _held_that_fit(columns: Columns) -> IntArray:
+    """Return the held columns; none if they exceed a limit."""
+    is_within = fits(columns.uses[:, columns.held].sum(axis=1), columns.room).all()
+    return columns.held if is_within else columns.held[:0]
 
 
 class _PricedTakes:
@@ -108,9 +163,7 @@ class _PricedTakes:
 
 def _prices_of_least_bound(columns: Columns) -> tuple[FloatArray, float]:
     """Return prices at which the bound is nearly the least, and the bound in $ per second."""
-    room = columns.room
-    binding = ~fits(_largest_uses(columns).sum(axis=1), room)
-    prohibitive = _prohibitive_prices(columns)
+    room, most = columns.room, _prohibitive_prices(columns)
     prices = np.zeros(len(room))
     best_prices, bound = prices, np.inf
     slopes: list[FloatArray] = []
@@ -123,9 +176,9 @@ def _prices_of_least_bound(columns: Columns) -> tuple[FloatArray, float]:
         slope = room - taking.uses
         slopes.append(slope)
         heights.append(height - float(slope @ prices))
-        prices, least = _lowest(
-            np.array(slopes), np.array(heights), np.where(binding, prohibitive, 0.0)
-        )
+        if not len(room):
+            break
+        prices, least = _lowest(np.array(slopes), np.array(heights), most)
         if bound - least <= _PRECISION * bound:
             break
     return best_prices, bound
@@ -137,14 +190,9 @@ def _lowest(slopes: FloatArray, heights: FloatArray, most: FloatArray) -> tuple[
     Raises:
         SolverError: the linear program fails.
     """
-    (dimensions,) = np.nonzero(most > 0)
-    if len(dimensions) == 1:
-        prices = np.zeros(len(most))
-        dimension = int(dimensions[0])
-        prices[dimension], height = _minimise_lines(
-            slopes[:, dimension], heights, float(most[dimension])
-        )
-        return prices, height
+    if len(most) == 1:
+        price, height = _minimise_lines(slopes[:, 0], heights, float(most[0]))
+        return np.array([price]), height
     scale = max(float(np.abs(heights).max()), 1e-300)
     unit = np.maximum(most, 1e-300)
     matrix = np.column_stack([slopes * unit / scale, -np.ones(len(slopes))])
@@ -152,7 +200,7 @@ def _lowest(slopes: FloatArray, heights: FloatArray, most: FloatArray) -> tuple[
         np.append(np.zeros(len(most)), 1.0),
         A_ub=matrix,
         b_ub=-heights / scale,
-        bounds=[*((0.0, 1.0 if limit > 0 else 0.0) for limit in most), (None, None)],
+        bounds=[*((0.0, 1.0) for _ in most), (None, None)],
     )
     if result.status != 0 or result.x is None:
         raise SolverError(f"the prices of the limits were not found: {result.message}")

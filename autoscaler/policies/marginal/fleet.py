@@ -1,10 +1,14 @@
-"""Plan of a large fleet, whose jobs are priced together (docs/economics-fleets.md)."""
+"""Plan of all ordinary jobs within the limits (docs/economics-fleets.md).
+
+Few jobs are priced one by one, at every size. The jobs of a large fleet are priced together from
+shortlists, except those that need more than that.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from itertools import chain, pairwise
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,182 +16,193 @@ import numpy as np
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.snapshot import JobSnapshot
 from autoscaler.economics.choice.demands import ChoiceReason, Demand, demand
-from autoscaler.economics.choice.surplus import keeping_usd_per_second, worth
 from autoscaler.economics.explanation.facts import Facts, facts_of
 from autoscaler.economics.fleets.dominance import prune_dominated
-from autoscaler.economics.fleets.facts import fleet_facts, fleet_targets
-from autoscaler.economics.fleets.fleet import Fleet, can_be_listed, fleets
-from autoscaler.economics.fleets.surplus import keeping_of_jobs, worth_of_jobs
+from autoscaler.economics.fleets.fleet import can_be_listed, fleets
 from autoscaler.economics.pricing.displacement import starting_share
-from autoscaler.economics.scarcity.many_fluid import FluidJobs, fluid_prices
-from autoscaler.economics.supply.supply import BoolArray, IntArray, Supply
+from autoscaler.economics.pricing.objectives import MOST_TIMES_DEAREST
+from autoscaler.economics.scarcity.fluid import FluidJobs, finish_prices
+from autoscaler.economics.supply.supply import FLEET_JOBS, IntArray, Supply
 from autoscaler.goodput.throughput import FloatArray
+from autoscaler.policies.marginal.bidders import Bidders, bidders_of_fleet, bidders_of_one
 from autoscaler.policies.marginal.contests import CompetingJobs, ValuedAllocations
 from autoscaler.policies.marginal.decomposition import (
     Columns,
     PricedAllocation,
-    allocate_by_prices,
+    allocate,
     useful,
 )
-from autoscaler.policies.marginal.sharing import kept_unknown
+from autoscaler.policies.marginal.exact import SolverLimits
+
+# Worth of each candidate, (J, M), and of nothing, (J,), of each group, $ per second.
+_Worths = Sequence[tuple[FloatArray, FloatArray]]
+
+
+@dataclass(frozen=True, slots=True)
+class MarginalParameters:
+    """Parameters of the planning.
+
+    Attributes:
+        effort: bounds on the search for the best plan of many jobs.
+        most_times_dearest: highest value of time of any job, as a multiple of the price of its
+            largest allocation.
+        fleet_jobs: number of jobs above which they are priced together as a fleet.
+    """
+
+    effort: SolverLimits = field(default_factory=SolverLimits)
+    most_times_dearest: float = MOST_TIMES_DEAREST
+    fleet_jobs: int = FLEET_JOBS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FleetPlan:
-    """Plan of every job of a fleet.
+    """Plan of every job.
 
     Attributes:
+        groups: the jobs that may hold a candidate.
+        idle: choices of all other jobs.
         targets: allocation of each job by id; None for nothing.
-        bids: value of time of each job by id, $ per second.
-        facts: facts of each job's reason, made as they are read.
-        standings: allocations of the competing jobs; None where the limits allow all wishes.
+        worths: worth of the candidates of each group; empty where the limits allow all wishes.
         division: division of the limits; None where the limits allow all wishes.
     """
 
+    groups: Sequence[Bidders]
+    idle: Sequence[Demand]
     targets: Mapping[str, Allocation | None]
-    bids: Mapping[str, float]
-    facts: Iterator[Facts]
-    standings: CompetingJobs | None = None
+    worths: _Worths = ()
     division: PricedAllocation | None = None
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Bidders:
-    """J jobs with M candidates each; a candidate index of -1 is no candidate.
-
-    Attributes:
-        jobs: the J jobs.
-        bids: value of time with which each competes, $ per second, (J,).
-        remaining: useful examples left, (J,).
-        held: candidate that each holds, (J,).
-        wished: candidate that each would have by itself, (J,).
-        eligible: whether a job may hold a candidate, (J, M).
-        usd_per_second: price of each candidate, (J, M).
-        rate: useful examples per second, (J, M).
-        uses: use of each limit, (R, J, M).
-        keeping_usd_per_second: each job's saving by keeping its allocation, (J,).
-        worth: function of finish prices (J, R) to the worth of each candidate, (J, M), and of
-            nothing, (J,).
-        targets: function of candidates (J,) to allocations.
-        facts: function of candidates (J,) and their allocations to the facts of each reason.
-    """
-
-    jobs: Sequence[JobSnapshot]
-    bids: FloatArray
-    remaining: FloatArray
-    held: IntArray
-    wished: IntArray
-    eligible: BoolArray
-    usd_per_second: FloatArray
-    rate: FloatArray
-    uses: FloatArray
-    keeping_usd_per_second: FloatArray
-    worth: Callable[[FloatArray], tuple[FloatArray, FloatArray]]
-    targets: Callable[[IntArray], Sequence[Allocation | None]]
-    facts: Callable[[IntArray, Sequence[Allocation | None]], Iterator[Facts]]
+    def with_targets(self, targets: Mapping[str, Allocation | None]) -> FleetPlan:
+        """Return the plan with other targets."""
+        return replace(self, targets=targets)
 
     @property
-    def weights(self) -> FloatArray:
-        """Weight of each job, (J,)."""
-        return np.array([job.weight for job in self.jobs], dtype=np.float64)
+    def bids(self) -> dict[str, float]:
+        """Value of time of each job by id, $ per second."""
+        bids = {choice.job.id: choice.bid for choice in self.idle}
+        for group in self.groups:
+            bids |= zip((job.id for job in group.jobs), group.bids.tolist(), strict=True)
+        return bids
 
-    def uses_of(self, columns: IntArray) -> FloatArray:
-        """Return the use of each limit by one candidate of each job, (R, J)."""
-        uses: FloatArray = self.uses[:, np.arange(len(columns)), np.maximum(columns, 0)]
-        return np.where(columns >= 0, uses, 0.0)
+    @property
+    def keeping(self) -> dict[str, float]:
+        """Saving of each job that may hold a candidate by keeping what it holds, $ per second."""
+        saved: dict[str, float] = {}
+        for group in self.groups:
+            ids = [job.id for job in group.jobs]
+            saved |= zip(ids, group.keeping_usd_per_second.tolist(), strict=True)
+        return saved
 
+    def facts(self) -> Iterator[Facts]:
+        """Yield the facts of each job's reason, made as they are read."""
+        for choice in self.idle:
+            yield facts_of(choice, self.targets[choice.job.id])
+        for group in self.groups:
+            targets = [self.targets[job.id] for job in group.jobs]
+            yield from group.facts(group.columns(targets), targets)
 
-def plan_fleet(jobs: Sequence[JobSnapshot], supply: Supply, most_times: float) -> FleetPlan:
-    """Return each job's own best allocation, or the greatest total surplus if limits bind."""
-    room = supply.maximum - supply.uses(job.held for job in jobs)
-    batched = [job for job in jobs if can_be_listed(job, supply)]
-    names = {job.id for job in batched}
-    singles = [demand(job, supply, room, most_times) for job in jobs if job.id not in names]
-    groups = [_bidders_of_fleet(fleet) for fleet in fleets(batched, supply, room, most_times)]
-    groups += [
-        _bidders_of_one(prune_dominated(choice)) for choice in singles if choice.eligible.any()
-    ]
-    given = [group.wished for group in groups]
-    unknown = [choice for choice in singles if choice.why is ChoiceReason.HOLDS_UNKNOWN]
-    kept: Mapping[str, Allocation | None] = {choice.job.id: choice.job.held for choice in unknown}
-    used = supply.uses(kept.values())
-    for group in groups:
-        used = used + group.uses_of(group.wished).sum(axis=1)
-    standings = division = None
-    if groups and not supply.bears(used):
-        kept = kept_unknown(unknown, supply)
-        given, standings, division = _share_limits(
-            groups, supply.maximum - supply.uses(kept.values())
+    def standings(self) -> CompetingJobs:
+        """Return the held, given and wished allocations of all jobs that compete for limits."""
+        groups, wished = self.groups, [group.wished for group in self.groups]
+        given = [group.columns([self.targets[job.id] for job in group.jobs]) for group in groups]
+        return CompetingJobs(
+            jobs=[job.id for group in groups for job in group.jobs],
+            weights=_concatenated([group.weights for group in groups]),
+            nothing=_concatenated([nothing for _, nothing in self.worths]),
+            held=self._holding([group.held for group in groups]),
+            given=self._holding(given),
+            wished=self._holding(wished),
+            demands=np.concatenate([columns >= 0 for columns in wished]),
         )
-    idle = [choice for choice in singles if not choice.eligible.any()]
+
+    def _holding(self, columns: Sequence[IntArray]) -> ValuedAllocations:
+        """Return value and uses of one candidate of each job."""
+        values, uses = [], []
+        for group, (surplus, nothing), chosen in zip(
+            self.groups, self.worths, columns, strict=True
+        ):
+            at = surplus[np.arange(len(chosen)), np.maximum(chosen, 0)]
+            values.append(np.where(chosen >= 0, at, nothing))
+            uses.append(group.uses_of(chosen))
+        return ValuedAllocations(_concatenated(values), _concatenated(uses))
+
+
+def plan_fleet(
+    jobs: Sequence[JobSnapshot], supply: Supply, parameters: MarginalParameters
+) -> FleetPlan:
+    """Return each job's own best allocation, or the greatest total surplus if limits bind.
+
+    A job's progress has its value at the job's own finish. A held allocation changes only for more
+    surplus than the change costs. Allocations without a model stay as far as the limits allow. Of
+    equal jobs the one submitted first comes first.
+    """
+    jobs = sorted(jobs, key=lambda job: (job.submitted_seconds, job.id))
+    groups, idle = _priced(jobs, supply, parameters.most_times_dearest)
+    kept = {
+        choice.job.id: choice.job.held
+        for choice in idle
+        if choice.why is ChoiceReason.HOLDS_UNKNOWN
+    }
+    wished = _targets(groups, [group.wished for group in groups], idle, kept)
+    if supply.bears(supply.uses(wished.values())):
+        return FleetPlan(groups, idle, wished)
+    kept = _kept_within_limits(kept, supply)
+    if not groups:
+        return FleetPlan(groups, idle, _targets(groups, [], idle, kept))
+    room = np.maximum(supply.maximum - supply.uses(kept.values()), 0.0)
+    given, worths, division = _share_limits(groups, room, parameters.effort)
+    return FleetPlan(groups, idle, _targets(groups, given, idle, kept), worths, division)
+
+
+def _priced(
+    jobs: Sequence[JobSnapshot], supply: Supply, most_times: float
+) -> tuple[list[Bidders], list[Demand]]:
+    """Return the jobs that may hold a candidate, in groups, and the choices of all others."""
+    room = supply.maximum - supply.uses(job.held for job in jobs)
+    is_fleet = supply.terms.is_fleet
+    listed = [job for job in jobs if can_be_listed(job, supply)] if is_fleet else []
+    names = {job.id for job in listed}
+    singles = [demand(job, supply, room, most_times) for job in jobs if job.id not in names]
+    groups = [bidders_of_fleet(fleet) for fleet in fleets(listed, supply, room, most_times)]
+    groups += [
+        bidders_of_one(prune_dominated(choice) if is_fleet else choice, supply)
+        for choice in singles
+        if choice.eligible.any()
+    ]
+    return groups, [choice for choice in singles if not choice.eligible.any()]
+
+
+def _targets(
+    groups: Sequence[Bidders],
+    given: Sequence[IntArray],
+    idle: Sequence[Demand],
+    kept: Mapping[str, Allocation | None],
+) -> dict[str, Allocation | None]:
+    """Return the allocation of each job by id; `given` are candidates of each group's jobs."""
     targets = {choice.job.id: kept.get(choice.job.id) for choice in idle}
-    facts: list[Iterator[Facts]] = [(facts_of(choice, targets[choice.job.id]) for choice in idle)]
-    bids = {choice.job.id: choice.bid for choice in singles}
-    for group, group_given in zip(groups, given, strict=True):
-        ids, group_targets = [job.id for job in group.jobs], group.targets(group_given)
-        targets |= zip(ids, group_targets, strict=True)
-        bids |= zip(ids, group.bids.tolist(), strict=True)
-        facts.append(group.facts(group_given, group_targets))
-    return FleetPlan(targets, bids, chain.from_iterable(facts), standings, division)
+    for group, columns in zip(groups, given, strict=True):
+        targets |= zip((job.id for job in group.jobs), group.allocations(columns), strict=True)
+    return targets
 
 
-def _bidders_of_fleet(fleet: Fleet) -> _Bidders:
-    """Return the bidders of jobs that are priced together."""
-    return _Bidders(
-        jobs=fleet.jobs,
-        bids=fleet.bid,
-        remaining=fleet.remaining,
-        held=np.where(fleet.has_held, 0, -1),
-        wished=fleet.choices.target,
-        eligible=fleet.choices.eligible,
-        usd_per_second=fleet.lists.usd_per_second,
-        rate=fleet.rate,
-        uses=fleet.uses,
-        keeping_usd_per_second=keeping_of_jobs(fleet),
-        worth=lambda finish_prices: worth_of_jobs(fleet, finish_prices),
-        targets=lambda given: fleet_targets(fleet, given),
-        facts=lambda given, targets: fleet_facts(fleet, given, targets),
-    )
-
-
-def _bidders_of_one(choice: Demand) -> _Bidders:
-    """Return the bidders of a single job that cannot be priced with others."""
-    candidates = choice.at.candidates
-
-    def worth_at(finish_prices: FloatArray) -> tuple[FloatArray, FloatArray]:
-        job_worth = worth(choice.at, choice.eligible, choice.bid, finish_prices[0], choice.work)
-        return job_worth.surplus[None], np.array([job_worth.nothing])
-
-    def targets(given: IntArray) -> Sequence[Allocation | None]:
-        return [None if given[0] < 0 else candidates.allocation(int(given[0]))]
-
-    return _Bidders(
-        jobs=[choice.job],
-        bids=np.array([choice.bid]),
-        remaining=np.array([choice.remaining]),
-        held=np.array([-1 if candidates.held is None else candidates.held]),
-        wished=np.array([-1 if choice.target is None else choice.target]),
-        eligible=choice.eligible[None],
-        usd_per_second=candidates.usd_per_second[None],
-        rate=candidates.rate[None],
-        uses=candidates.uses[:, None],
-        keeping_usd_per_second=np.array(
-            [keeping_usd_per_second(choice.at, choice.bid, choice.work)]
-        ),
-        worth=worth_at,
-        targets=targets,
-        facts=lambda _, targets: iter([facts_of(choice, targets[0])]),
-    )
+def _kept_within_limits(
+    unknown: Mapping[str, Allocation | None], supply: Supply
+) -> dict[str, Allocation | None]:
+    """Return the held allocations without a model that stay: in order, while the limits allow."""
+    kept: dict[str, Allocation | None] = {}
+    for job, held in unknown.items():
+        if supply.bears(supply.uses([*kept.values(), held])):
+            kept[job] = held
+    return kept
 
 
 def _share_limits(
-    groups: Sequence[_Bidders], room: FloatArray
-) -> tuple[list[IntArray], CompetingJobs, PricedAllocation]:
-    """Return the candidate given to each job of each group, with standings and division.
+    groups: Sequence[Bidders], room: FloatArray, effort: SolverLimits
+) -> tuple[list[IntArray], _Worths, PricedAllocation]:
+    """Return the candidate given to each job of each group, with worths and division.
 
     All values and prices are in $ per second.
     """
-    room = np.maximum(room, 0.0)
     rows = [np.nonzero(group.eligible) for group in groups]
     prices = _finish_prices(groups, rows, room)
     worths = [
@@ -205,18 +220,21 @@ def _share_limits(
     uses = _concatenated(
         [group.uses[:, at, column] for group, (at, column) in zip(groups, rows, strict=True)]
     )
-    kept = np.flatnonzero(useful(value, uses, room))
-    division = allocate_by_prices(Columns(job[kept], value[kept], uses[:, kept], room))
     column = _concatenated([column for _, column in rows])
+    kept = np.flatnonzero(useful(value, uses, room))
+    held = _concatenated([group.held for group in groups])[job[kept]] == column[kept]
+    division = allocate(
+        Columns(job[kept], value[kept], uses[:, kept], room, np.flatnonzero(held)), effort
+    )
     given_columns = np.full(starts[-1], -1)
     chosen = kept[division.chosen]
     given_columns[job[chosen]] = column[chosen]
     given = [given_columns[start:end] for start, end in pairwise(starts.tolist())]
-    return given, _standings(groups, worths, given), division
+    return given, worths, division
 
 
 def _finish_prices(
-    groups: Sequence[_Bidders], rows: Sequence[tuple[IntArray, ...]], room: FloatArray
+    groups: Sequence[Bidders], rows: Sequence[tuple[IntArray, ...]], room: FloatArray
 ) -> list[FloatArray]:
     """Return the weighted finish prices of each group, (J, R); 0 for jobs without candidates."""
     present = [np.flatnonzero(group.eligible.any(axis=1)) for group in groups]
@@ -239,47 +257,17 @@ def _finish_prices(
                 keeping_usd_per_second=(group.keeping_usd_per_second * weights)[indices],
             )
         )
-    joined_prices = fluid_prices(
-        FluidJobs(
-            *(
-                _concatenated([getattr(part, name) for part in parts])
-                for name in (field.name for field in fields(FluidJobs))
-            )
-        ),
-        room,
+    joined = FluidJobs(
+        *(
+            _concatenated([getattr(part, name.name) for part in parts])
+            for name in fields(FluidJobs)
+        )
     )
+    joined_prices = finish_prices(joined, room)
     prices = [np.zeros((len(group.jobs), len(room))) for group in groups]
     for price, indices, start in zip(prices, present, starts, strict=False):
         price[indices] = joined_prices[start : start + len(indices)]
     return prices
-
-
-def _standings(
-    groups: Sequence[_Bidders],
-    worths: Sequence[tuple[FloatArray, FloatArray]],
-    given: Sequence[IntArray],
-) -> CompetingJobs:
-    """Return the held, given and wished allocations of all competing jobs."""
-
-    def holding(columns: Sequence[IntArray]) -> ValuedAllocations:
-        """Return value and uses of one candidate of each job."""
-        values, uses = [], []
-        for group, (surplus, nothing), chosen in zip(groups, worths, columns, strict=True):
-            at = surplus[np.arange(len(chosen)), np.maximum(chosen, 0)]
-            values.append(np.where(chosen >= 0, at, nothing))
-            uses.append(group.uses_of(chosen))
-        return ValuedAllocations(_concatenated(values), _concatenated(uses))
-
-    wished = [group.wished for group in groups]
-    return CompetingJobs(
-        jobs=[job.id for group in groups for job in group.jobs],
-        weights=_concatenated([group.weights for group in groups]),
-        nothing=_concatenated([nothing for _, nothing in worths]),
-        held=holding([group.held for group in groups]),
-        given=holding(given),
-        wished=holding(wished),
-        demands=np.concatenate([columns >= 0 for columns in wished]),
-    )
 
 
 def _concatenated(parts: Sequence[Any]) -> Any:

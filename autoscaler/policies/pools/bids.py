@@ -16,7 +16,7 @@ import numpy as np
 from autoscaler.domain.snapshot import JobSnapshot, ThroughputModel
 from autoscaler.economics.allocation.remaining import UNKNOWN_REMAINING_SECONDS, knows_the_end
 from autoscaler.economics.pricing.price import price_of_progress
-from autoscaler.economics.scarcity.fluid import FluidJob, finish_prices
+from autoscaler.economics.scarcity.fluid import FluidJobs, finish_prices
 from autoscaler.economics.supply.supply import IntArray
 from autoscaler.goodput.batch import goodput_table
 from autoscaler.goodput.formulas import predictor_of
@@ -130,18 +130,21 @@ def finish_prices_of(curves: Sequence[ScalingCurve], available: FloatArray) -> F
     order = sorted(
         range(len(curves)), key=lambda index: curves[index].work / curves[index].rate.max()
     )
-    fluid = [
-        FluidJob(
-            value_of_time=curve.weight,
-            work=curve.work,
-            usd_per_second=np.zeros(len(curve.rate)),
-            rate=curve.rate,
-            uses=curve.uses,
-        )
-        for curve in (curves[index] for index in order)
-    ]
+    in_order, nothing = [curves[index] for index in order], np.zeros(len(curves))
+    rate = np.concatenate([curve.rate for curve in in_order])
+    jobs = FluidJobs(
+        value_of_time=np.array([curve.weight for curve in in_order]),
+        work=np.array([curve.work for curve in in_order]),
+        job=np.repeat(np.arange(len(curves)), [len(curve.rate) for curve in in_order]),
+        usd_per_second=np.zeros(len(rate)),
+        rate=rate,
+        uses=np.concatenate([curve.uses for curve in in_order], axis=1),
+        held_uses=nothing[None],
+        keeping_usd_per_second=nothing,
+        starting_share=nothing,
+    )
     prices = np.zeros((len(curves), len(available)))
-    prices[order] = finish_prices(fluid, available)
+    prices[order] = finish_prices(jobs, available)
     return prices
 
 

@@ -4,24 +4,30 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.economics.scarcity.fluid import FluidJob, finish_prices
+from autoscaler.economics.pricing.hulls import upper_hull
+from autoscaler.economics.scarcity import fluid
+from autoscaler.goodput.throughput import FloatArray
+from tests.economics.scarcity.cases import OneJob, some_jobs, together
 
 SIZES = np.array([1.0, 2.0, 3.0, 4.0])
 
 
-def linear(work: float = 100.0, value: float = 1.0, price: float = 0.0) -> FluidJob:
+def finish_prices(jobs: list[OneJob], maximum: FloatArray) -> FloatArray:
+    return fluid.finish_prices(together(jobs), maximum)
+
+
+def linear(work: float = 100.0, value: float = 1.0, price: float = 0.0) -> OneJob:
     """Return a job with one example a second per device."""
-    return FluidJob(value, work, price * SIZES, SIZES, SIZES[None])
+    return OneJob(value, work, price * SIZES, SIZES, SIZES[None])
 
 
 def test_limits_that_do_not_bind_have_no_price() -> None:
     jobs = [linear(), linear(200.0)]
     assert finish_prices(jobs, np.array([8.0])) == pytest.approx(np.zeros((2, 1)))
     assert finish_prices(jobs, np.array([np.inf])) == pytest.approx(np.zeros((2, 1)))
-    assert finish_prices([], np.array([8.0])).shape == (0, 1)
 
 
 def test_the_job_that_finishes_first_pays_the_price_that_the_others_bid_then() -> None:
@@ -75,7 +81,41 @@ def test_the_order_of_jobs_does_not_matter(order: list[int]) -> None:
 
 def test_steps_in_goodput_are_filled_in() -> None:
     # The job runs on 4 devices only; the fluid run gives it half of them.
-    steps = FluidJob(1.0, 100.0, np.array([0.0]), np.array([4.0]), np.array([[4.0]]))
+    steps = OneJob(1.0, 100.0, np.array([0.0]), np.array([4.0]), np.array([[4.0]]))
     prices = finish_prices([steps, replace(steps, work=200.0)], np.array([6.0]))
     assert prices[0, 0] > 0
     assert prices[1, 0] == 0.0
+
+
+def test_no_jobs_have_no_prices() -> None:
+    nothing = replace(
+        together([linear()]), work=np.empty(0), value_of_time=np.empty(0), job=np.empty(0, int)
+    )
+    assert fluid.finish_prices(nothing, np.array([8.0])).shape == (0, 1)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 20))
+def test_the_corners_of_many_hulls_are_those_of_each(seed: int, count: int) -> None:
+    generator = np.random.default_rng(seed)
+    job = np.repeat(np.arange(count), 9)
+    use = np.sort(generator.integers(1, 30, (count, 9)), axis=1).astype(np.float64)
+    use[:, 0] = 0.0
+    worth = generator.normal(size=(count, 9)) * use
+    corners = fluid._hull(job, use.ravel(), worth.ravel())
+    for one in range(count):
+        points = zip(use[one].tolist(), worth[one].tolist(), range(9), strict=True)
+        expected = [max(which, 0) for _, _, which in upper_hull(list(points)[1:])]
+        assert (corners[job[corners] == one] % 9).tolist() == expected
+
+
+@given(st.integers(0, 10**6), st.integers(1, 40), st.integers(1, 3), st.floats(0.05, 2.0))
+@settings(max_examples=30)
+def test_jobs_with_several_limits_and_holdings_have_finite_prices_in_any_order(
+    seed: int, count: int, limits: int, share: float
+) -> None:
+    jobs = some_jobs(seed, count, limits)
+    maximum = np.linspace(1.0, 0.5, limits) * share * 4 * count
+    prices = finish_prices(jobs, maximum)
+    assert np.isfinite(prices).all()
+    assert (prices >= 0).all()
+    assert finish_prices(jobs[::-1], maximum)[::-1] == pytest.approx(prices, rel=1e-6, abs=1e-9)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from decimal import Decimal
@@ -30,11 +30,12 @@ from autoscaler.goodput.fit import fit
 from autoscaler.goodput.prior import prior_for, prior_from_kind
 from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.marginal import decomposition
-from autoscaler.policies.marginal.knapsack import SolverLimits
-from autoscaler.policies.marginal.policy import MarginalParameters, MarginalPolicy
-from autoscaler.policies.marginal.sharing import Sharing, share_out
+from autoscaler.policies.marginal.exact import SolverLimits
+from autoscaler.policies.marginal.fleet import MarginalParameters
+from autoscaler.policies.marginal.policy import MarginalPolicy
 from tests.economics.cases import NOW, devices, offer
 from tests.economics.strategies import snapshots
+from tests.policies.marginal.worths import every_size, plan_of_each, worth_of
 
 HELD = Allocation("t4-1-on-demand", 1, 1)
 
@@ -110,18 +111,9 @@ def moment_of(some: Sequence[JobSnapshot], *limits: Limit) -> Snapshot:
 
 
 def wishes_in(moment: Snapshot) -> list[Demand]:
-    supply = supply_of(moment)
+    supply = every_size(moment)
     room = supply.maximum - supply.uses(job.held for job in moment.jobs)
     return [demand(job, supply, room) for job in moment.jobs]
-
-
-def worth_of(held: Mapping[str, Allocation | None], best: Sharing) -> float:
-    """Beyond that of holding nothing."""
-    return sum(
-        share.demand.job.weight
-        * (share.value(share.demand.at.candidates.index(held[name])) - share.worth.nothing)
-        for name, share in best.shares.items()
-    )
 
 
 @given(snapshots(jobs=3, is_limited=True, least_examples=1e5))
@@ -140,7 +132,7 @@ def test_few_jobs_as_a_fleet_stay_within_limits_and_do_as_well_up_to_the_gap(
             usd = own.expected_usd[own.at.candidates.index(found[own.job.id])]
             assert usd <= 1.02 * own.expected_usd[own.target] + 1e-9
         return
-    best = share_out(demands, supply, SolverLimits())
+    best = plan_of_each(moment)
     most = worth_of(best.targets, best)
     assert worth_of(found, best) >= 0.98 * most - plan.gap_usd_per_second - 1e-9
 
@@ -174,7 +166,7 @@ def test_limits_are_shared_nearly_as_well_as_by_the_program(limits: tuple[Limit,
     plan = plan_as_fleet(moment)
     supply = supply_of(moment)
     assert supply.bears(supply.uses(targets(plan).values()))
-    best = share_out(wishes_in(moment), supply, SolverLimits(exact_jobs=0))
+    best = plan_of_each(moment, SolverLimits(exact_jobs=0))
     most = worth_of(best.targets, best)
     assert worth_of(targets(plan), best) >= 0.98 * most
     assert plan.gap_usd_per_second <= 0.02 * most

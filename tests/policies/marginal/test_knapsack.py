@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -10,16 +10,47 @@ from hypothesis import strategies as st
 
 from autoscaler.domain.errors import SolverError
 from autoscaler.economics.supply.supply import fits
-from autoscaler.policies.marginal import knapsack
-from autoscaler.policies.marginal.knapsack import (
-    Bid,
-    KnapsackSolution,
-    SolverLimits,
-    solve_knapsack,
-)
+from autoscaler.policies.marginal import decomposition
+from autoscaler.policies.marginal.decomposition import Columns, allocate, useful
+from autoscaler.policies.marginal.exact import SolverLimits
 
 fewer = settings(max_examples=50)
 EXACT, RELAXED = SolverLimits(exact_jobs=24), SolverLimits(exact_jobs=0)
+
+
+@dataclass(frozen=True)
+class Bid:
+    """Values and uses (R, C) of the C allocations of one job, and the value of nothing."""
+
+    value: np.ndarray
+    uses: np.ndarray
+    nothing: float
+    held: int | None = None
+
+
+@dataclass(frozen=True)
+class Solution:
+    choices: tuple[int | None, ...]
+    shadow_prices: np.ndarray
+    gap: float
+    trouble: str | None
+
+
+def solve(bids: list[Bid], maximum: np.ndarray, effort: SolverLimits) -> Solution:
+    room = np.maximum(maximum, 0.0)
+    counts = [len(bid.value) for bid in bids]
+    job = np.repeat(np.arange(len(bids)), counts)
+    choice = np.concatenate([np.arange(count) for count in counts])
+    value = np.concatenate([bid.value - bid.nothing for bid in bids])
+    uses = np.concatenate([bid.uses for bid in bids], axis=1)
+    held = np.array([-1 if bid.held is None else bid.held for bid in bids])
+    kept = np.flatnonzero(useful(value, uses, room))
+    is_held = choice[kept] == held[job[kept]]
+    columns = Columns(job[kept], value[kept], uses[:, kept], room, np.flatnonzero(is_held))
+    found = allocate(columns, effort)
+    chosen = {int(job[row]): int(choice[row]) for row in kept[found.chosen].tolist()}
+    choices = tuple(chosen.get(index) for index in range(len(bids)))
+    return Solution(choices, found.prices, found.gap, found.trouble)
 
 
 @st.composite
@@ -62,7 +93,7 @@ def best(found: list[Bid], maximum: np.ndarray) -> float:
 @fewer
 def test_few_jobs_get_the_best_there_is(case: tuple[list[Bid], np.ndarray]) -> None:
     found, maximum = case
-    made = solve_knapsack(found, maximum, EXACT)
+    made = solve(found, maximum, EXACT)
     assert made.trouble is None
     assert fits(uses(found, made.choices), maximum).all()
     assert total(found, made.choices) == pytest.approx(best(found, maximum), rel=1e-6, abs=1e-9)
@@ -75,7 +106,7 @@ def test_many_jobs_are_no_further_from_it_than_the_gap(
     case: tuple[list[Bid], np.ndarray],
 ) -> None:
     found, maximum = case
-    made = solve_knapsack(found, maximum, RELAXED)
+    made = solve(found, maximum, RELAXED)
     assert fits(uses(found, made.choices), maximum).all()
     assert total(found, made.choices) >= best(found, maximum) - made.gap - 1e-9
 
@@ -87,7 +118,7 @@ def test_the_gap_is_at_most_one_step_of_one_job_for_each_limit(
 ) -> None:
     found, maximum = case
     largest = max(float(bid.value.max()) - bid.nothing for bid in found)
-    assert solve_knapsack(found, maximum, RELAXED).gap <= max(largest, 0.0) + 1e-9
+    assert solve(found, maximum, RELAXED).gap <= max(largest, 0.0) + 1e-9
 
 
 @given(bids())
@@ -96,7 +127,7 @@ def test_limits_that_leave_room_for_all_have_no_price(
     case: tuple[list[Bid], np.ndarray],
 ) -> None:
     found, maximum = case
-    made = solve_knapsack(found, maximum + 1000.0, EXACT)
+    made = solve(found, maximum + 1000.0, EXACT)
     assert made.shadow_prices == pytest.approx(np.zeros(2))
     assert made.gap == 0.0
     for bid, choice in zip(found, made.choices, strict=True):
@@ -112,7 +143,7 @@ def test_one_more_unit_is_worth_no_more_than_its_shadow_price(
     found, maximum = case
     # Every allocation by itself has room already.
     maximum = maximum + 4
-    made = solve_knapsack(found, maximum, RELAXED)
+    made = solve(found, maximum, RELAXED)
     bound = total(found, made.choices) + made.gap
     for limit in range(2):
         more = best(found, maximum + np.eye(2)[limit])
@@ -131,7 +162,7 @@ def test_a_job_whose_progress_is_worth_more_never_makes_less(
     rates = []
     for worth in (1e-3, 1e-3 * factor):
         bid = Bid(worth * rate - price, found[which].uses, 0.0)
-        made = solve_knapsack([*found[:which], bid, *found[which + 1 :]], maximum, EXACT)
+        made = solve([*found[:which], bid, *found[which + 1 :]], maximum, EXACT)
         choice = made.choices[which]
         rates.append(0.0 if choice is None else float(rate[choice]))
     assert rates[1] >= rates[0] - 1e-9
@@ -144,7 +175,7 @@ def test_the_unit_of_money_does_not_matter(
 ) -> None:
     found, maximum = case
     scaled = [Bid(factor * bid.value, bid.uses, factor * bid.nothing) for bid in found]
-    made, other = solve_knapsack(found, maximum, EXACT), solve_knapsack(scaled, maximum, EXACT)
+    made, other = solve(found, maximum, EXACT), solve(scaled, maximum, EXACT)
     assert total(found, other.choices) == pytest.approx(
         total(found, made.choices), rel=1e-6, abs=1e-9
     )
@@ -158,20 +189,20 @@ def small_knapsack() -> tuple[list[Bid], np.ndarray]:
 
 def test_exactly_beats_rounding_where_steps_are_big() -> None:
     found, maximum = small_knapsack()
-    assert solve_knapsack(found, maximum, EXACT).choices == (0, None, 0)
-    assert solve_knapsack(found, maximum, RELAXED).choices == (0, 0, None)
+    assert solve(found, maximum, EXACT).choices == (0, None, 0)
+    assert solve(found, maximum, RELAXED).choices == (0, 0, None)
 
 
-@pytest.mark.parametrize("broken", ["_relaxed", "_exact"])
+@pytest.mark.parametrize("broken", ["_prices_of_least_bound", "solve_exactly"])
 def test_a_solver_that_fails_leaves_a_plan_within_the_limits(
     broken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise SolverError("no solution")
 
-    monkeypatch.setattr(knapsack, broken, fail)
+    monkeypatch.setattr(decomposition, broken, fail)
     found, maximum = small_knapsack()
-    made = solve_knapsack(found, maximum, EXACT)
+    made = solve(found, maximum, EXACT)
     assert made.trouble == "no solution"
     assert made.choices == (0, 0, None)
     assert total(found, made.choices) >= best(found, maximum) - made.gap
@@ -179,22 +210,28 @@ def test_a_solver_that_fails_leaves_a_plan_within_the_limits(
 
 def test_a_limit_of_nothing_gives_nothing() -> None:
     found, _ = small_knapsack()
-    made = solve_knapsack(found, np.array([-1.0]), EXACT)
+    made = solve(found, np.array([-1.0]), EXACT)
     assert made.choices == (None, None, None)
-    assert solve_knapsack([], np.array([1.0]), EXACT).choices == ()
 
 
 def test_a_limit_without_an_end_does_not_bind() -> None:
     found, _ = small_knapsack()
-    assert solve_knapsack(found, np.array([np.inf]), EXACT).choices == (0, 0, 0)
+    assert solve(found, np.array([np.inf]), EXACT).choices == (0, 0, 0)
 
 
-def test_more_columns_than_are_compared_at_once() -> None:
+def test_the_present_allocations_stay_where_others_are_worth_no_more() -> None:
+    bid = Bid(np.array([1.0, 2.0]), np.array([[1.0, 2.0]]), 0.0)
+    for held in ((0, 1), (1, 0)):
+        bids = [replace(bid, held=which) for which in held]
+        for effort in (EXACT, RELAXED):
+            assert solve(bids, np.array([3.0]), effort).choices == held
+
+
+def test_many_columns_of_few_jobs() -> None:
     generator = np.random.default_rng(0)
     uses = generator.integers(1, 60, (1, 700)).astype(float)
     bid = Bid(generator.random(700), uses, 0.0)
-    made = solve_knapsack([bid, replace(bid)], np.array([40.0]), EXACT)
-    assert isinstance(made, KnapsackSolution)
+    made = solve([bid, replace(bid)], np.array([40.0]), EXACT)
     assert made.gap == 0.0
     assert total([bid, bid], made.choices) == pytest.approx(best_of_two(bid, 40.0))
 

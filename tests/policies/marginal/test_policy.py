@@ -15,10 +15,10 @@ from autoscaler.domain.offer import Limit, LimitUnit
 from autoscaler.domain.plan import Action, Decision, Plan
 from autoscaler.domain.snapshot import Snapshot
 from autoscaler.economics.supply.supply import supply_of
-from autoscaler.policies.marginal import knapsack
-from autoscaler.policies.marginal.knapsack import SolverLimits
-from autoscaler.policies.marginal.policy import MarginalParameters, MarginalPolicy
-from autoscaler.policies.marginal.sharing import share_out
+from autoscaler.policies.marginal import decomposition
+from autoscaler.policies.marginal.exact import SolverLimits
+from autoscaler.policies.marginal.fleet import MarginalParameters, plan_fleet
+from autoscaler.policies.marginal.policy import MarginalPolicy
 from tests.conformance.policy import PolicyConformance, used
 from tests.economics.cases import (
     LARGE,
@@ -30,7 +30,7 @@ from tests.economics.cases import (
     snapshot,
     valued,
 )
-from tests.economics.choice.test_demands import target_of, wish_of
+from tests.economics.choice.test_demands import target_of
 from tests.economics.strategies import snapshots
 
 ONE = Allocation("local-small", 1, 1)
@@ -73,28 +73,24 @@ def test_without_a_limit_each_job_gets_its_own_best(moment: Snapshot) -> None:
 @given(snapshots(jobs=3, is_limited=True))
 @settings(max_examples=60)
 def test_few_jobs_share_limits_for_the_most_surplus(moment: Snapshot) -> None:
-    demands = [wish_of(one, moment) for one in moment.jobs]
     supply = supply_of(moment)
-    assume(all(own.eligible.any() for own in demands))
-    found = share_out(demands, supply, SolverLimits())
+    found = plan_fleet(moment.jobs, supply, MarginalParameters())
+    assume(len(found.groups) == len(moment.jobs) and found.division is not None)
     options = []
-    for own in demands:
-        share = found.shares[own.job.id]
-        columns = np.nonzero(own.eligible)[0].tolist()
+    for group, (surplus, nothing) in zip(found.groups, found.worths, strict=True):
+        (columns,) = np.nonzero(group.eligible[0])
         options.append(
-            [(share.worth.nothing, np.zeros(len(moment.limits)))]
-            + [(share.value(i), own.at.candidates.uses[:, i]) for i in columns]
+            [(float(nothing[0]), np.zeros(len(moment.limits)))]
+            + [(float(surplus[0, i]), group.uses[:, 0, i]) for i in columns.tolist()]
         )
     best = max(
         sum(value for value, _ in choice)
         for choice in itertools.product(*options)
         if supply.bears(sum((uses for _, uses in choice), np.zeros(len(moment.limits))))
     )
-    got = 0.0
-    for own in demands:
-        share = found.shares[own.job.id]
-        got += share.value(own.at.candidates.index(found.targets[own.job.id]))
-    assert got == pytest.approx(best, rel=1e-6, abs=1e-12)
+    standings = found.standings()
+    assert float(standings.given.value.sum()) == pytest.approx(best, rel=1e-6, abs=1e-12)
+    assert supply.bears(standings.given.uses.sum(axis=1))
 
 
 def test_a_second_job_gets_a_share_and_the_first_grows_again_when_it_ends() -> None:
@@ -236,7 +232,7 @@ def test_a_solver_that_fails_is_told_of_and_costs_no_plan(
     def fail(*_: object) -> None:
         raise SolverError("out of memory")
 
-    monkeypatch.setattr(knapsack, "_relaxed", fail)
+    monkeypatch.setattr(decomposition, "_prices_of_least_bound", fail)
     moment = snapshot(job("first", TWO), job("second"), offers=(SMALL,), limits=[devices(2)])
     found = plan(moment)
     assert found.notes == ("planned greedily: out of memory",)

@@ -1,0 +1,158 @@
+"""Groups of priced jobs, as arrays over the candidates of each job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.snapshot import JobSnapshot
+from autoscaler.economics.choice.demands import Demand
+from autoscaler.economics.choice.surplus import keeping_usd_per_second, worth
+from autoscaler.economics.explanation.facts import Facts, facts_of
+from autoscaler.economics.fleets.facts import fleet_facts
+from autoscaler.economics.fleets.fleet import Fleet
+from autoscaler.economics.fleets.surplus import keeping_of_jobs, worth_of_jobs
+from autoscaler.economics.supply.sizes import Sizes
+from autoscaler.economics.supply.supply import BoolArray, IntArray, Supply
+from autoscaler.goodput.throughput import FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bidders:
+    """J jobs with M candidates each; a candidate index of -1 is no candidate.
+
+    Attributes:
+        jobs: the J jobs.
+        supply: offers and limits.
+        bids: value of time with which each competes, $ per second, (J,).
+        remaining: useful examples left, (J,).
+        held: candidate that each holds, (J,).
+        wished: candidate that each would have by itself, (J,).
+        sizes: the candidates, (J, M).
+        exists: False for entries that only pad a row, (J, M).
+        eligible: whether a job may hold a candidate, (J, M).
+        usd_per_second: price of each candidate, (J, M).
+        rate: useful examples per second, (J, M).
+        uses: use of each limit, (R, J, M).
+        keeping_usd_per_second: each job's saving by keeping its allocation, (J,).
+        worth: function of finish prices (J, R) to the worth of each candidate, (J, M), and of
+            nothing, (J,).
+        facts: function of candidates (J,) and their allocations to the facts of each reason.
+    """
+
+    jobs: Sequence[JobSnapshot]
+    supply: Supply
+    bids: FloatArray
+    remaining: FloatArray
+    held: IntArray
+    wished: IntArray
+    sizes: Sizes
+    exists: BoolArray
+    eligible: BoolArray
+    usd_per_second: FloatArray
+    rate: FloatArray
+    uses: FloatArray
+    keeping_usd_per_second: FloatArray
+    worth: Callable[[FloatArray], tuple[FloatArray, FloatArray]]
+    facts: Callable[[IntArray, Sequence[Allocation | None]], Iterator[Facts]]
+
+    @property
+    def weights(self) -> FloatArray:
+        """Weight of each job, (J,)."""
+        return np.array([job.weight for job in self.jobs], dtype=np.float64)
+
+    def uses_of(self, columns: IntArray) -> FloatArray:
+        """Return the use of each limit by one candidate of each job, (R, J)."""
+        uses: FloatArray = self.uses[:, np.arange(len(columns)), np.maximum(columns, 0)]
+        return np.where(columns >= 0, uses, 0.0)
+
+    def allocations(self, columns: IntArray) -> list[Allocation | None]:
+        """Return one candidate of each job as an allocation; None for -1."""
+        index = np.arange(len(columns)), np.maximum(columns, 0)
+        sizes, offers = self.sizes, self.supply.offers
+        rows = zip(
+            self.jobs,
+            columns.tolist(),
+            sizes.offer[index].tolist(),
+            sizes.instances[index].tolist(),
+            sizes.devices_used[index].tolist(),
+            strict=True,
+        )
+        allocations: list[Allocation | None] = []
+        for job, column, offer, *size in rows:
+            allocation = None if column < 0 else Allocation(offers[offer].id, *size)
+            allocations.append(job.held if allocation == job.held else allocation)
+        return allocations
+
+    def columns(self, allocations: Sequence[Allocation | None]) -> IntArray:
+        """Return the candidate of each job that is an allocation, (J,); -1 for none."""
+        index, nothing = self.supply.terms.index, (-1, 0, 0)
+        rows = [
+            nothing
+            if allocation is None
+            else (
+                index.get(allocation.offer, -1),
+                allocation.instances,
+                allocation.devices_used,
+            )
+            for allocation in allocations
+        ]
+        offer, instances, devices_used = np.array(rows, dtype=np.int64).T[:, :, None]
+        is_same = (self.sizes.offer == offer) & (self.sizes.instances == instances)
+        is_same &= (self.sizes.devices_used == devices_used) & self.exists
+        return np.where(is_same.any(axis=1), is_same.argmax(axis=1), -1)
+
+
+def bidders_of_fleet(fleet: Fleet) -> Bidders:
+    """Return the bidders of jobs that are priced together."""
+    lists = fleet.lists
+    return Bidders(
+        jobs=fleet.jobs,
+        supply=fleet.supply,
+        bids=fleet.bid,
+        remaining=fleet.remaining,
+        held=np.where(fleet.has_held, 0, -1),
+        wished=fleet.choices.target,
+        sizes=Sizes(lists.offer, lists.instances, lists.devices_used),
+        exists=lists.exists,
+        eligible=fleet.choices.eligible,
+        usd_per_second=lists.usd_per_second,
+        rate=fleet.rate,
+        uses=fleet.uses,
+        keeping_usd_per_second=keeping_of_jobs(fleet),
+        worth=lambda finish_prices: worth_of_jobs(fleet, finish_prices),
+        facts=lambda given, targets: fleet_facts(fleet, given, targets),
+    )
+
+
+def bidders_of_one(choice: Demand, supply: Supply) -> Bidders:
+    """Return the bidders of a job that is priced by itself."""
+    candidates = choice.at.candidates
+    sizes = candidates.sizes
+
+    def worth_at(finish_prices: FloatArray) -> tuple[FloatArray, FloatArray]:
+        job_worth = worth(choice.at, choice.eligible, choice.bid, finish_prices[0], choice.work)
+        return job_worth.surplus[None], np.array([job_worth.nothing])
+
+    return Bidders(
+        jobs=[choice.job],
+        supply=supply,
+        bids=np.array([choice.bid]),
+        remaining=np.array([choice.remaining]),
+        held=np.array([-1 if candidates.held is None else candidates.held]),
+        wished=np.array([-1 if choice.target is None else choice.target]),
+        sizes=Sizes(sizes.offer[None], sizes.instances[None], sizes.devices_used[None]),
+        exists=np.ones((1, len(candidates)), dtype=np.bool_),
+        eligible=choice.eligible[None],
+        usd_per_second=candidates.usd_per_second[None],
+        rate=candidates.rate[None],
+        uses=candidates.uses[:, None],
+        keeping_usd_per_second=np.array(
+            [keeping_usd_per_second(choice.at, choice.bid, choice.work)]
+        ),
+        worth=worth_at,
+        facts=lambda _, targets: iter([facts_of(choice, targets[0])]),
+    )
