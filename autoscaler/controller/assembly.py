@@ -16,9 +16,9 @@ from autoscaler.controller.act.intents import (
 )
 from autoscaler.controller.act.job_lifecycle import JobLifecycle
 from autoscaler.controller.act.reconciler import Reconciler
-from autoscaler.controller.budgets.fleet import FleetBudget
+from autoscaler.controller.budgets.guard import Budgets
 from autoscaler.controller.budgets.launch_gate import LaunchGate
-from autoscaler.controller.budgets.study import StudySpending
+from autoscaler.controller.budgets.spending import Spending
 from autoscaler.controller.controller import Controller
 from autoscaler.controller.observe.listings import Observer
 from autoscaler.controller.offers.market import Market
@@ -65,13 +65,14 @@ def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller
         parts.providers, settings.fleet_usd_per_hour, settings.discounts, parts.files_network
     )
     controller_id = store.settings.controller_id()
-    spending = StudySpending(store)
-    fleet_budget = FleetBudget(store, settings.fleet_usd)
+    spending = Spending(store)
+    budgets = Budgets(store, spending, settings.fleet_usd)
     workers = CallWorkers(parts.workers, parts.termination_workers or parts.workers)
-    gate = LaunchGate(store, settings, fleet_budget, spending)
+    gate_budgets = Budgets(store, spending.always_fresh(), settings.fleet_usd)
+    gate = LaunchGate(store, settings, gate_budgets)
     calls = IntentExecutor(store, market, parts.lighthouses, workers, gate, parts.user_data, clock)
     calls.on_outcome = parts.on_outcome
-    lingering = IdleInstances(store, settings, spending)
+    lingering = IdleInstances(store, settings, budgets)
     converging = Reconciler(
         store,
         market,
@@ -86,11 +87,12 @@ def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller
         market=market,
         policy=parts.policy,
         observer=observer,
-        lifecycle=JobLifecycle(store, parts.lighthouses, parts.workers, settings, lingering),
+        lifecycle=JobLifecycle(
+            store, parts.lighthouses, parts.workers, settings, lingering, budgets
+        ),
         converging=converging,
         calls=calls,
         settings=settings,
-        spending=spending,
-        fleet_budget=fleet_budget,
+        budgets=budgets,
         truth=parts.truth,
     )

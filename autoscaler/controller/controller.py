@@ -15,8 +15,7 @@ from functools import partial
 from autoscaler.controller.act.intents import IntentExecutor
 from autoscaler.controller.act.job_lifecycle import JobLifecycle
 from autoscaler.controller.act.reconciler import Reconciler
-from autoscaler.controller.budgets.fleet import FleetBudget
-from autoscaler.controller.budgets.study import StudyBudgets, StudySpending
+from autoscaler.controller.budgets.guard import Budgets
 from autoscaler.controller.errors import ErrorRecord
 from autoscaler.controller.hands_off import hands_off
 from autoscaler.controller.jobs.holdings import held_allocation
@@ -119,8 +118,7 @@ class Controller:
         converging: Reconciler,
         calls: IntentExecutor,
         settings: ControllerSettings,
-        spending: StudySpending,
-        fleet_budget: FleetBudget,
+        budgets: Budgets,
         truth: Callable[[str], GroundTruth | None] = lambda job: None,
     ) -> None:
         self._store = store
@@ -132,10 +130,11 @@ class Controller:
         self._calls = calls
         self._settings = settings
         self._study_troubles = ErrorRecord("study")
-        self._fleet_budget = fleet_budget
-        self._study_budgets = StudyBudgets(store, spending, self._study_troubles)
-        studies = StudySnapshots(store, converging.lingering, spending, self._study_troubles)
-        self._snapshots = Snapshots(store, market, settings, studies, truth)
+        self._budgets = budgets
+        studies = StudySnapshots(
+            store, converging.lingering, budgets.spending, self._study_troubles
+        )
+        self._snapshots = Snapshots(store, market, settings, studies, budgets.spending, truth)
         self._tick = 0
         self._ticked_seconds = float("inf")
         self._planned_seconds = float("-inf")
@@ -155,7 +154,19 @@ class Controller:
         self._tick += 1
         self._hands_off = hands_off(self._settings, self._store)
         observed = self._observer.observe(now_seconds)
-        self._keep_up(observed.alive, now_seconds)
+        with self._budgets.spending.each_ledger_once():
+            plan, decisions = self._decide(observed.alive, now_seconds)
+        started = self._calls.carry_out(now_seconds, launches=self._hands_off is None)
+        self._prune(now_seconds)
+        self._ticked_seconds = now_seconds
+        self._update_status(plan, observed, now_seconds)
+        return TickReport(self._tick, plan, decisions, started, self.status.trouble)
+
+    def _decide(
+        self, alive: Sequence[HeldInstance], now_seconds: float
+    ) -> tuple[Plan | None, tuple[Decision, ...]]:
+        """Keep up jobs, plan and act; `alive` are the observed instances."""
+        self._keep_up(alive, now_seconds)
         jobs = self._store.jobs.alive()
         alive = self._store.instances.alive()
         measure_starts(self._store, alive, self._ticked_seconds, now_seconds)
@@ -166,16 +177,11 @@ class Controller:
         ]
         plan, decisions = self._plan(planned, alive, now_seconds)
         self._record_unplanned({job.id for job in jobs}, now_seconds)
-        may_act = self._hands_off is None
-        if may_act:
+        if self._hands_off is None:
             in_trouble = self._study_troubles.by_subject()
             actionable = {job.id for job in planned if job.spec.study not in in_trouble}
             self._carry_out(actionable, alive, now_seconds)
-        started = self._calls.carry_out(now_seconds, launches=may_act)
-        self._prune(now_seconds)
-        self._ticked_seconds = now_seconds
-        self._update_status(plan, observed, now_seconds)
-        return TickReport(self._tick, plan, decisions, started, self.status.trouble)
+        return plan, decisions
 
     def _keep_up(self, alive: Sequence[HeldInstance], now_seconds: float) -> None:
         grouped = by_job(alive)
@@ -189,8 +195,8 @@ class Controller:
                 self._converging.standby.end, job, instances_of_job, now_seconds, is_frozen
             )
             self._job_troubles.attempt(job.id, "end of standby", end_standby)
-        self._study_budgets.guard(self._store.jobs.alive(), grouped, now_seconds)
-        self._fleet_budget.guard(self._store.jobs.alive(), alive, now_seconds)
+        self._budgets.enforce_on_studies(grouped, self._study_troubles, now_seconds)
+        self._budgets.of_fleet(self._store.jobs.alive(), alive).enforce(self._store, now_seconds)
         for job_id, instances in grouped.items():
             give_back = partial(self._give_back, job_id, instances, now_seconds)
             self._job_troubles.attempt(job_id, "return of instances", give_back)

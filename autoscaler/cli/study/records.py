@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TypeVar
 
 from autoscaler.clock import SystemClock
-from autoscaler.controller.budgets.study import StudySpending
+from autoscaler.controller.budgets.spending import Spending
 from autoscaler.domain.errors import NotFound, Unavailable
 from autoscaler.domain.rules import require_amount
 from autoscaler.domain.study_stay import StudyStay
@@ -124,7 +124,7 @@ def fleet_of(study_name: str) -> FleetView | None:
 def _view_in(store: Store, study_name: str, names: Mapping[str, str]) -> StudyView:
     """Return a study as the controller of this store recorded it."""
     name = _name_in(store, study_name, names)
-    spent_usd = StudySpending(store).spent(name, (), SystemClock().now())
+    spent_usd = Spending(store).of_study(name, (), SystemClock().now())
     terms, trials = store.studies.terms(name), store.studies.trials(name)
     return StudyView(name, None, terms, trials, spent_usd, Decimal(0))
 

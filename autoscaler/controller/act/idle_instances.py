@@ -18,7 +18,8 @@ from autoscaler.controller.act.job_end import (
     TRIAL_END_FACT,
     has_done_its_part,
 )
-from autoscaler.controller.budgets.study import StudySpending
+from autoscaler.controller.budgets.guard import Budgets
+from autoscaler.controller.budgets.spending import cost_usd
 from autoscaler.controller.hands_off import hands_off
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import CastorError
@@ -30,7 +31,6 @@ from autoscaler.domain.instance import (
     InstancePhase,
 )
 from autoscaler.domain.job import JobPhase, JobRecord
-from autoscaler.ledger.ledger import Ledger
 from autoscaler.store.holding import has_left
 from autoscaler.store.store import Store
 
@@ -42,12 +42,10 @@ _PHASES_WITHOUT_FAILURE = (JobPhase.PENDING, JobPhase.RUNNING, JobPhase.FINISHED
 class IdleInstances:
     """Choice of the idle instances that are kept for another trial."""
 
-    def __init__(
-        self, store: Store, settings: ControllerSettings, spending: StudySpending
-    ) -> None:
+    def __init__(self, store: Store, settings: ControllerSettings, budgets: Budgets) -> None:
         self._store = store
         self._settings = settings
-        self._spending = spending
+        self._budgets = budgets
         self._promised_to: dict[str, str] = {}
 
     def stays(self, held: HeldInstance, job: JobRecord, now_seconds: float) -> bool:
@@ -137,17 +135,11 @@ class IdleInstances:
         self, held: HeldInstance, job: JobRecord, study: str, now_seconds: float
     ) -> bool:
         """Return whether the budgets of job and study permit keeping the instance."""
-        terms = self._store.studies.terms(study)
-        to_come_usd = held.usd_per_hour * Decimal(start_seconds(held)) / 3600
-        own_usd = job.spec.objective.most_usd
-        if own_usd is not None:
-            ledger = Ledger(self._store.ledger.entries(job.id))
-            if ledger.spent(job.id, now_seconds) >= own_usd:
-                return False
-        if terms is None or terms.objective.most_usd is None:
-            return True
-        spent_usd = self._spending.spent(study, self._store.jobs.alive(), now_seconds)
-        return spent_usd + to_come_usd < terms.objective.most_usd
+        if not self._budgets.of_job(job, [held]).permits(Decimal(0), now_seconds):
+            return False
+        to_come_usd = cost_usd([held], start_seconds(held))
+        guard = self._budgets.of_study(study, self._store.jobs.alive(), {})
+        return guard.permits(to_come_usd, now_seconds)
 
 
 def needs_light(job: JobRecord, instances: Iterable[HeldInstance]) -> bool:

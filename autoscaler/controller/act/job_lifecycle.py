@@ -15,7 +15,7 @@ from autoscaler.controller.act.job_end import (
     is_over,
 )
 from autoscaler.controller.act.lighthouses import LighthouseRunner
-from autoscaler.controller.budgets.job import budget_cause, is_job_budget_used_up
+from autoscaler.controller.budgets.guard import Budgets
 from autoscaler.controller.budgets.leave_limits import end_seconds
 from autoscaler.controller.jobs.sessions import is_without_session
 from autoscaler.controller.settings import ControllerSettings
@@ -49,12 +49,14 @@ class JobLifecycle:
         workers: Workers,
         settings: ControllerSettings,
         lingering: IdleInstances,
+        budgets: Budgets,
     ) -> None:
         self._store = store
         self._keeper = LighthouseRunner(store, lighthouses, workers)
         self.troubles = self._keeper.troubles
         self._settings = settings
         self._lingering = lingering
+        self._budgets = budgets
 
     def keep_up(
         self, job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float
@@ -68,7 +70,7 @@ class JobLifecycle:
         self._retry_or_fail(job, all_instances, now_seconds)
         self._restart_lost_end(job, all_instances, now_seconds)
         job = self._store.jobs.get(job.id)  # the job may have ended
-        self._guard_budget(job, instances, now_seconds)
+        self._budgets.of_job(job, instances).enforce(self._store, now_seconds)
         self._stop(job, instances, now_seconds)
 
     def give_back(self, held: HeldInstance, job: JobRecord, now_seconds: float) -> None:
@@ -189,17 +191,6 @@ class JobLifecycle:
 
     def _all_instances(self, job: JobRecord) -> tuple[HeldInstance, ...]:
         return self._store.instances.of_job(job.id, include_ended=True)
-
-    def _guard_budget(
-        self, job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float
-    ) -> None:
-        """Stop a job before it exceeds its budget, whatever the plan is."""
-        if job.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
-            return
-        if is_job_budget_used_up(self._store, job, instances, now_seconds):
-            cause = budget_cause(self._store, job)
-            self._store.jobs.set_phase(job.id, JobPhase.STOPPING, now_seconds, cause)
-            self._record_event(now_seconds, "budget", cause, job.id)
 
     def _stop(self, job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float) -> None:
         if job.phase is not JobPhase.STOPPING:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from autoscaler.controller.budgets.fleet import FleetBudget
-from autoscaler.controller.budgets.job import is_job_budget_used_up
-from autoscaler.controller.budgets.study import StudySpending, is_study_budget_used_up
+from autoscaler.controller.budgets.guard import Budgets
 from autoscaler.controller.hands_off import hands_off
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import CastorError
@@ -20,17 +18,10 @@ class LaunchGate:
     instances, in the transaction that marks the launch as sent.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        settings: ControllerSettings,
-        fleet_budget: FleetBudget,
-        spending: StudySpending,
-    ) -> None:
+    def __init__(self, store: Store, settings: ControllerSettings, budgets: Budgets) -> None:
         self._store = store
         self._settings = settings
-        self._fleet_budget = fleet_budget
-        self._spending = spending
+        self._budgets = budgets
 
     def obstacle(self, held: HeldInstance, now_seconds: float) -> str | None:
         """Return why the instance must not be launched now; None if it may be.
@@ -42,15 +33,14 @@ class LaunchGate:
         if hands_off_reason is not None:
             return hands_off_reason
         job = self._store.jobs.get(held.job)
-        if job.spec.objective.most_usd is not None:
-            instances = self._store.instances.of_job(job.id)
-            if is_job_budget_used_up(self._store, job, instances, now_seconds):
-                return f"the budget of job {job.id} is used up"
+        job_instances = self._store.instances.of_job(job.id)
+        if self._budgets.of_job(job, job_instances).is_used_up(now_seconds):
+            return f"the budget of job {job.id} is used up"
         if job.spec.study is not None and self._is_study_used_up(job.spec.study, now_seconds):
             return f"the budget of study {job.spec.study} is used up"
-        if self._fleet_budget.is_limited:
+        if self._settings.fleet_usd is not None:
             jobs, instances = self._store.jobs.alive(), self._store.instances.alive()
-            if self._fleet_budget.is_used_up(jobs, instances, now_seconds):
+            if self._budgets.of_fleet(jobs, instances).is_used_up(now_seconds):
                 return "the fleet budget is used up"
         return None
 
@@ -58,8 +48,6 @@ class LaunchGate:
         """Return whether a study's budget is used up; True also if its records can't be read."""
         jobs, held = self._store.jobs.alive(), by_job(self._store.instances.alive())
         try:
-            return is_study_budget_used_up(
-                self._store, self._spending, study, jobs, held, now_seconds
-            )
-        except CastorError:  # `StudyBudgets` reports the error as the study's
+            return self._budgets.of_study(study, jobs, held).is_used_up(now_seconds)
+        except CastorError:  # the control loop reports the error as the study's
             return True

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from autoscaler.controller.budgets.spending import Spending
 from autoscaler.controller.errors import error_text
 from autoscaler.controller.jobs.causes import Causes
 from autoscaler.controller.jobs.concurrency_history import ConcurrencyHistory
@@ -47,7 +48,6 @@ from autoscaler.domain.snapshot import (
     ThroughputModel,
 )
 from autoscaler.economics.pricing.shares import weights
-from autoscaler.ledger.ledger import Ledger
 from autoscaler.store.store import Store
 
 _log = logging.getLogger(__name__)
@@ -75,6 +75,7 @@ class Snapshots:
         market: Market,
         settings: ControllerSettings,
         studies: StudySnapshots,
+        spending: Spending,
         truth: Callable[[str], GroundTruth | None] = lambda job: None,
     ) -> None:
         self._store = store
@@ -84,6 +85,7 @@ class Snapshots:
         self._programs = ProgramMemories(store)
         self._experience = MarketEstimator(store)
         self._studies = studies
+        self._spending = spending
         self._causes = Causes(store)
         self._replan_seconds = settings.replan_seconds
         self._truth = truth
@@ -182,7 +184,9 @@ class Snapshots:
         before = self._taken.get(job.id)
         if not common_inputs.anew and before is not None and before[0] == fingerprint:
             return before[1]
-        snapshot = job_snapshot(self._store, job, instances, offers, models, now_seconds, memory)
+        snapshot = job_snapshot(
+            self._store, job, instances, offers, models, now_seconds, memory, self._spending
+        )
         queue_seconds = self._experience.queue_seconds(instances)
         snapshot = replace(
             snapshot,
@@ -235,10 +239,12 @@ def job_snapshot(
     models: Mapping[str, ThroughputModel],
     now_seconds: float,
     memory: ProgramMemory | None = None,
+    spending: Spending | None = None,
 ) -> JobSnapshot:
     """Return the snapshot of one job from its store and its fitted models.
 
-    `offers` are all offers. `memory` is the memory of the job's program.
+    `offers` are all offers. `memory` is the memory of the job's program. Without
+    `spending` the cost is read from the store.
     """
     report, spec = job.report, job.spec
     total = total_examples(job)
@@ -253,7 +259,7 @@ def job_snapshot(
     is_sessionless = is_known_without_session(store, job)
     if is_sessionless:
         bounds = bounds_without_session(bounds)
-    spent = Ledger(store.ledger.entries(job.id)).spent(job.id, now_seconds)
+    spent_usd = (spending or Spending(store)).of_job(job.id, now_seconds)
     snapshot = JobSnapshot(
         id=job.id,
         objective=spec.objective,
@@ -262,7 +268,7 @@ def job_snapshot(
         submitted_seconds=job.submitted_seconds,
         progress_examples=progress,
         remaining_examples=None if total is None else max(total - progress, 0.0),
-        spent_usd=float(spent),
+        spent_usd=float(spent_usd),
         held=held,
         trained=trained_allocation(planned),
         standby=standby_allocation(planned),

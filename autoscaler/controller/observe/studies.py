@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from autoscaler.controller.act.idle_instances import IdleInstances
-from autoscaler.controller.budgets.study import StudySpending
+from autoscaler.controller.budgets.spending import Spending
 from autoscaler.controller.errors import ErrorRecord
 from autoscaler.controller.jobs.step_times import OwnStepTimes
 from autoscaler.domain.instance import HeldInstance
@@ -29,7 +29,7 @@ class StudySnapshots:
         self,
         store: Store,
         lingering: IdleInstances,
-        spending: StudySpending,
+        spending: Spending,
         troubles: ErrorRecord,
     ) -> None:
         self._store = store
@@ -87,7 +87,7 @@ class StudySnapshots:
             terms=terms,
             trials=tuple(_with_job_end(record, not_ended) for record in records),
             free=self._free(name, alive, least_billed, now_seconds),
-            spent_usd=float(self._spending.spent(name, jobs, now_seconds)),
+            spent_usd=float(self._spending.of_study(name, jobs, now_seconds)),
             steps=self._step_observations(records, not_ended),
         )
 

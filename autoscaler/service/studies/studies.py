@@ -14,7 +14,7 @@ from pathlib import Path
 from fastapi.concurrency import run_in_threadpool
 
 from autoscaler.clock import Clock
-from autoscaler.controller.budgets.study import StudySpending
+from autoscaler.controller.budgets.spending import Spending
 from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.errors import ErrorRecord
 from autoscaler.controller.jobs.holdings import trained_allocation
@@ -72,7 +72,7 @@ class Studies:
         self._checkpoints = checkpoints
         self._files = files
         self._wake = wake
-        self._spending = StudySpending(store)
+        self._spending = Spending(store)
         self._errors = ErrorRecord("study")
         self._clock = clock
         self._notifier = Notifier()
@@ -173,7 +173,7 @@ class Studies:
             and study not in errors.by_subject()
         ):
             raise unknown_study(study)
-        spent = partial(self._spending.spent, study, alive, now_seconds)
+        spent = partial(self._spending.of_study, study, alive, now_seconds)
         spent_usd = errors.attempt(study, "cost", spent)
         trials = errors.attempt(study, "trials", partial(store.studies.trials, study))
         instances = [

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from autoscaler.controller.budgets.study import StudySpending
+from autoscaler.controller.budgets.spending import Spending
 from autoscaler.domain.errors import LedgerError
 from autoscaler.domain.job import JobPhase
 from autoscaler.domain.objective import Objective
@@ -28,7 +28,7 @@ def trials(world: World, count: int, budget_usd: str | None) -> list[str]:
 
 def spent(world: World) -> Decimal:
     alive = world.store.jobs.alive()
-    return StudySpending(world.store).spent("sweep", alive, world.clock.now())
+    return Spending(world.store).of_study("sweep", alive, world.clock.now())
 
 
 def phases(world: World, jobs: list[str]) -> set[JobPhase]:
@@ -108,17 +108,17 @@ def test_a_trial_that_has_ended_is_added_up_once_though_its_instance_goes_on(
     world.wish(second, 1)
     world.tick(6)
     assert [each.id for each in world.training(second)] == [held.id]
-    spending, read = StudySpending(world.store), list[str | None]()
+    spending, read = Spending(world.store), list[str | None]()
     lines = world.store.ledger
     entries = type(lines).entries
     monkeypatch.setattr(
         type(lines), "entries", lambda self, job=None: read.append(job) or entries(self, job)
     )
-    before = spending.spent("sweep", world.store.jobs.alive(), world.clock.now())
+    before = spending.of_study("sweep", world.store.jobs.alive(), world.clock.now())
     assert sorted(filter(None, read)) == [first, second]
     read.clear()
     world.clock.advance(60.0)
-    after = spending.spent("sweep", world.store.jobs.alive(), world.clock.now())
+    after = spending.of_study("sweep", world.store.jobs.alive(), world.clock.now())
     assert read == [second]
     assert after > before
 
