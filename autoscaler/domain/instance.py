@@ -8,29 +8,14 @@ from decimal import Decimal
 from enum import StrEnum
 
 from autoscaler.domain.errors import ProviderError
+from autoscaler.domain.facts import Fact, FactValue, seconds_of
+from autoscaler.domain.report import Ending
 from autoscaler.domain.transfer import FREE, TransferAccount
+from autoscaler.domain.trial import TrialEnding
 
 CONTROLLER_TAG = "castor:controller"
 JOB_TAG = "castor:job"
 INSTANCE_TAG = "castor:instance"
-
-# Keys of `HeldInstance.facts`.
-# Network of the instance's offer, if the offer has one.
-NETWORK_FACT = "network"
-# Times at which the instance was ready, and at which it was admitted, if it had to wait for
-# instances of another network to leave.
-PREPARED_FACT = "ready"
-ADMITTED_FACT = "let in"
-# Time of the hand-over from an earlier job.
-HANDED_OVER_FACT = "handed over"
-# Seconds from launch to first work, if the instance was handed over or had to wait.
-START_FACT = "start seconds"
-# Latest end of the instance's standby; empty once the standby is over.
-STANDBY_FACT = "stands by until"
-# Time at which the job recalled the instance from standby.
-RECALLED_FACT = "called back"
-# Set while the cloud has accepted the launch but not yet confirmed capacity; empty later.
-UNDECIDED_FACT = "undecided"
 
 
 class CloudState(StrEnum):
@@ -128,6 +113,7 @@ class HeldInstance:
     `slot` numbers the positions of a job's pool; `generation` numbers the instances that filled
     one slot in succession. Both are part of `id`. Times are in seconds since the epoch, None until
     the event happens. `extras_usd_per_hour` is included in `usd_per_hour`, as in the offer.
+    `facts` are texts by `Fact`; read them by the attributes below.
     """
 
     id: str
@@ -152,19 +138,45 @@ class HeldInstance:
     extras_usd_per_hour: Decimal = Decimal(0)
     transfer: TransferAccount = FREE
 
+    # Times at which the instance was ready, and at which it was admitted, if it had to wait for
+    # instances of another network to leave.
+    prepared_seconds = FactValue(Fact.PREPARED, seconds_of)
+    admitted_seconds = FactValue(Fact.ADMITTED, seconds_of)
+    # Time of the hand-over from an earlier job.
+    handed_over_seconds = FactValue(Fact.HANDED_OVER, seconds_of)
+    # Seconds from launch to first work, if the instance was handed over or had to wait.
+    measured_start_seconds = FactValue(Fact.START, seconds_of)
+    # Latest end of the standby, in which the instance is paid for, keeps its slot in its job and
+    # does not train.
+    standby_ends_seconds = FactValue(Fact.STANDBY, seconds_of, if_malformed=0.0)
+    # Time at which the job recalled the instance from standby.
+    recalled_seconds = FactValue(Fact.RECALLED, seconds_of)
+    # True while the cloud has accepted the launch but not yet confirmed capacity.
+    is_undecided = FactValue(Fact.UNDECIDED, bool)
+    # Times of the first report of a session, of the first without one, and at which the script
+    # had run for too long without one.
+    session_seconds = FactValue(Fact.SESSION, seconds_of)
+    unopened_seconds = FactValue(Fact.UNOPENED, seconds_of)
+    without_session_seconds = FactValue(Fact.WITHOUT_SESSION, seconds_of)
+    # True for the instance that starts the script before there was any session.
+    starts_first = FactValue(Fact.FIRST_START, bool)
+    # Cause for which the controller gave the instance up.
+    given_up_cause = FactValue(Fact.GIVEN_UP, str)
+    # Time at which the replica completed its job, and the attempt in which it did its part.
+    completed_seconds = FactValue(Fact.COMPLETE, seconds_of, if_malformed=0.0)
+    done_attempt = FactValue(Fact.DONE, int)
+    # Outcome of the script, and the reason that a script gave for its early stop.
+    script_ending = FactValue(Fact.SCRIPT_END, Ending, if_malformed=Ending.WITHOUT_SESSION)
+    stop_reason = FactValue(Fact.STOP_REASON, str)
+    # Time at which the driver acknowledged a trial's end, its outcome and the cause.
+    ending_seconds = FactValue(Fact.ENDING, seconds_of)
+    trial_ending = FactValue(Fact.TRIAL_END, TrialEnding)
+    trial_cause = FactValue(Fact.TRIAL_CAUSE, str)
+
     @property
     def network(self) -> str:
         """Network within which the instance can train with others; empty if unnamed."""
-        return self.facts.get(NETWORK_FACT, "")
-
-    @property
-    def standby_ends_seconds(self) -> float | None:
-        """Latest end of the standby, since the epoch; None: not on standby.
-
-        An instance on standby is paid for, keeps its slot in its job and does not train.
-        """
-        ends_at = self.facts.get(STANDBY_FACT)
-        return float(ends_at) if ends_at else None
+        return self.facts.get(Fact.NETWORK, "")
 
     @property
     def stands_by(self) -> bool:
@@ -172,14 +184,9 @@ class HeldInstance:
         return self.desired is Desired.PRESENT and self.standby_ends_seconds is not None
 
     @property
-    def is_recalled(self) -> bool:
-        """Whether the job recalled the instance from standby."""
-        return bool(self.facts.get(RECALLED_FACT))
-
-    @property
     def ordered_seconds(self) -> float:
         """Time of the last order or of a later recall from standby."""
-        return max(self.requested_seconds, float(self.facts.get(RECALLED_FACT) or 0.0))
+        return max(self.requested_seconds, self.recalled_seconds or 0.0)
 
     @property
     def costing_usd_per_hour(self) -> Decimal:

@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from autoscaler.controller.act.job_end import COMPLETE_FACT
+from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import (
-    HANDED_OVER_FACT,
     CloudState,
     Desired,
     HeldInstance,
@@ -119,7 +118,7 @@ class SimulatedAgents:
         training.hear(None if model is None else model.point)
 
     def _report_end(self, held: list[HeldInstance], now_seconds: float) -> None:
-        facts = {COMPLETE_FACT: str(now_seconds)}
+        facts: dict[str, str] = {Fact.COMPLETE: str(now_seconds)}
         for instance in held:
             self._store.instances.record_node(instance.id, instance.phase, now_seconds, facts)
 
@@ -131,7 +130,7 @@ class SimulatedAgents:
             device_kind=equipment.offer.device_kind,
             profile_kind=equipment.profile_kind,
             devices=held.devices_used,
-            is_warm=HANDED_OVER_FACT in held.facts,
+            is_warm=held.handed_over_seconds is not None,
         )
 
 

@@ -7,10 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from autoscaler.domain.errors import Conflict
+from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import (
-    HANDED_OVER_FACT,
-    NETWORK_FACT,
-    START_FACT,
     Desired,
     HeldInstance,
     InstancePhase,
@@ -38,7 +36,7 @@ class HandOver:
 
 
 # Facts that an instance keeps when it moves to another job.
-_FACTS_OF_INSTANCE = (START_FACT, NETWORK_FACT)
+_FACTS_OF_INSTANCE = (Fact.START, Fact.NETWORK)
 
 
 def handed_over(
@@ -82,7 +80,7 @@ def handed_over(
         training_seconds=None,
         draining_seconds=None,
         transfer=replace(held.transfer, before=before.id),
-        facts=_facts_of_instance(held) | {HANDED_OVER_FACT: str(order.now_seconds)},
+        facts=_facts_of_instance(held) | {Fact.HANDED_OVER: str(order.now_seconds)},
     )
     return with_line(with_line(replace(holding, held=moved), closed), opened)
 
@@ -105,7 +103,9 @@ def _require_free(holding: Holding, before: JobRecord, after: JobRecord) -> None
 
 
 def _facts_of_instance(held: HeldInstance) -> dict[str, str]:
-    known = {fact: held.facts[fact] for fact in _FACTS_OF_INSTANCE if fact in held.facts}
-    if START_FACT in known or held.training_seconds is None or held.launched_seconds is None:
+    known: dict[str, str] = {
+        fact: held.facts[fact] for fact in _FACTS_OF_INSTANCE if fact in held.facts
+    }
+    if Fact.START in known or held.training_seconds is None or held.launched_seconds is None:
         return known
-    return known | {START_FACT: str(held.training_seconds - held.launched_seconds)}
+    return known | {Fact.START: str(held.training_seconds - held.launched_seconds)}

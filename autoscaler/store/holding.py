@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from autoscaler.domain.errors import Conflict
+from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import (
-    NETWORK_FACT,
     CloudInstance,
     CloudState,
     Desired,
@@ -103,7 +103,7 @@ def ordered(order: Order, phase: JobPhase, places: Iterable[Place]) -> Holding:
         phase=InstancePhase.REQUESTED,
         requested_seconds=order.now_seconds,
         extras_usd_per_hour=offer.extras_usd_per_hour,
-        facts={NETWORK_FACT: offer.network} if offer.network else {},
+        facts={Fact.NETWORK: offer.network} if offer.network else {},
         transfer=TransferAccount(offer.upload_usd_per_gb, offer.download_usd_per_gb),
     )
     launch = _new_intent(IntentKind.LAUNCH, held.id, order.token_of(held.id), order.now_seconds)

@@ -88,7 +88,7 @@ class Instances(ABC):
 
         The holding job must have ended, or have released the instance and drained it. The new
         job pays from `now_seconds` on; nothing is billed twice. Slot, phase and training times
-        start anew. The id, the launch and join times and `START_FACT` stay. Nothing changes if
+        start anew. The id, the launch and join times and `Fact.START` stay. Nothing changes if
         the job uses the instance already.
 
         Raises:

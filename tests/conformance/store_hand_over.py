@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.domain.errors import Conflict, UnknownJob
+from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import (
-    HANDED_OVER_FACT,
-    START_FACT,
     Desired,
     HeldInstance,
     InstancePhase,
@@ -34,7 +33,7 @@ class HandOverConformance:
         assert (moved.phase, moved.desired) == (InstancePhase.PREPARING, Desired.PRESENT)
         assert (moved.training_seconds, moved.devices_used) == (None, 2)
         assert (moved.launched_seconds, moved.joined_seconds) == (NOW + 1, NOW + 2)
-        assert moved.facts == {START_FACT: "4.0", HANDED_OVER_FACT: str(NOW + 10)}
+        assert moved.facts == {Fact.START: "4.0", Fact.HANDED_OVER: str(NOW + 10)}
         assert store.instances.of_job("s-0", include_ended=True) == ()
         assert store.instances.of_job("s-1") == (moved,)
         assert store.instances.alive() == (moved,)

@@ -13,9 +13,9 @@ from decimal import Decimal
 from numpy.random import Generator
 
 from autoscaler.clock import VirtualClock
-from autoscaler.controller.act.job_end import COMPLETE_FACT
 from autoscaler.controller.assembly import ControllerParts, assemble
 from autoscaler.controller.settings import ControllerSettings
+from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import CloudState, Desired, HeldInstance, InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobSpec
 from autoscaler.domain.objective import Objective
@@ -163,7 +163,7 @@ class FewDevices:
         if job.phase is InstancePhase.TRAINING:
             ran_seconds = self._progress_seconds.get(held.job, 0.0)
         is_done = ran_seconds >= job.run_seconds - 1e-6
-        facts = {COMPLETE_FACT: str(now_seconds)} if is_done else {}
+        facts = {Fact.COMPLETE: str(now_seconds)} if is_done else {}
         self.store.instances.record_node(held.id, job.phase, now_seconds, facts)
 
     def _train(self, seconds: float) -> None:
@@ -182,7 +182,7 @@ class FewDevices:
             held
             for job in self._jobs
             for held in self.store.instances.of_job(job, include_ended=True)
-            if held.draining_seconds is not None and COMPLETE_FACT not in held.facts
+            if held.draining_seconds is not None and held.completed_seconds is None
         ]
 
     def cause_moments(self) -> list[float]:

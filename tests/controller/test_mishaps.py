@@ -11,6 +11,7 @@ import pytest
 from autoscaler.controller.act.lighthouses import LighthouseRunner
 from autoscaler.controller.offers.false_starts import false_starts_everywhere
 from autoscaler.domain.errors import InsufficientCapacity, Unavailable
+from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import CloudInstance, Desired, HeldInstance, InstancePhase
 from autoscaler.domain.job import JobPhase
 from autoscaler.domain.report import Failure, StepObservation
@@ -333,3 +334,20 @@ def test_a_cloud_that_takes_long_to_list_is_asked_less_often(world: World) -> No
     world.cloud.instances = slowly  # type: ignore[method-assign]
     world.tick(50, seconds=1.0, agents=False)
     assert {round(later - sooner) for sooner, later in pairwise(asked)} == {20}
+
+
+@pytest.mark.parametrize("key", Fact)
+def test_a_malformed_fact_stops_no_tick_and_keeps_no_instance(world: World, key: Fact) -> None:
+    job, other = world.submit(), world.submit("other")
+    world.wish(job, 1)
+    world.wish(other, 1)
+    world.tick(6)
+    (held,) = world.training(job)
+    world.store.instances.note(held.id, {key: "a week ago"})
+    world.tick(6)
+    assert len(world.training(other)) == 1
+    for running in world.store.jobs.alive():
+        world.store.jobs.request_stop(running.id, world.clock.now())
+    world.tick(20)
+    assert world.cloud.running() == []
+    world.assert_nothing_leaked()

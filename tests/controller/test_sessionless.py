@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from autoscaler.controller.act.job_end import COMPLETE_FACT
 from autoscaler.controller.jobs.sessions import GRACE_SECONDS, ONE_INSTANCE_TEXT, session_facts
+from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobPhase
 from autoscaler.domain.objective import Objective, Preference
@@ -40,7 +40,7 @@ class _Sessionless(FewDevices):
         facts = session_facts(held, InstancePhase.STARTING, False, now_seconds)
         began_seconds = self._began_seconds.setdefault(held.id, now_seconds)
         if now_seconds - began_seconds >= JOB.run_seconds:
-            facts[COMPLETE_FACT] = str(now_seconds)
+            facts[Fact.COMPLETE] = str(now_seconds)
         self.store.instances.record_node(held.id, InstancePhase.STARTING, now_seconds, facts)
 
 
@@ -78,7 +78,7 @@ def test_nothing_is_planned_for_a_job_whose_end_is_reported_while_a_plan_is_made
 
     def end(*_: object) -> None:
         now_seconds = world.clock.now()
-        facts = {COMPLETE_FACT: str(now_seconds)}
+        facts = {Fact.COMPLETE: str(now_seconds)}
         world.store.instances.record_node(held.id, InstancePhase.DRAINED, now_seconds, facts)
 
     monkeypatch.setattr("autoscaler.controller.controller.measure_starts", end)

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from autoscaler.clock import VirtualClock
 from autoscaler.controller.act.intents import Workers
-from autoscaler.controller.act.job_end import COMPLETE_FACT, DONE_FACT
 from autoscaler.controller.assembly import ControllerParts, assemble
 from autoscaler.controller.offers.networks import waits_for_network
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import CloudState, Desired, HeldInstance, InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobSpec
 from autoscaler.domain.plan import Action, Decision, Plan
@@ -159,13 +159,13 @@ class World:
 
     def do_part(self, held: HeldInstance) -> None:
         """The script of this instance has done its part, which is not the job's end."""
-        facts: Mapping[str, str] = {DONE_FACT: str(self.store.jobs.get(held.job).attempt)}
+        facts: Mapping[str, str] = {Fact.DONE: str(self.store.jobs.get(held.job).attempt)}
         self.store.instances.record_node(held.id, held.phase, self.clock.now(), facts)
 
     def complete(self, held: HeldInstance) -> None:
         """The script of this instance ends well."""
         now_seconds = self.clock.now()
-        facts: Mapping[str, str] = {COMPLETE_FACT: str(now_seconds)}
+        facts: Mapping[str, str] = {Fact.COMPLETE: str(now_seconds)}
         self.store.instances.record_node(held.id, held.phase, now_seconds, facts)
 
     def training(self, job: str) -> list[HeldInstance]:

@@ -9,13 +9,10 @@ for a new one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from decimal import Decimal
 
 from autoscaler.controller.act.job_end import (
-    COMPLETE_FACT,
-    DONE_FACT,
-    TRIAL_END_FACT,
     has_done_its_part,
 )
 from autoscaler.controller.budgets.guard import Budgets
@@ -24,8 +21,6 @@ from autoscaler.controller.hands_off import hands_off
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import CastorError
 from autoscaler.domain.instance import (
-    HANDED_OVER_FACT,
-    START_FACT,
     Desired,
     HeldInstance,
     InstancePhase,
@@ -34,8 +29,6 @@ from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.store.holding import has_left
 from autoscaler.store.store import Store
 
-# Set when the driver has acknowledged a trial's end: its instance is soon idle.
-ENDING_FACT = "ending"
 _PHASES_WITHOUT_FAILURE = (JobPhase.PENDING, JobPhase.RUNNING, JobPhase.FINISHED)
 
 
@@ -54,7 +47,7 @@ class IdleInstances:
         False where no driver holds the study's lease, launches are frozen or a budget is used up.
         """
         study = job.spec.study
-        ends_well = job.phase in _PHASES_WITHOUT_FAILURE or TRIAL_END_FACT in held.facts
+        ends_well = job.phase in _PHASES_WITHOUT_FAILURE or held.trial_ending is not None
         if study is None or not ends_well or held.reclaim_seconds is not None:
             return False
         if has_left(held):
@@ -105,7 +98,7 @@ class IdleInstances:
         """Return the idle instances that are kept, of one study or of all."""
         idle = []
         for held in alive:
-            is_done = COMPLETE_FACT in held.facts or DONE_FACT in held.facts
+            is_done = held.completed_seconds is not None or held.done_attempt is not None
             if not is_done and not has_left(held):
                 continue
             job = self._store.jobs.get(held.job)
@@ -147,7 +140,7 @@ def needs_light(job: JobRecord, instances: Iterable[HeldInstance]) -> bool:
 
     No launch has started one for such a job.
     """
-    were_others = any(HANDED_OVER_FACT in held.facts for held in instances)
+    were_others = any(held.handed_over_seconds is not None for held in instances)
     return were_others and job.spec.instances.maximum > 1
 
 
@@ -163,16 +156,13 @@ def _leaves_since_seconds(held: HeldInstance) -> float | None:
     is_going = held.phase is InstancePhase.DRAINING and held.training_seconds is not None
     if is_going or has_left(held):
         return held.draining_seconds
-    if ENDING_FACT in held.facts and held.desired is Desired.PRESENT:
-        return float(held.facts[ENDING_FACT])
-    return None
+    return held.ending_seconds if held.desired is Desired.PRESENT else None
 
 
 def start_seconds(held: HeldInstance) -> float:
     """Return the seconds from an instance's launch to its first work for any job."""
-    facts: Mapping[str, str] = held.facts
-    if START_FACT in facts:
-        return float(facts[START_FACT])
+    if held.measured_start_seconds is not None:
+        return held.measured_start_seconds
     if held.training_seconds is None or held.launched_seconds is None:
         return 0.0
     return held.training_seconds - held.launched_seconds

@@ -30,11 +30,11 @@ from autoscaler.domain.errors import (
     Unavailable,
     UnknownRefusal,
 )
+from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import (
     CONTROLLER_TAG,
     INSTANCE_TAG,
     JOB_TAG,
-    UNDECIDED_FACT,
     Desired,
     HeldInstance,
     LaunchRequest,
@@ -194,7 +194,7 @@ class IntentExecutor:
             if launched.is_decided:
                 self._store.capacity.accepted(held.offer)
             else:
-                self._store.instances.note(held.id, {UNDECIDED_FACT: "yes"})
+                self._store.instances.note(held.id, {Fact.UNDECIDED: "yes"})
 
     def _terminate(self, intent: Intent, held: HeldInstance) -> None:
         if held.cloud_id is not None:

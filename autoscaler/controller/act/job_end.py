@@ -9,17 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.report import Ending, TrainingReport
 from autoscaler.domain.trial import TrialEnd, TrialEnding
-
-COMPLETE_FACT = "complete"
-DONE_FACT = "done"
-SCRIPT_END_FACT = "script end"
-STOP_REASON_FACT = "stop reason"
-TRIAL_END_FACT = "trial end"
-_TRIAL_CAUSE_FACT = "trial cause"
 
 _AT_WORK = (
     InstancePhase.PREPARING,
@@ -33,7 +27,7 @@ _AT_WORK = (
 
 def has_done_its_part(held: HeldInstance, job: JobRecord) -> bool:
     """Return whether the instance has nothing left to do in the job's present attempt."""
-    return COMPLETE_FACT in held.facts or held.facts.get(DONE_FACT) == str(job.attempt)
+    return held.completed_seconds is not None or held.done_attempt == job.attempt
 
 
 def is_over(job: JobRecord, instances: Iterable[HeldInstance]) -> bool:
@@ -60,39 +54,39 @@ class JobEnd:
 
 def trial_end_facts(end: TrialEnd) -> dict[str, str]:
     """Return the facts of an instance whose trial has ended."""
-    cause = {} if end.cause is None else {_TRIAL_CAUSE_FACT: end.cause}
-    return {TRIAL_END_FACT: end.ending.value, **cause}
+    cause: dict[str, str] = {} if end.cause is None else {Fact.TRIAL_CAUSE: end.cause}
+    return {Fact.TRIAL_END: end.ending.value, **cause}
 
 
 def trial_ending(instances: Iterable[HeldInstance]) -> TrialEnding | None:
     """Return how the job's trial ended, or None; `instances` are all the job ever had."""
-    endings = (held.facts.get(TRIAL_END_FACT) for held in instances)
-    return next((TrialEnding(ending) for ending in endings if ending is not None), None)
+    endings = (held.trial_ending for held in instances)
+    return next((ending for ending in endings if ending is not None), None)
 
 
 def end_of(job: JobRecord, instances: Iterable[HeldInstance]) -> JobEnd:
     """Return the end of a job that a replica has completed; `instances` are all it ever had."""
     all_instances = tuple(instances)
-    trial_facts = next((held.facts for held in all_instances if TRIAL_END_FACT in held.facts), {})
-    cause = trial_facts.get(_TRIAL_CAUSE_FACT)
-    match trial_facts.get(TRIAL_END_FACT):
+    ends = ((held.trial_ending, held.trial_cause) for held in all_instances)
+    ending, cause = next((end for end in ends if end[0] is not None), (None, None))
+    match ending:
         case TrialEnding.FAILED:
             return JobEnd(JobPhase.FAILED, "failed", cause or "its trial failed")
         case TrialEnding.PRUNED:
             return JobEnd(JobPhase.STOPPED, "pruned", cause or "its trial was pruned")
-    completed = tuple(held for held in all_instances if COMPLETE_FACT in held.facts)
+    completed = tuple(held for held in all_instances if held.completed_seconds is not None)
     return JobEnd(JobPhase.FINISHED, *_script_end(job, completed))
 
 
 def _script_end(job: JobRecord, completed: Collection[HeldInstance]) -> tuple[str, str]:
     """Return the kind of event and the text for a job that its replicas have `completed`."""
-    endings = {held.facts.get(SCRIPT_END_FACT, Ending.COMPLETE) for held in completed}
+    endings = {held.script_ending or Ending.COMPLETE for held in completed}
     if Ending.COMPLETE in endings:
         return "finished", "its training is complete"
     if Ending.EARLY not in endings:
         return "exited", "its script exited with status 0; it opened no training session"
     report = job.report
-    reasons = (held.facts.get(STOP_REASON_FACT) for held in completed)
+    reasons = (held.stop_reason for held in completed)
     reason = next((text for text in reasons if text is not None), None)
     if report is not None and reason is not None:
         return "stopped early", f"its script stopped {_after(report)}: {reason}"
@@ -112,7 +106,7 @@ def _after(report: TrainingReport) -> str:
 
 def has_ended_early(instances: Iterable[HeldInstance]) -> bool:
     """Return whether a job's script ended well before its total; `instances` are all it had."""
-    endings = {held.facts.get(SCRIPT_END_FACT) for held in instances}
+    endings = {held.script_ending for held in instances}
     return Ending.EARLY in endings and Ending.COMPLETE not in endings
 
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from autoscaler.controller.act.idle_instances import IdleInstances, needs_light
 from autoscaler.controller.act.intents import Lighthouses, Workers
 from autoscaler.controller.act.job_end import (
-    COMPLETE_FACT,
     at_work,
     end_of,
     has_done_its_part,
@@ -149,7 +148,7 @@ class JobLifecycle:
         completed = _completed(all_instances)
         if not completed:
             return
-        first_seconds = min(float(held.facts[COMPLETE_FACT]) for held in completed)
+        first_seconds = min(held.completed_seconds or 0.0 for held in completed)
         busy = [
             held
             for held in instances
@@ -207,4 +206,4 @@ class JobLifecycle:
 
 
 def _completed(instances: Sequence[HeldInstance]) -> list[HeldInstance]:
-    return [held for held in instances if COMPLETE_FACT in held.facts]
+    return [held for held in instances if held.completed_seconds is not None]

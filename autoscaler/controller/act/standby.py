@@ -12,12 +12,8 @@ from typing import Final
 
 from autoscaler.controller.offers.market import Market
 from autoscaler.domain.allocation import Allocation
-from autoscaler.domain.instance import (
-    RECALLED_FACT,
-    STANDBY_FACT,
-    HeldInstance,
-    InstancePhase,
-)
+from autoscaler.domain.facts import Fact
+from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.plan import Decision
 from autoscaler.store.events import Event
@@ -77,7 +73,7 @@ class Standby:
 
     def recall(self, held: HeldInstance, now_seconds: float) -> None:
         """Let an instance on standby train again."""
-        facts = {STANDBY_FACT: "", RECALLED_FACT: str(now_seconds)}
+        facts: dict[str, str] = {Fact.STANDBY: "", Fact.RECALLED: str(now_seconds)}
         self._store.instances.note(held.id, facts)
         text = f"{held.id} trains again, after standby"
         self._store.events.add(Event(now_seconds, "standby", text, held.job))
@@ -119,7 +115,7 @@ class Standby:
             return
         ends_seconds = now_seconds + STANDBY_SECONDS
         for held in instances:
-            self._store.instances.note(held.id, {STANDBY_FACT: str(ends_seconds)})
+            self._store.instances.note(held.id, {Fact.STANDBY: str(ends_seconds)})
         names = ", ".join(held.id for held in instances)
         text = (
             f"{names} paused while {decision.target} is measured, "
@@ -137,7 +133,9 @@ def replaced_by_recall(instances: Sequence[HeldInstance]) -> frozenset[str]:
     recalled = [
         held
         for held in instances
-        if held.is_recalled and not held.stands_by and held.phase is InstancePhase.TRAINING
+        if held.recalled_seconds is not None
+        and not held.stands_by
+        and held.phase is InstancePhase.TRAINING
     ]
     last = max(recalled, key=lambda held: (held.ordered_seconds, held.id), default=None)
     if last is None:

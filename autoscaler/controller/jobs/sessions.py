@@ -10,14 +10,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
+from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobRecord
 from autoscaler.store.store import Store
 
-SESSION_FACT: Final = "session"
-UNOPENED_FACT: Final = "without session since"
-WITHOUT_SESSION_FACT: Final = "known without session"
-FIRST_START_FACT: Final = "first start"
 GRACE_SECONDS: Final = 60.0
 
 ONE_INSTANCE_TEXT: Final = "a script without a session runs on one instance"
@@ -34,14 +31,15 @@ def session_facts(
 ) -> dict[str, str]:
     """Return the new facts of an instance that reports its phase and whether it has a session."""
     if has_session:
-        return {} if SESSION_FACT in held.facts else {SESSION_FACT: str(now_seconds)}
-    if UNOPENED_FACT not in held.facts:
-        return {UNOPENED_FACT: str(now_seconds)} if phase is InstancePhase.STARTING else {}
+        return {} if held.session_seconds is not None else {Fact.SESSION: str(now_seconds)}
+    unopened_seconds = held.unopened_seconds
+    if unopened_seconds is None:
+        return {Fact.UNOPENED: str(now_seconds)} if phase is InstancePhase.STARTING else {}
     has_run = InstancePhase.STARTING in (phase, held.phase)  # runs now, or ran until this report
-    ran_seconds = now_seconds - float(held.facts[UNOPENED_FACT])
-    if not has_run or ran_seconds < GRACE_SECONDS or WITHOUT_SESSION_FACT in held.facts:
+    is_known = held.without_session_seconds is not None
+    if not has_run or now_seconds - unopened_seconds < GRACE_SECONDS or is_known:
         return {}
-    return {WITHOUT_SESSION_FACT: str(now_seconds)}
+    return {Fact.WITHOUT_SESSION: str(now_seconds)}
 
 
 def has_opened_session(job: JobRecord, instances: Iterable[HeldInstance]) -> bool:
@@ -52,7 +50,7 @@ def has_opened_session(job: JobRecord, instances: Iterable[HeldInstance]) -> boo
     """
     if job.spec.study is not None or job.report is not None:
         return True
-    return any(SESSION_FACT in held.facts for held in instances)
+    return any(held.session_seconds is not None for held in instances)
 
 
 def is_without_session(job: JobRecord, instances: Iterable[HeldInstance]) -> bool:
@@ -63,7 +61,7 @@ def is_without_session(job: JobRecord, instances: Iterable[HeldInstance]) -> boo
     """
     all_instances = tuple(instances)
     return not has_opened_session(job, all_instances) and any(
-        WITHOUT_SESSION_FACT in held.facts for held in all_instances
+        held.without_session_seconds is not None for held in all_instances
     )
 
 
@@ -77,11 +75,7 @@ def is_known_without_session(store: Store, job: JobRecord) -> bool:
 def first_starter(instances: Iterable[HeldInstance]) -> HeldInstance | None:
     """Return the instance chosen to start the script before any session; None if none is."""
     return next(
-        (
-            held
-            for held in instances
-            if FIRST_START_FACT in held.facts and held.phase not in _HAS_LEFT
-        ),
+        (held for held in instances if held.starts_first and held.phase not in _HAS_LEFT),
         None,
     )
 

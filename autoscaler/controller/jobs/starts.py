@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from autoscaler.controller.offers.networks import awaits_admission, waits_for_network
+from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import (
-    ADMITTED_FACT,
-    HANDED_OVER_FACT,
-    PREPARED_FACT,
-    START_FACT,
     HeldInstance,
     by_job,
 )
@@ -37,30 +34,34 @@ def _note_waiting(
     store: Store, held: HeldInstance, job_instances: Sequence[HeldInstance], now_seconds: float
 ) -> HeldInstance:
     """Return the instance with new facts: when its wait for another network began or ended."""
-    is_waiting_noted, is_end_noted = PREPARED_FACT in held.facts, ADMITTED_FACT in held.facts
+    is_waiting_noted = held.prepared_seconds is not None
     if not is_waiting_noted and awaits_admission(held, job_instances):
-        return store.instances.note(held.id, {PREPARED_FACT: str(now_seconds)})
+        return store.instances.note(held.id, {Fact.PREPARED: str(now_seconds)})
+    is_end_noted = held.admitted_seconds is not None
     if is_waiting_noted and not is_end_noted and not waits_for_network(held, job_instances):
-        return store.instances.note(held.id, {ADMITTED_FACT: str(now_seconds)})
+        return store.instances.note(held.id, {Fact.ADMITTED: str(now_seconds)})
     return held
 
 
 def _measure_start(store: Store, held: HeldInstance, training_seconds: float) -> None:
     if held.launched_seconds is None:
         return
-    handed_over = held.facts.get(HANDED_OVER_FACT)
-    duration_name = START_DURATION if handed_over is None else HAND_OVER_DURATION
-    from_seconds = held.launched_seconds if handed_over is None else float(handed_over)
+    handed_over_seconds = held.handed_over_seconds
+    is_launch = handed_over_seconds is None
+    duration_name = START_DURATION if is_launch else HAND_OVER_DURATION
+    from_seconds = held.launched_seconds if handed_over_seconds is None else handed_over_seconds
     waited_seconds = _waited_seconds(held, training_seconds)
     start_seconds = training_seconds - from_seconds - waited_seconds
     store.measurements.add_duration(held.job, held.offer, duration_name, start_seconds)
-    if handed_over is None and waited_seconds > 0:
-        store.instances.note(held.id, {START_FACT: str(start_seconds)})
+    if is_launch and waited_seconds > 0:
+        store.instances.note(held.id, {Fact.START: str(start_seconds)})
 
 
 def _waited_seconds(held: HeldInstance, training_seconds: float) -> float:
     """Return how many seconds the instance waited for another network's instances to leave."""
-    if PREPARED_FACT not in held.facts:
+    if held.prepared_seconds is None:
         return 0.0
-    let_in_seconds = min(float(held.facts.get(ADMITTED_FACT, training_seconds)), training_seconds)
-    return max(let_in_seconds - float(held.facts[PREPARED_FACT]), 0.0)
+    admitted_seconds = held.admitted_seconds
+    if admitted_seconds is None or admitted_seconds > training_seconds:
+        admitted_seconds = training_seconds
+    return max(admitted_seconds - held.prepared_seconds, 0.0)

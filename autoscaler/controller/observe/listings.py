@@ -13,15 +13,14 @@ from functools import partial
 
 from autoscaler.clock import Clock
 from autoscaler.controller.act.intents import Workers
-from autoscaler.controller.offers.false_starts import GIVEN_UP_FACT
 from autoscaler.controller.offers.market import Listing, Market
 from autoscaler.controller.offers.refusals import record_refusal, refusal_by
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import CastorError, Conflict, UnknownInstance
+from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import (
     INSTANCE_TAG,
     JOB_TAG,
-    UNDECIDED_FACT,
     CloudInstance,
     CloudState,
     Desired,
@@ -157,8 +156,8 @@ class Observer:
             elif after.phase is InstancePhase.ENDED and held.desired is Desired.PRESENT:
                 self._record_lost(after, now_seconds)
         else:
-            if listed.is_decided and held.facts.get(UNDECIDED_FACT):
-                self._store.instances.note(held.id, {UNDECIDED_FACT: ""})
+            if listed.is_decided and held.is_undecided:
+                self._store.instances.note(held.id, {Fact.UNDECIDED: ""})
                 self._store.capacity.accepted(held.offer)
             if held.desired is Desired.ABSENT:
                 self._terminate_again(held, now_seconds)
@@ -323,7 +322,7 @@ class Observer:
             cause = f"no heartbeat of its agent for {settings.silence_seconds:.0f} s"
         if overdue:
             self._record_event(now_seconds, "instance given up", f"{held.id}: {cause}", held.job)
-            facts = {GIVEN_UP_FACT: cause}
+            facts: dict[str, str] = {Fact.GIVEN_UP: cause}
             self._store.instances.request_termination(held.id, now_seconds, facts)
 
     def _record_event(self, now_seconds: float, kind: str, text: str, job: str | None) -> None:

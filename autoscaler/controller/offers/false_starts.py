@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.store.store import Store
 
-GIVEN_UP_FACT = "given up"
-
 _TOLERATED_STARTS = 3
 _TOLERATED_STARTS_EVERYWHERE = 6
 _FIRST_WAIT_SECONDS = 10.0
@@ -63,7 +61,7 @@ def false_starts_everywhere(store: Store, job: str, now_seconds: float) -> str |
             if held.training_seconds is None
             and held.launched_seconds is not None
             and held.requested_seconds >= since_seconds
-            and (held.phase is InstancePhase.ENDED or GIVEN_UP_FACT in held.facts)
+            and (held.phase is InstancePhase.ENDED or held.given_up_cause is not None)
             and _is_false_start(held)
         ),
         key=lambda held: held.requested_seconds,
@@ -88,7 +86,7 @@ def _wait_seconds(doublings: int) -> float:
 
 def _is_false_start(held: HeldInstance) -> bool:
     """Return whether an instance ended by itself or was given up soon after its launch."""
-    if held.desired is Desired.ABSENT and GIVEN_UP_FACT not in held.facts:
+    if held.desired is Desired.ABSENT and held.given_up_cause is None:
         return False
     return _end_seconds(held) - (held.launched_seconds or 0.0) < _USEFUL_RUN_SECONDS
 
@@ -105,7 +103,8 @@ def _consecutive_starts(ended: Sequence[HeldInstance]) -> int:
 
 def _end_seconds(held: HeldInstance) -> float:
     """Return when an instance ended, or was given up and replaced, in epoch seconds."""
-    seconds = held.draining_seconds if GIVEN_UP_FACT in held.facts else held.ended_seconds
+    is_given_up = held.given_up_cause is not None
+    seconds = held.draining_seconds if is_given_up else held.ended_seconds
     assert seconds is not None, "given-up instances are released, and the others have ended"
     return seconds
 
@@ -117,7 +116,7 @@ def _cause(store: Store, held: HeldInstance) -> str:
     ]
     if failures:
         return failures[-1].cause
-    if GIVEN_UP_FACT in held.facts:
-        return held.facts[GIVEN_UP_FACT]
+    if held.given_up_cause is not None:
+        return held.given_up_cause
     joined = "after" if held.joined_seconds is not None else "before"
     return f"it ended {joined} its agent had joined"

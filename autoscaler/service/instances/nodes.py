@@ -11,18 +11,11 @@ from fastapi.concurrency import run_in_threadpool
 from autoscaler.clock import Clock
 from autoscaler.controller.act.idle_instances import needs_light
 from autoscaler.controller.act.job_end import (
-    COMPLETE_FACT,
-    DONE_FACT,
-    SCRIPT_END_FACT,
-    STOP_REASON_FACT,
     has_done_its_part,
 )
 from autoscaler.controller.budgets.leave_limits import script_seconds
 from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.jobs.sessions import (
-    FIRST_START_FACT,
-    SESSION_FACT,
-    UNOPENED_FACT,
     first_starter,
     has_opened_session,
     is_without_session,
@@ -37,6 +30,7 @@ from autoscaler.domain.errors import (
     SpecError,
     Unavailable,
 )
+from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.intent import IntentKind
 from autoscaler.domain.job import JobPhase, JobRecord
@@ -216,13 +210,13 @@ class Nodes:
         job = report.job or held.job
         facts: dict[str, str] = {}
         if report.is_done:
-            facts[DONE_FACT] = str(report.attempt)
-        if report.is_complete and COMPLETE_FACT not in held.facts:
-            facts[COMPLETE_FACT] = str(now_seconds)
+            facts[Fact.DONE] = str(report.attempt)
+        if report.is_complete and held.completed_seconds is None:
+            facts[Fact.COMPLETE] = str(now_seconds)
         if report.ending is not None:
-            facts[SCRIPT_END_FACT] = report.ending.value
+            facts[Fact.SCRIPT_END] = report.ending.value
         if report.stop_reason is not None:
-            facts[STOP_REASON_FACT] = report.stop_reason[:MOST_REASON_LETTERS]
+            facts[Fact.STOP_REASON] = report.stop_reason[:MOST_REASON_LETTERS]
         facts |= session_facts(held, report.phase, report.has_session, now_seconds)
         after = self._store.instances.record_node(
             held.id, report.phase, now_seconds, facts, job, report.transfer
@@ -347,7 +341,7 @@ class Nodes:
         if held.phase is InstancePhase.TRAINING:
             return True
         job_instances = self._store.instances.of_job(held.job)
-        is_complete = any(COMPLETE_FACT in instance.facts for instance in job_instances)
+        is_complete = any(instance.completed_seconds is not None for instance in job_instances)
         if is_complete or waits_for_network(held, job_instances):
             return False
         job = self._store.jobs.get(held.job)
@@ -358,11 +352,11 @@ class Nodes:
         with self._first_start:
             chosen = first_starter(self._store.instances.of_job(held.job))
             if chosen is None:
-                chosen = self._store.instances.note(held.id, {FIRST_START_FACT: "1"})
+                chosen = self._store.instances.note(held.id, {Fact.FIRST_START: "1"})
             return chosen.id == held.id
 
     def _report_missing_session(self, held: HeldInstance, now_seconds: float) -> None:
-        if UNOPENED_FACT not in held.facts or SESSION_FACT in held.facts:
+        if held.unopened_seconds is None or held.session_seconds is not None:
             return
         all_instances = self._store.instances.of_job(held.job, include_ended=True)
         job = self._store.jobs.get(held.job)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from autoscaler.controller.act.idle_instances import ENDING_FACT
 from autoscaler.controller.act.job_end import trial_end_facts
 from autoscaler.domain.errors import UnknownJob
+from autoscaler.domain.facts import Fact
 from autoscaler.domain.job import JobPhase
 from autoscaler.domain.trial import TrialEnd
 from autoscaler.store.store import Store
@@ -22,7 +22,7 @@ def record_trial_end(store: Store, study: str, end: TrialEnd, now_seconds: float
     if job.spec.study != study:
         raise UnknownJob(f"job {job.id} is no trial of study {study}")
     instances = store.instances.of_job(job.id)
-    facts = {ENDING_FACT: str(now_seconds), **trial_end_facts(end)}
+    facts = {Fact.ENDING: str(now_seconds), **trial_end_facts(end)}
     for held in instances:
         store.instances.note(held.id, facts)
     if not instances:

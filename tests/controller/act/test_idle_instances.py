@@ -7,8 +7,9 @@ from decimal import Decimal
 
 import pytest
 
-from autoscaler.controller.act.idle_instances import ENDING_FACT, start_seconds
+from autoscaler.controller.act.idle_instances import start_seconds
 from autoscaler.domain.errors import Conflict, StoreError
+from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobPhase
 from autoscaler.domain.objective import Objective
@@ -129,7 +130,7 @@ def test_a_trial_waits_for_what_is_about_to_be_free(world: World) -> None:
     world.wish(first, 1)
     world.tick(6)
     (held,) = world.training(first)
-    facts = {ENDING_FACT: str(world.clock.now())}
+    facts = {Fact.ENDING: str(world.clock.now())}
     world.store.instances.record_node(held.id, held.phase, world.clock.now(), facts)
     second = world.submit("s-1", study="s")
     world.wish(second, 1)
@@ -146,7 +147,7 @@ def test_a_trial_does_not_wait_for_ever(world: World) -> None:
     world.wish(first, 1)
     world.tick(6)
     (held,) = world.training(first)
-    facts = {ENDING_FACT: str(world.clock.now())}
+    facts = {Fact.ENDING: str(world.clock.now())}
     world.store.instances.record_node(held.id, held.phase, world.clock.now(), facts)
     second = world.submit("s-1", study="s")
     world.wish(second, 1)

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.controller.offers.networks import waits_for_network
+from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import (
-    HANDED_OVER_FACT,
-    NETWORK_FACT,
     Desired,
     HeldInstance,
     InstancePhase,
@@ -40,7 +39,7 @@ def held(
         requested_seconds=requested_seconds,
         joined_seconds=joined_seconds,
         training_seconds=training_seconds,
-        facts={NETWORK_FACT: network, **facts},
+        facts={Fact.NETWORK: network, **facts},
     )
 
 
@@ -65,7 +64,7 @@ def test_an_instance_of_an_earlier_trial_comes_when_it_is_handed_over() -> None:
         InstancePhase.PREPARING,
         100.0,
         requested_seconds=900.0,
-        **{HANDED_OVER_FACT: "900.0"},
+        **{Fact.HANDED_OVER: "900.0"},
     )
     assert inside(old, given) == ["old"]
 

@@ -15,7 +15,8 @@ from autoscaler.domain.errors import (
     NotFound,
     SpecError,
 )
-from autoscaler.domain.instance import STANDBY_FACT, HeldInstance, InstancePhase
+from autoscaler.domain.facts import Fact
+from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.job import JobPhase, SecretReference
 from autoscaler.domain.report import Failure, MembershipPause, StepObservation
 from autoscaler.domain.transfer import Transfer, TransferCount
@@ -288,11 +289,11 @@ def test_one_that_others_of_its_job_can_not_reach_starts_when_they_have_left(api
 def test_the_script_of_an_instance_on_standby_pauses_until_it_is_called_back(api: Api) -> None:
     held, node = joined(api)
     assert not node.heartbeat(node_report(held)).pauses
-    api.world.store.instances.note(held.id, {STANDBY_FACT: str(api.world.clock.now() + 25)})
+    api.world.store.instances.note(held.id, {Fact.STANDBY: str(api.world.clock.now() + 25)})
     reply = node.heartbeat(node_report(held))
     assert (reply.wanted, reply.pauses, reply.may_start) == (Wanted.RUN, True, False)
     assert not node.heartbeat(node_report(held, phase=InstancePhase.READY)).may_start
-    api.world.store.instances.note(held.id, {STANDBY_FACT: ""})
+    api.world.store.instances.note(held.id, {Fact.STANDBY: ""})
     reply = node.heartbeat(node_report(held, phase=InstancePhase.READY))
     assert (reply.pauses, reply.may_start) == (False, True)
 
