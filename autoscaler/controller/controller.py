@@ -7,7 +7,6 @@ tick never waits for a provider call to complete.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -39,7 +38,7 @@ from autoscaler.domain.instance import HeldInstance, by_job
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.lives import LifetimeEstimate
 from autoscaler.domain.offer import Limit, Offer
-from autoscaler.domain.plan import UNPLANNED, Action, Decision, Plan
+from autoscaler.domain.plan import Action, Decision, Plan
 from autoscaler.domain.snapshot import GroundTruth, Snapshot
 from autoscaler.policies.base import Policy
 from autoscaler.policies.wrappers.barriers import BesideBarriers
@@ -51,8 +50,6 @@ from autoscaler.store.store import Store
 _log = logging.getLogger(__name__)
 
 _PRUNE_SECONDS = 3600.0
-# Numbers are removed from reasons before a comparison: other numbers are not worth reporting.
-_NUMBER = re.compile(r"[-+]?\$?[\d.,]+[a-zA-Z/]*")
 _PLANNED_PHASES = (JobPhase.PENDING, JobPhase.RUNNING)
 
 
@@ -278,7 +275,7 @@ class Controller:
         self._planning.keep(jobs)
         unplanned = self._planning.unplanned
         for job in unplanned.keys() - self._known_unplanned:
-            text = f"{UNPLANNED}, others are: {unplanned[job].reason}"
+            text = f"can't be planned, others are: {unplanned[job].reason}"
             self._store.events.add(Event(now_seconds, "not planned", text, job))
         for job in self._known_unplanned.intersection(jobs) - unplanned.keys():
             self._store.events.add(Event(now_seconds, "planned again", "has a plan again", job))
@@ -348,18 +345,16 @@ class Controller:
     def _is_worth_reporting(self, decision: Decision, is_settled: bool) -> bool:
         """Return whether to record a decision.
 
-        A change always; a stay once the job has settled, and again for another reason.
+        A change always; a stay once the job has settled, and again for a reason of another code.
         """
-        stays = decision.action is Action.HOLD
-        if stays and not is_settled:
+        if decision.action is Action.HOLD and not is_settled:
             return False
-        reason = _NUMBER.sub("", decision.reason) if stays else ""
-        comparable_reason = decision.ground if decision.action is Action.WAIT else reason
+        stays = decision.action in (Action.HOLD, Action.WAIT)
         fingerprint = (
             decision.action,
             decision.current,
             decision.target,
-            comparable_reason,
+            (decision.ground, bool(decision.note)) if stays else None,
             self._hands_off,
         )
         is_news = self._reported.get(decision.job) != fingerprint
@@ -389,7 +384,7 @@ class Controller:
         unplanned = self._planning.unplanned.items()
         self.status.job_troubles = {
             **self._job_troubles.by_subject(),
-            **{job: f"{UNPLANNED}: {entry.reason}" for job, entry in unplanned},
+            **{job: f"can't be planned: {entry.reason}" for job, entry in unplanned},
         }
         self.status.alarms = self._snapshots.alarms
         study_troubles = (

@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
 
 from autoscaler.domain.allocation import Allocation, Placement
-
-# Values of `Decision.ground` for a trial that never starts within its study's budget or deadline.
-BEYOND_BUDGET: Final = "beyond the budget of its study"
-BEYOND_DEADLINE: Final = "beyond the deadline of its study"
-# Value of `Decision.ground` for a job left out of planning, because it makes every plan fail.
-UNPLANNED: Final = "can't be planned"
 
 
 class Action(StrEnum):
@@ -28,6 +21,37 @@ class Action(StrEnum):
     STOP = "stop"
 
 
+class ReasonCode(StrEnum):
+    """Category of the reason of a decision. Journals hold the values.
+
+    BEYOND_BUDGET, BEYOND_DEADLINE: the trial never starts within its study's budget or deadline.
+    UNPLANNED: the job is left out of planning, because it makes every plan fail. OTHER: a code
+    that this version does not know.
+    """
+
+    NONE = ""
+    OTHER = "other"
+    AT_BARRIER = "at a barrier"
+    BEYOND_BUDGET = "beyond the budget of its study"
+    BEYOND_DEADLINE = "beyond the deadline of its study"
+    BOOTING = "a boot is under way"
+    FIRST_START = "first start"
+    HOLDS_UNKNOWN = "holds unknown"
+    LEAST_COST = "least cost"
+    NOTHING_ALLOWED = "nothing allowed"
+    OUTBID = "outbid"
+    STAGES = "stages"
+    STOPS = "stops"
+    STUDY = "study"
+    UNDER_WAY = "under way"
+    UNMEASURED = "unmeasured"
+    UNPLANNED = "can't be planned"
+
+    @classmethod
+    def _missing_(cls, value: object) -> ReasonCode:
+        return cls.OTHER
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """One job's next allocation, and the reason.
@@ -35,8 +59,8 @@ class Decision:
     `reason` is one line in the terms of docs/economics.md, and `figures` are the numbers behind
     it. `release_first`: the limits leave no room for the new instances beside those held now, so
     instances of this or other jobs must be released first. On shared machines `placement` is the
-    decision. With neither a `target` nor a `placement` the job releases everything. `ground` is a
-    short category of the reason, equal for similar decisions; empty if the policy sets none.
+    decision. With neither a `target` nor a `placement` the job releases everything. `ground` is
+    the category of the reason. Code that depends on the reason reads it, and never the text.
     `note` is a warning for the owner, such as a limit that can't be kept; it also ends the reason.
     """
 
@@ -48,7 +72,7 @@ class Decision:
     figures: Mapping[str, float] = field(default_factory=dict)
     release_first: bool = False
     placement: Placement | None = None
-    ground: str = ""
+    ground: ReasonCode = ReasonCode.NONE
     note: str = ""
 
 

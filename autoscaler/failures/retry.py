@@ -20,11 +20,20 @@ PROGRESS_STEPS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class RetryDecision:
-    """Whether to start the script again, after how many seconds, and the reason on one line."""
+    """Whether to start the script again, and after how many seconds.
+
+    `outcome` is the decision in words, and `cause` describes the last failure; both on one line.
+    """
 
     retry: bool
     delay_seconds: float
-    reason: str
+    outcome: str
+    cause: str
+
+    @property
+    def reason(self) -> str:
+        """The decision and the failure on one line."""
+        return f"{self.outcome}: {self.cause}"
 
 
 def next_attempt(history: Sequence[Failure], retries: int, first_steps: int = 5) -> RetryDecision:
@@ -59,11 +68,11 @@ def next_attempt(history: Sequence[Failure], retries: int, first_steps: int = 5)
     cause = attempts[-1].cause
     refusal = _refusal_reason(attempts[-2:], counted, retries, first_steps)
     if refusal is not None:
-        return RetryDecision(False, 0.0, f"{refusal}: {cause}")
+        return RetryDecision(False, 0.0, refusal, cause)
     number = len(counted)
     delay_seconds = min(FIRST_DELAY_SECONDS * 2.0 ** min(number - 1, 30), LONGEST_DELAY_SECONDS)
-    reason = f"retry {number} of {retries} in {delay_seconds:.0f} s: {cause}"
-    return RetryDecision(True, delay_seconds, reason)
+    outcome = f"retry {number} of {retries} in {delay_seconds:.0f} s"
+    return RetryDecision(True, delay_seconds, outcome, cause)
 
 
 @dataclass(frozen=True, slots=True)

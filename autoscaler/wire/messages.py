@@ -76,8 +76,8 @@ class InstanceView:
 class DecisionView:
     """Decision for a job, with its reason. `current` and `target` are None for no instances.
 
-    `ground` is the policy's short reason code, empty if it has none. `note` names constraints
-    that can't be kept, and is part of `reason`, too.
+    `ground` is a `ReasonCode` or the code of a newer version, empty if the policy sets none.
+    `note` names constraints that can't be kept, and is part of `reason`, too.
     """
 
     at_seconds: float

@@ -9,12 +9,14 @@ import optuna
 from optuna.trial import TrialState
 
 from autoscaler.domain.errors import CastorError
-from autoscaler.domain.plan import BEYOND_BUDGET, BEYOND_DEADLINE
+from autoscaler.domain.plan import ReasonCode
 from autoscaler.domain.terms import budget_used_up
 from autoscaler.wire.messages import JobView
 from hpo.driver.ended_trials import failure_cause
 
 _log = logging.getLogger(__name__)
+
+_NEVER_BEGINS = {ReasonCode.BEYOND_BUDGET, ReasonCode.BEYOND_DEADLINE}
 
 
 class NothingRan(CastorError):
@@ -101,10 +103,10 @@ def is_blocked_by_deadline(
     waiting = [view for view in views if view is not None and not view.instances]
     decisions = [view.decision for view in waiting if view.decision is not None]
     grounds = {decision.ground for decision in decisions}
-    if not views or len(decisions) < len(views) or not grounds <= {BEYOND_BUDGET, BEYOND_DEADLINE}:
+    if not views or len(decisions) < len(views) or not grounds <= _NEVER_BEGINS:
         return False
     reason = decisions[0].reason
-    if BEYOND_BUDGET in grounds:
+    if ReasonCode.BEYOND_BUDGET in grounds:
         raise BudgetUsedUp(f"{reason}: raise the budget of the study to continue its trials")
     if not has_run:
         raise NothingRan(f"no trial has run: {reason}: set a later deadline, or none")

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 import pytest
@@ -22,10 +22,10 @@ from autoscaler.domain.instance import (
 )
 from autoscaler.domain.job import JobPhase
 from autoscaler.domain.objective import Objective
-from autoscaler.domain.plan import Plan
+from autoscaler.domain.plan import Action, Plan, ReasonCode
 from autoscaler.domain.report import Failure
 from autoscaler.domain.snapshot import Snapshot
-from tests.controller.world import World
+from tests.controller.world import Wishes, World
 
 
 def _fail(world: World, job: str, signature: str = "boom", attempt: int = 1, steps: int = 0):
@@ -411,3 +411,63 @@ def test_a_refused_offer_is_not_ordered_again_before_its_time(world: World) -> N
     assert len(world.store.instances.of_job(job, include_ended=True)) == 1
     world.tick(6, seconds=10.0)
     assert len(world.training(job)) == 1
+
+
+@dataclass
+class Explains(Wishes):
+    """A policy whose reasons the test words."""
+
+    code: ReasonCode = ReasonCode.NONE
+    words: str = ""
+    note: str = ""
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        plan = super().plan(snapshot)
+        decisions = (
+            replace(decision, ground=self.code, reason=self.words, note=self.note)
+            for decision in plan.decisions
+        )
+        return replace(plan, decisions=tuple(decisions))
+
+
+def test_a_stay_is_reported_again_for_another_code_and_not_for_other_words(world: World) -> None:
+    world.wishes = policy = Explains()
+    world.restart()
+    job = world.submit()
+    world.wish(job, 1)
+    world.tick(6)
+    policy.code = ReasonCode.LEAST_COST
+    world.tick()
+    for words in ("4 x would add +2 ex/s", "no room: gpus 4 of 4 in use"):
+        policy.words = words
+        world.tick()
+    policy.code = ReasonCode.OUTBID
+    world.tick(2)
+    policy.note = "its deadline can't be kept: it ends 3 min later"
+    world.tick()
+    policy.note = "its deadline can't be kept: it ends 4 min later"
+    world.tick()
+    stays = [
+        (entry.decision.ground, bool(entry.decision.note))
+        for entry in reversed(world.store.journal.decisions(job))
+        if entry.decision.action is Action.HOLD
+    ]
+    assert stays == [
+        (ReasonCode.NONE, False),
+        (ReasonCode.LEAST_COST, False),
+        (ReasonCode.OUTBID, False),
+        (ReasonCode.OUTBID, True),
+    ]
+
+
+def test_the_cause_of_a_failed_job_names_what_failed_in_its_setup(world: World) -> None:
+    job = world.submit()
+    world.wish(job, 1)
+    world.tick(6)
+    for attempt in (1, 2):
+        (held,) = world.training(job)
+        failure = Failure(held.id, attempt, 1, "no wheel", "no wheel", 0, during_setup=True)
+        world.store.reports.add_failure(job, failure, world.clock.now())
+        world.tick(6)
+    record = world.store.jobs.get(job)
+    assert record.cause == "setup failed: no wheel (not retried, setup is tried twice at most)"

@@ -38,6 +38,7 @@ def test_the_first_failure_is_retried_soon() -> None:
     assert decision.retry
     assert decision.delay_seconds == 2.0
     assert decision.reason == "retry 1 of 3 in 2 s: the script raised A"
+    assert (decision.outcome, decision.cause) == ("retry 1 of 3 in 2 s", "the script raised A")
 
 
 def test_memory_that_runs_out_again_at_once_is_retried_while_fewer_examples_are_taken() -> None:

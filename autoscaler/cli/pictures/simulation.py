@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _BINS = 48
 _DAY_SECONDS = 86400.0
 _ROUND_SECONDS = (1, 2, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200)
-# Words for the reason codes of policies (`Decision.ground`).
+# Words for the reason codes of `Decision.ground`.
 GROUND_WORDS = {
     "first start": "first start",
     "holds unknown": "held offer not listed",

@@ -127,8 +127,7 @@ class JobLifecycle:
             self._store.jobs.start_attempt(job.id, job.attempt + 1, retry_seconds)
             self._record_event(now_seconds, "retry", decision.reason, job.id)
         else:
-            last_cause = failures[-1].cause
-            cause = f"{last_cause} ({decision.reason.removesuffix(f': {last_cause}')})"
+            cause = f"{decision.cause} ({decision.outcome})"
             self._store.jobs.set_phase(job.id, JobPhase.FAILED, now_seconds, cause)
             self._record_event(now_seconds, "failed", cause, job.id)
 

@@ -12,7 +12,7 @@ from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.errors import CastorError
 from autoscaler.domain.job import JobRecord
 from autoscaler.domain.offer import limits_beside
-from autoscaler.domain.plan import UNPLANNED, Action, Decision, Plan
+from autoscaler.domain.plan import Action, Decision, Plan, ReasonCode
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.policies.base import Policy
 
@@ -160,12 +160,12 @@ def minimum_decision(
     problem = f"{job.id} could not be planned for {minutes:.0f} min: {unplanned.reason}"
     if held is None:
         reason = f"{problem}; it gets no instance until this is fixed"
-        return Decision(job.id, Action.WAIT, None, None, reason, ground=UNPLANNED)
+        return Decision(job.id, Action.WAIT, None, None, reason, ground=ReasonCode.UNPLANNED)
     count = min(held.instances, job.spec.instances.minimum)
     action = Action.HOLD if count == held.instances else Action.SHRINK
     reason = f"{problem}; it keeps its minimum, {count} of {held.offer}, until this is fixed"
     target = replace(held, instances=count)
-    return Decision(job.id, action, held, target, reason, ground=UNPLANNED)
+    return Decision(job.id, action, held, target, reason, ground=ReasonCode.UNPLANNED)
 
 
 def without_jobs(snapshot: Snapshot, jobs: Collection[str]) -> Snapshot:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import Enum, auto
+from enum import Enum
 
 import numpy as np
 
+from autoscaler.domain.plan import ReasonCode
 from autoscaler.domain.snapshot import JobSnapshot
 from autoscaler.economics.allocation.candidates import Candidates, candidates
 from autoscaler.economics.allocation.remaining import (
@@ -46,14 +47,14 @@ _SMALLEST_WORK = 1e-9
 class ChoiceReason(Enum):
     """Category of a job's choice."""
 
-    STOPS = auto()
-    NOTHING_ALLOWED = auto()
-    HOLDS_UNKNOWN = auto()
-    UNDER_WAY = auto()
-    UNMEASURED = auto()
-    FIRST_START = auto()
-    STAGES = auto()
-    LEAST_COST = auto()
+    STOPS = ReasonCode.STOPS
+    NOTHING_ALLOWED = ReasonCode.NOTHING_ALLOWED
+    HOLDS_UNKNOWN = ReasonCode.HOLDS_UNKNOWN
+    UNDER_WAY = ReasonCode.UNDER_WAY
+    UNMEASURED = ReasonCode.UNMEASURED
+    FIRST_START = ReasonCode.FIRST_START
+    STAGES = ReasonCode.STAGES
+    LEAST_COST = ReasonCode.LEAST_COST
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autoscaler.domain.plan import BEYOND_BUDGET, BEYOND_DEADLINE
+from autoscaler.domain.plan import ReasonCode
 from autoscaler.economics.studies.constraints import StudyConstraints
 from autoscaler.economics.studies.rungs.synchronous import trials_to_begin
 from autoscaler.economics.studies.study_plan import StudyPlan, WaitCause
@@ -13,7 +13,7 @@ from autoscaler.economics.studies.trial_state import size_of
 
 def infeasible_reason(
     state: StudyState, constraints: StudyConstraints, plan: StudyPlan
-) -> str | None:
+) -> ReasonCode | None:
     """Return why no trial of a study will ever begin; None if one may.
 
     Nothing trains, nothing is to train, and there is room. Free instances of the study may be what
@@ -29,11 +29,11 @@ def infeasible_reason(
     if not any(room.bears(int(supply.offer_of[s]), int(supply.instances[s])) for s in sizes):
         return None
     if any(decision.cause is WaitCause.BUDGET for decision in plan.decisions):
-        return BEYOND_BUDGET
+        return ReasonCode.BEYOND_BUDGET
     if constraints.begins_none:
-        return BEYOND_DEADLINE
+        return ReasonCode.BEYOND_DEADLINE
     if state.study.terms.synchronous and trials_to_begin(state):
         return None  # trials of the rung wait for instances of those that have not begun
     if constraints.deadline_seconds is not None:
-        return BEYOND_DEADLINE
-    return BEYOND_BUDGET if constraints.budget_usd is not None else None
+        return ReasonCode.BEYOND_DEADLINE
+    return ReasonCode.BEYOND_BUDGET if constraints.budget_usd is not None else None

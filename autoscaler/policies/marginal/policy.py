@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from autoscaler.domain.allocation import Allocation
-from autoscaler.domain.plan import Decision, Plan
+from autoscaler.domain.plan import Decision, Plan, ReasonCode
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.economics.choice.demands import ChoiceReason
 from autoscaler.economics.explanation.facts import Facts
@@ -195,5 +195,5 @@ def _decision(
         reason=reason(facts, around, contest),
         figures=figures,
         release_first=release_first,
-        ground=facts.why.name.lower().replace("_", " ") if contest is None else "outbid",
+        ground=facts.why.value if contest is None else ReasonCode.OUTBID,
     )

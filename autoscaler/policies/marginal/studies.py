@@ -9,7 +9,7 @@ import numpy as np
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.offer import Limit, LimitUnit
-from autoscaler.domain.plan import Decision, Plan
+from autoscaler.domain.plan import Decision, Plan, ReasonCode
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot, StudySnapshot
 from autoscaler.economics.explanation.reasons import action_of
 from autoscaler.economics.pricing.objectives import price_range
@@ -100,7 +100,7 @@ def plan_study(
     constraints = study_constraints(work.study, supply.now_seconds, prices)
     planned = plan_synchronous if work.study.terms.synchronous else plan_asynchronous
     plan = planned(state, constraints).with_note(constraints.note)
-    ground = infeasible_reason(state, constraints, plan) or "study"
+    ground = infeasible_reason(state, constraints, plan) or ReasonCode.STUDY
     decisions = [
         replace(_decision(trial, decision, plan, state), ground=ground)
         for trial, decision in zip(state.trials, plan.decisions, strict=True)
@@ -218,11 +218,16 @@ def _stays(job: JobSnapshot) -> Decision:
     else:
         reason = f"hold {job.id} at {job.held}: it is not planned for any more"
     action = action_of(job.held, job.held, stops=False)
-    return Decision(job.id, action, job.held, job.held, reason, ground="study")
+    return Decision(job.id, action, job.held, job.held, reason, ground=ReasonCode.STUDY)
 
 
 def _nothing(job: JobSnapshot) -> Decision:
     reason = f"wait {job.id}: nothing that it may use is offered"
     return Decision(
-        job.id, action_of(job.held, None, stops=False), job.held, None, reason, ground="study"
+        job.id,
+        action_of(job.held, None, stops=False),
+        job.held,
+        None,
+        reason,
+        ground=ReasonCode.STUDY,
     )

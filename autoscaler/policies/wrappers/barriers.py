@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from autoscaler.domain.plan import Action, Decision, Plan
+from autoscaler.domain.plan import Action, Decision, Plan, ReasonCode
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.policies.base import Policy
-
-GROUND = "at a barrier"
 
 
 class BesideBarriers:
@@ -52,5 +50,5 @@ def _release(job: JobSnapshot) -> Decision:
         current=job.held,
         target=None,
         reason=f"{job.id} waits for the other trials of its rung",
-        ground=GROUND,
+        ground=ReasonCode.AT_BARRIER,
     )

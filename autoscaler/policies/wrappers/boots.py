@@ -13,14 +13,14 @@ from dataclasses import replace
 from typing import Final
 
 from autoscaler.domain.allocation import Allocation, Placement
-from autoscaler.domain.plan import BEYOND_BUDGET, BEYOND_DEADLINE, Action, Decision, Plan
+from autoscaler.domain.plan import Action, Decision, Plan, ReasonCode
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.policies.base import Policy
-from autoscaler.policies.wrappers.barriers import GROUND as AT_A_BARRIER
 
-GROUND: Final = "a boot is under way"
-# Grounds on which a trial releases its allocation on behalf of its study.
-_GIVEN_BACK: Final = frozenset((AT_A_BARRIER, BEYOND_BUDGET, BEYOND_DEADLINE))
+# Reasons for which a trial releases its allocation on behalf of its study.
+_GIVEN_BACK: Final = frozenset(
+    (ReasonCode.AT_BARRIER, ReasonCode.BEYOND_BUDGET, ReasonCode.BEYOND_DEADLINE)
+)
 # Relative tolerance when uses are compared with a limit.
 _TOLERANCE = 1e-9
 
@@ -156,9 +156,9 @@ def _decision(decision: Decision, job: JobSnapshot, given: _Held) -> Decision:
         action=action,
         current=job.held,
         target=allocation,
-        reason=f"{outcome}: {GROUND}, and no event since then justifies a change",
+        reason=f"{outcome}: a boot is under way, and no event since then justifies a change",
         placement=placement,
-        ground=GROUND,
+        ground=ReasonCode.BOOTING,
     )
 
 

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from autoscaler.cli.app import app
 from autoscaler.cli.pictures.simulation import GROUND_WORDS, bin_seconds
 from autoscaler.domain.errors import SpecError
+from autoscaler.domain.plan import ReasonCode
 from autoscaler.economics.choice.demands import ChoiceReason
 from tests.simulator import toy
 
@@ -179,7 +180,7 @@ def test_what_is_reserved_is_used_first_and_costs_nothing(files: Path, policy: s
 
 
 def test_pictures_have_a_word_of_their_own_for_every_ground() -> None:
-    named = {why.name.lower().replace("_", " ") for why in ChoiceReason} | {"outbid"}
+    named = {why.value for why in ChoiceReason} | {ReasonCode.OUTBID}
     assert set(GROUND_WORDS) == named
 
 

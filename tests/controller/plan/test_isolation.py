@@ -19,7 +19,7 @@ from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.errors import StoreError
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Limit, LimitUnit
-from autoscaler.domain.plan import UNPLANNED, Plan
+from autoscaler.domain.plan import Plan, ReasonCode
 from autoscaler.domain.snapshot import Snapshot
 from tests.controller.cloud import offer
 from tests.controller.world import Wishes, World
@@ -55,7 +55,7 @@ def test_a_job_that_the_policy_fails_for_does_not_stop_the_others(world: World) 
     world.tick(6)
     assert len(world.training(good)) == 2
     assert world.controller.status.job_troubles == {
-        bad: f"{UNPLANNED}: OverflowError: int too large: {bad}"
+        bad: f"can't be planned: OverflowError: int too large: {bad}"
     }
     told = [event for event in world.store.events.latest(bad) if event.kind == "not planned"]
     assert len(told) == 1, "an event each tick is noise"
@@ -94,7 +94,7 @@ def test_an_unplannable_job_shrinks_to_its_minimum_after_a_while(world: World) -
     world.tick(8, seconds=LEFT_OUT_GRACE_SECONDS / 6)
     assert len(world.training(job)) == 1
     decision = world.store.journal.decisions(job)[0].decision
-    assert decision.ground == UNPLANNED and "minimum, 1 of small" in decision.reason
+    assert decision.ground == ReasonCode.UNPLANNED and "minimum, 1 of small" in decision.reason
 
 
 def test_a_job_is_planned_again_once_the_policy_succeeds(world: World) -> None:

@@ -9,7 +9,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from autoscaler.domain.plan import BEYOND_BUDGET, BEYOND_DEADLINE, Action
+from autoscaler.domain.plan import Action, ReasonCode
 from autoscaler.wire.messages import DecisionView, JobView
 from hpo.driver.ended_trials import EndedTrial, log_trial_end
 from hpo.driver.study_end import (
@@ -47,25 +47,25 @@ def waits(*views: View | None, ends_at_deadline: bool = False) -> bool:
 
 def test_for_want_of_money_it_is_said_so() -> None:
     with pytest.raises(BudgetUsedUp, match="wait s-0: too dear: raise the budget"):
-        waits(View(BEYOND_BUDGET), View(BEYOND_DEADLINE))
+        waits(View(ReasonCode.BEYOND_BUDGET), View(ReasonCode.BEYOND_DEADLINE))
 
 
 def test_a_run_that_leaves_trials_to_a_deadline_is_an_error() -> None:
     with pytest.raises(
         DeadlineReached, match=r"^a trial can't begin before the deadline: wait s-0"
     ):
-        waits(View(BEYOND_DEADLINE))
+        waits(View(ReasonCode.BEYOND_DEADLINE))
     with pytest.raises(DeadlineReached, match=r"^2 trials can't begin"):
-        waits(View(BEYOND_DEADLINE), View(BEYOND_DEADLINE))
+        waits(View(ReasonCode.BEYOND_DEADLINE), View(ReasonCode.BEYOND_DEADLINE))
 
 
 def test_a_study_that_is_to_end_at_its_deadline_does(caplog: pytest.LogCaptureFixture) -> None:
-    assert waits(View(BEYOND_DEADLINE), ends_at_deadline=True)
+    assert waits(View(ReasonCode.BEYOND_DEADLINE), ends_at_deadline=True)
     assert "the study ends here: wait s-0: too dear" in caplog.text
 
 
 def test_a_deadline_that_lets_no_trial_begin_is_an_error() -> None:
-    views = cast(list[JobView | None], [View(BEYOND_DEADLINE)])
+    views = cast(list[JobView | None], [View(ReasonCode.BEYOND_DEADLINE)])
     with pytest.raises(NothingRan, match="no trial has run: wait s-0: too dear: set a later"):
         is_blocked_by_deadline(views, has_run=False)
 
@@ -93,9 +93,9 @@ def test_a_run_without_a_result_is_an_error() -> None:
         [View("study")],
         [View(None)],
         [None],
-        [View(BEYOND_BUDGET), View("study")],
-        [View(BEYOND_BUDGET, ("i-1",))],
-        [View(BEYOND_BUDGET), None],
+        [View(ReasonCode.BEYOND_BUDGET), View("study")],
+        [View(ReasonCode.BEYOND_BUDGET, ("i-1",))],
+        [View(ReasonCode.BEYOND_BUDGET), None],
     ],
 )
 def test_as_long_as_one_may_begin_it_is_not(views: list[View | None]) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.objective import AfterDeadline, Objective, Preference
-from autoscaler.domain.plan import BEYOND_BUDGET, BEYOND_DEADLINE, Action
+from autoscaler.domain.plan import Action, ReasonCode
 from autoscaler.domain.snapshot import FreeInstance
 from autoscaler.domain.terms import LaterRung
 from autoscaler.policies.base import Policy
@@ -354,9 +354,9 @@ class TestOver:
 
     def test_a_budget_that_pays_no_trial(self) -> None:
         known = [ended(5, 100.0)]
-        for budget, ground in ((0.01, BEYOND_BUDGET), (100.0, "study")):
+        for budget, ground in ((0.01, ReasonCode.BEYOND_BUDGET), (100.0, "study")):
             found = planned(moment([trial(0)], known, objective=worth(budget=budget)))
-            assert (found["trial-00"].target is None) == (ground == BEYOND_BUDGET)
+            assert (found["trial-00"].target is None) == (ground == ReasonCode.BEYOND_BUDGET)
             assert found["trial-00"].ground == ground
 
     def test_what_the_budget_refuses_is_not_called_too_late(self) -> None:
@@ -364,7 +364,10 @@ class TestOver:
         both = worth(hours=20, budget=1.0)
         known = [ended(5, 100.0)]
         found = planned(moment([trial(0, decided_at=5.0)], known, to_begin=9, objective=both))
-        assert (found["trial-00"].target, found["trial-00"].ground) == (None, BEYOND_BUDGET)
+        assert (found["trial-00"].target, found["trial-00"].ground) == (
+            None,
+            ReasonCode.BEYOND_BUDGET,
+        )
 
     def test_while_another_trains_or_there_is_no_room_it_is_not_over(self) -> None:
         trains = [trial(0, 10.0, ONE), trial(1)]
@@ -377,7 +380,7 @@ class TestOver:
         both = moment([trial(0), trial(1)], objective=worth(budget=0.05))
         assert held_in(both) == [1, 0]
         spent = planned(moment([trial(0)], objective=worth(budget=0.05), spent_usd=0.05))
-        assert spent["trial-00"].ground == BEYOND_BUDGET
+        assert spent["trial-00"].ground == ReasonCode.BEYOND_BUDGET
         search = {"synchronous": True, "later": LATER}
         rungs = moment([trial(0), trial(1)], objective=worth(budget=0.05), **search)
         assert sum(held_in(rungs)) == 1
@@ -385,13 +388,19 @@ class TestOver:
     def test_a_deadline_after_which_nothing_begins(self) -> None:
         late = worth(hours=-1.0, after_deadline=AfterDeadline.STOP)
         found = planned(moment([trial(0)], [ended(5, 100.0)], objective=late))
-        assert (found["trial-00"].target, found["trial-00"].ground) == (None, BEYOND_DEADLINE)
+        assert (found["trial-00"].target, found["trial-00"].ground) == (
+            None,
+            ReasonCode.BEYOND_DEADLINE,
+        )
         waiting = moment(
             [trial(0, decided_at=50.0)], objective=late, synchronous=True, later=LATER
         )
-        assert planned(waiting)["trial-00"].ground == BEYOND_DEADLINE
+        assert planned(waiting)["trial-00"].ground == ReasonCode.BEYOND_DEADLINE
         soon = planned(moment([trial(0)], [ended(5, 100.0)], objective=worth(hours=0.01)))
-        assert (soon["trial-00"].target, soon["trial-00"].ground) == (None, BEYOND_DEADLINE)
+        assert (soon["trial-00"].target, soon["trial-00"].ground) == (
+            None,
+            ReasonCode.BEYOND_DEADLINE,
+        )
 
     def test_while_an_ended_trial_s_instance_is_there_it_is_not_over(self) -> None:
         soon = moment([trial(0)], [ended(5, 100.0)], objective=worth(hours=0.01))
