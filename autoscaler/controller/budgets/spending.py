@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -65,13 +65,23 @@ class Spending:
         """Return the cost of a job."""
         return self.ledger(job).spent(job, now_seconds)
 
-    def of_study(self, study: str, alive: Sequence[JobRecord], now_seconds: float) -> Decimal:
-        """Return the cost of all trials of a study; `alive` are the jobs that have not ended."""
+    def of_study(
+        self,
+        study: str,
+        alive: Sequence[JobRecord],
+        now_seconds: float,
+        trials: Iterable[str] = (),
+    ) -> Decimal:
+        """Return the cost of all trials of a study.
+
+        `alive` are the jobs that have not ended. `trials` are jobs of the study that may have
+        started and ended since the last call; the control loop sees each job before it ends.
+        """
         by_study = self._sums.jobs_by_study
         if study not in by_study:
             by_study[study] = {job.id for job in self._store.jobs.all() if job.spec.study == study}
         at_work = {job.id for job in alive if job.spec.study == study}
-        jobs = by_study[study] = by_study[study] | at_work
+        jobs = by_study[study] = by_study[study] | at_work | set(trials)
         return sum((self._of_trial(job, job in at_work, now_seconds) for job in jobs), Decimal(0))
 
     def of_fleet(self, held: Sequence[HeldInstance], now_seconds: float) -> Decimal:

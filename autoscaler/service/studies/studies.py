@@ -173,9 +173,10 @@ class Studies:
             and study not in errors.by_subject()
         ):
             raise unknown_study(study)
-        spent = partial(self._spending.of_study, study, alive, now_seconds)
+        trials = errors.attempt(study, "trials", partial(store.studies.trials, study)) or ()
+        trial_jobs = {record.stands.job for record in trials}
+        spent = partial(self._spending.of_study, study, alive, now_seconds, trial_jobs)
         spent_usd = errors.attempt(study, "cost", spent)
-        trials = errors.attempt(study, "trials", partial(store.studies.trials, study))
         instances = [
             instance for instance in self._store.instances.alive() if instance.job in study_jobs
         ]
@@ -183,7 +184,7 @@ class Studies:
             name=study,
             driver=driver,
             terms=terms,
-            trials=trials or (),
+            trials=trials,
             spent_usd=spent_usd,
             usd_per_hour=sum(
                 (instance.costing_usd_per_hour for instance in instances), Decimal(0)

@@ -208,6 +208,20 @@ def test_terms_progress_and_budget_of_a_study_are_seen(api: Api) -> None:
         ours.state(StudyStatement("bob", terms))
 
 
+def test_a_trial_that_ran_while_nobody_looked_is_in_the_cost_of_its_study(api: Api) -> None:
+    ours, world = driver(api), api.world
+    ours.state(StudyStatement("ada", StudyTerms()))
+    assert ours.view().spent_usd == 0
+    trial = world.submit("sweep-0", study="sweep")
+    ours.state(StudyStatement("ada", StudyTerms(), (TrialProgress(trial),)))
+    world.wish(trial, 1)
+    world.tick(6)
+    world.store.jobs.request_stop(trial, world.clock.now())
+    world.tick(10)
+    assert world.store.jobs.get(trial).phase is JobPhase.STOPPED
+    assert (ours.view().spent_usd or 0) > 0
+
+
 def test_a_file_of_a_trial_reaches_its_driver(api: Api, tmp_path: Path) -> None:
     ours, (_, node) = driver(api), joined(api, TRIAL)
     sha256 = hashlib.sha256(b"weights").hexdigest()
