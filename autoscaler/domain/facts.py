@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from enum import StrEnum
+from enum import StrEnum, unique
 from typing import Generic, Protocol, TypeVar
 
 Value = TypeVar("Value")
 
 
+@unique
 class Fact(StrEnum):
     """Key of a fact, as stores hold it. Times are in seconds since the epoch."""
 

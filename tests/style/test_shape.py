@@ -181,19 +181,3 @@ def test_no_place_of_one_machine_is_named() -> None:
         if PLACE_OF_ONE_MACHINE.search(line)
     ]
     assert not places
-
-
-def test_every_fact_of_an_instance_has_a_name_of_its_own() -> None:
-    """Two facts of one name would be mistaken for each other, also by the controller."""
-    named: dict[str, set[str]] = {}
-    for path in (ROOT / "autoscaler").rglob("*.py"):
-        for statement in ast.parse(path.read_text()).body:
-            target = statement.target if isinstance(statement, ast.AnnAssign) else None
-            if isinstance(statement, ast.Assign):
-                (target,) = statement.targets
-            value = getattr(statement, "value", None)
-            if isinstance(target, ast.Name) and target.id.endswith("_FACT"):
-                assert isinstance(value, ast.Constant)
-                named.setdefault(value.value, set()).add(f"{path.name}: {target.id}")
-    assert len(named) > 10
-    assert {fact: where for fact, where in named.items() if len(where) > 1} == {}
