@@ -26,7 +26,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 UNFINISHED := .venv/.unfinished
 INSTALLED := .venv/.installed
 
-.PHONY: help setup demo test test-kills test-aws test-gcp test-optuna test-optuna-next test-frameworks studies lint bench bench-check bench-gpu soak lock clean
+.PHONY: help setup demo test test-all test-kills test-aws test-gcp test-optuna test-optuna-next test-frameworks studies lint bench bench-check bench-gpu soak lock clean
 .DEFAULT_GOAL := help
 
 help: ## List these commands.
@@ -40,8 +40,12 @@ setup: $(INSTALLED) ## Make .venv with everything in it, pinned.
 demo: $(INSTALLED) ## Watch two real training jobs share a small cloud on this machine.
 	@$(BIN)/castor demo $(ARGS)
 
-test: $(INSTALLED) ## Run the test suite: four at a time on two cores, for many wait.
+test: $(INSTALLED) ## Run the everyday tests, four at a time: at most five minutes on two cores.
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 --dist worksteal $(ARGS)
+
+test-all: $(INSTALLED) ## Run those and the tests that need real time or many processes, as CI does.
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 --dist worksteal \
+		-m "not slow and not aws and not gcp" $(ARGS)
 
 test-kills: $(INSTALLED) ## Run the tests that take minutes: controllers killed at random.
 	@$(BIN)/python -m pytest -m slow $(ARGS)

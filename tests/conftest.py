@@ -6,6 +6,7 @@ import gc
 import os
 import sqlite3
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 ROOT = Path(__file__).parents[1]
+EXTENDED = ROOT / "tests" / "extended.toml"
 
 pytest.register_assert_rewrite("tests.conformance")
 
@@ -69,6 +71,28 @@ def _test_modules(arguments: list[str]) -> list[Path]:
         path = Path(argument.split("::")[0]).absolute()
         found |= {path} if path.is_file() else set(path.rglob("test_*.py"))
     return sorted(path for path in found if path.is_relative_to(ROOT / "tests"))
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Give the tests that are listed in extended.toml their mark."""
+    if is_extended(item.nodeid):
+        item.add_marker(pytest.mark.extended)
+
+
+def is_extended(node_id: str) -> bool:
+    """Return whether a test, its function or its file is listed, and the test is no exception."""
+    path, _, name = node_id.partition("::")
+    function = name.partition("[")[0]
+    names = {path, f"{path}::{function}", node_id}
+    listed, everyday = _extended()
+    return bool(names & listed) and not names & everyday
+
+
+@cache
+def _extended() -> tuple[frozenset[str], frozenset[str]]:
+    lists: dict[str, list[str]] = tomllib.loads(EXTENDED.read_text())
+    everyday = lists.pop("everyday")
+    return frozenset(name for names in lists.values() for name in names), frozenset(everyday)
 
 
 def pytest_collection_finish() -> None:
