@@ -55,7 +55,7 @@ class Container:
         ]
 
 
-class Engine:
+class ContainerEngine:
     """Builder of command lines for a container engine."""
 
     def __init__(self, program: str) -> None:
@@ -88,7 +88,7 @@ class Engine:
         return f"{{ {fetch}; }} && {shlex.join(run)} && {shlex.join(commit)}"
 
 
-def find_engine(path: str | None) -> Engine:
+def find_engine(path: str | None) -> ContainerEngine:
     """Return the container engine on the search path `path`.
 
     Raises:
@@ -96,7 +96,7 @@ def find_engine(path: str | None) -> Engine:
     """
     for name in _ENGINES:
         if (program := shutil.which(name, path=path)) is not None:
-            return Engine(program)
+            return ContainerEngine(program)
     raise NotFound(
         "the job names an image and there is neither docker nor podman here: install one on the "
         "instances, or use setup instead of image"

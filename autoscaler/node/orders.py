@@ -9,7 +9,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from autoscaler.node.engine import Container, Engine, find_engine
+from autoscaler.node.engine import Container, ContainerEngine, find_engine
 from autoscaler.node.environment import (
     is_cpu,
     job_environment,
@@ -19,7 +19,7 @@ from autoscaler.node.environment import (
 )
 from autoscaler.node.instance import Instance
 from autoscaler.node.setups import SetupEntry, commands_script, venv_script
-from autoscaler.node.shim import Order
+from autoscaler.node.shim import ShimOrder
 from autoscaler.node.state import Prepared
 from autoscaler.wire.messages import Assignment
 from providers.metadata import DEVICES_VARIABLE
@@ -33,7 +33,7 @@ class Orders:
         self._assignment = assignment
         self._prepared = prepared
 
-    def training(self, devices_used: int) -> Order:
+    def training(self, devices_used: int) -> ShimOrder:
         """Return the order for the job's script: one rank for each used device, or one for all.
 
         Raises:
@@ -47,7 +47,7 @@ class Orders:
             container = self._training_container(self._prepared.image, devices_used)
             return self._engine_order(engine.run(container, launch), engine, container)
         environment = self._environment(devices_used)
-        return Order(
+        return ShimOrder(
             # The shim reports a missing program more briefly than the launcher.
             command=launch if _exists(script[0], work, environment["PATH"]) else script,
             directory=str(work),
@@ -57,7 +57,7 @@ class Orders:
             user=self._prepared.user,
         )
 
-    def set_up(self, entry: SetupEntry) -> Order:
+    def set_up(self, entry: SetupEntry) -> ShimOrder:
         """Return the order that makes the entry's virtual environment or image by set-up.
 
         Raises:
@@ -71,7 +71,7 @@ class Orders:
             script = engine.set_up_script(container, commands, result)
             order = self._engine_order(("/bin/sh", "-c", script), engine, container)
             return replace(order, ends_with_agent=True)
-        return Order(
+        return ShimOrder(
             command=("/bin/sh", "-c", f"{venv_script(entry, packages())}\n{commands}"),
             directory=str(entry.tree),
             environment=self._environment(len(self._instance.metadata.devices)),
@@ -80,13 +80,13 @@ class Orders:
             ends_with_agent=True,
         )
 
-    def fetch_image(self, image: str) -> Order:
+    def fetch_image(self, image: str) -> ShimOrder:
         """Return the order that fetches an image.
 
         Raises:
             NotFound: no container engine is installed.
         """
-        return Order(
+        return ShimOrder(
             command=("/bin/sh", "-c", self._engine().fetch_script(image)),
             directory=str(self._instance.disk.directory),
             environment=self._instance.environment,
@@ -116,7 +116,7 @@ class Orders:
         python = self._prepared.python
         return outside_image(self._instance, {**variables, **secrets}, python)
 
-    def _engine(self) -> Engine:
+    def _engine(self) -> ContainerEngine:
         return find_engine(self._instance.environment.get("PATH"))
 
     def _training_container(self, image: str, devices_used: int) -> Container:
@@ -164,9 +164,11 @@ class Orders:
     def _container_name(self) -> str:
         return f"castor-{self._instance.metadata.instance_id}"
 
-    def _engine_order(self, command: Sequence[str], engine: Engine, container: Container) -> Order:
+    def _engine_order(
+        self, command: Sequence[str], engine: ContainerEngine, container: Container
+    ) -> ShimOrder:
         """Return an order that runs the engine, as the agent's user, and removes the container."""
-        return Order(
+        return ShimOrder(
             command=command,
             directory=str(self._instance.disk.directory),
             environment={**self._instance.environment, **secret_environment(self._assignment)},

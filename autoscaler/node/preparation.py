@@ -26,7 +26,7 @@ from autoscaler.node.orders import Orders
 from autoscaler.node.outputs import save_laid_out
 from autoscaler.node.post_mortem import caused_failure, post_mortem
 from autoscaler.node.setups import SetupEntry, Stopped
-from autoscaler.node.shim import Order
+from autoscaler.node.shim import ShimOrder
 from autoscaler.node.state import Prepared
 from autoscaler.node.work import clear, link_data, require_sources
 from autoscaler.objects import granted, open_grant
@@ -253,7 +253,7 @@ class Preparation:
                 _log.warning("fetching the bundle from the controller, not storage: %s", error)
         self._retry_until_answered(lambda: self._client.fetch_bundle(path))
 
-    def _execute(self, order: Order, *held: int) -> None:
+    def _execute(self, order: ShimOrder, *held: int) -> None:
         """Run `order` to its end. The file descriptors `held` stay open until then.
 
         Raises:

@@ -18,7 +18,7 @@ import psutil
 
 from autoscaler.domain.errors import Conflict
 from autoscaler.domain.trial import WORKER_COMMAND
-from autoscaler.node.shim import Order
+from autoscaler.node.shim import ShimOrder
 from autoscaler.node.warm_process import WarmProcess
 
 
@@ -42,7 +42,7 @@ class Process:
         """Delete the record of the last process, which must have ended."""
         self._record.unlink(missing_ok=True)
 
-    def start(self, order: Order, held: Sequence[int] = ()) -> None:
+    def start(self, order: ShimOrder, held: Sequence[int] = ()) -> None:
         """Start the command of `order`; its record replaces that of the last process.
 
         The shim keeps the descriptors `held` open until its end.
@@ -76,7 +76,7 @@ class Process:
             orders.write(json.dumps(asdict(order)).encode())
         threading.Thread(target=self._watch, args=(self._shim,), daemon=True).start()
 
-    def _start_warm(self, order: Order, record: int, log: int) -> bool:
+    def _start_warm(self, order: ShimOrder, record: int, log: int) -> bool:
         """Start a trial's worker from a warm process; return False if that is not possible."""
         if tuple(order.command) != WORKER_COMMAND:
             return False

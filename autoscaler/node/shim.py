@@ -39,7 +39,7 @@ _NOT_EXECUTABLE = 126
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ShimOrder:
     """Command to run under a shim.
 
     `secrets` are values to redact, together with the credentials in `grant_file`, which may
@@ -63,7 +63,7 @@ class Order:
 class Shim:
     """One command, from its start until all its processes have ended."""
 
-    def __init__(self, order: Order, record: int, log: int, clock: Clock) -> None:
+    def __init__(self, order: ShimOrder, record: int, log: int, clock: Clock) -> None:
         self._order = order
         self._record = record
         self._log = log
@@ -95,7 +95,7 @@ class Shim:
         self._run_cleanup()
         os.write(self._record, f"{self._exit_code}\n".encode())
 
-    def _start(self, order: Order, stdin: int = subprocess.DEVNULL) -> int | None:
+    def _start(self, order: ShimOrder, stdin: int = subprocess.DEVNULL) -> int | None:
         """Start the command; return its process id, or None with the exit code set."""
         try:
             process = subprocess.Popen(
@@ -219,7 +219,7 @@ def main() -> None:
     text = sys.stdin.buffer.read()
     if not text:
         return  # the agent died before it sent an order
-    order = Order(**json.loads(text))
+    order = ShimOrder(**json.loads(text))
     record, log = int(sys.argv[1]), int(sys.argv[2])
     shim = Shim(order, record, log, SystemClock())
     libc = ctypes.CDLL(None)

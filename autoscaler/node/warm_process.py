@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from autoscaler.domain.training import JOB_VARIABLE
-from autoscaler.node.shim import Order
+from autoscaler.node.shim import ShimOrder
 from autoscaler.node.warm_shim import send_order
 
 # Variables that name the job, and may differ between the trials of one warm process.
@@ -26,7 +26,7 @@ class WarmProcess:
     """
 
     def __init__(
-        self, like: Order, environment: Mapping[str, str], on_end: Callable[[], None]
+        self, like: ShimOrder, environment: Mapping[str, str], on_end: Callable[[], None]
     ) -> None:
         """Start the shim in `environment`. `on_end` is called after each order.
 
@@ -47,11 +47,11 @@ class WarmProcess:
             target=self._listen, args=(on_end,), name="castor-warm", daemon=True
         ).start()
 
-    def fits(self, order: Order) -> bool:
+    def fits(self, order: ShimOrder) -> bool:
         """Return whether the shim is running and was started for orders like this one."""
         return self.shim.poll() is None and _fixed_part(order) == self._first_order
 
-    def begin(self, order: Order, record: int, log: int) -> bool:
+    def begin(self, order: ShimOrder, record: int, log: int) -> bool:
         """Send an order to the shim; return False if the shim is gone."""
         try:
             send_order(self._line, order, record, log)
@@ -73,7 +73,7 @@ class WarmProcess:
         on_end()
 
 
-def _fixed_part(order: Order) -> Order:
+def _fixed_part(order: ShimOrder) -> ShimOrder:
     """Return the part of an order that can't change once the process runs."""
     variables = {
         name: value for name, value in order.environment.items() if name not in _NAMES_OF_JOB

@@ -26,7 +26,7 @@ from dataclasses import asdict, replace
 from autoscaler.clock import Clock, SystemClock
 from autoscaler.domain.trial import AHEAD_VARIABLE
 from autoscaler.node.redaction import Redactor
-from autoscaler.node.shim import PR_SET_CHILD_SUBREAPER, Order, Shim, children
+from autoscaler.node.shim import PR_SET_CHILD_SUBREAPER, Shim, ShimOrder, children
 
 _CHUNK_BYTES = 1 << 16
 
@@ -116,13 +116,13 @@ class WarmShim(Shim):
                 self._log_output(chunk)
 
 
-def send_order(line: socket.socket, order: Order, record: int, log: int) -> None:
+def send_order(line: socket.socket, order: ShimOrder, record: int, log: int) -> None:
     """Send an order. The receiver gets duplicates of the descriptors, with the locks on them."""
     socket.send_fds(line, [b"\n"], [record, log])
     line.sendall(json.dumps(asdict(order)).encode() + b"\n")
 
 
-def receive_order(line: socket.socket) -> tuple[Order, int, int]:
+def receive_order(line: socket.socket) -> tuple[ShimOrder, int, int]:
     """Return the next order on the line, with the descriptors of its record and log.
 
     Raises:
@@ -137,7 +137,7 @@ def receive_order(line: socket.socket) -> tuple[Order, int, int]:
         text += chunk
     record, log = descriptors
     fields: Mapping[str, object] = json.loads(text)
-    return Order(**fields), record, log  # type: ignore[arg-type]
+    return ShimOrder(**fields), record, log  # type: ignore[arg-type]
 
 
 def main() -> None:

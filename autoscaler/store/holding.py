@@ -41,7 +41,7 @@ _NODE_PHASES = frozenset((*_WORKING_PHASES, InstancePhase.DRAINING, InstancePhas
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class InstanceOrder:
     """Request for one more instance of an offer for a job.
 
     `token_of` returns the launch token of an instance id. The job gets the instance only if it
@@ -79,7 +79,7 @@ class Holding:
     new_lines: tuple[LedgerEntry, ...] = ()
 
 
-def ordered(order: Order, phase: JobPhase, places: Iterable[Place]) -> Holding:
+def ordered(order: InstanceOrder, phase: JobPhase, places: Iterable[Place]) -> Holding:
     """Return the new instance of an order, with its launch intent.
 
     `phase` is the phase of the job; `places` are all slots and generations used so far.

@@ -19,7 +19,7 @@ from autoscaler.store.capacity import Refuse
 from autoscaler.store.hand_over import HandOver
 from autoscaler.store.holding import (
     Holding,
-    Order,
+    InstanceOrder,
     billed_again,
     heard,
     may_be_sent,
@@ -55,7 +55,7 @@ class Instances(ABC):
             Conflict: the job is stopping or has ended.
             UnknownJob: no job has this id.
         """
-        holding = self._add(Order(job, offer, devices_used, token_of, now_seconds))
+        holding = self._add(InstanceOrder(job, offer, devices_used, token_of, now_seconds))
         assert holding is not None, "an order without a bound is always made"
         return holding.held
 
@@ -77,7 +77,7 @@ class Instances(ABC):
             Conflict: the job is stopping or has ended.
             UnknownJob: no job has this id.
         """
-        order = Order(job, offer, devices_used, token_of, now_seconds, most)
+        order = InstanceOrder(job, offer, devices_used, token_of, now_seconds, most)
         holding = self._add(order)
         return None if holding is None else holding.held
 
@@ -321,7 +321,7 @@ class Instances(ABC):
         return self._change(instance, reclaim)
 
     @abstractmethod
-    def _add(self, order: Order) -> Holding | None:
+    def _add(self, order: InstanceOrder) -> Holding | None:
         """Store the new instance of an order; return None if the order is not needed."""
 
     @abstractmethod

@@ -22,7 +22,7 @@ Pieces = Mapping[str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Market:
+class MarketState:
     """Offers and limits of a snapshot, which all jobs share."""
 
     offers: tuple[Offer, ...]
@@ -44,7 +44,7 @@ class PlanDocument:
 
 
 _DOCUMENT = TypeAdapter(PlanDocument)
-_MARKET = TypeAdapter(Market)
+_MARKET = TypeAdapter(MarketState)
 _MODELS: TypeAdapter[Mapping[str, ThroughputModel]] = TypeAdapter(dict[str, ThroughputModel])
 
 
@@ -67,7 +67,7 @@ def cut(snapshot: Snapshot, plan: Plan) -> tuple[bytes, Pieces]:
     document = PlanDocument(
         snapshot=without_pieces,
         plan=replace(plan, decisions=()),
-        market=add_piece(Market(snapshot.offers, snapshot.limits)),
+        market=add_piece(MarketState(snapshot.offers, snapshot.limits)),
         models=tuple(add_piece(job.models) for job in snapshot.jobs),
     )
     return zlib.compress(encode(document)), pieces

@@ -14,7 +14,7 @@ import pytest
 
 from autoscaler.domain.errors import Conflict
 from autoscaler.node.process import Process, kill_marked
-from autoscaler.node.shim import Order
+from autoscaler.node.shim import ShimOrder
 from tests.node.site import wait_until
 
 PATH = {"PATH": os.environ["PATH"]}
@@ -35,7 +35,7 @@ class Place:
 
     def start(self, script: str, **order: object) -> None:
         fields = {"environment": PATH, **order}
-        self.process.start(Order(("sh", "-c", script), str(self.path), **fields))  # type: ignore[arg-type]
+        self.process.start(ShimOrder(("sh", "-c", script), str(self.path), **fields))  # type: ignore[arg-type]
 
     def run(self, script: str, **order: object) -> int | None:
         self.start(script, **order)
@@ -77,7 +77,7 @@ def test_another_agent_finds_what_runs_and_can_end_it(place: Place) -> None:
     assert other.is_alive
     assert other.exit_code is None
     with pytest.raises(Conflict, match="its process is running"):
-        other.start(Order(("true",), "/", {}))
+        other.start(ShimOrder(("true",), "/", {}))
     other.stop()
     wait_until(lambda: not other.is_alive)
     assert other.exit_code == -signal.SIGTERM
@@ -135,7 +135,7 @@ def test_an_order_that_never_came_runs_nothing(place: Place) -> None:
 
 
 def test_a_process_may_be_made_to_end_with_the_agent(place: Place) -> None:
-    order = Order(("sh", "-c", "echo on; sleep 600"), "/", PATH, ends_with_agent=True)
+    order = ShimOrder(("sh", "-c", "echo on; sleep 600"), "/", PATH, ends_with_agent=True)
     agent = (
         "import json, sys, time; from pathlib import Path;"
         "from autoscaler.node.process import *;"

@@ -15,7 +15,7 @@ import pytest
 from autoscaler.domain.errors import Conflict
 from autoscaler.domain.trial import IMPORTS_VARIABLE, WORKER_COMMAND
 from autoscaler.node.process import Process
-from autoscaler.node.shim import Order
+from autoscaler.node.shim import ShimOrder
 from tests.node.site import wait_until
 
 WORKER = """
@@ -69,7 +69,7 @@ class Trials:
         directory = self.path / job
         directory.mkdir(exist_ok=True)
         variables = {**self.environment, "CASTOR_JOB": job, "USER": job, **environment}
-        self.process.start(Order(WORKER_COMMAND, str(directory), variables, secrets=("hush",)))
+        self.process.start(ShimOrder(WORKER_COMMAND, str(directory), variables, secrets=("hush",)))
 
     def run(self, job: str, **environment: str) -> int | None:
         self.start(job, **environment)

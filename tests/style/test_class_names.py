@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ast
-import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("autoscaler", "hpo", "providers")
-ALLOWED = Path(__file__).with_name("class_names.toml")
 
 
 def meaning(path: Path) -> str:
@@ -33,27 +31,5 @@ def modules_by_class() -> dict[str, set[str]]:
     return {name: places for name, places in modules.items() if len(places) > 1}
 
 
-def allowed() -> dict[str, int]:
-    counts: dict[str, int] = tomllib.loads(ALLOWED.read_text())["modules"]
-    return counts
-
-
 def test_a_public_class_name_has_one_meaning() -> None:
-    """Rename one of the classes, rather than add its name to the list."""
-    several = {
-        name: sorted(places)
-        for name, places in modules_by_class().items()
-        if len(places) > allowed().get(name, 1)
-    }
-    assert several == {}
-
-
-def test_the_list_of_names_with_several_meanings_only_shrinks() -> None:
-    """Lower a count, or delete its line, when a class was renamed."""
-    several = modules_by_class()
-    outdated = {
-        name: f"{count} allowed, {len(several.get(name, ''))} defined"
-        for name, count in allowed().items()
-        if count > len(several.get(name, ""))
-    }
-    assert outdated == {}
+    assert {name: sorted(places) for name, places in modules_by_class().items()} == {}

@@ -11,7 +11,7 @@ from autoscaler.store.capacity import Refuse
 from autoscaler.store.hand_over import HandOver, handed_over
 from autoscaler.store.holding import (
     Holding,
-    Order,
+    InstanceOrder,
     ordered,
 )
 from autoscaler.store.instances import Instances
@@ -53,7 +53,7 @@ class MemoryInstances(Instances):
             or _given_up_seconds(held) > trained_seconds[held.offer]
         )
 
-    def _add(self, order: Order) -> Holding | None:
+    def _add(self, order: InstanceOrder) -> Holding | None:
         tables = self._tables
         with tables.lock:
             if not order.is_needed(tables.instances_of(order.job, include_ended=False)):

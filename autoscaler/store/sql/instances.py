@@ -16,7 +16,7 @@ from autoscaler.store.database import Database
 from autoscaler.store.hand_over import HandOver, handed_over
 from autoscaler.store.holding import (
     Holding,
-    Order,
+    InstanceOrder,
     ordered,
 )
 from autoscaler.store.instances import Instances, unknown_instance
@@ -70,7 +70,7 @@ class SqlInstances(Instances):
             in_order = rows.order_by(InstanceRow.requested_seconds, InstanceRow.id)
             return tuple(row.to(HeldInstance) for row in session.scalars(in_order))
 
-    def _add(self, order: Order) -> Holding | None:
+    def _add(self, order: InstanceOrder) -> Holding | None:
         with self._database.write() as session:
             if order.most is not None and not order.is_needed(
                 _alive_instances(session, order.job)
