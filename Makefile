@@ -89,9 +89,10 @@ studies: $(INSTALLED) ## Run the studies of examples/ on this machine's cores, t
 	@cd "$$(mktemp -d)" && for study in digits chargpt; do \
 		$(CURDIR)/$(BIN)/python $(CURDIR)/examples/$$study/study.py --trials 3 || exit 1; done
 
-lint: $(INSTALLED) ## Check style, format, types and the arrows between rooms.
+lint: $(INSTALLED) ## Check style, format, plain English, types and the imports between packages.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m tests.style.plain_english
 	$(BIN)/mypy
 	MYPYPATH=.:benchmarks:benchmarks/scripts $(BIN)/mypy --cache-dir=.mypy_cache/benchmarks \
 		--explicit-package-bases --implicit-reexport --disable-error-code=no-any-return \

@@ -59,7 +59,6 @@ class Capacity(ABC):
         Refusals during a back-off belong to one wave of launches and count once, so that a
         back-off that doubles with `in_a_row` does not jump.
         """
-
         refusal = Refusal(offer, error_kind, 1, until_seconds, reason)
         return self._change(offer, lambda known: refusal.after(known, now_seconds))
 

@@ -134,7 +134,6 @@ class Studies:
             Conflict: the holder is not the study's driver.
             UnknownJob: an ended job is no trial of the study.
         """
-
         require_valid_answers(given.answers, given.ended)
 
         def keep() -> None:
