@@ -140,7 +140,7 @@ def test_a_process_may_be_made_to_end_with_the_agent(place: Place) -> None:
         "import json, sys, time; from pathlib import Path;"
         "from autoscaler.node.process import *;"
         "Process(Path(sys.argv[1]), Path(sys.argv[2]), {}).start("
-        "Order(**json.loads(sys.argv[3]))); time.sleep(600)"
+        "ShimOrder(**json.loads(sys.argv[3]))); time.sleep(600)"
     )
     record, log, text = str(place.path / "record"), str(place.log), json.dumps(asdict(order))
     with subprocess.Popen([sys.executable, "-P", "-c", agent, record, log, text]) as running:
