@@ -67,14 +67,14 @@ def story(fleet: Fleet, device: str, across: str, ranks: int) -> dict[str, Any]:
         return fleet.start(SCRIPT, ranks=ranks, **environment)
 
     first = start(0)
-    wait_until(lambda: steps_with(first, 1) > STEPS, 120, "steps of the first instance")
+    wait_until(lambda: steps_with(first, 1) > STEPS, "steps of the first instance", 120)
     second = start(1)
-    wait_until(lambda: steps_with(second, 2) > STEPS, 120, "steps of both")
+    wait_until(lambda: steps_with(second, 2) > STEPS, "steps of both", 120)
     alone = steps_with(first, 1)
     second.kill()
-    wait_until(lambda: steps_with(first, 1) > alone + STEPS, 120, "steps after the loss")
+    wait_until(lambda: steps_with(first, 1) > alone + STEPS, "steps after the loss", 120)
     third = start(1)
-    wait_until(lambda: steps_with(third, 2) > STEPS, 120, "steps with the third instance")
+    wait_until(lambda: steps_with(third, 2) > STEPS, "steps with the third instance", 120)
     survived = [rank.poll() is None for replica in (first, third) for rank in replica.ranks]
     for replica in fleet.replicas:
         replica.kill()

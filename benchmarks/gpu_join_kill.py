@@ -74,7 +74,7 @@ def await_steps(replica: ReplicaProcess, replicas: int, count: int) -> None:
             raise SystemExit(f"a replica has ended:\n{replica.log.read_text()[-4000:]}")
         return steps_with(replica, replicas) > before + count
 
-    wait_until(has_steps, PATIENCE_SECONDS, f"{count} steps of {replicas} replicas")
+    wait_until(has_steps, f"{count} steps of {replicas} replicas", PATIENCE_SECONDS)
 
 
 def story(fleet: Fleet, arguments: argparse.Namespace) -> dict[str, Any]:

@@ -138,15 +138,15 @@ class Job:
     def start(self) -> None:
         """Start the replica that stays."""
         self.stays = self._start(0)
-        wait_until(lambda: len(self.stays.steps()) > 50, 60, "the first replica")
+        wait_until(lambda: len(self.stays.steps()) > 50, "the first replica", 60)
         self._settle()
 
     def join(self) -> Watched:
         """Start another replica and measure its join."""
         began = time.time()
         joiner = self._start(1)
-        wait_until(joiner.steps, 120, "a joiner's first step")
-        wait_until(lambda: self.stays.replicas == 2, 30, "two replicas")
+        wait_until(joiner.steps, "a joiner's first step", 120)
+        wait_until(lambda: self.stays.replicas == 2, "two replicas", 30)
         self._settle()
         (ready,) = joiner.lines("ready")
         first_step_at = joiner.steps()[0]["at"]
@@ -166,7 +166,7 @@ class Job:
         leaver.replica.direct(TrainingDirective(drain=True))
         leaver.replica.process.wait(30)
         left_at = time.time()
-        wait_until(lambda: self.stays.replicas == 1, 30, "one replica")
+        wait_until(lambda: self.stays.replicas == 1, "one replica", 30)
         self._settle()
         self._note("drain: the other stands still", self.stays.pause(began))
         self._note("drain: until the leaver's process has ended", left_at - began)
@@ -175,7 +175,7 @@ class Job:
         """Kill a replica with SIGKILL, and measure the lost steps and the pause."""
         killed = time.time()
         victim.replica.kill()
-        wait_until(lambda: len(self.stays.steps(killed)) > 50, 60, "steps after the kill")
+        wait_until(lambda: len(self.stays.steps(killed)) > 50, "steps after the kill", 60)
         self._settle()
         after = [line for line in self.stays.lines("step") if line["at"] > killed]
         lost = sum(not line["committed"] for line in after)
@@ -189,7 +189,7 @@ class Job:
         time.sleep(AWAY_SECONDS)
         back = time.time()
         self._fleet.lighthouse.start()
-        wait_until(lambda: len(self.stays.steps(back)) > 50, 60, "steps after the lighthouse")
+        wait_until(lambda: len(self.stays.steps(back)) > 50, "steps after the lighthouse", 60)
         self._settle()
         away = self.stays.pause(killed, back)
         self._note("kill -9 of the lighthouse: no step for, while it is away", away)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import pickle
@@ -106,6 +107,16 @@ class _SavedState:
     is_asking: bool = False
 
 
+class _StateReader(pickle.Unpickler):
+    """Reader of state files, also of those that earlier versions wrote."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return the class of that name; the class of states had another name before."""
+        if (module, name) == ("hpo.epochs", "_Saved"):
+            return _SavedState
+        return super().find_class(module, name)
+
+
 def _check(state: Mapping[str, Any]) -> None:
     for name, part in state.items():
         if not (_has(part, "state_dict", "load_state_dict") or _has(part, "clear", "update")):
@@ -128,7 +139,7 @@ def _restore(file: Path, state: Mapping[str, Any]) -> tuple[int, bool]:
         drained while it waited for the answer.
     """
     try:
-        saved: _SavedState = pickle.loads(file.read_bytes())
+        saved: _SavedState = _StateReader(io.BytesIO(file.read_bytes())).load()
     except FileNotFoundError:
         return 0, False
     except (OSError, pickle.UnpicklingError, EOFError, AttributeError, ImportError) as error:

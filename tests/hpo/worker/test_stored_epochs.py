@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import logging
+import pickle
+import sys
+import types
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +16,7 @@ from autoscaler.domain.errors import Unavailable
 from autoscaler.domain.storage import StorageGrant
 from autoscaler.objects import Objects, always
 from hpo.driver.trial_server import begin_new_trial
+from hpo.worker.epochs import _random_states, _restore
 from hpo.worker.process import run_trial
 from tests.hpo.lines import Died, DirectChannel, records
 from tests.hpo.worker.test_epochs import Here, study_of, training
@@ -95,3 +101,28 @@ def test_a_start_does_not_take_silence_for_nothing(
     run_trial(training([]), DirectChannel(server), place)
     assert "CheckpointError" in server.error_kinds[0]
     assert place.steps == []
+
+
+@dataclass(frozen=True, slots=True)
+class _Saved:
+    """Class of states as earlier versions had it, in the module `hpo.epochs`."""
+
+    epochs: int
+    parts: dict[str, Any]
+    random_states: dict[str, Any]
+    is_asking: bool = False
+
+
+def test_a_state_of_an_earlier_version_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier = types.ModuleType("hpo.epochs")
+    monkeypatch.setattr(earlier, "_Saved", _Saved, raising=False)
+    monkeypatch.setattr(_Saved, "__module__", "hpo.epochs")
+    file = tmp_path / "state"
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "hpo.epochs", earlier)
+        file.write_bytes(pickle.dumps(_Saved(3, {"part": {"a": 1}}, _random_states(), True)))
+    part: dict[str, int] = {}
+    assert _restore(file, {"part": part}) == (3, True)
+    assert part == {"a": 1}
