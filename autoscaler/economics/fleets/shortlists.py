@@ -38,8 +38,10 @@ _MOST = 64
 _TIMES_CHEAPEST = (1.0, 1.3, 1.8, 2.5, 4.0, 8.0, 20.0)
 _DOUBLINGS = (1, 2, 4, 8, 15, 30, 59)
 # Second round: number of candidates of least price of progress that are kept in any case. As many
-# are kept by a price of progress that many standard deviations below its mean.
+# are kept by a price of progress that many standard deviations below its mean. On the held offer
+# fewer are kept, because changing to another one costs more.
 _CHEAPEST = 5
+_CHEAPEST_HELD = 3
 _HOPED_DEVIATIONS = 0.8
 _VOTES_TO_KEEP = 100
 
@@ -297,6 +299,7 @@ class Screening:
         for ranking in (cost, hoped):
             best = np.argpartition(ranking, cheapest_count - 1, axis=1)[:, :cheapest_count]
             np.put_along_axis(votes, best, _VOTES_TO_KEEP, axis=1)
+        votes[self._cheapest_on_held_offer(cost)] = _VOTES_TO_KEEP
         least_cost = np.where(is_open.any(axis=1), cost.min(axis=1), 0.0)
         earned, paid = (least_cost[:, None] * rate).T, np.where(is_open, price, np.inf).T
         for use in self._cohort.uses:
@@ -312,6 +315,17 @@ class Screening:
         cheapest = np.where(is_open, price, np.inf).argmin(axis=1)
         votes[np.arange(len(votes)), cheapest] += _VOTES_TO_KEEP
         return np.where(is_open, votes, 0)
+
+    def _cheapest_on_held_offer(self, cost: FloatArray) -> BoolArray:
+        """Return the sizes of least price of progress on the held offer of each job, (J, A).
+
+        A change to them needs no other instances and moves no checkpoint, which `cost` leaves out.
+        """
+        held_offer = np.array([-1 if held is None else held[0] for held in self._held])
+        cost = np.where(self._cohort.sizes.offer == held_offer[:, None], cost, np.inf)
+        rank = min(_CHEAPEST_HELD, cost.shape[1]) - 1
+        chosen: BoolArray = cost <= np.partition(cost, rank, axis=1)[:, rank : rank + 1]
+        return chosen & np.isfinite(cost)
 
     def _listed(
         self,

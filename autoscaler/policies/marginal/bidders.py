@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from autoscaler.economics.fleets.facts import fleet_facts
 from autoscaler.economics.fleets.fleet import Fleet
 from autoscaler.economics.fleets.surplus import keeping_of_jobs, worth_of_jobs
 from autoscaler.economics.supply.sizes import Sizes
-from autoscaler.economics.supply.supply import BoolArray, IntArray, Supply
+from autoscaler.economics.supply.supply import BoolArray, IntArray, MarketTerms
 from autoscaler.goodput.throughput import FloatArray
 
 
@@ -26,7 +27,7 @@ class Bidders:
 
     Attributes:
         jobs: the J jobs.
-        supply: offers and limits.
+        terms: offers and limits.
         bids: value of time with which each competes, $ per second, (J,).
         remaining: useful examples left, (J,).
         held: candidate that each holds, (J,).
@@ -44,7 +45,7 @@ class Bidders:
     """
 
     jobs: Sequence[JobSnapshot]
-    supply: Supply
+    terms: MarketTerms
     bids: FloatArray
     remaining: FloatArray
     held: IntArray
@@ -72,7 +73,7 @@ class Bidders:
     def allocations(self, columns: IntArray) -> list[Allocation | None]:
         """Return one candidate of each job as an allocation; None for -1."""
         index = np.arange(len(columns)), np.maximum(columns, 0)
-        sizes, offers = self.sizes, self.supply.offers
+        sizes, offers = self.sizes, self.terms.offers
         rows = zip(
             self.jobs,
             columns.tolist(),
@@ -89,7 +90,7 @@ class Bidders:
 
     def columns(self, allocations: Sequence[Allocation | None]) -> IntArray:
         """Return the candidate of each job that is an allocation, (J,); -1 for none."""
-        index, nothing = self.supply.terms.index, (-1, 0, 0)
+        index, nothing = self.terms.index, (-1, 0, 0)
         rows = [
             nothing
             if allocation is None
@@ -111,7 +112,7 @@ def bidders_of_fleet(fleet: Fleet) -> Bidders:
     lists = fleet.lists
     return Bidders(
         jobs=fleet.jobs,
-        supply=fleet.supply,
+        terms=fleet.supply.terms,
         bids=fleet.bid,
         remaining=fleet.remaining,
         held=np.where(fleet.has_held, 0, -1),
@@ -128,7 +129,8 @@ def bidders_of_fleet(fleet: Fleet) -> Bidders:
     )
 
 
-def bidders_of_one(choice: Demand, supply: Supply) -> Bidders:
+@lru_cache(maxsize=512)
+def bidders_of_one(choice: Demand) -> Bidders:
     """Return the bidders of a job that is priced by itself."""
     candidates = choice.at.candidates
     sizes = candidates.sizes
@@ -139,7 +141,7 @@ def bidders_of_one(choice: Demand, supply: Supply) -> Bidders:
 
     return Bidders(
         jobs=[choice.job],
-        supply=supply,
+        terms=candidates.terms,
         bids=np.array([choice.bid]),
         remaining=np.array([choice.remaining]),
         held=np.array([-1 if candidates.held is None else candidates.held]),

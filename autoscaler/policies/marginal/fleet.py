@@ -165,7 +165,7 @@ def _priced(
     singles = [demand(job, supply, room, most_times) for job in jobs if job.id not in names]
     groups = [bidders_of_fleet(fleet) for fleet in fleets(listed, supply, room, most_times)]
     groups += [
-        bidders_of_one(prune_dominated(choice) if is_fleet else choice, supply)
+        bidders_of_one(prune_dominated(choice) if is_fleet else choice)
         for choice in singles
         if choice.eligible.any()
     ]

@@ -149,6 +149,26 @@ def test_what_jobs_wish_costs_little_more_than_when_each_is_looked_at_alone() ->
     assert max(more) < 0.1
 
 
+def test_a_job_that_can_hardly_move_may_shrink_where_it_is() -> None:
+    usd = {"upload_usd_per_gb": Decimal("0.5"), "download_usd_per_gb": Decimal("0.5")}
+    far = replace(offer("far", "0.9", devices=4, kind="t4", **usd), network="far")
+    near = [offer(f"near-{count}", f"{0.3 * count}", devices=count, kind="t4") for count in (1, 4)]
+    held = Allocation("far", 8, 4)
+    job = replace(
+        jobs()[0],
+        held=held,
+        trained=held,
+        remaining_examples=1e5,
+        switching=SwitchingCosts(2.0, 60.0, checkpoint_bytes=100e9),
+    )
+    measured = replace(job.models["t4"], measured=job.models["t4"].measured | {(8, 32)})
+    job = replace(job, models={**job.models, "t4": measured})
+    moment = Snapshot(NOW, (far, *near), (), (job,))
+    expected = targets(MarginalPolicy().plan(moment))
+    assert expected[job.id] not in (held, None)
+    assert targets(plan_as_fleet(moment)) == expected
+
+
 @pytest.mark.parametrize(
     "limits",
     [
