@@ -164,4 +164,4 @@ class SessionEnd:
         parts = self._parts
         if parts.channel is not None:
             parts.channel.close()
-        parts.crew.leave(parts.reducer, awaits_ranks)
+        parts.job_ranks.leave(parts.reducer, awaits_ranks)

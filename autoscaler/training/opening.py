@@ -35,7 +35,7 @@ from autoscaler.training.data_path import loader_of, order_of, sampler_of
 from autoscaler.training.decisions import batch_log_file, batches_to_repeat
 from autoscaler.training.gradients.preconditioner import WARM_UP_STEPS, Preconditioner, has_adam
 from autoscaler.training.identity import fingerprint_of
-from autoscaler.training.members.crew import JobRanks
+from autoscaler.training.members.job_ranks import JobRanks
 from autoscaler.training.members.peers import MembershipEngine, QuorumSettings
 from autoscaler.training.members.roster_quorum import RosterQuorum
 from autoscaler.training.replica import Replica, ReplicaSettings
@@ -68,7 +68,7 @@ class Parts:
     """
 
     state: TrainingState
-    crew: JobRanks
+    job_ranks: JobRanks
     reducer: Reducer
     stepper: Stepper
     replica: Replica
@@ -125,19 +125,19 @@ def open_parts(script: Script, clock: Clock) -> Parts:
     if setup is not None and channel is not None and checkpoints is not None:
         peers = _peers(setup, state, _form_gradients(script, setup), clock)
     rail = Rail(instance, peers.sums if peers else _follower_sums(script, setup, clock))
-    crew = JobRanks(peers, state, instance, rail)
+    job_ranks = JobRanks(peers, state, instance, rail)
     reducer = _reducer(script, rail, clock)
-    stepper = _stepper(script, bounds, sampler.examples, state, crew, reducer)
+    stepper = _stepper(script, bounds, sampler.examples, state, job_ranks, reducer)
     repeated = "" if batches is None else batches.digest
     fingerprint = _fingerprint_of_instance(script, order, instance, reducer.bucket_sizes, repeated)
     settings = _replica_settings(setup, bounds, script, fingerprint, batches)
-    replica = Replica(settings, state, crew, stepper, reducer, clock)
+    replica = Replica(settings, state, job_ranks, stepper, reducer, clock)
     if peers is not None:
         replica.sees_lighthouse = lambda: peers.is_lighthouse_there
         replica.sees_change = lambda: peers.sees_change
     parts = Parts(
         state=state,
-        crew=crew,
+        job_ranks=job_ranks,
         reducer=reducer,
         stepper=stepper,
         replica=replica,
@@ -187,7 +187,7 @@ def _stepper(
     bounds: BatchBounds,
     pass_examples: int,
     state: TrainingState,
-    crew: JobRanks,
+    job_ranks: JobRanks,
     reducer: Reducer,
 ) -> Stepper:
     settings = StepSettings(
@@ -197,7 +197,7 @@ def _stepper(
         script.max_grad_norm,
     )
     movers = movers_of(script.optimizers, script.lr_rule, bounds.may_grow)
-    return Stepper(settings, state, crew, reducer, movers, script.scaler)
+    return Stepper(settings, state, job_ranks, reducer, movers, script.scaler)
 
 
 def _bounds(script: Script, spec: BatchSpec, pass_examples: int) -> BatchBounds:

@@ -64,10 +64,10 @@ def _require_all_used(parts: Parts) -> None:
 
 def _first_share(parts: Parts) -> Indices:
     """Return the examples this rank would take first if its instance trained alone."""
-    crew, counters, replica = parts.crew, parts.state.counters, parts.replica
+    job_ranks, counters, replica = parts.job_ranks, parts.state.counters, parts.replica
     place = parts.sampler.place_after(counters.pass_index, counters.position, taken=0)
     indices = parts.sampler.take(*place, counters.batch_total)
-    ranks, device_maximum = crew.local_ranks, replica.bounds.device_maximum
+    ranks, device_maximum = job_ranks.local_ranks, replica.bounds.device_maximum
     micro_steps = split_batch(counters.batch_total, ranks, device_maximum).accumulation + 1
-    share, _ = dealt(indices, ranks, crew.local_rank, ranks, micro_steps, replica.least_share)
+    share, _ = dealt(indices, ranks, job_ranks.local_rank, ranks, micro_steps, replica.least_share)
     return share.micro_steps[0]

@@ -14,7 +14,7 @@ from autoscaler.training.data.sampler import share_sizes
 from autoscaler.training.decisions import decision_of, gain_inputs, repeated
 from autoscaler.training.device_limits import DeviceLimits
 from autoscaler.training.gradients.noise import GradientSquares
-from autoscaler.training.members.crew import Exchange, JobRanks
+from autoscaler.training.members.job_ranks import Exchange, JobRanks
 from autoscaler.training.members.round_times import Round, Speed, pause_of, samples_seconds
 from autoscaler.training.members.rounds import (
     ROUND_SECONDS,
@@ -70,14 +70,14 @@ class Replica:
         self,
         settings: ReplicaSettings,
         state: TrainingState,
-        crew: JobRanks,
+        job_ranks: JobRanks,
         stepper: Stepper,
         reducer: Reducer,
         clock: Clock,
     ) -> None:
         self._settings = settings
         self._state = state
-        self._crew = crew
+        self._job_ranks = job_ranks
         self._stepper = stepper
         self._reducer = reducer
         self._clock = clock
@@ -92,7 +92,7 @@ class Replica:
         self._failed_step_seconds: float | None = None
         self._speed = Speed()
         self._evaluates = False
-        self.stop = Stop(crew)
+        self.stop = Stop(job_ranks)
         self.limits = DeviceLimits(settings.bounds, settings.device_kind, settings.least_share)
         self.leaves = False
         self.wants_checkpoint = False
@@ -133,7 +133,7 @@ class Replica:
     @property
     def rank(self) -> int:
         """Index of this rank among all ranks of the round."""
-        return self.agreement.first_rank + self._crew.local_rank
+        return self.agreement.first_rank + self._job_ranks.local_rank
 
     @property
     def noise(self) -> NoiseScale | None:
@@ -154,7 +154,7 @@ class Replica:
         """Set the model's buffers on all replicas to those of the deciding replica."""
         agreement = self.agreement
         if agreement.replicas > 1:
-            self._crew.share_buffers(is_source=agreement.decides)
+            self._job_ranks.share_buffers(is_source=agreement.decides)
 
     def begin_round(self) -> Agreement:
         """Agree with all other ranks on the next steps. Blocks; a joiner receives the state."""
@@ -163,13 +163,13 @@ class Replica:
         squares = self._stepper.take_squares()
         gathers, self._evaluates = self._evaluates, False
         stopping_rank = self.stop.asking_rank()
-        exchange = self._crew.exchange(lambda: self._row(squares, stopping_rank), gathers)
-        self._crew.require_equal_to_decider(self._settings.fingerprint, exchange)
+        exchange = self._job_ranks.exchange(lambda: self._row(squares, stopping_rank), gathers)
+        self._job_ranks.require_equal_to_decider(self._settings.fingerprint, exchange)
         index = exchange.membership.index
         agreement = agree(exchange.rows, index, self._settings.farewell_seconds)
         agreement = repeated(agreement, self._settings.batches, self._state.counters.step)
         self.stop.settle(agreement, index)
-        self.decides = self._crew.is_leader and agreement.decides
+        self.decides = self._job_ranks.is_leader and agreement.decides
         self._learn(exchange, last, asked_seconds)
         counters = self._state.counters
         counters.batch_total = agreement.batch_total
@@ -191,12 +191,12 @@ class Replica:
         self._reducer.take_sampling_seconds()
         self._round.waited_seconds = self._clock.monotonic() - self._round.started_seconds
         ranks_by_instance = [int(row.ranks) for row in exchange.rows]
-        self._reducer.take_route(ranks_by_instance, index, self._crew.uses_rails)
+        self._reducer.take_route(ranks_by_instance, index, self._job_ranks.uses_rails)
         if agreement.someone_joins:
             self.share_buffers()
             self._reducer.forget_factors()
         if agreement.someone_leaves and not agreement.everyone_leaves:
-            self._crew.expect_leave(agreement.we_leave)
+            self._job_ranks.expect_leave(agreement.we_leave)
         return agreement
 
     @property
@@ -307,7 +307,7 @@ class Replica:
         gradient_square, gradient_variance = gain_inputs(counters, noise)
         batch_total, reason = self._proposed_batch(noise)
         return ReplicaRow(
-            ranks=self._crew.local_ranks,
+            ranks=self._job_ranks.local_ranks,
             kind=self._settings.kind_number,
             age=self._rounds_joined,
             leaves=self.leaves,

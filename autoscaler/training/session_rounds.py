@@ -33,7 +33,7 @@ class SessionRounds:
         self._is_watched = is_watched
         self._deferred: Agreement | None = None
         self._is_open = False
-        parts.crew.is_interrupted = self._is_interrupted
+        parts.job_ranks.is_interrupted = self._is_interrupted
 
     def open(self) -> None:
         """Begin a round unless one is open, after deferred actions of the last one."""

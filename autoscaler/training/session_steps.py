@@ -16,7 +16,7 @@ from autoscaler.domain.errors import DeviceMemoryError
 from autoscaler.training.arguments import Script, require_phases_fit
 from autoscaler.training.collectives.wrapping import expect_backward
 from autoscaler.training.data_path import seeds_batches
-from autoscaler.training.members.crew import Shortage
+from autoscaler.training.members.job_ranks import Shortage
 from autoscaler.training.opening import Parts
 from autoscaler.training.plan import PlannedStep, StepPlan
 from autoscaler.training.steps.phases import Phase, Phases
@@ -82,7 +82,7 @@ class Steps:
         own_weight = self._weights.own if weight is None else weight
         if value is None or own_weight == 0:
             value, own_weight = 0.0, 0.0
-        sums = self._parts.crew.sum([float(value) * own_weight, own_weight])
+        sums = self._parts.job_ranks.sum([float(value) * own_weight, own_weight])
         return sums[0] / sums[1] if sums is not None and sums[1] > 0 else math.nan
 
     def batches(self) -> Iterator[Any]:
@@ -297,7 +297,7 @@ class Steps:
         examples = shortage.examples
         if examples:
             limit = self._parts.replica.limits.learn(examples)
-            if self._parts.crew.is_leader:
+            if self._parts.job_ranks.is_leader:
                 _log.warning(
                     "out of memory with %d examples at once on a device: the step is taken again, "
                     "with at most %d at once from now on",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from autoscaler.training.members.crew import JobRanks
+from autoscaler.training.members.job_ranks import JobRanks
 from autoscaler.training.members.rounds import Agreement
 
 _MAX_REASON_BYTES: Final = 200
@@ -17,9 +17,9 @@ class Stop:
     that requested the stop, None before agreement.
     """
 
-    def __init__(self, crew: JobRanks) -> None:
-        self._crew = crew
-        self._flag = crew.shared_flag()
+    def __init__(self, job_ranks: JobRanks) -> None:
+        self._job_ranks = job_ranks
+        self._flag = job_ranks.shared_flag()
         self._own_reason: str | None = None
         self.reason: str | None = None
         self.is_agreed = False
@@ -58,11 +58,11 @@ class Stop:
 
         All ranks of the instance must call this together.
         """
-        requests = [0.0] * self._crew.local_ranks
-        requests[self._crew.local_rank] = float(self.is_asked)
+        requests = [0.0] * self._job_ranks.local_ranks
+        requests[self._job_ranks.local_rank] = float(self.is_asked)
         requesting = [
             rank
-            for rank, requested in enumerate(self._crew.sum_in_instance(requests))
+            for rank, requested in enumerate(self._job_ranks.sum_in_instance(requests))
             if requested
         ]
         return requesting[0] + 1 if requesting else 0
@@ -76,9 +76,9 @@ class Stop:
             return
         self.is_agreed = True
         replica, rank = agreement.stopper
-        is_ours = (index, self._crew.local_rank + 1) == (replica, rank)
+        is_ours = (index, self._job_ranks.local_rank + 1) == (replica, rank)
         own_bytes = (self._own_reason or "").encode() if is_ours else b""
-        codes = self._crew.sum(
+        codes = self._job_ranks.sum(
             [float(code) for code in own_bytes[:_MAX_REASON_BYTES].ljust(_MAX_REASON_BYTES, b"\0")]
         )
         if codes is None:  # the requesting rank was lost meanwhile

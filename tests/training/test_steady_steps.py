@@ -14,7 +14,7 @@ import torch
 from autoscaler.clock import SystemClock
 from autoscaler.domain.training import Engine
 from autoscaler.lighthouse.supervisor import find_torchft
-from autoscaler.training.members.crew import JobRanks
+from autoscaler.training.members.job_ranks import JobRanks
 from autoscaler.training.members.peers import MembershipEngine, QuorumSettings
 from autoscaler.training.members.roster_line import RosterLine
 from autoscaler.training.members.roster_quorum import RosterQuorum
@@ -90,11 +90,13 @@ def _row(peers: MembershipEngine) -> ReplicaRow:
 def test_steady_steps_ask_the_lighthouse_nothing(lighthouse: Lighthouse, calls: Calls) -> None:
     members = [_member(lighthouse, name) for name in ("first", "second")]
 
-    def begin(crew: JobRanks, peers: MembershipEngine) -> int:
-        return len(crew.exchange(lambda: _row(peers)).rows)
+    def begin(job_ranks: JobRanks, peers: MembershipEngine) -> int:
+        return len(job_ranks.exchange(lambda: _row(peers)).rows)
 
     def together() -> list[int]:
-        return at_once([lambda crew=c, peers=p: begin(crew, peers) for c, p, _ in members])
+        return at_once(
+            [lambda job_ranks=c, peers=p: begin(job_ranks, peers) for c, p, _ in members]
+        )
 
     deadline = time.monotonic() + 60.0
     while together() != [2, 2]:
@@ -103,11 +105,11 @@ def test_steady_steps_ask_the_lighthouse_nothing(lighthouse: Lighthouse, calls: 
         together()
     calls.threads.clear()
 
-    def train(crew: JobRanks, peers: MembershipEngine, state: TrainingState) -> int:
+    def train(job_ranks: JobRanks, peers: MembershipEngine, state: TrainingState) -> int:
         for step in range(STEPS):
             if step % STEPS_PER_ROUND == 0:
-                begin(crew, peers)
-            state.counters.step += crew.commit([1.0]).committed
+                begin(job_ranks, peers)
+            state.counters.step += job_ranks.commit([1.0]).committed
         return state.counters.step
 
     steps = at_once([lambda member=member: train(*member) for member in members])

@@ -15,7 +15,7 @@ from autoscaler.training.data.sampler import ElasticSampler, share
 from autoscaler.training.gradients.preconditioner import Preconditioner, is_adam
 from autoscaler.training.gradients.sampling import SamplingBudget
 from autoscaler.training.members import rounds
-from autoscaler.training.members.crew import JobRanks
+from autoscaler.training.members.job_ranks import JobRanks
 from autoscaler.training.state.training_state import Counters, TrainingState
 from autoscaler.training.steps.learning_rate import RULES
 from autoscaler.training.steps.mover import ScaledOptimizer

@@ -23,7 +23,7 @@ from autoscaler.training.gradients.finite import (
 )
 from autoscaler.training.gradients.noise import GradientSquares
 from autoscaler.training.gradients.squares import SampledSquares
-from autoscaler.training.members.crew import JobRanks, Shortage
+from autoscaler.training.members.job_ranks import JobRanks, Shortage
 from autoscaler.training.state.buffers import BufferGuard
 from autoscaler.training.state.training_state import TrainingState
 from autoscaler.training.steps.learning_rate import LearningRateInputs
@@ -94,14 +94,14 @@ class Stepper:
         self,
         settings: StepSettings,
         state: TrainingState,
-        crew: JobRanks,
+        job_ranks: JobRanks,
         reducer: Reducer,
         movers: Sequence[ScaledOptimizer],
         scaler: GradScaler | None = None,
     ) -> None:
         self._settings = settings
         self._state = state
-        self._crew = crew
+        self._job_ranks = job_ranks
         self._reducer = reducer
         self._movers = movers
         self._parameters = [parameter for mover in movers for parameter in mover.parameters]
@@ -199,7 +199,7 @@ class Stepper:
         own_weight = None if weight_unit is None else self._rank_weight
         used = self._reducer.used()
         with nullcontext() if self._alone else self._reducer.timed_wait():
-            verdict = self._crew.commit(used, own_weight)
+            verdict = self._job_ranks.commit(used, own_weight)
         committed = verdict.committed
         self.ends_round = self.ends_round or verdict.ends_round
         movers = self._movers if phase is None else [self._movers[index] for index in phase.places]
@@ -216,7 +216,7 @@ class Stepper:
         if moved:
             if sample is not None:
                 self._keep_sample(sample, step_examples, verdict.weight)
-            if not ends_step and self._crew.spans_instances:
+            if not ends_step and self._job_ranks.spans_instances:
                 self._undo.keep(movers)
             for mover in movers:
                 mover.move(inputs)
@@ -245,7 +245,7 @@ class Stepper:
 
     def _shortage(self) -> Shortage | None:
         """Return the memory shortage by which the step moves nothing; None without one."""
-        shortage = self._crew.shortage(self._out_of_memory_examples)
+        shortage = self._job_ranks.shortage(self._out_of_memory_examples)
         if shortage is not None:
             self._norm = None
             self._scaling.forget()
@@ -278,7 +278,7 @@ class Stepper:
         if samples.count == 0:
             return GradientSquares()
         small_square, big_square = torch.stack([samples.small_square, samples.big_square]).tolist()
-        smalls, small, inverse = self._crew.sum_in_instance(
+        smalls, small, inverse = self._job_ranks.sum_in_instance(
             [samples.smalls, small_square, samples.small_inverse]
         )
         return GradientSquares(
@@ -359,7 +359,7 @@ class Stepper:
             return
         counters.skipped_steps += 1
         counters.skipped_in_a_row += 1
-        if self._crew.is_leader and _is_power_of_two(counters.skipped_steps):
+        if self._job_ranks.is_leader and _is_power_of_two(counters.skipped_steps):
             _log.warning(
                 "step %d is skipped, its loss or gradient is not finite (NaN or infinity); "
                 "%d so far",

@@ -13,7 +13,7 @@ from typing import Any
 from fake_nccl import FakeNccl
 
 from autoscaler.training import opening, training_session
-from autoscaler.training.members.crew import JobRanks
+from autoscaler.training.members.job_ranks import JobRanks
 from autoscaler.training.opening import Parts
 
 PLACE = os.environ.get("DIE_AT", "")
@@ -47,7 +47,7 @@ def before(call: Callable[..., Any], place: str) -> Callable[..., Any]:
 
 def open_parts(*arguments: Any) -> Parts:
     opened.append(plain_open(*arguments))
-    peers = opened[0].crew._peers
+    peers = opened[0].job_ranks._peers
     if peers is not None:
         peers.commit = before(peers.commit, "commit")  # type: ignore[method-assign]
     return opened[0]
