@@ -82,16 +82,16 @@ def test_a_job_runs_on_a_machine_that_is_started_and_stopped(
     environment = with_package(installed_rack)
     with Deployment(tmp_path, environment, str(pools)).running() as deployment:
         deployment.castor("submit", tmp_path / "job.yaml")
-        (machine,) = wait_until(lambda: rack.started, 60, "a machine that is started")
+        (machine,) = wait_until(lambda: rack.started, "a machine that is started", 60)
         assert (machine.type, machine.labels["castor:job"]) == ("small", "digits")
         agent = agent_of(machine, tmp_path / "disk")
         try:
             client = deployment.client()
             wait_until(
-                lambda: started(client.job("digits")) == ["rack/small"], 90, "the job starts"
+                lambda: started(client.job("digits")) == ["rack/small"], "the job starts", 90
             )
             (tmp_path / "end").touch()
-            wait_until(lambda: not client.job("digits").instances, 90, "the machine is stopped")
+            wait_until(lambda: not client.job("digits").instances, "the machine is stopped", 90)
             job = client.job("digits")
         finally:
             agent.kill()
