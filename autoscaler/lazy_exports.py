@@ -17,7 +17,7 @@ def lazy_exports(
         names: public names by the module of the package that defines them.
     """
     modules = {
-        name: f"{package}.{module}" for module, of_module in names.items() for name in of_module
+        name: f"{package}.{module}" for module, exported in names.items() for name in exported
     }
 
     def get(name: str) -> object:

@@ -9,7 +9,7 @@ import pytest
 PACKAGES = "autoscaler.training", "autoscaler.policies", "autoscaler.policies.pools"
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("package", (*PACKAGES, "hpo"))
 def test_public_names_are_imported_from_their_package(package: str) -> None:
     module = import_module(package)
     assert module.__all__

@@ -35,7 +35,7 @@ from autoscaler.economics.studies.study_plan import (
     waits,
 )
 from autoscaler.economics.studies.study_state import StudyState
-from autoscaler.economics.studies.supply import Room
+from autoscaler.economics.studies.supply import Room, StudySupply
 from autoscaler.economics.studies.trial_state import TrialState, remaining_cost_usd
 
 _MOST_ROOM = 10_000
@@ -132,19 +132,12 @@ class _Admission:
         self._budget = reserve.budget
         self._training = sum(trial.held is not None for trial in state.trials)
         self._training -= len(reserve.paused)
-        self._room = Room(state.supply)
+        self._room = _room_beside_trials(state)
         self._free = Counter[int]()
         for freed in state.free:
             offer = state.supply.place_of[freed.offer]
             self._free[offer] += freed.instances
             self._room.take(offer, freed.instances)
-        for trial in state.trials:
-            if trial.held is not None:
-                self._room.take(*self._instances(trial.held))
-
-    def _instances(self, size: int) -> tuple[int, int]:
-        """Return the offer and the number of instances of a size."""
-        return int(self._supply.offer_of[size]), int(self._supply.instances[size])
 
     def admit(self, trial: TrialState) -> TrialDecision:
         """Return the trial's start on its cheapest size with room, or why it waits."""
@@ -180,7 +173,7 @@ class _Admission:
 
     def _seconds_to_decision(self, trial: TrialState, size: int) -> float:
         rate = float(np.median(trial.goodput[:, size]))
-        offer, needed = self._instances(size)
+        offer, needed = _instances(self._supply, size)
         starts = self._supply.order_seconds(size)
         if self._free[offer] >= needed:
             starts = self._supply.switching.handover_seconds
@@ -196,27 +189,38 @@ class _Admission:
         return f"its first rung takes {takes}, the deadline is in {due}"
 
     def _has_room(self, size: int) -> bool:
-        offer, needed = self._instances(size)
+        offer, needed = _instances(self._supply, size)
         return self._room.bears(offer, needed - self._free[offer])
 
     def _take(self, size: int) -> None:
         """Count a size as held, free instances of its offer first."""
-        offer, needed = self._instances(size)
+        offer, needed = _instances(self._supply, size)
         free = min(self._free[offer], needed)
         self._free[offer] -= free
         self._room.take(offer, needed - free)
 
 
-def _room(state: StudyState) -> int:
-    """Return how many more trials the limits permit, each on its least size."""
-    supply, room, count = state.supply, Room(state.supply), 0
+def _instances(supply: StudySupply, size: int) -> tuple[int, int]:
+    """Return the offer and the number of instances of a size."""
+    return int(supply.offer_of[size]), int(supply.instances[size])
+
+
+def _room_beside_trials(state: StudyState) -> Room:
+    """Return the room that the limits leave beside what trials hold."""
+    room = Room(state.supply)
     for trial in state.trials:
         if trial.held is not None:
-            room.take(int(supply.offer_of[trial.held]), int(supply.instances[trial.held]))
+            room.take(*_instances(state.supply, trial.held))
+    return room
+
+
+def _room(state: StudyState) -> int:
+    """Return how many more trials the limits permit, each on its least size."""
+    supply, room, count = state.supply, _room_beside_trials(state), 0
     for size in np.argsort(supply.instances, kind="stable").tolist():
         if state.fresh[size] <= 0:
             continue
-        offer, instances = int(supply.offer_of[size]), int(supply.instances[size])
+        offer, instances = _instances(supply, size)
         while count < _MOST_ROOM and room.bears(offer, instances):
             if not supply.limits:
                 return _MOST_ROOM

@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 from autoscaler.clock import SystemClock
@@ -13,7 +14,10 @@ from autoscaler.domain.transfer import MeterReading, Transfer
 from autoscaler.domain.trial import TrialAnswer, TrialCall, TrialFile
 from autoscaler.node.line import Line
 from hpo.worker.connection import TrialConnection
+from tests.builders import waiting
 from tests.node.test_line import SETUP
+
+wait_until = partial(waiting.wait_until, seconds=10.0)
 
 
 class Agent:
@@ -28,13 +32,6 @@ class Agent:
         if not self._keeps:
             raise OSError("no space left")
         self.calls.append(call)
-
-
-def wait_until(condition: object, seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_what_is_told_is_kept_and_what_is_asked_is_answered(tmp_path: Path) -> None:
