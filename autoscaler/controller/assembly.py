@@ -73,13 +73,13 @@ def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller
     calls = IntentExecutor(store, market, parts.lighthouses, workers, gate, parts.user_data, clock)
     calls.on_outcome = parts.on_outcome
     lingering = IdleInstances(store, settings, budgets)
-    converging = Reconciler(
+    reconciler = Reconciler(
         store,
         market,
         lingering,
         lambda instance, offer: launch_token(controller_id, instance, offer),
     )
-    converging.on_hand_over = parts.on_hand_over
+    reconciler.on_hand_over = parts.on_hand_over
     observer = Observer(store, market, workers.terminations, settings, clock)
     observer.on_capacity = parts.on_capacity
     return Controller(
@@ -90,7 +90,7 @@ def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller
         lifecycle=JobLifecycle(
             store, parts.lighthouses, parts.workers, settings, lingering, budgets
         ),
-        converging=converging,
+        reconciler=reconciler,
         calls=calls,
         settings=settings,
         budgets=budgets,

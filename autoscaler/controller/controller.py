@@ -112,7 +112,7 @@ class Controller:
         policy: Policy,
         observer: Observer,
         lifecycle: JobLifecycle,
-        converging: Reconciler,
+        reconciler: Reconciler,
         calls: IntentExecutor,
         settings: ControllerSettings,
         budgets: Budgets,
@@ -123,14 +123,12 @@ class Controller:
         self._planning = IsolatedPlanning(FinishesBoots(BesideBarriers(policy)))
         self._observer = observer
         self._lifecycle = lifecycle
-        self._converging = converging
+        self._reconciler = reconciler
         self._calls = calls
         self._settings = settings
-        self._study_troubles = ErrorRecord("study")
+        self._study_errors = ErrorRecord("study")
         self._budgets = budgets
-        studies = StudySnapshots(
-            store, converging.lingering, budgets.spending, self._study_troubles
-        )
+        studies = StudySnapshots(store, reconciler.lingering, budgets.spending, self._study_errors)
         self._snapshots = Snapshots(store, market, settings, studies, budgets.spending, truth)
         self._tick = 0
         self._ticked_seconds = float("inf")
@@ -143,7 +141,7 @@ class Controller:
         self._hands_off: str | None = None
         self._planning_trouble: str | None = None
         self._known_unplanned: frozenset[str] = frozenset()
-        self._job_troubles = lifecycle.troubles
+        self._job_errors = lifecycle.troubles
         self.status = ControllerStatus()
 
     def tick(self, now_seconds: float) -> TickReport:
@@ -175,7 +173,7 @@ class Controller:
         plan, decisions = self._plan(planned, alive, now_seconds)
         self._record_unplanned({job.id for job in jobs}, now_seconds)
         if self._hands_off is None:
-            in_trouble = self._study_troubles.by_subject()
+            in_trouble = self._study_errors.by_subject()
             actionable = {job.id for job in planned if job.spec.study not in in_trouble}
             self._carry_out(actionable, alive, now_seconds)
         return plan, decisions
@@ -186,23 +184,23 @@ class Controller:
         for job in jobs:
             instances_of_job = grouped.get(job.id, [])
             keep_up = partial(self._lifecycle.keep_up, job, instances_of_job, now_seconds)
-            self._job_troubles.attempt(job.id, "upkeep", keep_up)
+            self._job_errors.attempt(job.id, "upkeep", keep_up)
             is_frozen = self._hands_off is not None
             end_standby = partial(
-                self._converging.standby.end, job, instances_of_job, now_seconds, is_frozen
+                self._reconciler.standby.end, job, instances_of_job, now_seconds, is_frozen
             )
-            self._job_troubles.attempt(job.id, "end of standby", end_standby)
-        self._budgets.enforce_on_studies(grouped, self._study_troubles, now_seconds)
+            self._job_errors.attempt(job.id, "end of standby", end_standby)
+        self._budgets.enforce_on_studies(grouped, self._study_errors, now_seconds)
         self._budgets.of_fleet(self._store.jobs.alive(), alive).enforce(self._store, now_seconds)
         for job_id, instances in grouped.items():
             give_back = partial(self._give_back, job_id, instances, now_seconds)
-            self._job_troubles.attempt(job_id, "return of instances", give_back)
+            self._job_errors.attempt(job_id, "return of instances", give_back)
         ended_jobs = self._store.jobs.ended_with_lighthouse()
         for job in ended_jobs:
             if job.id not in grouped:
                 release = partial(self._lifecycle.release_lighthouse, job)
-                self._job_troubles.attempt(job.id, "end of its lighthouse", release)
-        self._job_troubles.keep({job.id for job in (*jobs, *ended_jobs)} | grouped.keys())
+                self._job_errors.attempt(job.id, "end of its lighthouse", release)
+        self._job_errors.keep({job.id for job in (*jobs, *ended_jobs)} | grouped.keys())
 
     def _give_back(
         self, job_id: str, instances: Sequence[HeldInstance], now_seconds: float
@@ -310,11 +308,11 @@ class Controller:
         in_force = {job: self._in_force[job] for job in self._in_force if job in planned}
         for job_id, decision in in_force.items():
             instances = grouped.get(job_id, [])
-            release = partial(self._converging.release_surplus, decision, instances, now_seconds)
-            self._job_troubles.attempt(job_id, "release of instances", release)
+            release = partial(self._reconciler.release_surplus, decision, instances, now_seconds)
+            self._job_errors.attempt(job_id, "release of instances", release)
         for job_id, decision in in_force.items():
             order = partial(self._order, decision, now_seconds)
-            self._job_troubles.attempt(job_id, "order of instances", order)
+            self._job_errors.attempt(job_id, "order of instances", order)
 
     def _order(self, decision: Decision, now_seconds: float) -> None:
         if decision.action is Action.STOP:
@@ -322,7 +320,7 @@ class Controller:
                 decision.job, JobPhase.STOPPING, now_seconds, decision.reason
             )
             return
-        self._converging.order_missing(decision, self._store.instances.alive(), now_seconds)
+        self._reconciler.order_missing(decision, self._store.instances.alive(), now_seconds)
 
     def _note_reversals(self, plan: Plan, snapshot: Snapshot) -> None:
         """Record how long changes lasted that the plan reverses."""
@@ -380,10 +378,10 @@ class Controller:
         self.status.unavailable = self._store.capacity.unavailable(now_seconds)
         if plan is not None:
             self.status.shadow_prices = plan.shadow_prices
-        self.status.study_troubles = self._study_troubles.by_subject()
+        self.status.study_troubles = self._study_errors.by_subject()
         unplanned = self._planning.unplanned.items()
         self.status.job_troubles = {
-            **self._job_troubles.by_subject(),
+            **self._job_errors.by_subject(),
             **{job: f"can't be planned: {entry.reason}" for job, entry in unplanned},
         }
         self.status.alarms = self._snapshots.alarms

@@ -20,8 +20,8 @@ def test_a_decision_is_ordered_once_though_another_controller_acts_in_between(
     job = first.submit(maximum=8)
     for world in (first, second):
         world.wish(job, 2)
-    converging = first.controller._converging
-    order_missing = converging.order_missing
+    reconciler = first.controller._reconciler
+    order_missing = reconciler.order_missing
 
     def order_missing_late(
         decision: Decision, alive: Sequence[HeldInstance], now_seconds: float
@@ -31,7 +31,7 @@ def test_a_decision_is_ordered_once_though_another_controller_acts_in_between(
         second.controller.tick(second.clock.now())
         order_missing(decision, alive, now_seconds)
 
-    monkeypatch.setattr(converging, "order_missing", order_missing_late)
+    monkeypatch.setattr(reconciler, "order_missing", order_missing_late)
     first.controller.tick(first.clock.now())
     assert len(first.store.instances.of_job(job)) == 2
     assert len(first.cloud.running()) == 2

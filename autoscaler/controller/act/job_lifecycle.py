@@ -51,10 +51,10 @@ class JobLifecycle:
         budgets: Budgets,
     ) -> None:
         self._store = store
-        self._keeper = LighthouseRunner(store, lighthouses, workers)
-        self.troubles = self._keeper.troubles
+        self._lighthouses = LighthouseRunner(store, lighthouses, workers)
+        self.troubles = self._lighthouses.troubles
         self._settings = settings
-        self._lingering = lingering
+        self._idle_instances = lingering
         self._budgets = budgets
 
     def keep_up(
@@ -62,7 +62,7 @@ class JobLifecycle:
     ) -> None:
         """Advance a job that has not ended; `instances` are those that have not ended."""
         if instances and (job.lighthouse is not None or needs_light(job, instances)):
-            self._keeper.ensure_running(job.id, now_seconds)
+            self._lighthouses.ensure_running(job.id, now_seconds)
         all_instances = self._all_instances(job)
         self._start(job, all_instances, now_seconds)
         self._complete(job, instances, all_instances, now_seconds)
@@ -79,10 +79,10 @@ class JobLifecycle:
         """
         if held.desired is Desired.PRESENT:
             is_over = job.phase.is_final or has_done_its_part(held, job)
-            if not is_over or self._lingering.stays(held, job, now_seconds):
+            if not is_over or self._idle_instances.stays(held, job, now_seconds):
                 return
             held = self._store.instances.release(held.id, now_seconds)
-        elif self._lingering.stays(held, job, now_seconds):
+        elif self._idle_instances.stays(held, job, now_seconds):
             return
         deadline_seconds = end_seconds(self._store, job, held, self._settings.drain_seconds)
         has_left = held.phase in _NOT_AT_WORK or has_done_its_part(held, job)
@@ -93,7 +93,7 @@ class JobLifecycle:
     def release_lighthouse(self, job: JobRecord) -> None:
         """End the lighthouse of a job that has ended and holds no instances."""
         if job.lighthouse is not None:
-            self._keeper.release(job.id)
+            self._lighthouses.release(job.id)
 
     def _start(
         self, job: JobRecord, all_instances: Sequence[HeldInstance], now_seconds: float
@@ -172,7 +172,7 @@ class JobLifecycle:
         if _completed(all_instances):
             return True
         study = job.spec.study
-        if study is not None and self._lingering.soon_free(all_instances, now_seconds, study):
+        if study is not None and self._idle_instances.soon_free(all_instances, now_seconds, study):
             return True
         return is_over(job, all_instances) and bool(at_work(job, all_instances))
 

@@ -83,7 +83,7 @@ class Snapshots:
         self._step_times = KnownStepTimes(store)
         self._models = Models(store)
         self._programs = ProgramMemories(store)
-        self._experience = MarketEstimator(store)
+        self._estimator = MarketEstimator(store)
         self._studies = studies
         self._spending = spending
         self._causes = Causes(store)
@@ -118,7 +118,7 @@ class Snapshots:
         last snapshot.
         """
         grouped = by_job(alive)
-        offers = self._experience.believed(self._market.offers, alive, now_seconds)
+        offers = self._estimator.believed(self._market.offers, alive, now_seconds)
         refused = self._store.capacity.unavailable(now_seconds)
         is_shared = any(job.spec.requested_devices is not None for job in jobs)
         common_inputs = _CommonInputs(
@@ -142,9 +142,9 @@ class Snapshots:
             offers=offers,
             limits=limits_beside(limits, offers, held) if held else limits,
             jobs=job_snapshots,
-            unavailable=refused - self._experience.waited_for(offers, now_seconds),
+            unavailable=refused - self._estimator.waited_for(offers, now_seconds),
             replan_seconds=self._replan_seconds,
-            lives=self._experience.lives(offers),
+            lives=self._estimator.lives(offers),
             studies=studies,
         )
         return replace(snapshot, undisturbed=self._causes.undisturbed(snapshot, alive))
@@ -187,12 +187,12 @@ class Snapshots:
         snapshot = job_snapshot(
             self._store, job, instances, offers, models, now_seconds, memory, self._spending
         )
-        queue_seconds = self._experience.queue_seconds(instances)
+        queue_seconds = self._estimator.queue_seconds(instances)
         snapshot = replace(
             snapshot,
             weight=common_inputs.weights[job.id],
             switching=replace(snapshot.switching, fill_seconds=queue_seconds),
-            held_reclaims_per_hour=self._experience.reclaims_per_hour(
+            held_reclaims_per_hour=self._estimator.reclaims_per_hour(
                 group_of(snapshot.held, instances), now_seconds
             ),
         )

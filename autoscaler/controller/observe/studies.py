@@ -33,7 +33,7 @@ class StudySnapshots:
         troubles: ErrorRecord,
     ) -> None:
         self._store = store
-        self._lingering = lingering
+        self._idle_instances = lingering
         self._spending = spending
         self._troubles = troubles
         self._step_times = OwnStepTimes(store)
@@ -119,7 +119,7 @@ class StudySnapshots:
                 held.offer,
                 max(held.requested_seconds + least_billed.get(held.offer, 0.0) - now_seconds, 0.0),
             )
-            for held in self._lingering.free(alive, now_seconds, study)
+            for held in self._idle_instances.free(alive, now_seconds, study)
         )
 
 

@@ -64,7 +64,7 @@ class Demand:
     Attributes:
         job: the job.
         at: what it may change to, and at what cost.
-        aim: requirements of its objective.
+        requirement: what its objective requires now.
         prices: prices that it may pay.
         remaining: useful examples left, or a guess.
         work: useful examples over which its choice counts.
@@ -112,14 +112,14 @@ def demand(
     )
     parts = IdentityKey(job), IdentityKey(supply.terms), planned_at, supply.replan_seconds
     key, cache = (*parts, room.tobytes(), most_times), supply.cache.of(_SECTION)
-    cached_wish = cache.get(key)
-    if cached_wish is None:
-        cached_wish = _wish(job, supply, room, most_times)
-        cache.put(key, cached_wish, _TABLES * cached_wish.cost.nbytes)
-    return cached_wish
+    cached_demand = cache.get(key)
+    if cached_demand is None:
+        cached_demand = _demand(job, supply, room, most_times)
+        cache.put(key, cached_demand, _TABLES * cached_demand.cost.nbytes)
+    return cached_demand
 
 
-def _wish(job: JobSnapshot, supply: Supply, room: FloatArray, most_times: float) -> Demand:
+def _demand(job: JobSnapshot, supply: Supply, room: FloatArray, most_times: float) -> Demand:
     found_candidates = candidates(job, supply)
     if job.objective.budget_usd is not None:
         found_candidates = replace(
@@ -215,33 +215,35 @@ def _holds_unknown(job: JobSnapshot, supply: Supply) -> bool:
     return is_within and (offer is None or offer.device_kind not in job.models)
 
 
-def _chosen(open_wish: Demand) -> Demand:
+def _chosen(open_demand: Demand) -> Demand:
     job, job_candidates, stages = (
-        open_wish.job,
-        open_wish.at.candidates,
-        open_wish.requirement.stages,
+        open_demand.job,
+        open_demand.at.candidates,
+        open_demand.requirement.stages,
     )
     held = job_candidates.held
     if held is not None and job_candidates.allowed[held]:
         if job.trained != job.held:
-            return _staying_wish(open_wish, ChoiceReason.UNDER_WAY, held)
+            return _staying_demand(open_demand, ChoiceReason.UNDER_WAY, held)
         if not job_candidates.measured[held]:
-            return _staying_wish(open_wish, ChoiceReason.UNMEASURED, held)
+            return _staying_demand(open_demand, ChoiceReason.UNMEASURED, held)
     if stages is not None:
-        return _capped_at_target(replace(open_wish, why=ChoiceReason.STAGES, target=stages.first))
+        return _capped_at_target(
+            replace(open_demand, why=ChoiceReason.STAGES, target=stages.first)
+        )
     if held is None and not _was_measured(job):
-        chosen = _first_start_wish(open_wish)
+        chosen = _first_start_demand(open_demand)
     else:
-        chosen = _best_wish(open_wish)
+        chosen = _best_demand(open_demand)
     return _capped_at_target(chosen) if chosen.requirement.least_bid else chosen
 
 
-def _staying_wish(open_wish: Demand, reason: ChoiceReason, held: int) -> Demand:
+def _staying_demand(open_demand: Demand, reason: ChoiceReason, held: int) -> Demand:
     """Return the choice to complete or measure the held allocation; it may only shrink."""
-    job_candidates, sizes = open_wish.at.candidates, open_wish.at.candidates.sizes
+    job_candidates, sizes = open_demand.at.candidates, open_demand.at.candidates.sizes
     is_smaller = (sizes.offer == sizes.offer[held]) & (sizes.instances <= sizes.instances[held])
     return replace(
-        open_wish, why=reason, target=held, eligible=job_candidates.allowed & is_smaller
+        open_demand, why=reason, target=held, eligible=job_candidates.allowed & is_smaller
     )
 
 
@@ -264,29 +266,29 @@ def _without_wait(job_candidates: Candidates) -> BoolArray:
     return at_once if at_once.any() else job_candidates.allowed
 
 
-def _first_start_wish(open_wish: Demand) -> Demand:
-    job_candidates = open_wish.at.candidates
-    is_worth_it = worth_starting_on(job_candidates, open_wish.requirement.value_of_time)
-    target = int(np.argmin(np.where(is_worth_it, open_wish.expected_usd, np.inf)))
+def _first_start_demand(open_demand: Demand) -> Demand:
+    job_candidates = open_demand.at.candidates
+    is_worth_it = worth_starting_on(job_candidates, open_demand.requirement.value_of_time)
+    target = int(np.argmin(np.where(is_worth_it, open_demand.expected_usd, np.inf)))
     return replace(
-        open_wish, why=ChoiceReason.FIRST_START, target=target, eligible=fewest(job_candidates)
+        open_demand, why=ChoiceReason.FIRST_START, target=target, eligible=fewest(job_candidates)
     )
 
 
-def _best_wish(open_wish: Demand) -> Demand:
+def _best_demand(open_demand: Demand) -> Demand:
     """Return the candidate of least V, if it is surely cheaper than staying."""
-    job_candidates, expected = open_wish.at.candidates, open_wish.expected_usd
+    job_candidates, expected = open_demand.at.candidates, open_demand.expected_usd
     held = job_candidates.held
     if held is None or not job_candidates.allowed[held]:
         target = int(np.argmin(np.where(job_candidates.allowed, expected, np.inf)))
-        return replace(open_wish, target=target)
+        return replace(open_demand, target=target)
     stays_usd = float(expected[held])
-    is_open = job_candidates.allowed & surely_better(job_candidates, open_wish.cost)
+    is_open = job_candidates.allowed & surely_better(job_candidates, open_demand.cost)
     best = int(np.argmin(np.where(is_open, expected, np.inf)))
     if not is_open.any() or not expected[best] < stays_usd:
-        best = held if open_wish.due is None else open_wish.due
+        best = held if open_demand.due is None else open_demand.due
     is_doubtful = ~is_open & (expected < stays_usd)
-    return replace(open_wish, target=best, eligible=job_candidates.allowed & ~is_doubtful)
+    return replace(open_demand, target=best, eligible=job_candidates.allowed & ~is_doubtful)
 
 
 def _capped_at_target(chosen: Demand) -> Demand:

@@ -212,7 +212,7 @@ def _with_margin(
 def _without_deadline(
     job: JobSnapshot, at: SwitchContext, supply: Supply, prices: PriceRange, reason: str
 ) -> Requirement:
-    """Return the aim of a late job: stop, keep the budget, or go on as the owner stated."""
+    """Return the requirement of a late job: stop, keep the budget, or as the owner stated."""
     after = job.objective.after_deadline
     if after is AfterDeadline.STOP:
         return Requirement(0.0, stop=f"{reason}, and after_deadline is stop")

@@ -48,7 +48,7 @@ def worth(
     of a second without it. Another b is worth less by its extra cost J(b) - min J, spread over the
     seconds(b) to finish on b. J includes the prices of limits and the cost of changing. Without
     the cost of changing it is ``lambda G(b) - p(b)``, with lambda the least ``(v + p + sum_r
-    mu_r(T) u_r) / G``. Giving up held instances or a boot under way costs what `displacing`
+    mu_r(T) u_r) / G``. Giving up held instances or a boot under way costs what `displacement`
     computes.
 
     Symbols: p price in $ per second, G goodput in useful examples a second, u_r use of limit r.

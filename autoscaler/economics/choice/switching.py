@@ -29,7 +29,8 @@ class Switches:
         new_share: share of the allocation's instances that are new, (B,).
         boot_usd: price of the boot, with the transfer of a checkpoint, (B,).
         carried_usd: part of `boot_usd` for the transfer of a checkpoint, (B,).
-        works_on: whether the old instances train during the boot, (B,); if not, they are released.
+        trains_during_boot: whether the old instances train during the boot, (B,); if not, they are
+            released.
         pause_seconds: time without training that is paid at the new price, (B,).
     """
 

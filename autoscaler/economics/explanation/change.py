@@ -21,7 +21,7 @@ class GoodputChange:
         usd_per_second_after: price.
         value_of_time: $ per second.
         boot_seconds: time until new instances train; 0 without new instances.
-        works_on: whether the old instances train during the boot.
+        trains_during_boot: whether the old instances train during the boot.
         cost_usd: cost of the change: boots, and the price and waiting of pauses.
         carried_usd: part of `cost_usd` for moving a checkpoint.
         is_by_checkpoint: whether the job moves to another network.

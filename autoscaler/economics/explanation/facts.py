@@ -54,7 +54,7 @@ class Facts:
 
     Attributes:
         job: the job.
-        aim: requirements of its objective.
+        requirement: what its objective requires now.
         why: category of its own choice.
         work: useful examples over which its choice counts.
         target: allocation that it gets.

@@ -1,6 +1,6 @@
-"""Pruning of a wish to the candidates that may matter where limits bind.
+"""Pruning of a demand to the candidates that may matter where limits bind.
 
-A job of a large fleet may have hundreds of candidates with all their draws, and all wishes are in
+A job of a large fleet may have hundreds of candidates with all their draws, and all demands are in
 memory at once. Where limits bind, a job gets a candidate of highest surplus for its use of one
 limit, at some price of progress. All other candidates are dropped.
 """
@@ -20,7 +20,7 @@ TIMES_BEST = (1.0, 1.5, 2.5, 5.0, 20.0)
 
 
 def prune_dominated(demand: Demand) -> Demand:
-    """Return a wish with the held, the wished, and all possibly best candidates."""
+    """Return a demand with the held, the wished, and all possibly best candidates."""
     candidates = demand.at.candidates
     if demand.requirement.stages is not None or not demand.eligible.any():
         return demand

@@ -45,7 +45,7 @@ def fleet_facts(
         why,
         work,
         stays,
-        gets_wish,
+        gets_demand,
         held,
         given_option,
         wished,
@@ -60,7 +60,7 @@ def fleet_facts(
             target=target,
             held=given_option if stays else held,
             given=given_option,
-            wished=given_option if gets_wish else wished,
+            wished=given_option if gets_demand else wished,
             other=alternative,
             has_faster=is_faster,
         )

@@ -33,7 +33,7 @@ class CompetingJobs:
         held: present allocations.
         given: allocations of the plan.
         wished: allocations that each job would have without competition.
-        wishes: whether each job wishes any allocation, (n,).
+        demands: whether each job demands any allocation, (n,).
     """
 
     jobs: Sequence[str]
@@ -71,7 +71,7 @@ class _RankedRivals:
 
 
 class Contests:
-    """Reasons why a sharing gave jobs less than they wished, from arrays over all jobs."""
+    """Reasons why a sharing gave jobs less than they demand, from arrays over all jobs."""
 
     def __init__(
         self, standings: CompetingJobs, limits: Sequence[Limit], prices: FloatArray
@@ -81,7 +81,7 @@ class Contests:
         self._index = {job: index for index, job in enumerate(standings.jobs)}
 
     def over(self, job: str) -> Contest | None:
-        """Return the limit that keeps the job from its wish, and its rival; None if none does."""
+        """Return the limit that denies the job its demand, and its rival; None if none does."""
         index = self._index.get(job)
         limit = -1 if index is None else self._limit_of[index]
         if index is None or limit < 0:
@@ -117,7 +117,7 @@ class Contests:
 
     @cached_property
     def _binding_limit(self) -> IntArray:
-        """Return the dearest limit of which the wish needs more than is given, or -1, (n,)."""
+        """Return the dearest limit of which the demand needs more than is given, or -1, (n,)."""
         standings = self._standings
         needs_more = (standings.wished.uses > standings.given.uses) & standings.demands
         if not len(needs_more):

@@ -62,8 +62,8 @@ class FleetPlan:
         groups: the jobs that may hold a candidate.
         idle: choices of all other jobs.
         targets: allocation of each job by id; None for nothing.
-        worths: worth of the candidates of each group; empty where the limits allow all wishes.
-        division: division of the limits; None where the limits allow all wishes.
+        worths: worth of the candidates of each group; empty where the limits allow all demands.
+        division: division of the limits; None where the limits allow all demands.
     """
 
     groups: Sequence[Bidders]

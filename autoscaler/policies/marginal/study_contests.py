@@ -3,8 +3,8 @@
 Bisection finds the number of the study's instances at which its gain equals the other jobs' loss.
 An instance more is worth `StudyPlan.bid` to the study. A job without an allocation loses the cost
 of its waiting; a job with a smaller one loses that fraction of it. A job that gives up instances
-also loses the cost of `displacing`: a boot later, and a boot of a trial now. All are weighted, in
-$ per second. Trials keep what they hold; jobs may lose what they hold.
+also loses the cost of `displacement`: a boot later, and a boot of a trial now. All are weighted,
+in $ per second. Trials keep what they hold; jobs may lose what they hold.
 """
 
 from __future__ import annotations
