@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +22,7 @@ from autoscaler.clock import Clock, SystemClock
 from autoscaler.clouds import cloud_of, open_providers, open_storage
 from autoscaler.controller.act.shutdown import terminate_all, wait_for_exit
 from autoscaler.controller.assembly import ControllerParts, assemble
-from autoscaler.controller.controller import Controller
+from autoscaler.controller.controller import Controller, TickReport
 from autoscaler.controller.predict.forecasts import Forecasts
 from autoscaler.controller.predict.what_if import WhatIfs
 from autoscaler.controller.settings import ControllerSettings
@@ -122,29 +123,37 @@ class Deployment:
         self.controller = self._controller(policy, url)
         self.app = self._app()
 
-    def tick(self) -> None:
+    def tick(self) -> TickReport:
         """Run one iteration of the control loop."""
-        self.controller.tick(self._clock.now())
+        return self.controller.tick(self._clock.now())
 
     def run_loop(
         self, stopped: threading.Event, is_claimed: Callable[[], bool] = lambda: True
     ) -> None:
         """Tick until `stopped` is set: at each wake-up and at least every `tick_seconds`.
 
-        `is_claimed` is called before each tick; the loop ends when it returns False.
+        While an instance is ending, tick also when the next listing is due. `is_claimed` is called
+        before each tick; the loop ends when it returns False.
         """
         while not stopped.is_set():
             self.wake.clear()
             begun_seconds = self._clock.monotonic()
+            pause_seconds = self._settings.tick_seconds
             try:
                 if not is_claimed():
                     return
-                self.tick()
+                if self.tick().awaits_end:
+                    pause_seconds = min(pause_seconds, self._settings.controller.listing_seconds)
             except Exception:  # the loop goes on: the next tick reconciles from the stored state
                 _log.exception("a tick failed")
             took_seconds = self._clock.monotonic() - begun_seconds
             stopped.wait(min(_REST_FACTOR * took_seconds, _LONGEST_REST_SECONDS))
-            self.wake.wait(self._settings.tick_seconds)
+            self.wake.wait(pause_seconds)
+
+    def end_polls(self) -> None:
+        """End all long polls, because the server ends; call this in its event loop."""
+        self._nodes.end_polls()
+        self._studies.end_polls()
 
     def close(self) -> None:
         """Wait for running provider calls and close the store. Instances keep running."""
@@ -221,7 +230,16 @@ class Deployment:
             settings.controller.drain_seconds,
             verifiers=self._verifiers,
         )
-        rooms = ServiceDependencies(
+        self._studies = Studies(
+            store,
+            TrialFiles(settings.state / "files"),
+            self.wake.set,
+            self._clock,
+            status,
+            TrialCheckpoints(store, assignments, stored),
+            settings.controller.study_usd,
+        )
+        dependencies = ServiceDependencies(
             store=store,
             authentication=self.authentication,
             submissions=Submissions(
@@ -229,15 +247,7 @@ class Deployment:
                 settings.controller.job_usd,
             ),
             nodes=self._nodes,
-            studies=Studies(
-                store,
-                TrialFiles(settings.state / "files"),
-                self.wake.set,
-                self._clock,
-                status,
-                TrialCheckpoints(store, assignments, stored),
-                settings.controller.study_usd,
-            ),
+            studies=self._studies,
             views=Views(store, status, assignments, release),
             bundles=bundles,
             logs=self._logs(),
@@ -252,7 +262,7 @@ class Deployment:
             ).of,
             clock=self._clock,
         )
-        return create_app(rooms, release)
+        return create_app(dependencies, release)
 
     def _logs(self) -> Logs:
         directory = self._settings.state / "logs"
@@ -280,6 +290,19 @@ def _planner(name: str) -> Policy:
     return policy
 
 
+class _Server(uvicorn.Server):
+    """An HTTP server that ends long polls before it waits for open requests."""
+
+    def __init__(self, config: uvicorn.Config, end_polls: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._end_polls = end_polls
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer all open requests and close the connections."""
+        self._end_polls()
+        await super().shutdown(sockets)
+
+
 def serve(settings: ServeSettings) -> None:
     """Run a controller until it is signalled to stop. Instances and jobs continue without it.
 
@@ -291,6 +314,7 @@ def serve(settings: ServeSettings) -> None:
     _check_start(settings)
     clock = SystemClock()
     with (
+        postponed_sigterm(),
         hold_state(settings.state),
         claim_store(_store_url(settings), settings.state) as claim,
         listening(settings) as listener,
@@ -298,15 +322,14 @@ def serve(settings: ServeSettings) -> None:
         url = f"http://{settings.host}:{listener.getsockname()[1]}"
         deployment = Deployment(settings, url, clock)
         deployment.authentication.set_person(OWNER, let_owner_in(settings.state, url))
-        server = uvicorn.Server(
-            uvicorn.Config(
-                deployment.app,
-                log_level="warning",
-                access_log=False,
-                lifespan="off",
-                timeout_graceful_shutdown=None if settings.parent is None else _END_SECONDS,
-            )
+        config = uvicorn.Config(
+            deployment.app,
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=None if settings.parent is None else _END_SECONDS,
         )
+        server = _Server(config, deployment.end_polls)
         stopped = threading.Event()
         loop = threading.Thread(
             target=deployment.run_loop,
@@ -327,6 +350,25 @@ def serve(settings: ServeSettings) -> None:
             deployment.wake.set()
             loop.join()
             deployment.close()
+
+
+@contextlib.contextmanager
+def postponed_sigterm() -> Iterator[None]:
+    """Let a SIGTERM end this process only after the context, without the interpreter's end.
+
+    uvicorn sends itself the signal again once the server has ended, before the store is closed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        if received:
+            signal.raise_signal(signal.SIGTERM)
 
 
 def _check_start(settings: ServeSettings) -> None:

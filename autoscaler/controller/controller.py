@@ -34,7 +34,7 @@ from autoscaler.controller.plan.isolation import (
 from autoscaler.controller.plan.triggers import replan_triggers
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.alarm import ModelAlarm
-from autoscaler.domain.instance import HeldInstance, by_job
+from autoscaler.domain.instance import Desired, HeldInstance, by_job
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.lives import LifetimeEstimate
 from autoscaler.domain.offer import Limit, Offer
@@ -55,13 +55,18 @@ _PLANNED_PHASES = (JobPhase.PENDING, JobPhase.RUNNING)
 
 @dataclass(frozen=True, slots=True)
 class TickReport:
-    """Result of a tick. `plan` is None if no plan was made; `trouble` holds errors as text."""
+    """Result of a tick.
+
+    `plan` is None if no plan was made; `trouble` holds errors as text. `awaits_end`: an instance
+    that is to end has not ended, so the next listing probably changes the store.
+    """
 
     tick: int
     plan: Plan | None
     decisions: tuple[Decision, ...]
     calls_started: int
     trouble: str | None
+    awaits_end: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +160,8 @@ class Controller:
         self._prune(now_seconds)
         self._ticked_seconds = now_seconds
         self._update_status(plan, observed, now_seconds)
-        return TickReport(self._tick, plan, decisions, started, self.status.trouble)
+        awaits_end = any(held.desired is Desired.ABSENT for held in self._store.instances.alive())
+        return TickReport(self._tick, plan, decisions, started, self.status.trouble, awaits_end)
 
     def _decide(
         self, alive: Sequence[HeldInstance], now_seconds: float

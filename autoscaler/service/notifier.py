@@ -18,6 +18,13 @@ class Notifier:
     def __init__(self) -> None:
         self._polls: dict[str, set[asyncio.Event]] = defaultdict(set)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_closed = False
+
+    def close(self) -> None:
+        """End all polls, and later ones at once; call this in the event loop."""
+        self._is_closed = True
+        for name in self._polls:
+            self.notify(name)
 
     def notify(self, name: str) -> None:
         """Wake the polls of a name; call this in the event loop."""
@@ -32,9 +39,10 @@ class Notifier:
     async def wait_for(
         self, name: str, look: Callable[[], tuple[Value, ...]], wait_seconds: float
     ) -> tuple[Value, ...]:
-        """Return the result of `look` once it is not empty; empty after `wait_seconds`.
+        """Return the result of `look` once it is not empty.
 
-        `look` may block; it runs in a thread at first and after each notification.
+        Empty after `wait_seconds` and once this notifier is closed. `look` may block; it runs in a
+        thread at first and after each notification.
         """
         self._loop = asyncio.get_running_loop()
         event = asyncio.Event()
@@ -42,7 +50,7 @@ class Notifier:
         try:
             result = await run_in_threadpool(look)
             async with asyncio.timeout(wait_seconds):
-                while not result:
+                while not (result or self._is_closed):
                     await event.wait()
                     event.clear()
                     result = await run_in_threadpool(look)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -80,7 +81,8 @@ class Terminal:
         for job in ("good", "long"):
             self.castor("stop", job, "--wait")
         self.controller.terminate()
-        self.controller.wait(30)
+        assert self.controller.wait(30) == -signal.SIGTERM
+        assert not (self.state / "castor.db-wal").exists(), "the store was not closed"
 
 
 @pytest.fixture(scope="package", autouse=True)

@@ -64,6 +64,19 @@ def test_an_instance_that_has_done_its_part_is_terminated_as_its_job_finishes(
     assert world.cloud.running() == []
 
 
+def test_a_tick_reports_whether_an_instance_has_still_to_end(world: World) -> None:
+    job = world.submit()
+    world.wish(job, 1)
+    world.tick(4)
+    assert not world.controller.tick(world.clock.now()).awaits_end
+    (held,) = world.training(job)
+    world.complete(held)
+    world.clock.advance(2.0)
+    assert world.controller.tick(world.clock.now()).awaits_end
+    world.tick(4)
+    assert not world.controller.tick(world.clock.now()).awaits_end
+
+
 def test_a_job_is_not_finished_while_another_replica_is_at_it(world: World) -> None:
     job = world.submit()
     world.wish(job, 2)

@@ -265,6 +265,10 @@ class Nodes:
         """Send the delayed reply to an instance's agent now, since its job has changed."""
         self._notifier.notify_threadsafe(instance)
 
+    def end_polls(self) -> None:
+        """Send all delayed replies now, because the server ends; call this in its event loop."""
+        self._notifier.close()
+
     def _present_reply(self, instance: str) -> NodeReply:
         held = self._store.instances.get(instance)
         return self._reply(held, self._store.jobs.get(held.job))

@@ -278,6 +278,10 @@ class Studies:
 
         return await self._notifier.wait_for(f"answers to {held.job}", look, wait_seconds)
 
+    def end_polls(self) -> None:
+        """End all long polls, because the server ends; call this in its event loop."""
+        self._notifier.close()
+
     async def receive(self, held: HeldInstance, sha256: str, chunks: AsyncIterator[bytes]) -> None:
         """Store an uploaded file for the driver.
 
