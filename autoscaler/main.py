@@ -47,8 +47,8 @@ from autoscaler.service.jobs.views import Views
 from autoscaler.service.studies.checkpoints import TrialCheckpoints
 from autoscaler.service.studies.studies import Studies
 from autoscaler.state_directory import hold_state, let_owner_in, port_before
-from autoscaler.store.claim import Claim, claim_store
 from autoscaler.store.opening import open_store
+from autoscaler.store.sql.claim import Claim, claim_store
 from autoscaler.store.store import Store
 from autoscaler.supervision import GIVE_BACK_SECONDS
 from providers.local.settings import LocalSettings

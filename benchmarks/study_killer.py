@@ -226,7 +226,7 @@ def _parts(machine: psutil.Process, name: str) -> list[psutil.Process]:
     below = machine.children(recursive=True)
     if name == "agent":
         return [each for each in below if "--user-data" in each.cmdline()]
-    shims = [each for each in below if "autoscaler.node.warm_shim" in each.cmdline()]
+    shims = [each for each in below if "autoscaler.node.shims.warm_shim" in each.cmdline()]
     if name == "shim":
         return shims
     found = []

@@ -41,9 +41,9 @@ from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.offer import Offer, Purchase
 from autoscaler.domain.trial import TrialAnswer, WaitingCall
-from autoscaler.node.line import Line
+from autoscaler.node.channel.line import Line
+from autoscaler.node.channel.trial_relay import TrialRelay
 from autoscaler.node.state import Start
-from autoscaler.node.trial_relay import TrialRelay
 from autoscaler.service.studies.studies import Studies
 from autoscaler.wire.client import Client, NodeClient, StudyClient
 from autoscaler.wire.messages import JobView

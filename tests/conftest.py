@@ -117,7 +117,7 @@ def synced_engine() -> Iterator[Callable[..., Any]]:
     """
     from sqlalchemy import event
 
-    from autoscaler.store import database
+    from autoscaler.store.sql import database
 
     synced = database._sqlite
 

@@ -43,8 +43,8 @@ from autoscaler.domain.snapshot import GroundTruth, Snapshot
 from autoscaler.policies.base import Policy
 from autoscaler.policies.wrappers.barriers import BesideBarriers
 from autoscaler.policies.wrappers.boots import FinishesBoots
-from autoscaler.store.events import Event
-from autoscaler.store.measurements import REVERSED_DURATION
+from autoscaler.store.repositories.events import Event
+from autoscaler.store.repositories.measurements import REVERSED_DURATION
 from autoscaler.store.store import Store
 
 _log = logging.getLogger(__name__)

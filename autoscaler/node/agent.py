@@ -19,20 +19,20 @@ from autoscaler.domain.errors import CastorError
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.report import Failure
 from autoscaler.domain.training import TrainingDirective
-from autoscaler.node.grants import Grants
+from autoscaler.node.channel.line import Line
+from autoscaler.node.channel.trial_relay import TrialRelay
+from autoscaler.node.files.grants import Grants
+from autoscaler.node.files.log_copies import LogCopies
+from autoscaler.node.files.logs import LogShipping, log_size
+from autoscaler.node.files.outputs import Outputs
+from autoscaler.node.files.transfers import Transfers
 from autoscaler.node.heartbeats import Heartbeats
 from autoscaler.node.instance import Instance
-from autoscaler.node.line import Line
-from autoscaler.node.log_copies import LogCopies
-from autoscaler.node.logs import LogShipping, log_size
 from autoscaler.node.outbox import Outbox, Standing
-from autoscaler.node.outputs import Outputs
-from autoscaler.node.post_mortem import caused_failure
-from autoscaler.node.preparation import Need, Preparation, Ready
+from autoscaler.node.script.post_mortem import caused_failure
+from autoscaler.node.script.preparation import Need, Preparation, Ready
+from autoscaler.node.script.trainer import Trainer
 from autoscaler.node.state import AgentState, Prepared, Start, save_state
-from autoscaler.node.trainer import Trainer
-from autoscaler.node.transfers import Transfers
-from autoscaler.node.trial_relay import TrialRelay
 from autoscaler.node.watchdog import Watchdog
 from autoscaler.wire.client import NodeClient
 from autoscaler.wire.messages import Assignment, NodeReply, Wanted

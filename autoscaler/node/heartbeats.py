@@ -14,7 +14,7 @@ from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError, NotAllowed, Unavailable, UnknownInstance
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.transfer import TransferCount
-from autoscaler.node.logs import LogShipping
+from autoscaler.node.files.logs import LogShipping
 from autoscaler.node.outbox import Outbox
 from autoscaler.wire.client import NodeClient
 from autoscaler.wire.messages import NodeReply, NodeReport

@@ -9,7 +9,7 @@ from typing import Final
 
 from autoscaler.node.disk import Disk
 from autoscaler.node.power import PowerButton
-from autoscaler.node.process import Process
+from autoscaler.node.shims.process import Process
 from providers.metadata import InstanceMetadata
 
 

@@ -8,10 +8,10 @@ from contextlib import suppress
 from autoscaler.clock import Clock
 from autoscaler.node.agent import Agent
 from autoscaler.node.disk import Disk
-from autoscaler.node.environment import base_environment
 from autoscaler.node.instance import DEFAULT_SETTINGS, Instance, NodeSettings
 from autoscaler.node.joining import join
-from autoscaler.node.preparation import placed
+from autoscaler.node.script.environment import base_environment
+from autoscaler.node.script.preparation import placed
 from autoscaler.node.state import AgentState, load_state
 from autoscaler.node.user_data import UserData
 from autoscaler.node.watchdog import Watchdog

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from autoscaler.store.database import Database
-from autoscaler.store.migration import migrate
 from autoscaler.store.sql.capacity import SqlCapacity
+from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.events import SqlEvents
 from autoscaler.store.sql.instances import SqlInstances
 from autoscaler.store.sql.intents import SqlIntents
@@ -12,6 +11,7 @@ from autoscaler.store.sql.jobs import SqlJobs
 from autoscaler.store.sql.journal import SqlJournal
 from autoscaler.store.sql.ledger import SqlLedgerLines
 from autoscaler.store.sql.measurements import SqlMeasurements
+from autoscaler.store.sql.migration import migrate
 from autoscaler.store.sql.programs import SqlPrograms
 from autoscaler.store.sql.reports import SqlReports
 from autoscaler.store.sql.settings import SqlSettings

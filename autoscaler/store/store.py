@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from autoscaler.store.capacity import Capacity
-from autoscaler.store.events import Events
-from autoscaler.store.instances import Instances
-from autoscaler.store.intents import Intents
-from autoscaler.store.jobs import Jobs
-from autoscaler.store.journal import Journal
-from autoscaler.store.ledger import LedgerLines
-from autoscaler.store.measurements import Measurements
-from autoscaler.store.programs import Programs
-from autoscaler.store.reports import Reports
-from autoscaler.store.settings import Settings
-from autoscaler.store.studies import StudyBook
-from autoscaler.store.tokens import Tokens
-from autoscaler.store.trials import Leases, Trials
+from autoscaler.store.repositories.capacity import Capacity
+from autoscaler.store.repositories.events import Events
+from autoscaler.store.repositories.instances import Instances
+from autoscaler.store.repositories.intents import Intents
+from autoscaler.store.repositories.jobs import Jobs
+from autoscaler.store.repositories.journal import Journal
+from autoscaler.store.repositories.ledger import LedgerLines
+from autoscaler.store.repositories.measurements import Measurements
+from autoscaler.store.repositories.programs import Programs
+from autoscaler.store.repositories.reports import Reports
+from autoscaler.store.repositories.settings import Settings
+from autoscaler.store.repositories.studies import StudyBook
+from autoscaler.store.repositories.tokens import Tokens
+from autoscaler.store.repositories.trials import Leases, Trials
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,7 @@ from autoscaler.domain.errors import (
 )
 from autoscaler.domain.output import MANIFEST_NAME
 from autoscaler.domain.storage import output_folder
-from autoscaler.node.output_places import StoredOutputs
+from autoscaler.node.files.output_places import StoredOutputs
 from autoscaler.objects import Objects, always
 from autoscaler.service.jobs.results import StoredFolder
 from providers.storage import JobStorage

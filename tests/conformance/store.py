@@ -17,8 +17,8 @@ import pytest
 
 from autoscaler.domain.job import JobPhase
 from autoscaler.domain.spending import EntryKind
-from autoscaler.store.events import Event
 from autoscaler.store.opening import open_store
+from autoscaler.store.repositories.events import Event
 from autoscaler.store.store import Store
 from tests.conformance.store_database import RecordsConformance
 from tests.conformance.store_examples import NOW, add_job, end, launch, order

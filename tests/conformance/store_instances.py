@@ -16,7 +16,7 @@ from autoscaler.domain.offer import Offer
 from autoscaler.domain.spending import EntryKind, LedgerEntry
 from autoscaler.ledger.bill import amount
 from autoscaler.ledger.ledger import Ledger
-from autoscaler.store.capacity import Refusal
+from autoscaler.store.repositories.capacity import Refusal
 from autoscaler.store.store import Store
 from tests.conformance.store_examples import NOW, add_job, end, launch, offer, order, seen
 

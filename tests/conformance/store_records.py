@@ -15,10 +15,10 @@ from autoscaler.domain.goodput import (
     ThroughputParameters,
 )
 from autoscaler.domain.report import MembershipPause, ReportOrigin
-from autoscaler.store.events import Event
-from autoscaler.store.measurements import MAXIMUM_CONFIGURATIONS
-from autoscaler.store.settings import Freeze
-from autoscaler.store.step_times import HALF_LIFE_SECONDS
+from autoscaler.store.records.step_times import HALF_LIFE_SECONDS
+from autoscaler.store.repositories.events import Event
+from autoscaler.store.repositories.measurements import MAXIMUM_CONFIGURATIONS
+from autoscaler.store.repositories.settings import Freeze
 from autoscaler.store.store import Store
 from tests.conformance.store_examples import (
     NOW,

@@ -20,7 +20,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from autoscaler.domain.job import JobPhase
-from autoscaler.store.database import Database
+from autoscaler.store.sql.database import Database
 from tests.controller.world import World
 
 

@@ -10,7 +10,7 @@ import pytest
 from autoscaler.domain.errors import Throttled
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobPhase
-from autoscaler.store.settings import Freeze
+from autoscaler.store.repositories.settings import Freeze
 from tests.controller.world import World
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autoscaler.domain.instance import Desired
-from autoscaler.store.measurements import START_DURATION
+from autoscaler.store.repositories.measurements import START_DURATION
 from tests.controller.cloud import offer
 from tests.controller.world import World
 

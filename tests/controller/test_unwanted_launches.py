@@ -17,7 +17,7 @@ from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.intent import IntentKind
 from autoscaler.domain.job import JobPhase
 from autoscaler.domain.objective import Objective
-from autoscaler.store.settings import Freeze
+from autoscaler.store.repositories.settings import Freeze
 from tests.controller.world import World
 
 

@@ -207,7 +207,7 @@ def test_nothing_is_left_of_a_start_whose_shim_was_killed(site: Site) -> None:
     controller = site.serve(FOR_EVER)
     instance = site.launch()
     instance.wait_for(InstancePhase.TRAINING)
-    (shim,) = instance.processes("autoscaler.node.shim")
+    (shim,) = instance.processes("autoscaler.node.shims.shim")
     shim.kill()
     assert the_failure(controller).exit_code == -9
     wait_until(lambda: not instance.processes("steady.py"), "the end of the script")
@@ -248,7 +248,7 @@ def test_the_steps_of_a_start_outlive_its_agent(site: Site) -> None:
     agent = instance.agent()
     assert agent is not None
     agent.suspend()
-    (shim,) = instance.processes("autoscaler.node.shim")
+    (shim,) = instance.processes("autoscaler.node.shims.shim")
     for each in (shim, *instance.processes("steady.py"), agent):
         with suppress(psutil.NoSuchProcess):  # the end of one is that of others
             each.kill()

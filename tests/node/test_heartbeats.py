@@ -6,8 +6,8 @@ from typing import cast
 
 from autoscaler.clock import SystemClock
 from autoscaler.domain.instance import InstancePhase
+from autoscaler.node.files.logs import LogShipping
 from autoscaler.node.heartbeats import Heartbeats
-from autoscaler.node.logs import LogShipping
 from autoscaler.node.outbox import Outbox, Standing
 from autoscaler.wire.client import NodeClient
 from autoscaler.wire.messages import NodeReply, NodeReport, Wanted

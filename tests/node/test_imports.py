@@ -19,6 +19,8 @@ def test_the_agent_needs_nothing_of_server_or_training() -> None:
     assert not imported_by("autoscaler.node.agent") & heavy
 
 
-@pytest.mark.parametrize("module", ["autoscaler.node.shim", "autoscaler.lighthouse.supervisor"])
+@pytest.mark.parametrize(
+    "module", ["autoscaler.node.shims.shim", "autoscaler.lighthouse.supervisor"]
+)
 def test_what_stays_beside_training_imports_the_standard_library_only(module: str) -> None:
     assert imported_by(module) - sys.stdlib_module_names == {"autoscaler"}

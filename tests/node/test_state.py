@@ -9,7 +9,7 @@ import pytest
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.report import Failure
-from autoscaler.node.setups import setup_key
+from autoscaler.node.script.setups import setup_key
 from autoscaler.node.state import AgentState, Prepared, Start, load_state, save_state
 from autoscaler.node.user_data import UserData, load_user_data, parse_user_data
 from tests.node.controller import FakeController

@@ -15,7 +15,7 @@ from autoscaler.clock import SystemClock
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobPhase, JobRecord, JobSpec
 from autoscaler.lighthouse.host import LighthouseHost
-from autoscaler.store.reports import failed
+from autoscaler.store.repositories.reports import failed
 from autoscaler.training.state.checkpoint import Checkpoints
 from tests.node.controller import FakeController
 from tests.node.site import Site, wait_until

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from autoscaler.store.opening import open_store
-from autoscaler.store.schema import Table
+from autoscaler.store.sql.schema import Table
 from tests.conformance.store_examples import execute
 
 Create = Callable[[], str]

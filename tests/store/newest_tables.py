@@ -6,9 +6,9 @@ import sqlite3
 import tempfile
 from pathlib import Path
 
-from autoscaler.store.database import Database
-from autoscaler.store.migration import NEWEST_TABLES
-from autoscaler.store.upgrading import upgrade
+from autoscaler.store.sql.database import Database
+from autoscaler.store.sql.migration import NEWEST_TABLES
+from autoscaler.store.sql.upgrading import upgrade
 
 
 def migrated_tables(directory: Path) -> str:

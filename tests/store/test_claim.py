@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from autoscaler.domain.errors import Conflict, StoreError
-from autoscaler.store.claim import claim_store
 from autoscaler.store.opening import open_store
+from autoscaler.store.sql.claim import claim_store
 from tests.conformance.store_examples import execute
 from tests.store.conftest import Create
 
 _HOLD = """
 import sys, time
 from pathlib import Path
-from autoscaler.store.claim import claim_store
+from autoscaler.store.sql.claim import claim_store
 with claim_store(sys.argv[1], Path("/states/first")):
     print("held", flush=True)
     time.sleep(600)

@@ -21,12 +21,12 @@ from autoscaler.domain.errors import StoreError
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.report import ReportOrigin
 from autoscaler.domain.transfer import Transfer, TransferCount
-from autoscaler.store import database as database_module
-from autoscaler.store import migrations
-from autoscaler.store.database import Database
-from autoscaler.store.migration import NEWEST_TABLES
 from autoscaler.store.opening import open_store
-from autoscaler.store.schema import Table
+from autoscaler.store.sql import database as database_module
+from autoscaler.store.sql import migrations
+from autoscaler.store.sql.database import Database
+from autoscaler.store.sql.migration import NEWEST_TABLES
+from autoscaler.store.sql.schema import Table
 from tests.conformance.store_examples import (
     NOW,
     add_job,

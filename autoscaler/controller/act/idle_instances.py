@@ -26,7 +26,7 @@ from autoscaler.domain.instance import (
     InstancePhase,
 )
 from autoscaler.domain.job import JobPhase, JobRecord
-from autoscaler.store.holding import has_left
+from autoscaler.store.records.holding import has_left
 from autoscaler.store.store import Store
 
 _PHASES_WITHOUT_FAILURE = (JobPhase.PENDING, JobPhase.RUNNING, JobPhase.FINISHED)

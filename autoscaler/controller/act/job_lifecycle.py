@@ -25,7 +25,7 @@ from autoscaler.domain.instance import (
 )
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.failures.retry import next_attempt
-from autoscaler.store.events import Event
+from autoscaler.store.repositories.events import Event
 from autoscaler.store.store import Store
 
 _log = logging.getLogger(__name__)

@@ -18,8 +18,8 @@ from autoscaler.domain.allocation import Allocation, Placement
 from autoscaler.domain.errors import Conflict
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.plan import Decision
-from autoscaler.store.events import Event
-from autoscaler.store.holding import has_left
+from autoscaler.store.records.holding import has_left
+from autoscaler.store.repositories.events import Event
 from autoscaler.store.store import Store
 
 

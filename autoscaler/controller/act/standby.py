@@ -16,7 +16,7 @@ from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.plan import Decision
-from autoscaler.store.events import Event
+from autoscaler.store.repositories.events import Event
 from autoscaler.store.store import Store
 
 # A new size is usually measured about 10 s after its first step. Slower sizes are measured

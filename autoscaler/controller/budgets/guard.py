@@ -18,7 +18,7 @@ from autoscaler.controller.errors import ErrorRecord
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.terms import TrialRecord, budget_used_up
-from autoscaler.store.events import Event
+from autoscaler.store.repositories.events import Event
 from autoscaler.store.store import Store
 
 _log = logging.getLogger(__name__)

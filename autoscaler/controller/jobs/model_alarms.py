@@ -13,7 +13,7 @@ from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import ThroughputModel
 from autoscaler.economics.pricing.wording import number
 from autoscaler.goodput.prediction import PredictedStep, predicted_step
-from autoscaler.store.events import Event
+from autoscaler.store.repositories.events import Event
 from autoscaler.store.store import Store
 
 # An alarm is raised when all checks for this long have found a contradiction.

@@ -20,7 +20,7 @@ from autoscaler.goodput.memory import (
     noise_at_start,
     thinned,
 )
-from autoscaler.store.measurements import START_DURATION, NoisePoint
+from autoscaler.store.repositories.measurements import START_DURATION, NoisePoint
 from autoscaler.store.store import Store
 
 # Factor of progress between two updates of a program's noise curve by one job.

@@ -10,7 +10,7 @@ from autoscaler.domain.instance import (
     HeldInstance,
     by_job,
 )
-from autoscaler.store.measurements import HAND_OVER_DURATION, START_DURATION
+from autoscaler.store.repositories.measurements import HAND_OVER_DURATION, START_DURATION
 from autoscaler.store.store import Store
 
 

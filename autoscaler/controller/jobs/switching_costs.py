@@ -12,7 +12,12 @@ from autoscaler.domain.offer import Offer
 from autoscaler.domain.report import TrainingReport
 from autoscaler.domain.snapshot import SwitchingCosts
 from autoscaler.goodput.prior import USABLE_BANDWIDTH
-from autoscaler.store.measurements import REVERSED_DURATION, START_DURATION, Mean, pause_name
+from autoscaler.store.repositories.measurements import (
+    REVERSED_DURATION,
+    START_DURATION,
+    Mean,
+    pause_name,
+)
 
 # Typical values, used before a job's own are measured.
 _USUAL_PAUSE_SECONDS = 1.0

@@ -30,7 +30,7 @@ from autoscaler.domain.instance import (
 )
 from autoscaler.domain.intent import IntentKind, IntentState
 from autoscaler.domain.offer import Purchase
-from autoscaler.store.events import Event
+from autoscaler.store.repositories.events import Event
 from autoscaler.store.store import Store
 
 _log = logging.getLogger(__name__)

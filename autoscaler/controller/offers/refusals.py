@@ -11,8 +11,8 @@ from autoscaler.domain.errors import (
     QuotaExceeded,
 )
 from autoscaler.domain.instance import HeldInstance
-from autoscaler.store.capacity import Refusal, Refuse
-from autoscaler.store.events import Event
+from autoscaler.store.repositories.capacity import Refusal, Refuse
+from autoscaler.store.repositories.events import Event
 from autoscaler.store.store import Store
 
 NOTHING_LAUNCHED: Final = (InsufficientCapacity, QuotaExceeded, PermissionDenied, NotFound)

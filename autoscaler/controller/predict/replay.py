@@ -17,7 +17,7 @@ from autoscaler.economics.allocation.candidates import candidates
 from autoscaler.economics.supply.supply import SECONDS_PER_HOUR, Supply, supply_of
 from autoscaler.policies.base import Policy
 from autoscaler.policies.registry import create_policy, require_ground
-from autoscaler.store.journal import JournalEntry
+from autoscaler.store.repositories.journal import JournalEntry
 from autoscaler.store.store import Store
 
 

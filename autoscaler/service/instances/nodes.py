@@ -41,7 +41,7 @@ from autoscaler.service.access.authentication import Authentication
 from autoscaler.service.access.identities import Identities
 from autoscaler.service.instances.assignments import Assignments
 from autoscaler.service.notifier import Notifier
-from autoscaler.store.events import Event
+from autoscaler.store.repositories.events import Event
 from autoscaler.store.store import Store
 from autoscaler.wire.messages import (
     Assignment,

@@ -29,8 +29,8 @@ from autoscaler.service.files.uploads import Bundles
 from autoscaler.service.instances.assignments import Assignments
 from autoscaler.service.jobs.results import Results
 from autoscaler.service.jobs.resuming import require_ended, require_own_checkpoints, resumed_spec
-from autoscaler.store.events import Event
-from autoscaler.store.settings import Freeze
+from autoscaler.store.repositories.events import Event
+from autoscaler.store.repositories.settings import Freeze
 from autoscaler.store.store import Store
 from autoscaler.wire.messages import Change, Resumption
 

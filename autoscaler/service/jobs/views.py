@@ -21,8 +21,8 @@ from autoscaler.domain.trial import TrialEnding
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.service.access.authentication import OWNER
 from autoscaler.service.instances.assignments import Assignments
-from autoscaler.store.events import Event
-from autoscaler.store.journal import JournalEntry
+from autoscaler.store.repositories.events import Event
+from autoscaler.store.repositories.journal import JournalEntry
 from autoscaler.store.store import Store
 from autoscaler.wire.messages import (
     CostView,

@@ -40,8 +40,8 @@ from autoscaler.service.notifier import Notifier
 from autoscaler.service.studies.checkpoints import TrialCheckpoints
 from autoscaler.service.studies.stays import stays_of_study
 from autoscaler.service.studies.trial_ends import record_trial_end
+from autoscaler.store.repositories.studies import unknown_study
 from autoscaler.store.store import Store
-from autoscaler.store.studies import unknown_study
 from autoscaler.wire.study_messages import (
     StudyAnswers,
     StudyLease,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autoscaler.store.capacity import Capacity, Refusal, Refuse
 from autoscaler.store.memory.tables import Tables
+from autoscaler.store.repositories.capacity import Capacity, Refusal, Refuse
 
 
 class MemoryCapacity(Capacity):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from itertools import islice
 
-from autoscaler.store.events import Event, Events
 from autoscaler.store.memory.tables import Tables
+from autoscaler.store.repositories.events import Event, Events
 
 
 class MemoryEvents(Events):

@@ -7,17 +7,17 @@ from collections.abc import Callable
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.intent import IntentKind
 from autoscaler.domain.job import JobPhase
-from autoscaler.store.capacity import Refuse
-from autoscaler.store.hand_over import HandOver, handed_over
-from autoscaler.store.holding import (
+from autoscaler.store.memory.tables import Tables
+from autoscaler.store.records.hand_over import HandOver, handed_over
+from autoscaler.store.records.holding import (
     Holding,
     InstanceOrder,
     ordered,
 )
-from autoscaler.store.instances import Instances
-from autoscaler.store.memory.tables import Tables
-from autoscaler.store.places import Place, places_of
-from autoscaler.store.transfers import Lined
+from autoscaler.store.records.places import Place, places_of
+from autoscaler.store.records.transfers import Lined
+from autoscaler.store.repositories.capacity import Refuse
+from autoscaler.store.repositories.instances import Instances
 
 
 class MemoryInstances(Instances):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from autoscaler.domain.intent import Intent, IntentKind
-from autoscaler.store.intents import Intents, unknown_intent
 from autoscaler.store.memory.tables import Tables
+from autoscaler.store.repositories.intents import Intents, unknown_intent
 
 
 class MemoryIntents(Intents):

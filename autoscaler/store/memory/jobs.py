@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from autoscaler.domain.job import JobPhase, JobRecord, JobSpec
-from autoscaler.store.jobs import Jobs, new_id
 from autoscaler.store.memory.tables import Tables
+from autoscaler.store.repositories.jobs import Jobs, new_id
 
 
 class MemoryJobs(Jobs):

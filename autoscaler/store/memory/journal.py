@@ -8,8 +8,8 @@ from itertools import islice
 
 from autoscaler.domain.plan import Decision, Plan
 from autoscaler.domain.snapshot import Snapshot
-from autoscaler.store.journal import Journal, JournalEntry, pruned
 from autoscaler.store.memory.tables import Tables
+from autoscaler.store.repositories.journal import Journal, JournalEntry, pruned
 
 
 class MemoryJournal(Journal):

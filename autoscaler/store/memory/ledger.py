@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from autoscaler.domain.spending import LedgerEntry
-from autoscaler.store.ledger import LedgerLines
 from autoscaler.store.memory.tables import Tables
+from autoscaler.store.repositories.ledger import LedgerLines
 
 
 class MemoryLedgerLines(LedgerLines):

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import ThroughputModel
-from autoscaler.store.measurements import (
+from autoscaler.store.memory.tables import Tables
+from autoscaler.store.records.step_times import Configuration, Size, StepTimes, merged
+from autoscaler.store.repositories.measurements import (
     Book,
     Mean,
     Measurements,
     NoisePoint,
 )
-from autoscaler.store.memory.tables import Tables
-from autoscaler.store.step_times import Configuration, Size, StepTimes, merged
 
 
 class MemoryMeasurements(Measurements):

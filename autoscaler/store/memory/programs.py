@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autoscaler.domain.program import ProgramMemory
 from autoscaler.store.memory.tables import Tables
-from autoscaler.store.programs import Programs
+from autoscaler.store.repositories.programs import Programs
 
 
 class MemoryPrograms(Programs):

@@ -5,7 +5,14 @@ from __future__ import annotations
 from autoscaler.domain.report import Failure, ReportOrigin, TrainingReport
 from autoscaler.store.memory.measurements import MemoryMeasurements
 from autoscaler.store.memory.tables import Tables
-from autoscaler.store.reports import InstanceMark, JobMark, Reports, failed, judge, reported
+from autoscaler.store.repositories.reports import (
+    InstanceMark,
+    JobMark,
+    Reports,
+    failed,
+    judge,
+    reported,
+)
 
 
 class MemoryReports(Reports):

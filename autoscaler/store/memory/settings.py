@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from autoscaler.store.memory.tables import Tables
-from autoscaler.store.settings import Settings
+from autoscaler.store.repositories.settings import Settings
 
 
 class MemorySettings(Settings):

@@ -10,7 +10,7 @@ from decimal import Decimal
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.terms import StudyTerms, TrialProgress, TrialRecord
 from autoscaler.store.memory.tables import Tables
-from autoscaler.store.studies import StatedTerms, StudyBook, after, unknown_study
+from autoscaler.store.repositories.studies import StatedTerms, StudyBook, after, unknown_study
 
 
 class MemoryStudyBook(StudyBook):

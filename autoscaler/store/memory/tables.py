@@ -15,10 +15,10 @@ from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.intent import Intent, IntentState
 from autoscaler.domain.job import JobRecord
 from autoscaler.domain.spending import EntryKind, LedgerEntry
-from autoscaler.store.capacity import Refusal
-from autoscaler.store.holding import UNNUMBERED
-from autoscaler.store.instances import unknown_instance
-from autoscaler.store.jobs import unknown_job
+from autoscaler.store.records.holding import UNNUMBERED
+from autoscaler.store.repositories.capacity import Refusal
+from autoscaler.store.repositories.instances import unknown_instance
+from autoscaler.store.repositories.jobs import unknown_job
 
 Value = TypeVar("Value")
 

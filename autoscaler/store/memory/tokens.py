@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autoscaler.store.memory.tables import Tables
-from autoscaler.store.tokens import Tokens
+from autoscaler.store.repositories.tokens import Tokens
 
 
 class MemoryTokens(Tokens):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from autoscaler.domain.trial import GivenAnswer, TrialAnswer, TrialCall, WaitingCall
 from autoscaler.store.memory.tables import Tables
-from autoscaler.store.trials import Leases, Trials, already_driven, refuse_superseded
+from autoscaler.store.repositories.trials import Leases, Trials, already_driven, refuse_superseded
 
 
 class MemoryTrials(Trials):

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from autoscaler.store.capacity import Capacity, Refusal, Refuse
-from autoscaler.store.database import Database
-from autoscaler.store.schema import RefusalRow
+from autoscaler.store.repositories.capacity import Capacity, Refusal, Refuse
+from autoscaler.store.sql.database import Database
+from autoscaler.store.sql.schema import RefusalRow
 
 
 class SqlCapacity(Capacity):

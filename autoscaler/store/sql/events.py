@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sqlalchemy import delete, select
 
-from autoscaler.store.database import Database
-from autoscaler.store.events import Event, Events
-from autoscaler.store.schema import EventRow
+from autoscaler.store.repositories.events import Event, Events
+from autoscaler.store.sql.database import Database
+from autoscaler.store.sql.schema import EventRow
 
 
 class SqlEvents(Events):

@@ -11,20 +11,20 @@ from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.intent import Intent, IntentKind
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.spending import EntryKind, LedgerEntry
-from autoscaler.store.capacity import Refuse
-from autoscaler.store.database import Database
-from autoscaler.store.hand_over import HandOver, handed_over
-from autoscaler.store.holding import (
+from autoscaler.store.records.hand_over import HandOver, handed_over
+from autoscaler.store.records.holding import (
     Holding,
     InstanceOrder,
     ordered,
 )
-from autoscaler.store.instances import Instances, unknown_instance
-from autoscaler.store.places import Place, places_of
-from autoscaler.store.schema import InstanceRow, IntentRow, LedgerRow
+from autoscaler.store.records.places import Place, places_of
+from autoscaler.store.records.transfers import Lined
+from autoscaler.store.repositories.capacity import Refuse
+from autoscaler.store.repositories.instances import Instances, unknown_instance
 from autoscaler.store.sql.capacity import keep_refusal
+from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.jobs import job_row
-from autoscaler.store.transfers import Lined
+from autoscaler.store.sql.schema import InstanceRow, IntentRow, LedgerRow
 
 _OtherInstance = aliased(InstanceRow)
 _TRAINED_SECONDS = (

@@ -8,9 +8,9 @@ from sqlalchemy import exists, select
 from sqlalchemy.orm import aliased
 
 from autoscaler.domain.intent import Intent, IntentKind, IntentState
-from autoscaler.store.database import Database
-from autoscaler.store.intents import Intents, unknown_intent
-from autoscaler.store.schema import IntentRow
+from autoscaler.store.repositories.intents import Intents, unknown_intent
+from autoscaler.store.sql.database import Database
+from autoscaler.store.sql.schema import IntentRow
 
 
 class SqlIntents(Intents):

@@ -8,9 +8,9 @@ from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
 from autoscaler.domain.job import JobPhase, JobRecord, JobSpec
-from autoscaler.store.database import Database
-from autoscaler.store.jobs import FINAL_PHASES, Jobs, new_id, unknown_job
-from autoscaler.store.schema import JobRow
+from autoscaler.store.repositories.jobs import FINAL_PHASES, Jobs, new_id, unknown_job
+from autoscaler.store.sql.database import Database
+from autoscaler.store.sql.schema import JobRow
 
 
 class SqlJobs(Jobs):

@@ -10,10 +10,10 @@ from sqlalchemy.orm import Session
 
 from autoscaler.domain.plan import Decision, Plan
 from autoscaler.domain.snapshot import Snapshot
-from autoscaler.store.database import Database
-from autoscaler.store.journal import Journal, JournalEntry, pruned
-from autoscaler.store.schema import DecisionRow, PieceRow, PlanRow
-from autoscaler.store.snapshots import PlanDocument, cut, join, read_document
+from autoscaler.store.records.snapshots import PlanDocument, cut, join, read_document
+from autoscaler.store.repositories.journal import Journal, JournalEntry, pruned
+from autoscaler.store.sql.database import Database
+from autoscaler.store.sql.schema import DecisionRow, PieceRow, PlanRow
 
 
 class SqlJournal(Journal):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from sqlalchemy import select
 
 from autoscaler.domain.spending import LedgerEntry
-from autoscaler.store.database import Database
-from autoscaler.store.ledger import LedgerLines
-from autoscaler.store.schema import LedgerRow
+from autoscaler.store.repositories.ledger import LedgerLines
+from autoscaler.store.sql.database import Database
+from autoscaler.store.sql.schema import LedgerRow
 
 
 class SqlLedgerLines(LedgerLines):

@@ -10,16 +10,16 @@ from sqlalchemy.orm import Session
 
 from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import ThroughputModel
-from autoscaler.store.database import Database
-from autoscaler.store.measurements import (
+from autoscaler.store.records.step_times import Configuration, Size, StepTimes, latest_eras, merged
+from autoscaler.store.repositories.measurements import (
     Book,
     Mean,
     Measurements,
     NoisePoint,
 )
-from autoscaler.store.schema import DurationRow, JobRow, ModelsRow, NoiseRow, ObservationRow
+from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.jobs import job_row
-from autoscaler.store.step_times import Configuration, Size, StepTimes, latest_eras, merged
+from autoscaler.store.sql.schema import DurationRow, JobRow, ModelsRow, NoiseRow, ObservationRow
 
 
 class SqlMeasurements(Measurements):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from sqlalchemy import select
 
 from autoscaler.domain.program import ProgramMemory
-from autoscaler.store.database import Database
-from autoscaler.store.programs import Programs
-from autoscaler.store.schema import ProgramRow
+from autoscaler.store.repositories.programs import Programs
+from autoscaler.store.sql.database import Database
+from autoscaler.store.sql.schema import ProgramRow
 
 
 class SqlPrograms(Programs):

@@ -7,12 +7,19 @@ from sqlalchemy import func, select
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobRecord
 from autoscaler.domain.report import Failure, ReportOrigin, TrainingReport
-from autoscaler.store.database import Database
-from autoscaler.store.reports import InstanceMark, JobMark, Reports, failed, judge, reported
-from autoscaler.store.schema import FailureRow
+from autoscaler.store.repositories.reports import (
+    InstanceMark,
+    JobMark,
+    Reports,
+    failed,
+    judge,
+    reported,
+)
+from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.instances import instance_row
 from autoscaler.store.sql.jobs import job_row
 from autoscaler.store.sql.measurements import SqlBook
+from autoscaler.store.sql.schema import FailureRow
 
 
 class SqlReports(Reports):

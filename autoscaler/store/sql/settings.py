@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from autoscaler.store.database import Database
-from autoscaler.store.schema import SettingRow
-from autoscaler.store.settings import Settings
+from autoscaler.store.repositories.settings import Settings
+from autoscaler.store.sql.database import Database
+from autoscaler.store.sql.schema import SettingRow
 
 
 class SqlSettings(Settings):

@@ -9,10 +9,10 @@ from sqlalchemy import select
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.terms import StudyTerms, TrialProgress, TrialRecord
-from autoscaler.store.database import Database
+from autoscaler.store.repositories.studies import StatedTerms, StudyBook, after, unknown_study
+from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.jobs import job_row
-from autoscaler.store.studies import StatedTerms, StudyBook, after, unknown_study
-from autoscaler.store.study_schema import StudyRow, TrialRow
+from autoscaler.store.sql.study_schema import StudyRow, TrialRow
 
 
 class SqlStudyBook(StudyBook):

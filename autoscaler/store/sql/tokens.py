@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from sqlalchemy import ColumnElement, select, update
 
-from autoscaler.store.database import Database
-from autoscaler.store.schema import JoinTokenRow, PersonRow
+from autoscaler.store.repositories.tokens import Tokens
+from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.instances import instance_row
-from autoscaler.store.tokens import Tokens
+from autoscaler.store.sql.schema import JoinTokenRow, PersonRow
 
 
 class SqlTokens(Tokens):

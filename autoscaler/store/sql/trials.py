@@ -9,10 +9,10 @@ from sqlalchemy.orm import Session
 
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.trial import GivenAnswer, TrialAnswer, TrialCall, WaitingCall
-from autoscaler.store.database import Database
+from autoscaler.store.repositories.trials import Leases, Trials, already_driven, refuse_superseded
+from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.jobs import job_row
-from autoscaler.store.study_schema import IncarnationRow, LeaseRow, TrialCallRow
-from autoscaler.store.trials import Leases, Trials, already_driven, refuse_superseded
+from autoscaler.store.sql.study_schema import IncarnationRow, LeaseRow, TrialCallRow
 
 # Core statements, faster than the ORM: every report of every trial passes through them.
 _STORE_ANSWER = (

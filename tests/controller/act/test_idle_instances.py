@@ -14,8 +14,8 @@ from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobPhase
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.terms import StudyTerms
-from autoscaler.store.measurements import HAND_OVER_DURATION, START_DURATION
-from autoscaler.store.settings import Freeze
+from autoscaler.store.repositories.measurements import HAND_OVER_DURATION, START_DURATION
+from autoscaler.store.repositories.settings import Freeze
 from tests.controller.world import World
 
 

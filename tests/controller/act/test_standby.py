@@ -15,8 +15,8 @@ from autoscaler.domain.job import JobPhase
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import Snapshot
-from autoscaler.store.measurements import START_DURATION
-from autoscaler.store.settings import Freeze
+from autoscaler.store.repositories.measurements import START_DURATION
+from autoscaler.store.repositories.settings import Freeze
 from tests.controller.cloud import offer
 from tests.controller.world import World
 

@@ -5,8 +5,8 @@ import pytest
 from autoscaler.controller.act.idle_instances import start_seconds
 from autoscaler.controller.jobs.starts import measure_starts
 from autoscaler.domain.instance import InstancePhase
-from autoscaler.store.measurements import START_DURATION
 from autoscaler.store.memory.store import memory_store
+from autoscaler.store.repositories.measurements import START_DURATION
 from autoscaler.store.store import Store
 from tests.conformance.store_examples import NOW, add_job, order, seen
 from tests.controller.cloud import offer

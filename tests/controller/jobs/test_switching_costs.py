@@ -13,7 +13,7 @@ from autoscaler.domain.report import TrainingReport
 from autoscaler.domain.snapshot import SwitchingCosts
 from autoscaler.goodput.fit import fit
 from autoscaler.goodput.prior import prior_for
-from autoscaler.store.measurements import Mean, pause_name
+from autoscaler.store.repositories.measurements import Mean, pause_name
 from tests.controller.budgets.test_leave_limits import REPORT
 from tests.controller.cloud import offer
 

@@ -12,10 +12,10 @@ from autoscaler.domain.storage import StorageGrant
 from autoscaler.domain.training import TrainingDirective
 from autoscaler.domain.transfer import MeterReading, Transfer
 from autoscaler.domain.trial import TrialAnswer, TrialCall, TrialFile
-from autoscaler.node.line import Line
+from autoscaler.node.channel.line import Line
 from hpo.worker.connection import TrialConnection
 from tests.builders import waiting
-from tests.node.test_line import SETUP
+from tests.node.channel.test_line import SETUP
 
 wait_until = partial(waiting.wait_until, seconds=10.0)
 

@@ -1,0 +1,45 @@
+"""Analysis of a failed start from its log."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import replace
+
+from autoscaler.domain.report import Failure
+from autoscaler.failures.classify import classify
+from autoscaler.failures.evidence import read_evidence
+from autoscaler.failures.signature import signature
+from autoscaler.node.files.logs import last_lines, write_line
+from autoscaler.node.instance import Instance
+
+_LINES_READ = 200
+_LINES_REPORTED = 40
+# Prefix of each line if several ranks run; not part of the script's output.
+_RANK_PREFIX = re.compile(r"^\[rank \d+\] ?")
+
+
+def post_mortem(instance: Instance, attempt: int, log_offset: int, exit_code: int) -> Failure:
+    """Return the failure of a start, from its output in the log after `log_offset` bytes.
+
+    The last lines are the script's own, without the report of torchrun.
+    """
+    printed = last_lines(instance.disk.log, log_offset, _LINES_READ)
+    lines = tuple(_RANK_PREFIX.sub("", line) for line in printed)
+    return Failure(
+        instance=instance.name,
+        attempt=attempt,
+        exit_code=exit_code,
+        cause=classify(exit_code, lines).words,
+        signature=signature(exit_code, lines),
+        steps=0,
+        last_lines=read_evidence(exit_code, lines).lines[-_LINES_REPORTED:],
+    )
+
+
+def caused_failure(instance: Instance, attempt: int, log_offset: int, cause: str) -> Failure:
+    """Return the failure of a start whose cause is known, and append the cause to the log."""
+    with suppress(OSError):  # the cause may be that nothing can be written
+        write_line(instance.disk.log, cause)
+    failure = post_mortem(instance, attempt, log_offset, exit_code=1)
+    return replace(failure, cause=cause, signature=signature(1, [cause]))

@@ -1,0 +1,193 @@
+"""Training process of an instance: one start of the job's script at a time."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from autoscaler.domain.report import Ending, Failure, FailureReason, TrainingReport
+from autoscaler.domain.training import SOCKET_VARIABLE, TrainingDirective, TrainingSetup
+from autoscaler.node.channel.line import DeviceLimit, EndedEarly, Line, Stepped, Word
+from autoscaler.node.instance import Instance
+from autoscaler.node.script.orders import Orders
+from autoscaler.node.script.post_mortem import post_mortem
+from autoscaler.node.shims.process import kill_marked
+from autoscaler.node.state import Prepared, Start
+from autoscaler.wire.messages import Assignment
+
+STEPS_NOTED_GROWTH: Final = 1.1
+_REASONS: Final = {
+    Word.DIVERGED: FailureReason.DIVERGED,
+    Word.OUT_OF_MEMORY: FailureReason.OUT_OF_MEMORY,
+}
+
+
+class Trainer:
+    """Owner of the training process: starts, directs and ends it, and reports its end."""
+
+    def __init__(self, instance: Instance, line: Line) -> None:
+        self._instance = instance
+        self._line = line
+        self._process = instance.process(instance.disk.training)
+        self._signals: set[Word] = set()
+        self._early_end: EndedEarly | None = None
+        self._device_kind = ""
+        self._example_limit: int | None = None
+        self._is_trial = False
+        self.steps = 0
+
+    @property
+    def on_end(self) -> Callable[[], None]:
+        """Callback for the end of a process that this object started, from another thread."""
+        return self._process.on_end
+
+    @on_end.setter
+    def on_end(self, callback: Callable[[], None]) -> None:
+        self._process.on_end = callback
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the training process, or a process that it left, is running."""
+        return self._process.is_alive
+
+    def forget(self) -> None:
+        """Delete the record of the last process, before a new start is saved."""
+        self._process.forget()
+
+    def start(self, assignment: Assignment, prepared: Prepared, start: Start) -> None:
+        """Start the script.
+
+        Raises:
+            Conflict: the last process is still running.
+            NotFound: the job names an image, and no container engine is installed.
+            OSError: the process can't be started.
+        """
+        self._signals.clear()
+        self._early_end = None
+        self._example_limit = None
+        self._line.forget_caller()
+        self._line.direct(TrainingDirective())
+        self.answer(assignment, prepared, start)
+        orders = Orders(self._instance, assignment, prepared)
+        self._process.start(orders.training(start.devices_used))
+
+    def answer(self, assignment: Assignment, prepared: Prepared, start: Start) -> None:
+        """Set the answer to a training process that connects, also one of an earlier agent."""
+        self.steps = start.steps
+        self._is_trial = assignment.spec.study is not None
+        self._device_kind = assignment.offer.device_kind
+        setup = _training_setup(self._instance, assignment, start)
+        self._line.open_to(setup, prepared.user)
+
+    def hear(self) -> list[TrainingReport]:
+        """Return the new training reports, and record all other messages."""
+        reports = []
+        for message in self._line.hear():
+            match message:
+                case Stepped(steps):
+                    self.steps = steps
+                case EndedEarly():
+                    self._early_end = message
+                case DeviceLimit(examples):
+                    self._example_limit = examples
+                case Word():
+                    self._signals.add(message)
+                case _:
+                    reports.append(message)
+        return reports
+
+    def direct(self, directive: TrainingDirective) -> None:
+        """Send `directive` to the training process, if it is new."""
+        self._line.direct(directive)
+
+    def stop(self) -> None:
+        """End the training process with SIGTERM and its grace period."""
+        self._process.stop()
+
+    def kill(self) -> None:
+        """Kill the training process at once."""
+        self._process.kill()
+
+    @property
+    def has_settled(self) -> bool:
+        """Whether the training process has ended and all its messages have arrived."""
+        if self.is_alive:
+            return False
+        if self._process.exit_code == -signal.SIGKILL:
+            # The shim may have been killed before it ended all processes.
+            kill_marked(SOCKET_VARIABLE, str(self._instance.disk.socket()))
+        return self._line.is_quiet
+
+    @property
+    def exit_code(self) -> int | None:
+        """Exit code of the last process; None if it is running or never ran."""
+        return self._process.exit_code
+
+    def learnt(self, start: Start) -> Start:
+        """Return `start` with the messages since: its session, its steps, and its end.
+
+        Steps change only after a growth by `STEPS_NOTED_GROWTH`, to save writes.
+        """
+        has_session = start.has_session or self._line.has_caller
+        steps = self.steps if self.steps > start.steps * STEPS_NOTED_GROWTH else start.steps
+        is_done = start.is_done or Word.DONE in self._signals
+        return replace(start, has_session=has_session, steps=steps, is_done=is_done)
+
+    def completed(self, start: Start) -> Start:
+        """Return `start` with the ending of its script, which exited with status 0."""
+        reason = None if self._early_end is None else self._early_end.reason
+        return replace(start, ending=self.ending(start), stop_reason=reason)
+
+    def ending(self, start: Start) -> Ending:
+        """Return the kind of ending of a script that exited with status 0."""
+        if self._is_trial or Word.FINISHED in self._signals:
+            return Ending.COMPLETE
+        return Ending.EARLY if start.has_session else Ending.WITHOUT_SESSION
+
+    def has_completed(self, start: Start) -> bool:
+        """Return whether the script ended successfully and by itself, which ends the job."""
+        if self.exit_code != 0 or Word.LEFT in self._signals or start.is_done:
+            return False
+        has_ended = Word.FINISHED in self._signals or self._early_end is not None
+        return has_ended or not start.is_leaving
+
+    def failure(self, start: Start) -> Failure:
+        """Return the failure of the script, which has ended."""
+        exit_code = self.exit_code
+        assert exit_code is not None
+        failure = post_mortem(self._instance, start.attempt, start.log_offset, exit_code)
+        reason = next((_REASONS[word] for word in self._signals if word in _REASONS), None)
+        failure = replace(failure, steps=self.steps, reason=reason)
+        limit = self._example_limit
+        if limit is None:
+            return failure
+        cause = (
+            f"{failure.cause}; the next start takes at most {limit} examples at once on a device"
+        )
+        return replace(failure, cause=cause, device_limit=(self._device_kind, limit))
+
+
+def _training_setup(instance: Instance, assignment: Assignment, start: Start) -> TrainingSetup:
+    spec = assignment.spec
+    return TrainingSetup(
+        job=assignment.job,
+        replica=instance.name,
+        attempt=start.attempt,
+        device_kind=assignment.offer.device_kind,
+        lighthouse=assignment.lighthouse,
+        bind_address=instance.metadata.bind_address,
+        peer_token=assignment.peer_token,
+        checkpoint_directory=assignment.checkpoint_directory,
+        checkpoint_interval_seconds=assignment.checkpoint_interval_seconds,
+        checkpoints_kept=spec.checkpoint.keep,
+        batch=spec.batch,
+        total_examples=spec.total_examples,
+        heartbeat_timeout_seconds=assignment.heartbeat_timeout_seconds,
+        collective_timeout_seconds=assignment.collective_timeout_seconds,
+        depot=assignment.depot,
+        grant_file=None if assignment.depot is None else str(instance.disk.grant),
+        checkpoint_owner=assignment.checkpoint_owner,
+        adopts=assignment.adopts,
+    )

@@ -1,0 +1,66 @@
+"""Migration of a database to the table version of this code.
+
+A new SQLite database gets its tables from `newest.sql`; a test compares that file with the result
+of the migrations. Alembic is imported only to run migrations, because its import takes as long as
+the rest of opening a store.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from sqlite3 import complete_statement
+from typing import Final
+
+from sqlalchemy import Connection, inspect, text
+
+from autoscaler.store.sql.database import Database
+
+_MIGRATIONS: Final = Path(__file__).parent / "migrations"
+NEWEST_TABLES: Final = _MIGRATIONS / "newest.sql"
+_VERSION_TABLE: Final = "alembic_version"
+
+
+def migrate(database: Database) -> str:
+    """Run the missing migrations in one transaction; return the new version of the tables.
+
+    Raises:
+        StoreError: the database holds tables of another program, or of a version that this code
+            does not know.
+    """
+    newest = _newest_version()
+    with database.read() as session:
+        current = _version(session.connection())
+    if current != newest:
+        with database.write() as session:
+            # Another process may have migrated the database since the first check.
+            connection = session.connection()
+            if connection.dialect.name == "sqlite" and not inspect(connection).get_table_names():
+                _create_tables(connection)
+            else:
+                from autoscaler.store.sql.upgrading import upgrade
+
+                upgrade(connection, _version(connection), database.name)
+    return newest
+
+
+def _newest_version() -> str:
+    """Return the version of the package's last migration, such as "0010"."""
+    return max(path.name[1:5] for path in _MIGRATIONS.glob("versions/v[0-9]*.py"))
+
+
+def _version(connection: Connection) -> str | None:
+    """Return the version of the tables; None if there are none, or only another program's."""
+    if not inspect(connection).has_table(_VERSION_TABLE):
+        return None
+    version: str | None = connection.scalar(text(f"SELECT version_num FROM {_VERSION_TABLE}"))
+    return version
+
+
+def _create_tables(connection: Connection) -> None:
+    """Create all tables of the newest version in an empty SQLite database."""
+    statement = ""
+    for line in NEWEST_TABLES.read_text().splitlines(keepends=True):
+        statement += line
+        if complete_statement(statement):
+            connection.exec_driver_sql(statement)
+            statement = ""

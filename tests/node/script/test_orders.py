@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autoscaler.domain.job import JobSpec
+from autoscaler.node.disk import Disk
+from autoscaler.node.instance import Instance
+from autoscaler.node.script.orders import Orders
+from autoscaler.node.state import Prepared
+from providers.metadata import InstanceMetadata
+from tests.node.controller import FakeController
+
+JOB = JobSpec("job", ("sh", "work.sh"))
+TRIAL = replace(JOB, study="sweep")
+LAUNCHED = ["/venv/bin/python", "-P", "-m", "autoscaler.training.launch"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "devices", "launcher"),
+    [
+        (JOB, 1, [*LAUNCHED, "1"]),
+        (JOB, 2, [*LAUNCHED, "2"]),
+        (TRIAL, 2, []),
+        (replace(TRIAL, distributed=True), 2, [*LAUNCHED, "2"]),
+        (replace(TRIAL, distributed=True), 1, []),
+    ],
+)
+def test_a_rank_for_each_device_but_for_trials_that_run_in_one_process(
+    tmp_path: Path, spec: JobSpec, devices: int, launcher: list[str]
+) -> None:
+    assert command_of(tmp_path, spec, devices) == [*launcher, "sh", "work.sh"]
+
+
+def command_of(
+    tmp_path: Path, spec: JobSpec, devices: int, python: str = LAUNCHED[0]
+) -> list[str]:
+    controller = FakeController(spec, tmp_path, {})
+    controller.close()
+    metadata = InstanceMetadata("i-1", (0, 1), tmp_path, tmp_path, "127.0.0.1", tmp_path / "no")
+    instance = Instance("job-0", metadata, Disk(tmp_path), {"PATH": "/usr/bin:/bin"})
+    orders = Orders(instance, controller.assignment, Prepared(python))
+    return list(orders.training(devices).command)
+
+
+def test_without_pytorch_a_script_of_one_process_runs_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autoscaler.node.script.orders.find_spec", lambda name: None)
+    assert command_of(tmp_path, JOB, 1, python=sys.executable) == ["sh", "work.sh"]
+    assert command_of(tmp_path, JOB, 2, python=sys.executable)[-3:] == ["2", "sh", "work.sh"]
+    assert command_of(tmp_path, JOB, 1)[:4] == LAUNCHED, "its setup may bring PyTorch"
