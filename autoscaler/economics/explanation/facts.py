@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -88,7 +87,6 @@ class Facts:
         return self.given.size == self.wished.size
 
 
-@lru_cache(maxsize=512)
 def facts_of(demand: Demand, target: Allocation | None) -> Facts:
     """Return the facts of one job that gets `target`."""
     candidates, stages = demand.at.candidates, demand.requirement.stages

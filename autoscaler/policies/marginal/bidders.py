@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -13,12 +12,17 @@ from autoscaler.domain.snapshot import JobSnapshot
 from autoscaler.economics.choice.demands import Demand
 from autoscaler.economics.choice.surplus import keeping_usd_per_second, worth
 from autoscaler.economics.explanation.facts import Facts, facts_of
+from autoscaler.economics.fleets.dominance import prune_dominated
 from autoscaler.economics.fleets.facts import fleet_facts
 from autoscaler.economics.fleets.fleet import Fleet
 from autoscaler.economics.fleets.surplus import keeping_of_jobs, worth_of_jobs
+from autoscaler.economics.supply.caches import CacheSection, IdentityKey, PlanningCache
 from autoscaler.economics.supply.sizes import Sizes
 from autoscaler.economics.supply.supply import BoolArray, IntArray, MarketTerms
 from autoscaler.goodput.throughput import FloatArray
+
+# Size of the bidders of one job, in tables of costs of its demand.
+_TABLES = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,6 +111,9 @@ class Bidders:
         return np.where(is_same.any(axis=1), is_same.argmax(axis=1), -1)
 
 
+_SECTION: CacheSection[Bidders] = CacheSection(100_000_000)
+
+
 def bidders_of_fleet(fleet: Fleet) -> Bidders:
     """Return the bidders of jobs that are priced together."""
     lists = fleet.lists
@@ -129,32 +136,48 @@ def bidders_of_fleet(fleet: Fleet) -> Bidders:
     )
 
 
-@lru_cache(maxsize=512)
-def bidders_of_one(choice: Demand) -> Bidders:
-    """Return the bidders of a job that is priced by itself."""
-    candidates = choice.at.candidates
+def bidders_of_one(demand: Demand, cache: PlanningCache, is_pruned: bool) -> Bidders:
+    """Return the bidders of a job that is priced by itself, cached by its demand.
+
+    `is_pruned`: leave out the candidates that can't be best.
+    """
+    section, key = cache.of(_SECTION), (IdentityKey(demand), is_pruned)
+    bidders = section.get(key)
+    if bidders is None:
+        bidders = _bidders_of_one(prune_dominated(demand) if is_pruned else demand)
+        section.put(key, bidders, _TABLES * demand.cost.nbytes)
+    return bidders
+
+
+def _bidders_of_one(demand: Demand) -> Bidders:
+    candidates, work = demand.at.candidates, demand.work
     sizes = candidates.sizes
+    facts_by_target: dict[Allocation | None, Facts] = {}
 
     def worth_at(finish_prices: FloatArray) -> tuple[FloatArray, FloatArray]:
-        job_worth = worth(choice.at, choice.eligible, choice.bid, finish_prices[0], choice.work)
+        job_worth = worth(demand.at, demand.eligible, demand.bid, finish_prices[0], work)
         return job_worth.surplus[None], np.array([job_worth.nothing])
 
+    def facts(_: IntArray, targets: Sequence[Allocation | None]) -> Iterator[Facts]:
+        (target,) = targets
+        if target not in facts_by_target:
+            facts_by_target[target] = facts_of(demand, target)
+        yield facts_by_target[target]
+
     return Bidders(
-        jobs=[choice.job],
+        jobs=[demand.job],
         terms=candidates.terms,
-        bids=np.array([choice.bid]),
-        remaining=np.array([choice.remaining]),
+        bids=np.array([demand.bid]),
+        remaining=np.array([demand.remaining]),
         held=np.array([-1 if candidates.held is None else candidates.held]),
-        wished=np.array([-1 if choice.target is None else choice.target]),
+        wished=np.array([-1 if demand.target is None else demand.target]),
         sizes=Sizes(sizes.offer[None], sizes.instances[None], sizes.devices_used[None]),
         exists=np.ones((1, len(candidates)), dtype=np.bool_),
-        eligible=choice.eligible[None],
+        eligible=demand.eligible[None],
         usd_per_second=candidates.usd_per_second[None],
         rate=candidates.rate[None],
         uses=candidates.uses[:, None],
-        keeping_usd_per_second=np.array(
-            [keeping_usd_per_second(choice.at, choice.bid, choice.work)]
-        ),
+        keeping_usd_per_second=np.array([keeping_usd_per_second(demand.at, demand.bid, work)]),
         worth=worth_at,
-        facts=lambda _, targets: iter([facts_of(choice, targets[0])]),
+        facts=facts,
     )

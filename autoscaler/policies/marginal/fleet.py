@@ -17,7 +17,6 @@ from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.snapshot import JobSnapshot
 from autoscaler.economics.choice.demands import ChoiceReason, Demand, demand
 from autoscaler.economics.explanation.facts import Facts, facts_of
-from autoscaler.economics.fleets.dominance import prune_dominated
 from autoscaler.economics.fleets.fleet import can_be_listed, fleets
 from autoscaler.economics.pricing.displacement import starting_share
 from autoscaler.economics.pricing.objectives import MOST_TIMES_DEAREST
@@ -165,7 +164,7 @@ def _priced(
     singles = [demand(job, supply, room, most_times) for job in jobs if job.id not in names]
     groups = [bidders_of_fleet(fleet) for fleet in fleets(listed, supply, room, most_times)]
     groups += [
-        bidders_of_one(prune_dominated(choice) if is_fleet else choice)
+        bidders_of_one(choice, supply.cache, is_pruned=is_fleet)
         for choice in singles
         if choice.eligible.any()
     ]
