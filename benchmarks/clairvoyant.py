@@ -21,7 +21,7 @@ from data_folder import data_folder
 from numpy.typing import NDArray
 
 from autoscaler.domain.offer import Offer, Purchase
-from autoscaler.goodput.batching import split_batch
+from autoscaler.goodput.batch_choice import split_batch
 from autoscaler.goodput.efficiency import efficiency
 from autoscaler.market.catalogue import MINIMUM_BILLED_SECONDS, instance_type
 from autoscaler.simulator.profiles.profiles import Profile, read_profiles

@@ -15,7 +15,7 @@ import numpy as np
 
 from autoscaler.domain.goodput import BatchBounds, ThroughputParameters
 from autoscaler.domain.report import StepObservation
-from autoscaler.goodput.batch import best_batch, goodput_table
+from autoscaler.goodput.batch_search import best_batch, goodput_table
 from autoscaler.goodput.draws import DRAWS
 from autoscaler.goodput.fit import fit
 from autoscaler.goodput.formulas import predictor_of

@@ -16,7 +16,7 @@ from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.job import ParallelismSpec
 from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import ThroughputModel
-from autoscaler.goodput.batch import goodput_table
+from autoscaler.goodput.batch_search import goodput_table
 from autoscaler.goodput.coordinates import to_theta
 from autoscaler.goodput.fit import fit
 from autoscaler.goodput.formulas import DATA_PARALLEL, formula_for, predictor_of

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.offer import Limit, LimitUnit, Offer, Purchase
 from autoscaler.economics.studies.supply import StudySupply, TrialSwitching
-from autoscaler.goodput.batching import split_batch
+from autoscaler.goodput.batch_choice import split_batch
 from autoscaler.simulator.profiles.profiles import Profile, read_profiles
 from autoscaler.simulator.profiles.step_times import Unprofiled
 

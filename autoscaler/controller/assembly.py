@@ -20,7 +20,7 @@ from autoscaler.controller.budgets.guard import Budgets
 from autoscaler.controller.budgets.launch_gate import LaunchGate
 from autoscaler.controller.budgets.spending import Spending
 from autoscaler.controller.controller import Controller
-from autoscaler.controller.observe.listings import Observer
+from autoscaler.controller.observe.instance_sync import Observer
 from autoscaler.controller.offers.market import Market
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.instance import HeldInstance

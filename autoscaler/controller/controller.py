@@ -20,7 +20,7 @@ from autoscaler.controller.hands_off import hands_off
 from autoscaler.controller.jobs.holdings import held_allocation
 from autoscaler.controller.jobs.reversals import Reversals, is_look
 from autoscaler.controller.jobs.starts import measure_starts
-from autoscaler.controller.observe.listings import Observed, Observer
+from autoscaler.controller.observe.instance_sync import Observed, Observer
 from autoscaler.controller.observe.snapshots import Snapshots
 from autoscaler.controller.observe.studies import StudySnapshots
 from autoscaler.controller.offers.market import Market

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from autoscaler.domain.goodput import BatchBounds, StepParameters
 from autoscaler.domain.snapshot import ThroughputModel
-from autoscaler.goodput.batch import BatchCandidates, batch_log_errors, candidates
+from autoscaler.goodput.batch_search import BatchCandidates, batch_log_errors, candidates
 from autoscaler.goodput.efficiency import efficiency
 from autoscaler.goodput.formulas import formula_of, predictor_of
 from autoscaler.goodput.prediction import size_log_errors

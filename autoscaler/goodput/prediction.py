@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import ThroughputModel
-from autoscaler.goodput.batch import Throughputs, batch_log_errors, throughputs
+from autoscaler.goodput.batch_search import Throughputs, batch_log_errors, throughputs
 from autoscaler.goodput.draws import size_normals
 from autoscaler.goodput.formulas import predictor_of
 from autoscaler.goodput.likelihood import (

@@ -26,7 +26,7 @@ from statistics import NormalDist
 import numpy as np
 import scipy  # its parts are imported when first used, which takes half a second
 
-from autoscaler.goodput.batch import IntArray
+from autoscaler.goodput.batch_search import IntArray
 from autoscaler.goodput.throughput import FloatArray
 
 _JITTER = 1e-8

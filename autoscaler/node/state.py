@@ -1,6 +1,6 @@
 """Saved state of an agent, for its restart. It never holds the value of a secret.
 
-The grant of the job's storage has a file of its own (`node/grants.py`).
+The grant of the job's storage has a file of its own (`node/files/grants.py`).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.economics.supply.supply import Supply, supply_of
-from autoscaler.policies.purchases import plan_of_allocations
+from autoscaler.policies.instance_counts import plan_of_allocations
 
 
 @dataclass(frozen=True, slots=True)

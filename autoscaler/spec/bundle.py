@@ -23,7 +23,13 @@ from typing import IO, Final
 from pydantic import ByteSize
 
 from autoscaler.domain.errors import Conflict, SpecError
-from autoscaler.spec.tree import CASTOR_IGNORE, GIT_IGNORE, TreeFile, leaves, list_tree
+from autoscaler.spec.working_directory import (
+    CASTOR_IGNORE,
+    GIT_IGNORE,
+    TreeFile,
+    leaves,
+    list_tree,
+)
 
 DEFAULT_MAXIMUM_BYTES: Final = 100_000_000
 _FILE_MODE: Final = 0o644

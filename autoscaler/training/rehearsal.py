@@ -6,7 +6,7 @@ allocates memory. Members wait for a joining replica as soon as it asks to join.
 
 from __future__ import annotations
 
-from autoscaler.goodput.batching import split_batch
+from autoscaler.goodput.batch_choice import split_batch
 from autoscaler.training.arguments import Script
 from autoscaler.training.data.loader import Indices
 from autoscaler.training.data.sampler import dealt

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from autoscaler.clock import Clock
 from autoscaler.domain.goodput import Batch, BatchBounds, NoiseScale, StepParameters
 from autoscaler.domain.report import MembershipPause, StepObservation
-from autoscaler.goodput.batching import batch_to_look_at, next_batch_total, split_batch, within
+from autoscaler.goodput.batch_choice import batch_to_look_at, next_batch_total, split_batch, within
 from autoscaler.training.collectives.reducer import Reducer
 from autoscaler.training.data.sampler import share_sizes
 from autoscaler.training.decisions import decision_of, gain_inputs, repeated

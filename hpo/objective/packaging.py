@@ -84,7 +84,7 @@ def _copy(directory: Path, stage: Path, leave_out: Path | None) -> None:
     Opening and closing such a file would release this process's locks on it
     (https://www.sqlite.org/howtocorrupt.html, section 2.2).
     """
-    from autoscaler.spec.tree import list_tree
+    from autoscaler.spec.working_directory import list_tree
 
     for file in list_tree(directory):
         if leave_out is not None and file.path.absolute() == leave_out:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from autoscaler.domain.goodput import BatchBounds, NoiseScale
-from autoscaler.goodput.batch import goodput_table
+from autoscaler.goodput.batch_search import goodput_table
 from autoscaler.goodput.coordinates import to_theta
 from autoscaler.goodput.draws import noise_draws
 from autoscaler.goodput.fit import fit

@@ -16,7 +16,7 @@ from autoscaler.domain.goodput import (
 )
 from autoscaler.domain.job import ParallelismSpec
 from autoscaler.domain.snapshot import ThroughputModel
-from autoscaler.goodput.batch import best_batch, goodput_table
+from autoscaler.goodput.batch_search import best_batch, goodput_table
 from autoscaler.goodput.coordinates import to_coordinates, to_theta
 from autoscaler.goodput.fit import fit
 from autoscaler.goodput.formulas import (

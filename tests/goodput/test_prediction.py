@@ -10,7 +10,7 @@ import pytest
 from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import SizeError, ThroughputModel
-from autoscaler.goodput.batch import goodput_table
+from autoscaler.goodput.batch_search import goodput_table
 from autoscaler.goodput.fit import fit
 from autoscaler.goodput.formulas import predictor_of
 from autoscaler.goodput.prediction import (

@@ -31,7 +31,7 @@ from autoscaler.domain.goodput import (
 )
 from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.training import TrainingDirective
-from autoscaler.goodput.batching import next_batch_total, split_batch, within
+from autoscaler.goodput.batch_choice import next_batch_total, split_batch, within
 from autoscaler.training import TrainingSession, session
 from autoscaler.training import training_session as session_module
 from autoscaler.training.channel import directive_from

@@ -24,14 +24,14 @@ from autoscaler.economics.scarcity.fluid import FluidJobs, finish_prices
 from autoscaler.economics.supply.supply import FLEET_JOBS, IntArray, Supply
 from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.marginal.bidders import Bidders, bidders_of_fleet, bidders_of_one
-from autoscaler.policies.marginal.contests import CompetingJobs, ValuedAllocations
-from autoscaler.policies.marginal.decomposition import (
+from autoscaler.policies.marginal.exact import SolverLimits
+from autoscaler.policies.marginal.limit_sharing import (
     Columns,
     PricedAllocation,
     allocate,
     useful,
 )
-from autoscaler.policies.marginal.exact import SolverLimits
+from autoscaler.policies.marginal.rivals import CompetingJobs, ValuedAllocations
 
 # Worth of each candidate, (J, M), and of nothing, (J,), of each group, $ per second.
 _Worths = Sequence[tuple[FloatArray, FloatArray]]

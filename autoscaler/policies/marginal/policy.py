@@ -19,8 +19,8 @@ from autoscaler.economics.explanation.reasons import Contest, LimitUsage, action
 from autoscaler.economics.supply.caches import PlanningCache, PlanningCaches
 from autoscaler.economics.supply.supply import SECONDS_PER_HOUR, Supply, supply_of
 from autoscaler.goodput.throughput import FloatArray
-from autoscaler.policies.marginal.contests import Contests
 from autoscaler.policies.marginal.fleet import FleetPlan, MarginalParameters, plan_fleet
+from autoscaler.policies.marginal.rivals import Contests
 from autoscaler.policies.marginal.studies import (
     StudyPart,
     StudyWork,
@@ -28,7 +28,7 @@ from autoscaler.policies.marginal.studies import (
     targets,
     together,
 )
-from autoscaler.policies.marginal.study_contests import KEEPING_FIGURE, StudyMarket, contested
+from autoscaler.policies.marginal.study_division import KEEPING_FIGURE, StudyMarket, contested
 from autoscaler.policies.pools.marginal import plan_pool
 from autoscaler.policies.transition import releases_first
 

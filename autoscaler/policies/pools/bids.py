@@ -18,7 +18,7 @@ from autoscaler.economics.allocation.remaining import UNKNOWN_REMAINING_SECONDS,
 from autoscaler.economics.pricing.price import price_of_progress
 from autoscaler.economics.scarcity.fluid import FluidJobs, finish_prices
 from autoscaler.economics.supply.supply import IntArray
-from autoscaler.goodput.batch import goodput_table
+from autoscaler.goodput.batch_search import goodput_table
 from autoscaler.goodput.formulas import predictor_of
 from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.pools.pool import Pool

@@ -9,7 +9,7 @@ import numpy as np
 
 from autoscaler.domain.goodput import LocalityParameters, StepParameters
 from autoscaler.domain.snapshot import JobSnapshot, ThroughputModel
-from autoscaler.goodput.batch import goodput_table
+from autoscaler.goodput.batch_search import goodput_table
 from autoscaler.goodput.draws import is_usable
 from autoscaler.goodput.formulas import predictor_of
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autoscaler.domain.snapshot import GroundTruth, JobSnapshot, Snapshot
-from autoscaler.goodput.batch import goodput_table
+from autoscaler.goodput.batch_search import goodput_table
 from autoscaler.goodput.formulas import predictor_of
 from autoscaler.policies.pools.pool import Pool, requested
 

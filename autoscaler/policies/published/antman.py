@@ -16,14 +16,14 @@ from autoscaler.domain.offer import Purchase
 from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.economics.supply.supply import supply_of
-from autoscaler.policies.pools.pool import Grant, Turns, by_submission, plan_of, pool_of, requested
-from autoscaler.policies.purchases import (
+from autoscaler.policies.instance_counts import (
     Growth,
     InstanceRange,
     ascent,
     plan_of_allocations,
     ranges,
 )
+from autoscaler.policies.pools.pool import Grant, Turns, by_submission, plan_of, pool_of, requested
 
 # Growth factor over the measured devices that never binds: the request is the only bound.
 _ANY_GROWTH = 1 << 20

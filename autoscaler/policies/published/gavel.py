@@ -15,7 +15,7 @@ from autoscaler.domain.errors import SolverError
 from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.economics.pricing.wording import number
-from autoscaler.goodput.batch import goodput_table
+from autoscaler.goodput.batch_search import goodput_table
 from autoscaler.goodput.formulas import predictor_of
 from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.pools.pool import Grant, Pool, by_submission, plan_of, pool_of, requested

@@ -15,7 +15,7 @@ import numpy as np
 from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import GroundTruth, JobSnapshot, Snapshot
 from autoscaler.economics.pricing.wording import duration
-from autoscaler.goodput.batch import goodput_table
+from autoscaler.goodput.batch_search import goodput_table
 from autoscaler.goodput.formulas import predictor_of
 from autoscaler.policies.pools.pool import Grant, Turns, by_submission, plan_of, pool_of
 from autoscaler.policies.published.greedy import most_gain_first

@@ -17,8 +17,7 @@ from autoscaler.domain.snapshot import Snapshot
 from autoscaler.economics.pricing.wording import number
 from autoscaler.economics.supply.supply import supply_of
 from autoscaler.goodput.formulas import predictor_of
-from autoscaler.policies.pools.pool import by_submission
-from autoscaler.policies.purchases import (
+from autoscaler.policies.instance_counts import (
     Growth,
     InstanceRange,
     ascent,
@@ -26,6 +25,7 @@ from autoscaler.policies.purchases import (
     plan_of_allocations,
     ranges,
 )
+from autoscaler.policies.pools.pool import by_submission
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,16 +16,16 @@ from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.economics.pricing.wording import number, percent
 from autoscaler.economics.supply.supply import Supply, supply_of
-from autoscaler.policies.pools.optimism import speedups_over
-from autoscaler.policies.pools.pool import by_submission
-from autoscaler.policies.published.restarts import restart_factor
-from autoscaler.policies.purchases import (
+from autoscaler.policies.instance_counts import (
     Growth,
     InstanceRange,
     ascent,
     plan_of_allocations,
     ranges,
 )
+from autoscaler.policies.pools.optimism import speedups_over
+from autoscaler.policies.pools.pool import by_submission
+from autoscaler.policies.published.restarts import restart_factor
 
 
 @dataclass(frozen=True, slots=True)

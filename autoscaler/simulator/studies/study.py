@@ -10,7 +10,7 @@ import numpy as np
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.objective import Objective
-from autoscaler.goodput.batching import split_batch
+from autoscaler.goodput.batch_choice import split_batch
 from autoscaler.simulator.profiles.curves import RecordedCurve, number_of
 from autoscaler.simulator.profiles.gradients import GradientStatistics
 from autoscaler.simulator.profiles.profiles import Profile

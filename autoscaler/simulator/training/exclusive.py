@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from autoscaler.domain.goodput import BatchBounds
-from autoscaler.goodput.batching import split_batch
+from autoscaler.goodput.batch_choice import split_batch
 from autoscaler.simulator.agents import Equipment
 from autoscaler.simulator.profiles.profiles import Profile
 from autoscaler.simulator.profiles.step_times import Unprofiled

@@ -15,7 +15,7 @@ import numpy as np
 from autoscaler.domain.goodput import Batch, BatchBounds, NoiseScale, StepParameters
 from autoscaler.domain.report import Quality, StepObservation, TrainingReport
 from autoscaler.domain.snapshot import GroundTruth
-from autoscaler.goodput.batching import batch_to_look_at, next_batch_total, split_batch
+from autoscaler.goodput.batch_choice import batch_to_look_at, next_batch_total, split_batch
 from autoscaler.simulator.profiles.profiles import Profile
 from autoscaler.simulator.profiles.slowdowns import Slowdown, SlowedProfile
 from autoscaler.simulator.training.base import JobTraining, Member

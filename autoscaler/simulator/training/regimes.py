@@ -10,7 +10,7 @@ import numpy as np
 from autoscaler.domain.goodput import Batch, BatchBounds, StepParameters
 from autoscaler.domain.report import StepObservation, TrainingReport
 from autoscaler.domain.snapshot import GroundTruth, Regime, Regimes
-from autoscaler.goodput.batching import split_batch
+from autoscaler.goodput.batch_choice import split_batch
 from autoscaler.simulator.profiles.step_times import Unprofiled
 from autoscaler.simulator.training.base import JobTraining
 from autoscaler.simulator.training.profiled import TrainingSettings

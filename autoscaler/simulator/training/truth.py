@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from autoscaler.domain.goodput import BatchBounds
-from autoscaler.goodput.batching import split_batch
+from autoscaler.goodput.batch_choice import split_batch
 from autoscaler.simulator.profiles.profiles import Profile
 from autoscaler.simulator.profiles.step_times import Unprofiled
 from autoscaler.simulator.training.published_compat import Quirks

@@ -29,7 +29,7 @@ from autoscaler.goodput import many
 from autoscaler.goodput.fit import fit
 from autoscaler.goodput.prior import prior_for, prior_from_kind
 from autoscaler.goodput.throughput import FloatArray
-from autoscaler.policies.marginal import decomposition
+from autoscaler.policies.marginal import limit_sharing as decomposition
 from autoscaler.policies.marginal.exact import SolverLimits
 from autoscaler.policies.marginal.fleet import MarginalParameters
 from autoscaler.policies.marginal.policy import MarginalPolicy

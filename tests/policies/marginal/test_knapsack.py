@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from autoscaler.domain.errors import SolverError
 from autoscaler.economics.supply.supply import fits
-from autoscaler.policies.marginal import decomposition
-from autoscaler.policies.marginal.decomposition import Columns, allocate, useful
+from autoscaler.policies.marginal import limit_sharing as decomposition
 from autoscaler.policies.marginal.exact import SolverLimits
+from autoscaler.policies.marginal.limit_sharing import Columns, allocate, useful
 
 fewer = settings(max_examples=50)
 EXACT, RELAXED = SolverLimits(exact_jobs=24), SolverLimits(exact_jobs=0)

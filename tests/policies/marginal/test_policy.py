@@ -15,7 +15,7 @@ from autoscaler.domain.offer import Limit, LimitUnit
 from autoscaler.domain.plan import Action, Decision, Plan
 from autoscaler.domain.snapshot import Snapshot
 from autoscaler.economics.supply.supply import supply_of
-from autoscaler.policies.marginal import decomposition
+from autoscaler.policies.marginal import limit_sharing as decomposition
 from autoscaler.policies.marginal.exact import SolverLimits
 from autoscaler.policies.marginal.fleet import MarginalParameters, plan_fleet
 from autoscaler.policies.marginal.policy import MarginalPolicy

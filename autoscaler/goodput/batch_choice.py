@@ -14,7 +14,7 @@ from statistics import fmean
 import numpy as np
 
 from autoscaler.domain.goodput import Batch, BatchBounds, NoiseScale, StepParameters
-from autoscaler.goodput.batch import candidates
+from autoscaler.goodput.batch_search import candidates
 from autoscaler.goodput.draws import is_usable
 from autoscaler.goodput.efficiency import efficiency
 from autoscaler.goodput.formulas import predictor_of

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.domain.goodput import Batch, BatchBounds, NoiseScale, ThroughputParameters
-from autoscaler.goodput.batch import best_batch, candidates
-from autoscaler.goodput.batching import batch_to_look_at, next_batch_total, split_batch
+from autoscaler.goodput.batch_choice import batch_to_look_at, next_batch_total, split_batch
+from autoscaler.goodput.batch_search import best_batch, candidates
 from autoscaler.goodput.efficiency import efficiency
 from autoscaler.goodput.formulas import predictor_of
 from tests.goodput.cases import PLANTED, batch_bounds, parameters

@@ -8,8 +8,8 @@ import scipy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.policies.marginal.decomposition import Columns, allocate, useful
 from autoscaler.policies.marginal.exact import SolverLimits
+from autoscaler.policies.marginal.limit_sharing import Columns, allocate, useful
 
 RELAXED = SolverLimits(exact_jobs=0)
 

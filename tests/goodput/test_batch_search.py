@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from autoscaler.domain.goodput import Batch, BatchBounds, ThroughputParameters
-from autoscaler.goodput.batch import best_batch, candidates, goodput_table
+from autoscaler.goodput.batch_search import best_batch, candidates, goodput_table
 from autoscaler.goodput.efficiency import efficiency
 from autoscaler.goodput.formulas import predictor_of
 from tests.goodput.cases import PLANTED, batch_bounds, parameters

@@ -13,6 +13,7 @@ from functools import partial
 
 from autoscaler.clock import Clock
 from autoscaler.controller.act.intents import Workers
+from autoscaler.controller.observe.orphans import Orphans
 from autoscaler.controller.offers.market import Listing, Market
 from autoscaler.controller.offers.refusals import record_refusal, refusal_by
 from autoscaler.controller.settings import ControllerSettings
@@ -20,7 +21,6 @@ from autoscaler.domain.errors import CastorError, Conflict, UnknownInstance
 from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import (
     INSTANCE_TAG,
-    JOB_TAG,
     CloudInstance,
     CloudState,
     Desired,
@@ -70,7 +70,6 @@ class Observer:
     ) -> None:
         self._store = store
         self._market = market
-        self._workers = workers
         self._settings = settings
         self._clock = clock
         self._listed_seconds = float("-inf")
@@ -78,7 +77,7 @@ class Observer:
         self._observed_seconds = float("-inf")
         self._listening_seconds = float("-inf")
         self._settled: set[str] = set()
-        self._orphans: dict[str, float] = {}
+        self._orphans = Orphans(store, market, workers, settings.orphan_seconds)
         self._missing: dict[str, float] = {}
         self._refused: frozenset[str] = frozenset()
         self.on_capacity: Callable[[HeldInstance], None] = lambda held: None
@@ -103,8 +102,8 @@ class Observer:
             self._listing_took_seconds = self._clock.monotonic() - began_seconds
         for held in self._store.instances.alive():
             self._check_agent(held, now_seconds)
-        strays = frozenset(self._orphans)
-        return Observed(self._store.instances.alive(), self._market.trouble, strays)
+        alive = self._store.instances.alive()
+        return Observed(alive, self._market.trouble, self._orphans.cloud_ids)
 
     def _follow_prices(self, now_seconds: float) -> None:
         """Reprice held spot instances at the present market price, as the clouds bill them."""
@@ -180,7 +179,7 @@ class Observer:
             instance = listed.tags[INSTANCE_TAG]
             held = self._store.instances.observe_cloud(instance, listed, now_seconds)
         except (KeyError, UnknownInstance, Conflict):
-            self._handle_orphan(listed, now_seconds)
+            self._orphans.handle(listed, now_seconds)
         else:
             if not is_over:
                 self._settled.discard(listed.id)
@@ -196,21 +195,6 @@ class Observer:
             )
             self._record_event(now_seconds, "instance found again", text, held.job)
         self._terminate_again(held, now_seconds)
-
-    def _handle_orphan(self, listed: CloudInstance, now_seconds: float) -> None:
-        if listed.state in (CloudState.TERMINATED, CloudState.STOPPING):
-            self._orphans.pop(listed.id, None)
-            return
-        first_seconds = self._orphans.setdefault(listed.id, now_seconds)
-        since_seconds = (
-            first_seconds if listed.launched_seconds is None else listed.launched_seconds
-        )
-        old_enough = now_seconds - since_seconds >= self._settings.orphan_seconds
-        if first_seconds < now_seconds and old_enough:
-            job = listed.tags.get(JOB_TAG)
-            text = f"{listed.id} ({listed.offer}): no job ordered it; it is terminated"
-            self._record_event(now_seconds, "orphan", text, job)
-            self._workers.submit(lambda: self._market.terminate(listed.offer, listed.id))
 
     def _terminate_again(self, held: HeldInstance, now_seconds: float) -> None:
         """Repeat the termination of an instance that still runs."""
