@@ -29,6 +29,14 @@ class JobPhase(StrEnum):
         return self in (JobPhase.FINISHED, JobPhase.FAILED, JobPhase.STOPPED)
 
 
+class StopReason(StrEnum):
+    """Budget that stopped a job."""
+
+    JOB_BUDGET = "job budget"
+    STUDY_BUDGET = "study budget"
+    FLEET_BUDGET = "fleet budget"
+
+
 @dataclass(frozen=True, slots=True)
 class BatchSpec:
     """The owner's batch sizes in examples; None leaves the value to the training script.
@@ -179,7 +187,7 @@ class JobRecord:
     `number` is small and never reused. `id` is unique too: the name, with a suffix if an earlier
     job of that name has ended. `attempt` counts starts of the script after failures; the next
     start is not before `retry_seconds`. `cause` and `last_lines` explain why the job ended or last
-    failed.
+    failed. `stop_reason` is the budget that stopped it; None if none did.
     """
 
     id: str
@@ -192,6 +200,7 @@ class JobRecord:
     attempt: int = 1
     retry_seconds: float | None = None
     cause: str | None = None
+    stop_reason: StopReason | None = None
     last_lines: tuple[str, ...] = ()
     lighthouse: str | None = None
     report: TrainingReport | None = None

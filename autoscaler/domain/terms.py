@@ -126,11 +126,6 @@ class TrialRecord:
         return replace(record, speeds=_with_stretch(self.speeds, new))
 
 
-def budget_used_up(study: str) -> str:
-    """Return the cause for ending jobs whose study has used up its budget."""
-    return f"the budget of study {study} is used up: give it more, its trials go on"
-
-
 def _report_arrivals(
     arrivals: tuple[tuple[float, float], ...], stands: TrialProgress, now_seconds: float
 ) -> tuple[tuple[float, float], ...]:

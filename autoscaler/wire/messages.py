@@ -18,7 +18,7 @@ from autoscaler.domain.alarm import ModelAlarm
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.goodput import StepParameters
 from autoscaler.domain.instance import InstancePhase
-from autoscaler.domain.job import InstanceBounds, JobPhase, JobSpec
+from autoscaler.domain.job import InstanceBounds, JobPhase, JobSpec, StopReason
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.plan import Action
@@ -111,7 +111,8 @@ class JobView:
     a `study` is a trial. `trouble` is a current error of planning, launching or releasing.
     `alarm` reports measured step times that contradict the job's model. `is_sessionless`: the
     script has run for a while without a training session, so it gets one instance and its
-    progress is unknown. `trial_ending` is the end of a stopped job's trial.
+    progress is unknown. `trial_ending` is the end of a stopped job's trial;
+    `stop_reason` is the budget that stopped the job.
     """
 
     id: str
@@ -144,6 +145,7 @@ class JobView:
     alarm: ModelAlarm | None = None
     is_sessionless: bool = False
     trial_ending: TrialEnding | None = None
+    stop_reason: StopReason | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ import optuna
 from optuna.trial import TrialState
 
 from autoscaler.domain.errors import CastorError
+from autoscaler.domain.job import StopReason
 from autoscaler.domain.plan import ReasonCode
-from autoscaler.domain.terms import budget_used_up
 from autoscaler.wire.messages import JobView
 from hpo.driver.ended_trials import failure_cause
 
@@ -45,7 +45,7 @@ def require_budget(view: JobView | None) -> None:
     Raises:
         BudgetUsedUp: the budget ended the job; the trial stays open.
     """
-    if view is not None and view.study is not None and view.cause == budget_used_up(view.study):
+    if view is not None and view.stop_reason is StopReason.STUDY_BUDGET:
         raise BudgetUsedUp(
             f"{view.cause} with a larger one (the objective's budget in its file, or budget_usd=)"
         )

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.domain.errors import Conflict, UnknownInstance, UnknownJob
-from autoscaler.domain.job import InstanceBounds, JobPhase
+from autoscaler.domain.job import InstanceBounds, JobPhase, StopReason
 from autoscaler.domain.objective import Objective, Preference
 from autoscaler.domain.report import Failure, ReportOrigin
 from autoscaler.store.store import Store
@@ -64,6 +64,15 @@ class JobsConformance:
         store.jobs.set_phase("b", JobPhase.STOPPED, NOW)
         assert [job.id for job in store.jobs.alive()] == ["a", "c"]
         assert [job.id for job in store.jobs.all()] == ["a", "b", "c"]
+
+    def test_the_budget_that_stopped_a_job_stays(self, store: Store) -> None:
+        add_job(store)
+        assert store.jobs.get("digits").stop_reason is None
+        reason = StopReason.STUDY_BUDGET
+        store.jobs.set_phase("digits", JobPhase.STOPPING, NOW, "used up", reason)
+        store.jobs.set_phase("digits", JobPhase.STOPPED, NOW + 1)
+        job = store.jobs.get("digits")
+        assert (job.cause, job.stop_reason) == ("used up", reason)
 
     def test_phases_note_their_times_once(self, store: Store) -> None:
         add_job(store)

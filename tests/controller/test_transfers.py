@@ -12,11 +12,11 @@ import pytest
 from autoscaler.controller.budgets.leave_limits import last_saves_usd
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.instance import HeldInstance, InstancePhase
-from autoscaler.domain.job import JobPhase
+from autoscaler.domain.job import JobPhase, StopReason
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.report import CheckpointStatus, ReportOrigin
-from autoscaler.domain.terms import StudyTerms, budget_used_up
+from autoscaler.domain.terms import StudyTerms
 from autoscaler.domain.transfer import MOST_BYTES, Transfer, TransferCount
 from autoscaler.ledger.ledger import Ledger
 from tests.controller.budgets.test_leave_limits import REPORT
@@ -106,7 +106,7 @@ def test_what_the_trials_of_a_study_send_is_in_its_budget(world: World) -> None:
     job, held = at_work(world, study="sweep")
     world.store.studies.state("sweep", StudyTerms(objective=BUDGET))
     assert gigabytes_until(world, job, held) == 9
-    assert world.store.jobs.get(job).cause == budget_used_up("sweep")
+    assert world.store.jobs.get(job).stop_reason is StopReason.STUDY_BUDGET
 
 
 def test_what_all_jobs_send_is_in_the_budget_for_everything(tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ ADDED_COLUMNS = {
     "0008": ("intents.sent_seconds",),
     "0009": ("observations.era", "observations.settled_seconds", "observations.run"),
     "0011": ("jobs.observations_revision",),
+    "0012": ("jobs.stop_reason",),
 }
 
 

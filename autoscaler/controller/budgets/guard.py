@@ -16,8 +16,8 @@ from autoscaler.controller.budgets.leave_limits import last_saves_usd, usual_sec
 from autoscaler.controller.budgets.spending import Spending, cost_usd
 from autoscaler.controller.errors import ErrorRecord
 from autoscaler.domain.instance import HeldInstance
-from autoscaler.domain.job import JobPhase, JobRecord
-from autoscaler.domain.terms import TrialRecord, budget_used_up
+from autoscaler.domain.job import JobPhase, JobRecord, StopReason
+from autoscaler.domain.terms import TrialRecord
 from autoscaler.store.repositories.events import Event
 from autoscaler.store.store import Store
 
@@ -36,6 +36,7 @@ class BudgetScope:
         spent_usd: returns their cost up to a time; ended jobs of the scope are included.
         leaving_usd: returns the cost of leaving their instances, from now to the end of the bills.
         cause: returns why the jobs end at the budget, and what their owner can do.
+        stop_reason: the budget, as a value.
     """
 
     budget_usd: Decimal
@@ -43,6 +44,7 @@ class BudgetScope:
     spent_usd: Callable[[float], Decimal]
     leaving_usd: Callable[[], Decimal]
     cause: Callable[[], str]
+    stop_reason: StopReason
 
 
 class BudgetGuard:
@@ -70,7 +72,7 @@ class BudgetGuard:
             return
         cause = scope.cause()
         for job in at_work:
-            store.jobs.set_phase(job.id, JobPhase.STOPPING, now_seconds, cause)
+            store.jobs.set_phase(job.id, JobPhase.STOPPING, now_seconds, cause, scope.stop_reason)
             store.events.add(Event(now_seconds, "budget", cause, job.id))
             _log.info("%s budget: %s", job.id, cause)
 
@@ -97,6 +99,7 @@ class Budgets:
             spent_usd=partial(self.spending.of_job, job.id),
             leaving_usd=partial(_leaving_usd, (job,), held),
             cause=lambda: _job_cause(job, self.spending),
+            stop_reason=StopReason.JOB_BUDGET,
         )
         return BudgetGuard(scope)
 
@@ -125,7 +128,8 @@ class Budgets:
             jobs=trials,
             spent_usd=partial(self.spending.of_study, study, jobs),
             leaving_usd=leaving_usd,
-            cause=partial(budget_used_up, study),
+            cause=partial(_study_cause, study),
+            stop_reason=StopReason.STUDY_BUDGET,
         )
         return BudgetGuard(scope)
 
@@ -167,6 +171,7 @@ class Budgets:
             spent_usd=partial(self.spending.of_fleet, held),
             leaving_usd=partial(_leaving_usd, jobs, held),
             cause=lambda: cause,
+            stop_reason=StopReason.FLEET_BUDGET,
         )
         return BudgetGuard(scope)
 
@@ -203,6 +208,10 @@ def _longest_unit_seconds(records: Sequence[TrialRecord]) -> float:
     """Return the seconds of the slowest trial per unit of work; trials leave between two units."""
     latest = [record.speeds[0] for record in records if record.speeds]
     return max((speed.seconds / speed.work for speed in latest), default=0.0)
+
+
+def _study_cause(study: str) -> str:
+    return f"the budget of study {study} is used up: give it more, its trials go on"
 
 
 def _job_cause(job: JobRecord, spending: Spending) -> str:

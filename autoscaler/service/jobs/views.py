@@ -86,6 +86,7 @@ class Views:
             eta_seconds=_eta_seconds(job, predicted),
             decision=decision_view(entries[0]) if entries else None,
             attempt=job.attempt,
+            stop_reason=job.stop_reason,
             cause=job.cause or (sessionless_text(job) if is_sessionless else None),
             last_lines=job.last_lines,
             checkpoint_directory=self._checkpoint_place(job),

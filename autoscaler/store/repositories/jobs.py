@@ -8,7 +8,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from autoscaler.domain.errors import Conflict, UnknownJob
-from autoscaler.domain.job import InstanceBounds, JobPhase, JobRecord, JobSpec
+from autoscaler.domain.job import InstanceBounds, JobPhase, JobRecord, JobSpec, StopReason
 from autoscaler.domain.objective import Objective
 
 FINAL_PHASES = tuple(phase for phase in JobPhase if phase.is_final)
@@ -59,11 +59,16 @@ class Jobs(ABC):
         """Return all jobs, ended ones included, the oldest first."""
 
     def set_phase(
-        self, job: str, phase: JobPhase, now_seconds: float, cause: str | None = None
+        self,
+        job: str,
+        phase: JobPhase,
+        now_seconds: float,
+        cause: str | None = None,
+        stop_reason: StopReason | None = None,
     ) -> JobRecord:
-        """Move a job to a phase, and set its `cause` unless that is None.
+        """Move a job to a phase, and set its `cause` and `stop_reason` unless they are None.
 
-        The current phase is accepted: then only the cause changes.
+        The current phase is accepted: then only these change.
 
         Raises:
             Conflict: the phase can't follow the current phase.
@@ -72,7 +77,11 @@ class Jobs(ABC):
 
         def move(record: JobRecord) -> JobRecord:
             moved = record if phase is record.phase else _with_phase(record, phase, now_seconds)
-            return moved if cause is None else replace(moved, cause=cause)
+            return replace(
+                moved,
+                cause=moved.cause if cause is None else cause,
+                stop_reason=moved.stop_reason if stop_reason is None else stop_reason,
+            )
 
         return self._change(job, move)
 

@@ -28,7 +28,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from autoscaler.domain.goodput import NoiseScale
 from autoscaler.domain.instance import Desired, InstancePhase
 from autoscaler.domain.intent import IntentKind, IntentState
-from autoscaler.domain.job import JobPhase, JobSpec
+from autoscaler.domain.job import JobPhase, JobSpec, StopReason
 from autoscaler.domain.plan import Decision
 from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.report import Failure, TrainingReport
@@ -83,6 +83,7 @@ class Table(DeclarativeBase):
         IntentKind: word(IntentKind),
         IntentState: word(IntentState),
         EntryKind: word(EntryKind),
+        StopReason: word(StopReason),
     }
 
 
@@ -105,6 +106,7 @@ class JobRow(Table):
     attempt: Mapped[int]
     retry_seconds: Mapped[float | None]
     cause: Mapped[str | None]
+    stop_reason: Mapped[StopReason | None]
     last_lines: Mapped[tuple[str, ...]] = mapped_column(Document(TypeAdapter(tuple[str, ...])))
     lighthouse: Mapped[str | None]
     report: Mapped[TrainingReport | None] = mapped_column(Document(TypeAdapter(TrainingReport)))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from autoscaler.controller.budgets.guard import BudgetGuard, Budgets, BudgetScope
 from autoscaler.controller.budgets.spending import Spending
 from autoscaler.domain.instance import by_job
-from autoscaler.domain.job import JobPhase, JobSpec
+from autoscaler.domain.job import JobPhase, JobSpec, StopReason
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.terms import StudyTerms
 from autoscaler.store.memory.store import memory_store
@@ -31,6 +31,7 @@ def guard_of(budget_usd: Decimal, spent_usd: Decimal, leaving_usd: Decimal) -> B
             spent_usd=lambda now_seconds: spent_usd,
             leaving_usd=lambda: leaving_usd,
             cause=lambda: "used up",
+            stop_reason=StopReason.JOB_BUDGET,
         )
     )
 

@@ -8,9 +8,9 @@ import pytest
 
 from autoscaler.controller.budgets.spending import Spending
 from autoscaler.domain.errors import LedgerError
-from autoscaler.domain.job import JobPhase
+from autoscaler.domain.job import JobPhase, StopReason
 from autoscaler.domain.objective import Objective
-from autoscaler.domain.terms import StudyTerms, TrialProgress, budget_used_up
+from autoscaler.domain.terms import StudyTerms, TrialProgress
 from autoscaler.service.studies.stays import stays_of_study
 from tests.controller.world import World
 
@@ -46,7 +46,7 @@ def test_all_trials_end_before_the_budget_of_the_study_is_passed(world: World) -
             break
     assert rate == 2
     assert phases(world, jobs) == {JobPhase.STOPPED}
-    assert world.store.jobs.get(jobs[0]).cause == budget_used_up("sweep")
+    assert world.store.jobs.get(jobs[0]).stop_reason is StopReason.STUDY_BUDGET
     assert Decimal("0.03") < spent(world) <= Decimal("0.05")
     assert world.store.jobs.get(other).phase is JobPhase.RUNNING
 

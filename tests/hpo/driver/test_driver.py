@@ -14,9 +14,9 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import Unavailable
-from autoscaler.domain.job import JobPhase, JobSpec
+from autoscaler.domain.job import JobPhase, JobSpec, StopReason
 from autoscaler.domain.objective import Objective as Goal
-from autoscaler.domain.terms import StudyTerms, budget_used_up
+from autoscaler.domain.terms import StudyTerms
 from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.messages import JobView
 from hpo.driver.driver import Driver
@@ -276,13 +276,15 @@ def test_trials_of_a_study_without_money_stay_as_they_are(
         if not has_stopped:
             has_stopped.append(True)
             for phase in phases:
-                store.jobs.set_phase("sweep-0", phase, 1.0, budget_used_up("sweep"))
+                store.jobs.set_phase(
+                    "sweep-0", phase, 1.0, "the budget is used up", StopReason.STUDY_BUDGET
+                )
             time.sleep(1.5)
         return value
 
     has_stopped: list[bool] = []
     site, study = site_of(stops), study_of()
-    with pytest.raises(BudgetUsedUp, match=r"budget of study sweep is used up.* a larger one"):
+    with pytest.raises(BudgetUsedUp, match=r"the budget is used up with a larger one"):
         driver_of(site, study).run(RunLimits(trials=3, at_once=1))
     (trial,) = study.trials
     assert trial.state is TrialState.RUNNING

@@ -2,7 +2,7 @@ CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL,
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('0011');
+INSERT INTO "alembic_version" VALUES('0012');
 CREATE TABLE decisions (
 	id INTEGER NOT NULL,
 	"plan" INTEGER NOT NULL,
@@ -104,7 +104,7 @@ CREATE TABLE jobs (
 	report TEXT,
 	reported_seconds DOUBLE,
 	report_attempt INTEGER,
-	report_started_seconds DOUBLE, observations_revision INTEGER DEFAULT '0' NOT NULL,
+	report_started_seconds DOUBLE, observations_revision INTEGER DEFAULT '0' NOT NULL, stop_reason VARCHAR(20),
 	CONSTRAINT pk_jobs PRIMARY KEY (number),
 	CONSTRAINT uq_jobs_id UNIQUE (id)
 );
