@@ -12,12 +12,12 @@ import os
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
 
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from autoscaler.domain.errors import Conflict, StoreError
 from autoscaler.store.sql.database import is_sqlite, parse_url
@@ -158,6 +158,10 @@ class _SessionClaim(Claim):
         self._acquire()
 
     def release(self) -> None:
+        if self._connection is not None:
+            # The server ends a closed session, and its lock, some time later.
+            with suppress(SQLAlchemyError):
+                self._connection.execute(text("SELECT pg_advisory_unlock_all()"))
         self._close_connection()
         self._engine.dispose()
 
