@@ -25,8 +25,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from autoscaler.clock import SystemClock
-from autoscaler.training.members.fetching import Fetch
-from autoscaler.training.members.transport import StateServer
+from autoscaler.training.members.state_fetch import Fetch
+from autoscaler.training.members.state_server import StateServer
 from autoscaler.training.state.training_state import Counters, TrainingState
 
 TOKEN, KEY = "secret", "state"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autoscaler.lazy_exports import lazy_exports
-from hpo.methods.synchronous_halving import SynchronousHalvingPruner
 from hpo.objective.distributed import distributed
+from hpo.samplers_and_pruners.synchronous_halving import SynchronousHalvingPruner
 from hpo.worker.epochs import epochs
 
 if TYPE_CHECKING:

@@ -351,7 +351,7 @@ def node(
 
     from autoscaler.cli.logging_setup import log_to_stderr
     from autoscaler.clock import SystemClock
-    from autoscaler.node.life import run_agent
+    from autoscaler.node.run import run_agent
     from autoscaler.node.user_data import load_user_data
     from providers.metadata import read_metadata
 

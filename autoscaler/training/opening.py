@@ -43,11 +43,11 @@ from autoscaler.training.reporting import Reporter
 from autoscaler.training.state.batch_log import BatchReplay
 from autoscaler.training.state.checkpoint import Checkpoints
 from autoscaler.training.state.claim import claim, claim_depot
-from autoscaler.training.state.depot import RemoteCheckpoints
 from autoscaler.training.state.fingerprint import Fingerprint, require_equal
 from autoscaler.training.state.own_state import ScriptState
+from autoscaler.training.state.remote_checkpoints import RemoteCheckpoints
 from autoscaler.training.state.training_state import Counters, TrainingState
-from autoscaler.training.steps.mover import movers_of
+from autoscaler.training.steps.scaled_optimizer import movers_of
 from autoscaler.training.steps.stepper import Stepper, StepSettings
 from autoscaler.training.watch import Watch, present_watch
 

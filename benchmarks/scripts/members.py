@@ -18,8 +18,8 @@ from torch import nn
 from workload import Noise, layers
 
 from autoscaler.training import TrainingSession, session
-from autoscaler.training.members.catching_up import StateSync
-from autoscaler.training.members.fetching import Fetch
+from autoscaler.training.members.state_fetch import Fetch
+from autoscaler.training.members.state_sync import StateSync
 
 STEP_SECONDS = float(os.environ["STEP_SECONDS"])
 FROZEN_BYTES = int(os.environ.get("FROZEN_BYTES", "0"))

@@ -42,9 +42,9 @@ from hpo.driver.trial_server import (
     begin_waiting_retry,
 )
 from hpo.interval import Interval
-from hpo.methods.synchronous_halving import SynchronousHalvingPruner
 from hpo.optuna_internals import is_stopped, stop
 from hpo.protocol.requests import BEGIN, TrialRequest, answer_text, error_text, parse_request
+from hpo.samplers_and_pruners.synchronous_halving import SynchronousHalvingPruner
 from hpo.storage.retrying import retry_until_available
 from hpo.storage.studies import optimization_context
 

@@ -12,9 +12,9 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.terms import LaterRung, StudyTerms, TrialProgress
-from hpo.methods.synchronous_halving import SynchronousHalvingPruner
 from hpo.optuna_internals import halving_settings
 from hpo.protocol import attributes
+from hpo.samplers_and_pruners.synchronous_halving import SynchronousHalvingPruner
 
 _MOST_REPORTS = 100
 

@@ -22,11 +22,11 @@ from hpo import optuna_internals
 from hpo.driver import retries
 from hpo.driver.artifacts import StudyArtifacts
 from hpo.driver.error_origin import error_origin
-from hpo.methods.synchronous_halving import SynchronousHalvingPruner
 from hpo.protocol import attributes, requests
 from hpo.protocol.known_parameters import enqueued_values, sampled_values
 from hpo.protocol.requests import TrialRequest
 from hpo.protocol.study_queries import query_study
+from hpo.samplers_and_pruners.synchronous_halving import SynchronousHalvingPruner
 
 # Pruners without side effects on the storage: a repeated question has the same answer.
 _PURE_PRUNERS = (

@@ -29,7 +29,6 @@ from hpo.driver.driver import Driver
 from hpo.driver.ended_trials import EndedTrial, log_trial_end
 from hpo.driver.error_origin import error_origin
 from hpo.driver.run_limits import RunLimits, fatal_message
-from hpo.methods.registry import require_packages
 from hpo.objective.distributed import trial_job
 from hpo.objective.packaging import Objective, import_root, pack_objective
 from hpo.optuna_internals import check_release
@@ -47,6 +46,7 @@ from hpo.runs.arguments import (
 from hpo.runs.controllers import DATABASE, controller_for, embedded_state, running_controller
 from hpo.runs.process import logging_above_bar, logging_to_stderr
 from hpo.runs.status_line import count_trials_to_end, status_line
+from hpo.samplers_and_pruners.registry import require_packages
 from hpo.storage.controller_names import assign_controller_name, controller_name, exists, slug
 from hpo.storage.retrying import retry_until_available
 from hpo.storage.studies import check_writable, is_persistent, sqlite_file

@@ -11,7 +11,7 @@ from autoscaler.domain.errors import CheckpointError
 from autoscaler.domain.storage import StorageGrant
 from autoscaler.objects import Objects, always
 from autoscaler.training.state.claim import claim, claim_depot
-from autoscaler.training.state.depot import RemoteCheckpoints
+from autoscaler.training.state.remote_checkpoints import RemoteCheckpoints
 
 OURS, THEIRS = "digits.2#aa", "words#aa"
 

@@ -11,7 +11,7 @@ import torch
 
 from autoscaler.clock import SystemClock
 from autoscaler.training.collectives import world
-from autoscaler.training.members.catching_up import StateSync
+from autoscaler.training.members.state_sync import StateSync
 from autoscaler.training.state.training_state import Counters, TrainingState
 from tests.training.together import Members, at_once
 

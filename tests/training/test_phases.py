@@ -17,8 +17,8 @@ from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.training import Engine
 from autoscaler.training import session
 from autoscaler.training.steps.learning_rate import LearningRateInputs, unchanged
-from autoscaler.training.steps.mover import ScaledOptimizer
 from autoscaler.training.steps.phases import Undo
+from autoscaler.training.steps.scaled_optimizer import ScaledOptimizer
 from tests.training.alone import allow, opened, script
 from tests.training.fleet import Fleet, roster_of, wait_until
 from tests.training.scripts import adversaries

@@ -18,7 +18,7 @@ from autoscaler.training.members import rounds
 from autoscaler.training.members.job_ranks import JobRanks
 from autoscaler.training.state.training_state import Counters, TrainingState
 from autoscaler.training.steps.learning_rate import RULES
-from autoscaler.training.steps.mover import ScaledOptimizer
+from autoscaler.training.steps.scaled_optimizer import ScaledOptimizer
 from autoscaler.training.steps.stepper import Stepper, StepSettings
 from tests.training.alone import allow, decide, opened, script
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from autoscaler.clock import Clock, SystemClock
 from autoscaler.domain.errors import CheckpointError, MismatchError
-from autoscaler.training.members import catching_up, fetching
-from autoscaler.training.members.catching_up import StateSync, StateVersion, furthest
-from autoscaler.training.members.fetching import Fetch, RefusedError, StalledError
-from autoscaler.training.members.transport import StateServer
+from autoscaler.training.members import state_fetch, state_sync
+from autoscaler.training.members.state_fetch import Fetch, RefusedError, StalledError
+from autoscaler.training.members.state_server import StateServer
+from autoscaler.training.members.state_sync import StateSync, StateVersion, furthest
 from autoscaler.training.state import packed
 from autoscaler.training.state.packed import ByteSequence
 from autoscaler.training.state.reception import Description, StateBuffer, tensors_of
@@ -220,8 +220,8 @@ def test_a_transfer_is_resumed_at_another_replica_with_the_same_state() -> None:
 def test_a_transfer_without_bytes_is_given_up(
     server: StateServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetching, "STALL_SECONDS", 0.6)
-    monkeypatch.setattr(fetching, "_SILENCE_SECONDS", 0.3)
+    monkeypatch.setattr(state_fetch, "STALL_SECONDS", 0.6)
+    monkeypatch.setattr(state_fetch, "_SILENCE_SECONDS", 0.3)
     giver, taker = training(0, steps=1), training(1)
     server.serve("key", giver.state_dict())
     wire, holds = Wire(server.address), threading.Event()
@@ -319,9 +319,9 @@ def test_joiners_alone_ask_whether_they_may_begin_and_beside_a_member_they_do_no
 
 
 def test_a_transfer_may_last_longer_than_any_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, "_SILENCE_SECONDS", 0.5)
-    monkeypatch.setattr(fetching, "STALL_SECONDS", 1.0)
-    monkeypatch.setattr(catching_up, "_SILENCE_SECONDS", 1.5)
+    monkeypatch.setattr(state_fetch, "_SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr(state_fetch, "STALL_SECONDS", 1.0)
+    monkeypatch.setattr(state_sync, "_SILENCE_SECONDS", 1.5)
     monkeypatch.setattr("tests.training.together.TIMEOUT_SECONDS", 1.0)
     job = Job(training(0, steps=1), training(1))
     slowed(job.catching[0], seconds_per_chunk=0.2)
@@ -357,8 +357,8 @@ def test_a_serving_member_that_is_lost_ends_the_world_and_the_next_one_resumes()
 def test_a_receiver_that_stalls_lets_the_others_go_and_stays_away_ever_longer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(fetching, "_SILENCE_SECONDS", 0.2)
-    monkeypatch.setattr(fetching, "STALL_SECONDS", 0.4)
+    monkeypatch.setattr(state_fetch, "_SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(state_fetch, "STALL_SECONDS", 0.4)
     job = Job(training(0, steps=1), training(1))
     holds = threading.Event()
     slowed(job.catching[0], 0.0).on_chunk = lambda wire: holds.wait(60.0)
@@ -368,7 +368,7 @@ def test_a_receiver_that_stalls_lets_the_others_go_and_stays_away_ever_longer(
         patience.append([catching.patience_seconds for catching in job.catching])
     assert patience == [[0.0, 0.0], [0.0, 4.0], [0.0, 8.0]]
     holds.set()
-    monkeypatch.setattr(fetching, "STALL_SECONDS", 10.0)
+    monkeypatch.setattr(state_fetch, "STALL_SECONDS", 10.0)
     assert job.settle() == [False, True]
     assert job.catching[1].patience_seconds == 0.0
     job.close()
@@ -376,8 +376,8 @@ def test_a_receiver_that_stalls_lets_the_others_go_and_stays_away_ever_longer(
 
 def test_a_receiver_whose_process_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its heartbeats may go on, as those that torchft sends."""
-    monkeypatch.setattr(catching_up, "_SILENCE_SECONDS", 0.5)
-    monkeypatch.setattr(catching_up, "_TICK_SECONDS", 60.0)
+    monkeypatch.setattr(state_sync, "_SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr(state_sync, "_TICK_SECONDS", 60.0)
     job = Job(training(0, steps=1), training(1))
     hangs = threading.Event()
     job.catching[1].give_to_instance = lambda: bool(hangs.wait(3.0)) and None

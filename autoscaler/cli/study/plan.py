@@ -283,7 +283,7 @@ def _study(options: StudyPlanOptions, now_seconds: float) -> tuple[StudySpec, In
     """Return the file's study as a driver would run it, its deadline counted from now."""
     from hpo.objective.distributed import trial_job
     from hpo.study_file.catch import resolve_caught_errors
-    from hpo.study_file.studies import check_methods, load_objective
+    from hpo.study_file.study_opening import check_methods, load_objective
 
     spec, directory = load_study(options.file, now_seconds)
     check_methods(spec)
@@ -323,7 +323,7 @@ def _size(
     options: StudyPlanOptions, spec: StudySpec, known: StudyView | None
 ) -> tuple[int, int, tuple[str, ...]]:
     """Return the numbers of trials and of steps of an unpruned trial, and remarks on these."""
-    from hpo.study_file.studies import trials_left
+    from hpo.study_file.study_opening import trials_left
 
     trials = options.trials or trials_left(spec)
     if trials is None:

@@ -186,16 +186,16 @@ def open_recorded(file: Path) -> tuple[StudySpec, Any]:
 
 
 def require_optuna() -> Any:
-    """Return the module `hpo.study_file.studies`, with Optuna's own log messages off.
+    """Return the module `hpo.study_file.study_opening`, with Optuna's own log messages off.
 
     Raises:
         Unavailable: Optuna is not installed.
     """
     try:
-        from hpo.study_file import studies
+        from hpo.study_file import study_opening
     except ImportError as error:
         raise Unavailable(
             f"studies need Optuna ({error}): pip install 'castor-autoscaler[hpo]'"
         ) from None
-    studies.silence_optuna()
-    return studies
+    study_opening.silence_optuna()
+    return study_opening

@@ -13,7 +13,7 @@ from autoscaler.back_off import BackOff
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError, Conflict, NotAllowed, SpecError
 from autoscaler.domain.trial import TrialAnswer, TrialCall, TrialFile
-from autoscaler.node.channel.trial_calls import KeptCalls
+from autoscaler.node.channel.kept_calls import KeptCalls
 from autoscaler.node.state import Start
 from autoscaler.wire.client import NodeClient
 from autoscaler.wire.messages import Assignment

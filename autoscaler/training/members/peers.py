@@ -7,8 +7,8 @@ from typing import Protocol
 
 from autoscaler.training.collectives.gradient_groups import FormGradients
 from autoscaler.training.collectives.sums import Sums
-from autoscaler.training.members.catching_up import StateSync
 from autoscaler.training.members.rounds import Membership
+from autoscaler.training.members.state_sync import StateSync
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,10 +37,10 @@ from autoscaler.training.collectives.sums import Sums, SumSettings
 from autoscaler.training.collectives.world import Meeting, first_line
 from autoscaler.training.members.admission import Admission
 from autoscaler.training.members.attendance import Attendance
-from autoscaler.training.members.catching_up import StateSync
 from autoscaler.training.members.lighthouse_watch import LighthouseWatch
 from autoscaler.training.members.peers import QuorumSettings
 from autoscaler.training.members.rounds import Membership
+from autoscaler.training.members.state_sync import StateSync
 from autoscaler.training.state.training_state import TrainingState
 
 _log = logging.getLogger(__name__)

@@ -17,10 +17,10 @@ from autoscaler.training.collectives.ports import bound_store, use_interface_of
 from autoscaler.training.collectives.sums import Sums, SumSettings
 from autoscaler.training.collectives.world import Meeting, first_line
 from autoscaler.training.members.attendance import Attendance
-from autoscaler.training.members.catching_up import StateSync
 from autoscaler.training.members.peers import QuorumSettings
 from autoscaler.training.members.roster_line import RosterLine
 from autoscaler.training.members.rounds import Membership
+from autoscaler.training.members.state_sync import StateSync
 from autoscaler.training.state.training_state import TrainingState
 
 _log = logging.getLogger(__name__)

@@ -43,7 +43,7 @@ from autoscaler.training.state.checkpoint_files import (
     root_cause,
     saved_digest,
 )
-from autoscaler.training.state.depot import RemoteCheckpoints
+from autoscaler.training.state.remote_checkpoints import RemoteCheckpoints
 
 _log = logging.getLogger(__name__)
 

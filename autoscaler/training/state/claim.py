@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from autoscaler.domain.checkpoint import RECORD, step_of
 from autoscaler.domain.errors import CheckpointError, ProviderError
-from autoscaler.training.state.depot import RemoteCheckpoints
+from autoscaler.training.state.remote_checkpoints import RemoteCheckpoints
 
 
 def claim(directory: Path, owner: str, adopts: str | None) -> None:

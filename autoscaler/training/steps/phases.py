@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autoscaler.training.steps.mover import ScaledOptimizer
+from autoscaler.training.steps.scaled_optimizer import ScaledOptimizer
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ from autoscaler.training.members.job_ranks import JobRanks, Shortage
 from autoscaler.training.state.buffers import BufferGuard
 from autoscaler.training.state.training_state import TrainingState
 from autoscaler.training.steps.learning_rate import LearningRateInputs
-from autoscaler.training.steps.mover import ScaledOptimizer
 from autoscaler.training.steps.phases import Phase, Undo
+from autoscaler.training.steps.scaled_optimizer import ScaledOptimizer
 from autoscaler.training.steps.scaling import LossScaling
 from autoscaler.training.steps.weights import no_gradient, unit_gradient
 

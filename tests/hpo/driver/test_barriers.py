@@ -10,7 +10,7 @@ import pytest
 from optuna.trial import TrialState
 
 from hpo.driver.run_limits import RunLimits
-from hpo.methods.synchronous_halving import SynchronousHalvingPruner
+from hpo.samplers_and_pruners.synchronous_halving import SynchronousHalvingPruner
 from tests.hpo.lines import Objective
 from tests.hpo.site import Site, driver_of
 

@@ -9,8 +9,8 @@ from optuna.pruners import HyperbandPruner, MedianPruner, SuccessiveHalvingPrune
 from autoscaler.domain.objective import Objective
 from hpo.driver.progress import ProgressReporter, progress, terms
 from hpo.driver.trial_server import TrialServer
-from hpo.methods.synchronous_halving import SynchronousHalvingPruner
 from hpo.protocol import attributes
+from hpo.samplers_and_pruners.synchronous_halving import SynchronousHalvingPruner
 
 HALVING = SuccessiveHalvingPruner(min_resource=2, reduction_factor=3)
 

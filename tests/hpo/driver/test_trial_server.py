@@ -17,7 +17,6 @@ from hpo.driver.trial_server import (
     find_ended_trial,
     running_trials,
 )
-from hpo.methods.synchronous_halving import SynchronousHalvingPruner
 from hpo.protocol.requests import (
     BEGIN,
     SHOULD_PRUNE,
@@ -28,6 +27,7 @@ from hpo.protocol.requests import (
     parse_answer,
     parse_request,
 )
+from hpo.samplers_and_pruners.synchronous_halving import SynchronousHalvingPruner
 from hpo.storage.studies import is_persistent
 from hpo.worker.process import run_trial
 from tests.hpo.lines import Died, DirectChannel, Objective, record, records, run_all

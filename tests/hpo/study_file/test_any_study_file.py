@@ -19,9 +19,9 @@ import hpo
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.study import Method, StudySpec
 from autoscaler.spec.study_file import load_study
-from hpo.methods.registry import create_pruner, create_sampler, require_packages
+from hpo.samplers_and_pruners.registry import create_pruner, create_sampler, require_packages
 from hpo.study_file.command import suggest_parameter
-from hpo.study_file.studies import check_methods
+from hpo.study_file.study_opening import check_methods
 
 WHOLE: dict[str, Any] = {
     "name": "r50",
@@ -233,9 +233,9 @@ def test_a_missing_package_of_a_python_study_is_named(
     make: Callable[[], dict[str, Any]], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = optuna.create_study(**make())
-    monkeypatch.setattr("hpo.methods.registry.find_spec", lambda name: object())
+    monkeypatch.setattr("hpo.samplers_and_pruners.registry.find_spec", lambda name: object())
     require_packages(study)
-    monkeypatch.setattr("hpo.methods.registry.find_spec", lambda name: None)
+    monkeypatch.setattr("hpo.samplers_and_pruners.registry.find_spec", lambda name: None)
     with pytest.raises(SpecError, match=message):
         require_packages(study)
 
@@ -244,7 +244,7 @@ def test_a_missing_package_is_refused_before_anything_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CASTOR_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr("hpo.methods.registry.find_spec", lambda name: None)
+    monkeypatch.setattr("hpo.samplers_and_pruners.registry.find_spec", lambda name: None)
     study = optuna.create_study(sampler=optuna.samplers.CmaEsSampler())
     with pytest.raises(SpecError, match="pip install cmaes"):
         hpo.optimize(study, lambda trial: 1.0, n_trials=1)

@@ -14,7 +14,7 @@ from torch import nn
 from autoscaler.domain.errors import CheckpointError, SpecError
 from autoscaler.objects import Objects
 from hpo.driver.trial_server import begin_new_trial
-from hpo.methods.synchronous_halving import SynchronousHalvingPruner
+from hpo.samplers_and_pruners.synchronous_halving import SynchronousHalvingPruner
 from hpo.worker.epochs import epochs
 from hpo.worker.process import run_trial
 from hpo.worker.trial import RemoteTrial

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from autoscaler.clock import SystemClock
 from autoscaler.node.instance import NodeSettings
-from autoscaler.node.life import run_agent
+from autoscaler.node.run import run_agent
 from autoscaler.node.user_data import load_user_data
 from providers.metadata import read_metadata
 

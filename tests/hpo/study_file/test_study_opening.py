@@ -14,7 +14,7 @@ from autoscaler.domain.errors import NotFound, SpecError, StoreError
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.study import Method, StudySpec
 from hpo.study_file.command import CommandObjective
-from hpo.study_file.studies import (
+from hpo.study_file.study_opening import (
     load_objective,
     load_recorded_study,
     open_artifact_store,
@@ -74,7 +74,7 @@ def test_a_seed_does_not_draw_the_first_trials_again(spec: StudySpec) -> None:
 def test_what_is_not_so_is_refused(
     spec: StudySpec, change: dict[str, object], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hpo.methods.registry.find_spec", lambda name: None)
+    monkeypatch.setattr("hpo.samplers_and_pruners.registry.find_spec", lambda name: None)
     open_study(spec)
     with pytest.raises(SpecError, match=message):
         open_study(replace(spec, **change))  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from autoscaler.clock import Clock
-from autoscaler.training.members.transport import LENGTH_BYTES, SERVED, StateRequest
+from autoscaler.training.members.state_server import LENGTH_BYTES, SERVED, StateRequest
 from autoscaler.training.state.packed import ByteSequence, Staging
 from autoscaler.training.state.reception import Description, StateBuffer, description_from
 

@@ -18,7 +18,7 @@ from autoscaler.domain.checkpoint import name_of
 from autoscaler.domain.errors import CheckpointError
 from autoscaler.training.state import checkpoint
 from autoscaler.training.state.checkpoint import Checkpoints
-from autoscaler.training.state.depot import RemoteCheckpoints
+from autoscaler.training.state.remote_checkpoints import RemoteCheckpoints
 from autoscaler.training.state.training_state import Counters, TrainingState
 from tests.fakes.aws.bucket import Bucket
 from tests.fakes.aws.faults import Fault, When

@@ -20,8 +20,8 @@ from optuna.study import StudyDirection
 
 from autoscaler.domain.errors import CastorError, NotFound, SpecError, StoreError
 from autoscaler.domain.study import StudySpec
-from hpo.methods.registry import create_pruner, create_sampler
 from hpo.objective.packaging import Objective
+from hpo.samplers_and_pruners.registry import create_pruner, create_sampler
 from hpo.storage.controller_names import names_by_controller, slug
 from hpo.storage.retrying import one_line
 from hpo.storage.trial_counts import count_trials

@@ -6,7 +6,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from hpo.methods.synchronous_halving import SynchronousHalvingPruner
+from hpo.samplers_and_pruners.synchronous_halving import SynchronousHalvingPruner
 
 
 def study_of(directions: str = "minimize") -> optuna.Study:

@@ -14,7 +14,7 @@ from optuna.samplers import BaseSampler
 
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.study import Method, MethodOption
-from hpo.methods.synchronous_halving import SynchronousHalvingPruner
+from hpo.samplers_and_pruners.synchronous_halving import SynchronousHalvingPruner
 from hpo.storage.retrying import one_line
 
 SAMPLERS: Final[Mapping[str, type[BaseSampler]]] = {

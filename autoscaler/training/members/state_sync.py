@@ -25,8 +25,8 @@ from autoscaler.clock import Clock
 from autoscaler.domain.errors import CheckpointError, MismatchError
 from autoscaler.training.collectives.sums import Sums
 from autoscaler.training.collectives.world import store_of
-from autoscaler.training.members.fetching import Fetch, StalledError
-from autoscaler.training.members.transport import StateServer
+from autoscaler.training.members.state_fetch import Fetch, StalledError
+from autoscaler.training.members.state_server import StateServer
 from autoscaler.training.state.reception import Description, StateBuffer
 from autoscaler.training.state.training_state import TrainingState
 
