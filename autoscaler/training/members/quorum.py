@@ -265,7 +265,7 @@ class _ObservedClient:
 
 
 class _NoTransport(CheckpointTransport[Any]):  # type: ignore[misc]
-    """Checkpoint transport that torchft's manager requires and never uses: see `catching_up`."""
+    """Checkpoint transport that torchft's manager requires and never uses: see `StateSync`."""
 
     def metadata(self) -> str:
         """Return an empty string."""
