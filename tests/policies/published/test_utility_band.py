@@ -18,6 +18,9 @@ BOUNDS = InstanceBounds(1, 16)
 
 
 class TestPolluxOnACloud(PolicyConformance):
+    # A new division can leave the band: one moment in some thousands takes a second step.
+    plans_until_settled = 4
+
     @pytest.fixture
     def policy(self) -> PolluxPolicy:
         return PolluxPolicy()
