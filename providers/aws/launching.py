@@ -35,6 +35,8 @@ from providers.cloud.tags import DEPLOYMENT_TAG, OFFER_TAG, POOL_TAG, TOKEN_TAG
 _log = logging.getLogger(__name__)
 
 _MAX_COUNTED_TOKENS: Final = 4096
+# What EC2's documentation of CreateFleet lists for instant fleets. Spot requests are not in it.
+_TAGGED_KINDS: Final = ("fleet", "instance", "volume", "network-interface")
 _MISMATCH: Final = "IdempotentParameterMismatch"
 _ENDED: Final = "IdempotentInstanceTerminated"
 
@@ -171,12 +173,6 @@ class Launching:
             {"Key": key, "Value": value}
             for key, value in sorted(self._tags(request, sale).items())
         ]
-        tagged_kinds = [
-            "fleet",
-            "instance",
-            "volume",
-            *(["spot-instances-request"] if is_spot else []),
-        ]
         options: dict[str, Any] = (
             {"SpotOptions": {"AllocationStrategy": "price-capacity-optimized"}}
             if is_spot
@@ -192,7 +188,7 @@ class Launching:
                 "TotalTargetCapacity": 1,
                 "DefaultTargetCapacityType": offer.purchase.value,
             },
-            "TagSpecifications": [{"ResourceType": kind, "Tags": tags} for kind in tagged_kinds],
+            "TagSpecifications": [{"ResourceType": kind, "Tags": tags} for kind in _TAGGED_KINDS],
             **options,
         }
 

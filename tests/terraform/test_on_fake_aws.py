@@ -189,7 +189,7 @@ def test_the_ground_bears(ground: Ground, tmp_path: Path) -> None:
 
         # The policy demands the tag of a fleet and of all that it makes.
         sent = ground.sent_tags()
-        assert sent.keys() >= {"fleet", "instance", "volume"}
+        assert sent.keys() == {"fleet", "instance", "network-interface", "volume"}
         assert {one["castor:deployment"] for one in sent.values()} == {"prod"}
 
         # What Castor bought is nothing that Terraform has an opinion on: 0 is no change.

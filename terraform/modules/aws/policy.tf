@@ -37,7 +37,7 @@ locals {
       Condition = { StringEquals = local.requests_ownership }
     },
     {
-      # A fleet does not tag its spot request. A request without an instance is harmless.
+      # A fleet can't tag its spot request. A request without an instance is harmless.
       Sid      = "RequestSpot"
       Effect   = "Allow"
       Action   = ["ec2:CreateFleet", "ec2:RunInstances"]
@@ -56,7 +56,7 @@ locals {
       Sid    = "TagWhatIsLaunched"
       Effect = "Allow"
       Action = "ec2:CreateTags"
-      Resource = [for kind in ["fleet", "instance", "network-interface", "spot-instances-request", "volume"] :
+      Resource = [for kind in ["fleet", "instance", "network-interface", "volume"] :
         "${local.ec2}:${kind}/*"
       ]
       Condition = {

@@ -148,7 +148,7 @@ resource "aws_launch_template" "pool" {
     }
   }
 
-  # Castor sets the same tags at each launch, but can't set those of network interfaces.
+  # Castor sets the same tags at each launch, with those of the order.
   dynamic "tag_specifications" {
     for_each = ["instance", "network-interface", "volume"]
 

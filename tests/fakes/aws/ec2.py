@@ -6,7 +6,10 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from xml.etree import ElementTree
+
+import botocore.session
 
 from tests.fakes.aws.account import Account, Parameters
 
@@ -28,6 +31,30 @@ def filter_values(parameters: Parameters, name: str) -> list[str]:
         if re.fullmatch(r"Filter\.\d+\.Name", key) and value == name:
             return listed(parameters, f"{key.removesuffix('.Name')}.Value")
     return []
+
+
+@cache
+def fleet_tag_kinds() -> frozenset[str]:
+    """Return the resource types that an instant fleet may tag, by the model's documentation.
+
+    The enum of the model has all types of EC2, so botocore's own check accepts any of them.
+    """
+    model = botocore.session.get_session().get_service_model("ec2")
+    text = model.operation_model("CreateFleet").input_shape.members["TagSpecifications"]
+    (sentence,) = re.findall(r"<code>instant</code>, (.*?)</p>", text.documentation)
+    kinds = frozenset(re.findall(r"<code>([a-z-]+)</code>", sentence))
+    assert {"fleet", "instance", "volume"} <= kinds, f"the model's text has changed: {sentence}"
+    return kinds
+
+
+def untaggable_kinds(parameters: Parameters) -> list[str]:
+    """Return the resource types of a CreateFleet that an instant fleet can't tag."""
+    named = {
+        value
+        for key, value in parameters.items()
+        if re.fullmatch(r"TagSpecifications?\.\d+\.ResourceType", key)
+    }
+    return sorted(named - fleet_tag_kinds())
 
 
 def fleet_without_instances(code: str, message: str) -> bytes:

@@ -190,6 +190,9 @@ class FaultProxy:
     def _fleet(self, request: Request) -> Answer:
         """Idempotent on its token, and only as much as there is capacity."""
         account, parameters = request.account, request.parameters
+        if kinds := ec2.untaggable_kinds(parameters):
+            text = f"'{kinds[0]}' is not a valid taggable resource type for this operation."
+            return self._error(request, 400, "InvalidParameterValue", text)
         token = parameters["ClientToken"]
         known = account.fleets.get(token)
         if known is not None:

@@ -19,6 +19,7 @@ from autoscaler.domain.errors import (
     UnknownRefusal,
 )
 from autoscaler.domain.instance import CONTROLLER_TAG, CloudState
+from providers.aws import launching
 from tests.conformance.provider import OURS, THEIRS
 from tests.fakes.aws.account import KnownFleet
 from tests.fakes.aws.faults import Fault, When
@@ -55,8 +56,8 @@ def test_all_that_is_made_is_tagged_from_its_first_moment(world: AwsWorld) -> No
     world.connect().launch(world.request("1", SMALL_SPOT))
     (sent,) = world.account.of("CreateFleet")
     kinds = {value for key, value in sent.items() if key.endswith("ResourceType")}
-    assert kinds == {"fleet", "instance", "volume", "spot-instances-request"}
-    for number in (1, 2, 3):
+    assert kinds == {"fleet", "instance", "volume", "network-interface"}
+    for number in (1, 2, 3, 4):
         mark = f"TagSpecifications.{number}" if "TagSpecifications.1.ResourceType" in sent else ""
         mark = mark or f"TagSpecification.{number}"
         tags = {
@@ -67,6 +68,16 @@ def test_all_that_is_made_is_tagged_from_its_first_moment(world: AwsWorld) -> No
         assert tags[CONTROLLER_TAG] == OURS
         assert tags["castor:deployment"] == "test"
         assert tags["team"] == "vision"
+
+
+def test_the_fake_refuses_to_tag_what_a_fleet_can_not_tag(
+    world: AwsWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EC2 lists the types of an instant fleet; a spot request is none of them."""
+    monkeypatch.setattr(launching, "_TAGGED_KINDS", ("instance", "spot-instances-request"))
+    error = error_of(lambda: world.connect().launch(world.request("1", SMALL_SPOT)))
+    assert "'spot-instances-request' is not a valid taggable resource type" in str(error)
+    assert world.account.alive() == []
 
 
 def test_one_instance_of_one_type_in_one_zone_is_ordered(world: AwsWorld) -> None:
