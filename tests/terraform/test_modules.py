@@ -18,6 +18,8 @@ REQUIRED = {
     "aws": {"deployment", "pools", "max_usd_per_hour", "fleet_usd"},
     "gcp": {"deployment", "pools", "max_usd_per_hour", "fleet_usd", "project", "region", "zones"},
 }
+EC2_STEPS = MODULE.parents[2] / "docs" / "aws.md"
+API_PORT = 8470
 SHARED_FILES = ("variables_common.tf", "files/agent.sh", "files/datasets.sh")
 
 
@@ -104,3 +106,13 @@ def test_jobs_reach_no_metadata_service(module: Path) -> None:
     assert denied is not None
     ec2, gce = {"169.254.169.254/32", "fd00:ec2::254/128"}, {"fd20:ce::254/128"}
     assert set(denied[1].split()) == ec2 | gce
+
+
+def test_the_steps_on_ec2_use_outputs_of_the_example() -> None:
+    steps = EC2_STEPS.read_text().partition("## Ten steps")[2].partition("\n## ")[0]
+    example = (MODULE / "examples" / "minimal" / "main.tf").read_text()
+    used = set(re.findall(r"terraform output -raw (\w+)", steps))
+    assert used == {"controller_instance_id", "controller_host"}
+    assert used <= set(re.findall(r'^output "(\w+)"', example, re.MULTILINE))
+    assert re.findall(r"host=\$\(terraform output -raw (\w+)\)", steps) == ["controller_host"]
+    assert f"portNumber={API_PORT}," in steps

@@ -53,6 +53,11 @@ output "controller_address" {
   value       = one([for instance in aws_instance.controller : "http://${instance.private_ip}:${local.api_port}"])
 }
 
+output "controller_host" {
+  description = "Internal host of the controller's instance, for a port forward; null if the controller runs elsewhere."
+  value       = one([for instance in aws_instance.controller : instance.private_ip])
+}
+
 output "node_role_arn" {
   description = "Role of instances."
   value       = aws_iam_role.node.arn

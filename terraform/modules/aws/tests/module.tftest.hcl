@@ -160,6 +160,11 @@ run "ground" {
   }
 
   assert {
+    condition     = output.controller_address == "http://${output.controller_host}:8470" && can(cidrnetmask("${output.controller_host}/32"))
+    error_message = "controller_host is an address without scheme and port."
+  }
+
+  assert {
     condition     = aws_ssm_parameter.pools.name == "/castor/prod/pools" && aws_ssm_parameter.pools.tier == "Standard"
     error_message = "The pools are where Castor looks for them."
   }
@@ -218,7 +223,7 @@ run "controller_elsewhere" {
   }
 
   assert {
-    condition     = length(aws_instance.controller) == 0 && output.controller_address == null
+    condition     = length(aws_instance.controller) == 0 && output.controller_address == null && output.controller_host == null
     error_message = "There is no instance of the controller."
   }
 

@@ -59,6 +59,11 @@ output "controller_address" {
   value       = module.castor.controller_address
 }
 
+output "controller_host" {
+  description = "Host for a port forward through aws ssm start-session."
+  value       = module.castor.controller_host
+}
+
 output "controller_instance_id" {
   description = "Argument of aws ssm start-session --target."
   value       = module.castor.controller_instance_id
