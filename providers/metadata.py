@@ -19,6 +19,7 @@ _log = logging.getLogger(__name__)
 
 INSTANCE_VARIABLE = "CASTOR_INSTANCE"
 DEVICES_VARIABLE = "CASTOR_DEVICES"
+ACCELERATORS_VARIABLE = "CASTOR_ACCELERATORS"
 DIRECTORY_VARIABLE = "CASTOR_INSTANCE_DIRECTORY"
 CACHE_VARIABLE = "CASTOR_CACHE_DIRECTORY"
 BIND_ADDRESS_VARIABLE = "CASTOR_BIND_ADDRESS"
@@ -30,7 +31,8 @@ IDENTITY_VARIABLE = "CASTOR_IDENTITY"
 class InstanceMetadata:
     """Metadata of the instance that runs this process.
 
-    `devices` are device indices; each device runs one rank. `directory` lies on the instance's own
+    `devices` are device indices; each device runs one rank. `accelerators` is the number of GPUs
+    that the driver lists; None where the provider does not count them. `directory` lies on the instance's own
     disk, which is deleted with the instance. `cache_directory` may be shared with other instances
     of the host and outlive this one. Other instances reach this one at `bind_address`.
     `reclaim_notice_file` exists once the instance is about to be reclaimed. `identity_file` holds
@@ -44,10 +46,11 @@ class InstanceMetadata:
     bind_address: str
     reclaim_notice_file: Path
     identity_file: Path | None = None
+    accelerators: int | None = None
 
     def environment(self) -> dict[str, str]:
         """Return the environment variables that `read_metadata` reads."""
-        identity = self.identity_file
+        identity, accelerators = self.identity_file, self.accelerators
         return {
             INSTANCE_VARIABLE: self.instance_id,
             DEVICES_VARIABLE: ",".join(str(device) for device in self.devices),
@@ -56,6 +59,7 @@ class InstanceMetadata:
             BIND_ADDRESS_VARIABLE: self.bind_address,
             RECLAIM_NOTICE_VARIABLE: str(self.reclaim_notice_file),
             **({} if identity is None else {IDENTITY_VARIABLE: str(identity)}),
+            **({} if accelerators is None else {ACCELERATORS_VARIABLE: str(accelerators)}),
         }
 
 
@@ -75,6 +79,7 @@ def read_metadata(environ: Mapping[str, str]) -> InstanceMetadata:
             bind_address=environ[BIND_ADDRESS_VARIABLE],
             reclaim_notice_file=Path(environ[RECLAIM_NOTICE_VARIABLE]),
             identity_file=None if identity is None else Path(identity),
+            accelerators=_accelerators(environ),
         )
     except KeyError as error:
         raise NotFound(
@@ -86,6 +91,15 @@ def read_metadata(environ: Mapping[str, str]) -> InstanceMetadata:
             f"{DEVICES_VARIABLE}={environ[DEVICES_VARIABLE]}: expected device numbers separated "
             "by commas"
         ) from error
+
+
+def _accelerators(environ: Mapping[str, str]) -> int | None:
+    text = environ.get(ACCELERATORS_VARIABLE)
+    if text is None:
+        return None
+    if not text.isdecimal():
+        raise NotFound(f"{ACCELERATORS_VARIABLE}={text}: expected the number of GPUs")
+    return int(text)
 
 
 def identity_proof(metadata: InstanceMetadata) -> str | None:

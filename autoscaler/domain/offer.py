@@ -102,6 +102,11 @@ class Offer:
         return self.purchase is Purchase.RESERVED and self.usd_per_hour == 0
 
     @property
+    def is_cpu(self) -> bool:
+        """Whether the devices are CPU cores."""
+        return self.device_kind.startswith("cpu")
+
+    @property
     def usd_per_second(self) -> float:
         """Price of one instance for the optimiser; the ledger uses `usd_per_hour`."""
         return float(self.usd_per_hour) / 3600.0

@@ -38,7 +38,9 @@ def join(
     while True:
         try:
             proof = identity_proof(metadata)
-            return client.join(JoinRequest(user_data.join_token, user_data.instance, proof))
+            return client.join(
+                JoinRequest(user_data.join_token, user_data.instance, proof, metadata.accelerators)
+            )
         except CastorError as error:
             if not isinstance(error, Unavailable) or clock.monotonic() >= deadline_seconds:
                 _log.error("powering off: %s", error)  # before the machine ends this process

@@ -269,11 +269,13 @@ class JoinRequest:
     """Request of an agent to join with the single-use token of its user data.
 
     `proof` is the cloud's signed identity document of the instance; None if it has none.
+    `accelerators` is the number of GPUs that the instance's driver lists; None if not counted.
     """
 
     token: str
     instance: str
     proof: str | None = None
+    accelerators: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

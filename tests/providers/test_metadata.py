@@ -22,6 +22,8 @@ METADATA = InstanceMetadata(
 
 def test_an_instance_reads_what_it_was_told() -> None:
     assert read_metadata(METADATA.environment()) == METADATA
+    counted = replace(METADATA, accelerators=8)
+    assert read_metadata(counted.environment()) == counted
 
 
 @pytest.mark.parametrize("missing", sorted(METADATA.environment()))
@@ -33,6 +35,8 @@ def test_what_no_provider_started_is_no_instance(missing: str) -> None:
 
 
 def test_devices_are_numbers() -> None:
+    with pytest.raises(NotFound, match="CASTOR_ACCELERATORS=-1: expected the number of GPUs"):
+        read_metadata({**METADATA.environment(), "CASTOR_ACCELERATORS": "-1"})
     with pytest.raises(NotFound, match="CASTOR_DEVICES=gpu"):
         read_metadata({**METADATA.environment(), "CASTOR_DEVICES": "gpu"})
 

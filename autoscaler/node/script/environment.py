@@ -50,7 +50,7 @@ def job_environment(
     user, study = f"castor-{assignment.job_number}", assignment.spec.study
     return {
         **_DEFAULTS,
-        **({} if is_cpu(assignment) else {"CUDA_VISIBLE_DEVICES": numbers}),
+        **({} if assignment.offer.is_cpu else {"CUDA_VISIBLE_DEVICES": numbers}),
         "HOME": str(instance.disk.home),
         "USER": user,
         "LOGNAME": user,
@@ -74,11 +74,6 @@ def outside_image(instance: Instance, variables: Mapping[str, str], python: str)
     first = str(Path(python).parent)
     merged["PATH"] = ":".join(part for part in (first, merged.get("PATH")) if part)
     return merged
-
-
-def is_cpu(assignment: Assignment) -> bool:
-    """Return whether the devices are CPU cores."""
-    return assignment.offer.device_kind.startswith("cpu")
 
 
 def packages() -> tuple[Path, ...]:

@@ -12,7 +12,6 @@ from pathlib import Path
 from autoscaler.node.instance import Instance
 from autoscaler.node.script.container_engine import Container, ContainerEngine, find_engine
 from autoscaler.node.script.environment import (
-    is_cpu,
     job_environment,
     outside_image,
     packages,
@@ -139,8 +138,8 @@ class Orders:
             mounts={**sources, **dict.fromkeys(writable, False)},
             variables=variables,
             secrets=tuple(secret_environment(assignment)),
-            cores=devices if is_cpu(assignment) else None,
-            accelerators=None if is_cpu(assignment) else devices,
+            cores=devices if assignment.offer.is_cpu else None,
+            accelerators=None if assignment.offer.is_cpu else devices,
             user=self._prepared.user,
         )
 

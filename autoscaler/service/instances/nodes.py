@@ -93,11 +93,12 @@ class Nodes:
         The token is used up last, so that an instance without an assignment may join again.
 
         Raises:
-            NotAllowed: the token or the proof of identity is invalid.
+            NotAllowed: the token or the proof of identity is invalid, or the instance lacks GPUs.
             SpecError: a secret of the job can't be found; this fails the job's set-up.
             Unavailable: the instance's identity is not known yet.
         """
         candidate = self._candidate(request)
+        self._require_accelerators(candidate, request.accelerators)
         assignment = self._first_assignment(candidate)
         token = self._authentication.join(request.token, request.instance)
         self._store.instances.record_node(
@@ -126,6 +127,29 @@ class Nodes:
             self._add_event_once(named, "join refused", str(error), self._clock.now())
             raise
         return candidate
+
+    def _require_accelerators(self, held: HeldInstance, found: int | None) -> None:
+        """Give up an instance whose driver lists fewer GPUs than its offer has.
+
+        `found` None: not counted. It counts as a false start of the offer.
+
+        Raises:
+            NotAllowed: the instance lacks GPUs.
+        """
+        offer = self._offer(held.offer)
+        if found is None or found >= offer.devices or offer.is_cpu:
+            return
+        cause = f"its driver lists {found} of {offer.devices} {offer.device_kind} devices"
+        now_seconds = self._clock.now()
+        if held.given_up_cause is None:
+            self._add_event(held, "instance given up", f"{held.id}: {cause}", now_seconds)
+            facts = {Fact.GIVEN_UP: cause}
+            self._store.instances.request_termination(held.id, now_seconds, facts)
+            self._wake()
+        raise NotAllowed(
+            f"{held.id} is ended: {cause}: check the image's driver with nvidia-smi on "
+            f"{offer.instance_type}"
+        )
 
     def _first_assignment(self, held: HeldInstance) -> Assignment:
         """Return the assignment of an instance; record a SpecError as a failure of the set-up."""

@@ -16,7 +16,7 @@ from autoscaler.domain.errors import (
     SpecError,
 )
 from autoscaler.domain.facts import Fact
-from autoscaler.domain.instance import HeldInstance, InstancePhase
+from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.job import JobPhase, SecretReference
 from autoscaler.domain.report import Failure, MembershipPause, StepObservation
 from autoscaler.domain.transfer import Transfer, TransferCount
@@ -86,6 +86,21 @@ def test_a_secret_that_is_gone_is_told_and_costs_no_token(api: Api, tmp_path: Pa
     assert api.client.job("job").cause == failure.cause
     file.write_text("hidden-value")
     assert api.node().join(request).assignment.secrets == {"KEY": "hidden-value"}
+
+
+def test_an_instance_without_all_its_gpus_is_ended_and_its_offer_blamed(api: Api) -> None:
+    held = launched(api)
+    token = api.authentication.join_token(held)
+    for _ in range(2):
+        with pytest.raises(NotAllowed, match=r"lists 0 of 1 core devices: check .* nvidia-smi"):
+            api.node().join(JoinRequest(token, held.id, accelerators=0))
+    ended = api.world.store.instances.get(held.id)
+    assert ended.desired is Desired.ABSENT
+    assert ended.given_up_cause == "its driver lists 0 of 1 core devices"
+    events = api.world.store.events.latest("job", limit=9)
+    assert [event.kind for event in events].count("instance given up") == 1
+    api.world.tick(3, agents=False)
+    assert api.world.store.instances.get(held.id).phase is InstancePhase.ENDED
 
 
 def test_the_token_of_an_instance_that_has_ended_opens_nothing(api: Api, tmp_path: Path) -> None:

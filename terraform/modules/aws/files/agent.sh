@@ -1,13 +1,16 @@
 # Start of the agent. node.sh has set the instance's id and written /run/castor/watch, which watches
 # for reclaims. This file is the same in every cloud's module, so that each module works alone.
 
-# One rank for each GPU; without GPUs, one for each processor.
-count=$(nvidia-smi --list-gpus 2>/dev/null | wc -l) || count=0
+# One rank for each GPU; without GPUs, one for each processor. The controller ends an instance whose
+# driver lists fewer GPUs than its type has.
+accelerators=$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU') || true
+count=$accelerators
 [ "$count" -gt 0 ] || count=$(nproc)
 
 cat > /run/castor/environment <<END
 CASTOR_INSTANCE=$instance
 CASTOR_DEVICES=$(seq -s, 0 $((count - 1)))
+CASTOR_ACCELERATORS=$accelerators
 CASTOR_INSTANCE_DIRECTORY=/var/lib/castor/instance
 CASTOR_CACHE_DIRECTORY=/var/lib/castor/cache
 CASTOR_BIND_ADDRESS=$address
