@@ -116,3 +116,13 @@ def test_the_steps_on_ec2_use_outputs_of_the_example() -> None:
     assert used <= set(re.findall(r'^output "(\w+)"', example, re.MULTILINE))
     assert re.findall(r"host=\$\(terraform output -raw (\w+)\)", steps) == ["controller_host"]
     assert f"portNumber={API_PORT}," in steps
+
+
+def test_the_steps_on_ec2_set_every_variable_that_the_example_requires() -> None:
+    steps = EC2_STEPS.read_text().partition("## Ten steps")[2].partition("\n## ")[0]
+    example = (MODULE / "examples" / "minimal" / "main.tf").read_text()
+    variables = variables_in(example)
+    required = {name for name, block in variables.items() if not argument(block, "default")}
+    assert required == {"image_id", "wheels_directory"}, "AWS's own image is without Castor"
+    (settings,) = re.findall(r"^4\. (.*?)^5\. ", steps, re.MULTILINE | re.DOTALL)
+    assert required <= set(re.findall(r"`(\w+)`", settings))

@@ -95,6 +95,24 @@ def test_a_start_that_fails_anywhere_ends_the_instance_at_once(
     assert "shutdown -c" not in machine.calls
 
 
+def test_an_image_without_castor_says_what_to_set_and_ends(machine: Machine) -> None:
+    machine.variables = {"has_wheels": "false", "wheels": ""}
+    assert machine.start() != 0
+    assert machine.calls[-1] == "shutdown -h now castor: the start failed"
+    (said,) = machine.console
+    assert said.startswith("castor: the image has no ") and "wheels_directory" in said
+
+
+def test_an_image_with_castor_installs_nothing(machine: Machine) -> None:
+    machine.variables = {"has_wheels": "false", "wheels": ""}
+    castor = machine.root / "opt/castor/bin/castor"
+    castor.parent.mkdir(parents=True)
+    castor.write_text("#!/bin/bash\n")
+    castor.chmod(0o755)
+    assert machine.start() == 0
+    assert not [call for call in machine.calls if call.startswith("pip")]
+
+
 @pytest.mark.parametrize("failing", ["user-data/order-1", "wheels"])
 def test_without_what_the_bucket_has_an_instance_of_ec2_ends(
     on_ec2: Machine, failing: str

@@ -5,7 +5,11 @@ fetch() { # an object of the bucket, to a file
 }
 
 install_castor() { # into /opt/castor, with the named extras; without wheels the image contains it
-  [ "$has_wheels" = true ] || return 0
+  if [ "$has_wheels" != true ]; then
+    [ -x /opt/castor/bin/castor ] && return 0
+    echo 'castor: the image has no /opt/castor/bin/castor: set wheels_directory, or use an image that has it' >&2
+    exit 1
+  fi
   local from=(--find-links /opt/castor/wheels) wheel
   [ "$has_index" = true ] || from+=(--no-index)
   "$python" -m venv /opt/castor

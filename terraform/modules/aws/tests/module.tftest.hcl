@@ -282,7 +282,8 @@ run "example_minimal" {
   }
 
   variables {
-    image_id = "ami-0123456789abcdef0"
+    image_id         = "ami-0123456789abcdef0"
+    wheels_directory = null
   }
 }
 

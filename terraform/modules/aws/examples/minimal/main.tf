@@ -21,9 +21,8 @@ variable "image_id" {
 }
 
 variable "wheels_directory" {
-  description = "Directory with Castor's wheel, as built by python -m build --wheel."
+  description = "Directory with Castor's wheel (docs/aws.md, step 1), or null if the image contains Castor in /opt/castor."
   type        = string
-  default     = null
 }
 
 module "castor" {
