@@ -193,7 +193,7 @@ class ProjectCalls:
         """Yield the pages of Compute Engine's SKUs, with prices in US dollars."""
         url = f"{self._session.base('cloudbilling')}/v1/{_COMPUTE_ENGINE}/skus"
         call, token = Call(self.project, "skus.list"), ""
-        headers = {"X-Goog-User-Project": self.project}
+        headers = self._session.quota_headers(self.project)
         while True:
             parameters = {"currencyCode": "USD", "pageSize": "5000", "pageToken": token}
             page = self._send(call, "GET", url, params=parameters, headers=headers)

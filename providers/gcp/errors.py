@@ -103,6 +103,10 @@ _PERMISSION_HINTS: Final = {
         "regions.{region}.job_account, and enable iamcredentials.googleapis.com"
     ),
     "sts.token": "enable sts.googleapis.com in the project of regions.{region}.job_account",
+    "skus.list": (
+        "prices need no role: enable cloudbilling.googleapis.com in the project of the "
+        "controller's account; a person needs serviceusage.services.use in {region}"
+    ),
 }
 # Wrong setting by call, whatever the message.
 _SETTING_BY_ACTION: Final = {

@@ -130,8 +130,8 @@ def price_of(
 
 def _unknown(kind: Kind, region: str) -> RefusedPrice:
     return RefusedPrice(
-        f"the price of {kind.name} in {region} is unknown: allow skus.list of Cloud Billing, or "
-        "name a price list in prices_from"
+        f"the price of {kind.name} in {region} is unknown: enable cloudbilling.googleapis.com in "
+        "the project of the controller's account, or name a price list in prices_from"
     )
 
 

@@ -11,6 +11,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.auth.exceptions import GoogleAuthError
 from google.auth.transport import DEFAULT_REFRESH_STATUS_CODES
 from google.auth.transport.requests import AuthorizedSession, Request
+from google.oauth2.credentials import Credentials as PersonalCredentials
 
 from autoscaler.domain.errors import PermissionDenied
 from providers.cloud.hosts import is_url_here
@@ -70,6 +71,17 @@ class Session:
         except CALL_ERRORS as error:
             raise provider_error(error, call) from error
         return str(self._credentials.token)
+
+    def quota_headers(self, project: str) -> dict[str, str]:
+        """Return the header that charges a call to the quota of `project`; empty for accounts.
+
+        Calls of a service account count against the project of the account. The header would need
+        the permission serviceusage.services.use there. Calls with a person's own credentials
+        count against gcloud's project, where the API is not enabled, unless the header names
+        another.
+        """
+        is_person = isinstance(self._credentials, PersonalCredentials)
+        return {"X-Goog-User-Project": project} if is_person else {}
 
     def base(self, service: str) -> str:
         """Return the base URL of a service, such as ``storage``."""

@@ -57,6 +57,10 @@ _HANDLERS: Final[dict[str, Handler]] = {
 _OWNED: Final = re.compile(
     r"projects/(?:-/serviceAccounts/[^@]+@([^.]+)\.iam\..*|([^/]+)/.*)", re.DOTALL
 )
+# A token of a service account, which is of a project.
+_ACCOUNT: Final = re.compile(r"Bearer ya29\.[^@]+@([^.]+)\.iam\.gserviceaccount\.com")
+_CHARGED: Final = "x-goog-user-project"
+_USE: Final = "serviceusage.services.use"
 _NO_ID: Final = "00000000-0000-0000-0000-000000000000"
 
 
@@ -92,11 +96,32 @@ def _owner(path: dict[str, str], request: Request) -> str:
         if name in path:
             return path[name]
     owned = [found[1] or found[2] for text in path.values() if (found := _OWNED.fullmatch(text))]
-    return owned[0] if owned else request.headers.get("x-goog-user-project", "nobody")
+    if owned:
+        return owned[0]
+    caller = _ACCOUNT.fullmatch(request.headers.get("authorization", ""))
+    return request.headers.get(_CHARGED) or (caller[1] if caller else "nobody")
+
+
+def _check_charged(project: Project, request: Request) -> None:
+    """Whoever names a project to be charged must be allowed to use its services.
+
+    Raises:
+        Refusal: the caller is not.
+    """
+    if _CHARGED in request.headers and _USE not in project.permissions:
+        raise Refusal(
+            403,
+            "forbidden",
+            f"Caller does not have required permission to use project {project.id}. Grant the "
+            f"caller the roles/serviceusage.serviceUsageConsumer role, or a custom role with the "
+            f"{_USE} permission.",
+            state="PERMISSION_DENIED",
+        )
 
 
 def _served(call: Call, request: Request) -> Answer:
     method = call.method
+    _check_charged(call.project, request)
     if "fields" in request.query:  # which, left alone, would hide what the real one leaves out
         raise Refusal(501, "notImplemented", "This fake does not do partial responses.")
     parameters = call.api.parameters(method, call.parameters, request.query)

@@ -106,6 +106,7 @@ class Project:
             after none at all.
         page: the most that one reply lists; None leaves it to the caller.
         roles: the permissions of roles of one's own, ``projects/P/roles/R``.
+        permissions: what callers may do in the project, of what is asked for here at all.
         prices: what SKUs cost that cost something else than usually, by their description.
         tables: what queries that it pays for may read, by ``PROJECT.DATASET.TABLE``.
         query_looks: so often a query is looked at before it is complete.
@@ -143,6 +144,7 @@ class Project:
     buckets: dict[str, Any] = field(default_factory=dict)
     tokens: dict[str, Any] = field(default_factory=dict)
     roles: dict[str, set[str]] = field(default_factory=dict)
+    permissions: set[str] = field(default_factory=set)
     prices: dict[str, Decimal] = field(default_factory=dict)
     tables: dict[str, Any] = field(default_factory=dict)
     query_looks: int = 0

@@ -110,7 +110,8 @@ def test_an_accelerator_of_choice_goes_with_the_machines_that_take_one(ground: G
 
 
 def skus(ground: Ground, **query: str) -> list[dict[str, Any]]:
-    headers = {"X-Goog-User-Project": ground.name}
+    caller = f"look@{ground.name}.iam.gserviceaccount.com"
+    headers = {"Authorization": f"Bearer ya29.{caller}"}
     found: list[dict[str, Any]] = []
     for _ in itertools.count():
         reply = HTTP.get(ground.fake.url + SKUS, params=query, headers=headers).json()
@@ -149,6 +150,7 @@ def test_a_price_can_be_changed(ground: Ground) -> None:
     ground.project.prices[title] = Decimal("12.5")
     (found,) = [one for one in skus(ground) if one["description"] == title]
     assert usd(found) == Decimal("12.5")
-    headers = {"X-Goog-User-Project": ground.name}
+    caller = f"look@{ground.name}.iam.gserviceaccount.com"
+    headers = {"Authorization": f"Bearer ya29.{caller}"}
     missing = HTTP.get(f"{ground.fake.url}/v1/services/none/skus", headers=headers)
     assert missing.status_code == 400

@@ -5,11 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from google.auth.credentials import AnonymousCredentials
+from google.auth.credentials import Credentials
 
 from autoscaler.clock import VirtualClock
 from autoscaler.domain.errors import ProviderError
@@ -50,10 +49,15 @@ _NUMBERS: Final = itertools.count()
 _MODELS: Final = {"spot": "SPOT", "on-demand": "STANDARD", "flex-start": "FLEX_START"}
 
 
-@cache
-def session_for(url: str) -> Session:
-    """To make clients costs more than most tests here."""
-    return Session(AnonymousCredentials(), url)
+class ServiceAccount(Credentials):  # type: ignore[misc, no-untyped-call]
+    """Those of an account of a project, as the fake hands them out."""
+
+    def __init__(self, project: str) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.token = f"ya29.castor-test-controller@{project}.iam.gserviceaccount.com"
+
+    def refresh(self, request: object) -> None:
+        """They never expire."""
 
 
 class GcpWorld:
@@ -78,10 +82,7 @@ class GcpWorld:
         self.bucket = self.project.buckets[self.name] = Bucket(self.name, self.project)
         self.document = self._document(pool)
         self.prices: KnownPrices | None = None
-
-    @property
-    def session(self) -> Session:
-        return session_for(self.fake.url)
+        self.session = Session(ServiceAccount(self.name), fake.url)
 
     @property
     def settings(self) -> GcpSettings:

@@ -8,9 +8,10 @@ import pytest
 
 from autoscaler.domain.errors import NotAllowed, Unavailable
 from providers.gcp.provider import GcpProvider
+from providers.gcp.session import Session
 from tests.conformance.provider import launch_running
 from tests.fakes.gcp.identity import TokenSigner, signer
-from tests.providers.gcp.cloud import GcpWorld, error_of, name_of, session_for
+from tests.providers.gcp.cloud import GcpWorld, ServiceAccount, error_of, name_of
 
 
 def token(world: GcpWorld, instance_id: str, by: TokenSigner | None = None, **claims: Any) -> str:
@@ -107,7 +108,7 @@ def test_what_is_no_token_is_refused_in_one_line(provider: GcpProvider, proof: s
 
 def test_without_googles_keys_nothing_is_concluded(world: GcpWorld, launched: str) -> None:
     proof = token(world, launched)
-    away = session_for("http://127.0.0.1:9")
+    away = Session(ServiceAccount(world.name), "http://127.0.0.1:9")
     provider = GcpProvider(
         world.settings,
         "deployment-a",

@@ -6,11 +6,13 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from google.oauth2.credentials import Credentials as PersonalCredentials
 
 from autoscaler.domain.offer import Limit, Purchase
 from providers.cloud.price_list import read_price_table
 from providers.gcp.provider import GcpProvider
 from providers.gcp.records import Records
+from providers.gcp.session import Session
 from tests.conformance.provider import OURS
 from tests.fakes.faults import Fault
 from tests.providers.gcp.cloud import QUICK, SMALL, SMALL_SPOT, GcpWorld
@@ -44,6 +46,25 @@ def test_prices_are_cloud_billings_sums_of_parts(world: GcpWorld) -> None:
     assert found[SMALL].price_source == "Cloud Billing catalogue"
 
 
+def test_an_account_asks_for_prices_in_its_own_name(world: GcpWorld) -> None:
+    """To name a project to be charged needs a permission there that no role of the module has."""
+    provider = world.connect()
+    assert prices(provider)[SMALL_SPOT] < prices(provider)[SMALL]
+    assert provider.condition().troubles == ()
+
+
+@pytest.mark.parametrize("may_use", [True, False])
+def test_a_person_names_the_project_to_be_charged(world: GcpWorld, may_use: bool) -> None:
+    """Otherwise it would be gcloud's own, where Cloud Billing is not enabled."""
+    world.session = Session(PersonalCredentials("ya29.ada"), world.fake.url)
+    if may_use:
+        world.project.permissions.add("serviceusage.services.use")
+    provider = world.connect()
+    assert (prices(provider)[SMALL_SPOT] < prices(provider)[SMALL]) is may_use
+    told = " ".join(provider.condition().troubles)
+    assert (f"a person needs serviceusage.services.use in {world.name}" in told) is not may_use
+
+
 def test_where_cloud_billing_is_silent_the_catalogue_has_prices(world: GcpWorld) -> None:
     """Spot then counts as much as on demand, which is the most that it costs."""
     world.faults.add(Fault(SKUS, code="forbidden", status=403, times=None))
@@ -52,7 +73,9 @@ def test_where_cloud_billing_is_silent_the_catalogue_has_prices(world: GcpWorld)
     assert found[SMALL].usd_per_hour == Decimal("0.706832255") == found[SMALL_SPOT].usd_per_hour
     assert "no spot price is known" in found[SMALL_SPOT].price_source
     (trouble,) = provider.condition().troubles
-    assert trouble.startswith("prices may be old") and "allow skus.list" in trouble
+    assert (
+        trouble.startswith("prices may be old") and "enable cloudbilling.googleapis.com" in trouble
+    )
 
 
 def test_what_has_no_price_is_no_offer(world: GcpWorld) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.auth.credentials import AnonymousCredentials
 from google.auth.exceptions import RefreshError
 from google.oauth2.credentials import Credentials
 
@@ -74,6 +75,8 @@ class GcsSite(GcpWorld):
         super().__init__(fake, kept)
         # obstore goes by the real time: by that all has expired, so that it asks each time.
         self.clock = self.project.clock = VirtualClock(SystemClock().now() - _DAY_SECONDS)
+        # Others ask once more for what is refused with a 401.
+        self.session = Session(AnonymousCredentials(), fake.url)
         self.region: dict[str, Any] = self.document["regions"][REGION]
         self.region["jobs"] = f"gs://{self.name}/jobs"
         self.region["job_account"] = f"castor-test-job@{self.name}.iam.gserviceaccount.com"
