@@ -60,12 +60,14 @@ _CAPACITY: Final = frozenset(
 )
 _QUOTA: Final = frozenset(
     {
+        "AddressLimitExceeded",
         "FleetLimitExceeded",
         "InstanceLimitExceeded",
         "MaxFleetCountExceeded",
         "MaxIOPSLimitExceeded",
         "MaxSpotFleetRequestCountExceeded",
         "MaxSpotInstanceCountExceeded",
+        "NetworkInterfaceLimitExceeded",
         "PendingVerification",
         "VcpuLimitExceeded",
         "VolumeLimitExceeded",
@@ -179,13 +181,13 @@ def refusal(code: str, message: str, call: Call) -> ProviderError:
         return InsufficientCapacity(text)
     if _is_code_in(code, _QUOTA):
         return QuotaExceeded(f"{text}: request an increase in Service Quotas of {call.region}")
-    if _is_code_in(code, _CREDENTIALS):
-        return PermissionDenied(f"{text}: these credentials are not valid: {_CREDENTIALS_HINT}")
-    if code in _NO_ROLE:
+    if code in _NO_ROLE:  # the part before its dot is a code of invalid credentials
         return PermissionDenied(
             f"{text}: create the service-linked role, or set service_linked_roles = true in the "
             "Terraform module"
         )
+    if _is_code_in(code, _CREDENTIALS):
+        return PermissionDenied(f"{text}: these credentials are not valid: {_CREDENTIALS_HINT}")
     if _is_code_in(code, _DENIED):
         return PermissionDenied(
             f"{text}: allow {call.action} to the controller's role; the Terraform module has "

@@ -63,6 +63,8 @@ class Account:
         page: the most that one reply lists; None leaves it to the caller.
         other_prices: prices of further products of a type, which are listed before its price.
         repeats_token: whether every page of quotas and products names itself as the next page.
+        has_spot_role: whether the account has the service-linked role of spot instances. A new
+            account has none, and EC2 may not create it for a role without permission to.
         forgets_ended: EC2 answers the token of an ended instance with an error.
         priced_regions: those that the price list has.
         zones: those that have every type of the price list.
@@ -80,6 +82,7 @@ class Account:
     boot_seconds: float = 0.0
     page: int | None = None
     repeats_token: bool = False
+    has_spot_role: bool = True
     forgets_ended: bool = False
     priced_regions: set[str] = field(default_factory=lambda: {"us-east-1"})
     zones: list[str] = field(default_factory=lambda: list(SPOT_SHARES))

@@ -199,9 +199,8 @@ class FaultProxy:
             return self._known_fleet(request, known)
         place = _place(parameters, self._zone_of(request))
         left = account.capacity.get(place)
-        if left == 0:
-            reason = f"no {place[0]} in {place[1]}"
-            body = ec2.fleet_without_instances("InsufficientInstanceCapacity", reason)
+        if (refusal := _fleet_refusal(account, place)) is not None:
+            body = ec2.fleet_without_instances(*refusal)
             account.fleets[token] = KnownFleet(parameters, body, ())
             return Answer("200 OK", _HTML, body)
         answer = self._forward(request)
@@ -270,6 +269,20 @@ class FaultProxy:
         whole = b"".join(parts)
         status, headers = told[0]
         return Answer(status, list(headers), whole)
+
+
+def _fleet_refusal(account: Account, place: tuple[str, str, str]) -> tuple[str, str] | None:
+    """Return code and message of the `Errors` with which a fleet gets nothing; None if it does."""
+    kind, zone, purchase = place
+    if purchase == "spot" and not account.has_spot_role:
+        return (
+            "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
+            "The provided credentials do not have permission to create the service-linked role "
+            "for EC2 Spot Instances.",
+        )
+    if account.capacity.get(place) == 0:
+        return "InsufficientInstanceCapacity", f"no {kind} in {zone}"
+    return None
 
 
 def _s3_action(environ: Environ) -> str:

@@ -42,6 +42,8 @@ USUAL = Rate(50, 10)
         ("VcpuLimitExceeded", QuotaExceeded),
         ("MaxSpotInstanceCountExceeded", QuotaExceeded),
         ("MaxFleetCountExceeded", QuotaExceeded),
+        ("NetworkInterfaceLimitExceeded", QuotaExceeded),
+        ("AddressLimitExceeded", QuotaExceeded),
         ("InstanceLimitExceeded", QuotaExceeded),
         ("UnauthorizedOperation", PermissionDenied),
         ("AuthFailure", PermissionDenied),
@@ -81,6 +83,7 @@ def test_codes_mean_the_same_from_an_exception_and_from_a_fleet(
         ("NoSuchBucket", "regions.us-east-1.user_data"),
         ("UnauthorizedOperation", "allow CreateFleet to the controller's role"),
         ("VcpuLimitExceeded", "Service Quotas of us-east-1"),
+        ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", "service_linked_roles = true"),
         ("InvalidClientTokenId", "set AWS_PROFILE"),
     ],
 )

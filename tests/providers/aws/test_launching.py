@@ -51,6 +51,18 @@ def test_a_quota_is_not_capacity_and_says_where_to_ask(world: AwsWorld) -> None:
     assert "Service Quotas of us-east-1" in str(error)
 
 
+def test_a_new_account_refuses_spot_with_what_to_set_and_sells_on_demand(world: AwsWorld) -> None:
+    """EC2 answers with 200; the same credentials are valid for everything else."""
+    world.account.has_spot_role = False
+    provider = world.connect()
+    error = error_of(lambda: provider.launch(world.request("1", SMALL_SPOT)))
+    assert isinstance(error, PermissionDenied)
+    assert "set service_linked_roles = true" in str(error)
+    assert "credentials are not valid" not in str(error)
+    provider.launch(world.request("2", SMALL))
+    assert len(world.account.alive()) == 1
+
+
 def test_all_that_is_made_is_tagged_from_its_first_moment(world: AwsWorld) -> None:
     world.document["tags"] = {"team": "vision"}
     world.connect().launch(world.request("1", SMALL_SPOT))
