@@ -24,6 +24,7 @@ from tests.terraform.iam_conditions import holds
 INSTANCE = "compute.googleapis.com/Instance"
 DISK = "compute.googleapis.com/Disk"
 OBJECT = "storage.googleapis.com/Object"
+STEPS = GCP_MODULE.parents[2] / "docs" / "gcp.md"
 OBJECTS = "projects/_/buckets/castor-prod-my-project/objects"
 
 # Terraform takes five seconds on a quiet machine, and its tests share one run.
@@ -149,6 +150,20 @@ def test_the_ground_of_tests_is_the_modules(
             "instanceTerminationAction": scheduling["instance_termination_action"],
             "maxRunDuration": longest["seconds"],
         }
+
+
+def test_the_steps_enable_every_service_that_is_called(
+    outputs: dict[str, Any], rendered: dict[str, Any]
+) -> None:
+    """Grants in a project are calls of Cloud Resource Manager."""
+    steps = STEPS.read_text().partition("## Ten steps")[2].partition("\n## ")[0]
+    commands = steps.replace("\\\n", " ")
+    (enabled,) = re.findall(r"gcloud services enable (.*)", commands)
+    assert sorted(enabled.split()) == sorted(outputs["services"])
+    assert "cloudresourcemanager.googleapis.com" in enabled
+    made = values(rendered["services"]["root_module"]["resources"], "google_project_service")
+    assert sorted(made) == sorted(outputs["services"])
+    assert not any(one["disable_on_destroy"] for one in made.values())
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,8 @@ resource "google_service_account" "this" {
       error_message = "controller, controller_principals: no controller could run: set an instance, or principals that may act as its account."
     }
   }
+
+  depends_on = [google_project_service.this]
 }
 
 resource "google_project_iam_custom_role" "this" {
@@ -114,6 +116,8 @@ resource "google_project_iam_custom_role" "this" {
   role_id     = "castor_${var.deployment}_${each.key}"
   title       = "Castor ${var.deployment}: ${each.key}"
   permissions = each.value
+
+  depends_on = [google_project_service.this]
 }
 
 resource "google_project_iam_member" "controller" {

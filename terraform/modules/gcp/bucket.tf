@@ -52,6 +52,8 @@ resource "google_storage_bucket" "this" {
       }
     }
   }
+
+  depends_on = [google_project_service.this]
 }
 
 resource "google_storage_bucket_object" "wheel" {

@@ -50,6 +50,8 @@ resource "google_compute_disk" "state" {
       kms_key_self_link = disk_encryption_key.value
     }
   }
+
+  depends_on = [google_project_service.this]
 }
 
 resource "google_compute_instance" "controller" {

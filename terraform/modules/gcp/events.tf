@@ -18,6 +18,8 @@ resource "google_pubsub_topic" "events" {
   message_storage_policy {
     allowed_persistence_regions = [var.region]
   }
+
+  depends_on = [google_project_service.this]
 }
 
 resource "google_pubsub_subscription" "events" {

@@ -40,6 +40,8 @@ resource "google_compute_network" "this" {
       error_message = "subnetwork needs an existing network: set network."
     }
   }
+
+  depends_on = [google_project_service.this]
 }
 
 resource "google_compute_subnetwork" "nodes" {

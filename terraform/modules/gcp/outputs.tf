@@ -13,6 +13,11 @@ output "project" {
   value       = var.project
 }
 
+output "services" {
+  description = "Services of Google Cloud that must be enabled in the project."
+  value       = local.services
+}
+
 output "region" {
   description = "Region of all resources."
   value       = var.region

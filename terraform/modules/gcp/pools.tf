@@ -98,6 +98,8 @@ resource "google_compute_resource_policy" "pool" {
       error_message = "pools.${each.key}.zones: a compact placement is in one zone: name exactly one zone."
     }
   }
+
+  depends_on = [google_project_service.this]
 }
 
 resource "google_compute_instance_template" "pool" {

@@ -20,6 +20,13 @@ variable "project" {
   }
 }
 
+variable "enable_services" {
+  description = "Whether Terraform enables the services of Google Cloud that the module needs (`output services`). It then needs `serviceusage.services.enable`, and a project in which `cloudresourcemanager.googleapis.com` and `serviceusage.googleapis.com` are enabled. Services stay enabled after `terraform destroy`."
+  type        = bool
+  default     = false
+  nullable    = false
+}
+
 variable "region" {
   description = "Region of all resources."
   type        = string

@@ -157,6 +157,12 @@ run "ground" {
   }
 }
 
+run "services" {
+  variables {
+    enable_services = true
+  }
+}
+
 run "closed_network" {
   command = plan
 
