@@ -32,9 +32,10 @@ class InstanceMetadata:
     """Metadata of the instance that runs this process.
 
     `devices` are device indices; each device runs one rank. `accelerators` is the number of GPUs
-    that the driver lists; None where the provider does not count them. `directory` lies on the instance's own
-    disk, which is deleted with the instance. `cache_directory` may be shared with other instances
-    of the host and outlive this one. Other instances reach this one at `bind_address`.
+    that the driver lists; None where the provider does not count them. `directory` lies on the
+    instance's own disk, which is deleted with the instance. `cache_directory` may be shared with
+    other instances of the host and outlive this one. Other instances reach this one at
+    `bind_address`.
     `reclaim_notice_file` exists once the instance is about to be reclaimed. `identity_file` holds
     the identity proof signed by the cloud; None where the cloud signs no proofs.
     """

@@ -72,11 +72,11 @@ def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller
     gate = LaunchGate(store, settings, gate_budgets)
     calls = IntentExecutor(store, market, parts.lighthouses, workers, gate, parts.user_data, clock)
     calls.on_outcome = parts.on_outcome
-    lingering = IdleInstances(store, settings, budgets)
+    idle_instances = IdleInstances(store, settings, budgets)
     reconciler = Reconciler(
         store,
         market,
-        lingering,
+        idle_instances,
         lambda instance, offer: launch_token(controller_id, instance, offer),
     )
     reconciler.on_hand_over = parts.on_hand_over
@@ -88,7 +88,7 @@ def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller
         policy=parts.policy,
         observer=observer,
         lifecycle=JobLifecycle(
-            store, parts.lighthouses, parts.workers, settings, lingering, budgets
+            store, parts.lighthouses, parts.workers, settings, idle_instances, budgets
         ),
         reconciler=reconciler,
         calls=calls,

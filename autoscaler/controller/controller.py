@@ -35,10 +35,10 @@ from autoscaler.controller.plan.triggers import replan_triggers
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.alarm import ModelAlarm
 from autoscaler.domain.instance import Desired, HeldInstance, by_job
-from autoscaler.domain.job import JobPhase, JobRecord
+from autoscaler.domain.job import JobPhase, JobRecord, StopReason
 from autoscaler.domain.lives import LifetimeEstimate
 from autoscaler.domain.offer import Limit, Offer
-from autoscaler.domain.plan import Action, Decision, Plan
+from autoscaler.domain.plan import Action, Decision, Plan, ReasonCode
 from autoscaler.domain.snapshot import GroundTruth, Snapshot
 from autoscaler.policies.base import Policy
 from autoscaler.policies.wrappers.barriers import BesideBarriers
@@ -133,7 +133,9 @@ class Controller:
         self._settings = settings
         self._study_errors = ErrorRecord("study")
         self._budgets = budgets
-        studies = StudySnapshots(store, reconciler.lingering, budgets.spending, self._study_errors)
+        studies = StudySnapshots(
+            store, reconciler.idle_instances, budgets.spending, self._study_errors
+        )
         self._snapshots = Snapshots(store, market, settings, studies, budgets.spending, truth)
         self._tick = 0
         self._ticked_seconds = float("inf")
@@ -292,7 +294,11 @@ class Controller:
         alive: Sequence[HeldInstance],
         now_seconds: float,
     ) -> Plan:
-        """Return the plan with a decision for each job that was left out for too long."""
+        """Return the plan with a decision for each job that can't be planned for too long.
+
+        After `LEFT_OUT_GRACE_SECONDS` such a job keeps the minimum of its bounds, and never more
+        than it holds.
+        """
         grouped = by_job(alive)
         added = []
         for job in jobs:
@@ -322,11 +328,18 @@ class Controller:
 
     def _order(self, decision: Decision, now_seconds: float) -> None:
         if decision.action is Action.STOP:
-            self._store.jobs.set_phase(
-                decision.job, JobPhase.STOPPING, now_seconds, decision.reason
-            )
+            self._stop(decision, now_seconds)
             return
         self._reconciler.order_missing(decision, self._store.instances.alive(), now_seconds)
+
+    def _stop(self, decision: Decision, now_seconds: float) -> None:
+        is_budget = decision.ground is ReasonCode.STOPS
+        self._store.jobs.set_phase(
+            *(decision.job, JobPhase.STOPPING, now_seconds, decision.reason),
+            StopReason.JOB_BUDGET if is_budget else None,
+        )
+        if is_budget:
+            self._store.events.add(Event(now_seconds, "budget", decision.reason, decision.job))
 
     def _note_reversals(self, plan: Plan, snapshot: Snapshot) -> None:
         """Record how long changes lasted that the plan reverses."""

@@ -21,7 +21,7 @@ class ControllerSettings:
         join_seconds: the longest time from launch to the agent's first heartbeat.
         silence_seconds: an instance without heartbeat for this long is given up and replaced.
         drain_seconds: the least time for a script to leave; jobs with long steps or checkpoints
-            have more (`controller.leaving`).
+            have more (`budgets.leave_limits`).
         orphan_seconds: the least age at which an orphan, an unknown instance, is terminated.
         completion_seconds: the longest time other replicas continue after one completed the job.
         unknown_launch_seconds: an unwanted launch of unknown outcome is dropped after complete

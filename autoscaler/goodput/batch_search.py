@@ -233,10 +233,11 @@ def _candidates(bounds: BatchBounds, devices: bytes) -> BatchCandidates:
 
 
 def _totals(least: IntArray, maximum: int, count: IntArray, device_maximum: int) -> IntArray:
-    """Return candidate totals (A, G) within [least, maximum]; all array arguments are (A, 1).
+    """Return candidate total batches in ascending order, (A, G), for `count` devices, (A, 1).
 
-    Candidates give every device the same round number of examples. The smallest is `least` rounded
-    up to such a batch; the largest is the maximum itself.
+    The first is `least`, (A, 1), rounded up so that all micro-steps on all devices are equal. The
+    last is `maximum`, which may divide unevenly. Between them each device has a number of examples
+    of `_device_examples`. A row may repeat a total.
     """
     if (least == maximum).all():
         return least

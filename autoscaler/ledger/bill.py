@@ -77,8 +77,7 @@ class Bill:
         """Return the bill of one instance's entries.
 
         Entries are sorted by time; entries of the same time keep their order. A CLOSE is ignored
-        if
-        the instance is already closed: the first end counts. A TRANSFER may have any time, also
+        if the instance is already closed: the first end counts. A TRANSFER may have any time, also
         before the first OPEN or after the end.
 
         Raises:

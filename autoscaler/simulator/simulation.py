@@ -189,7 +189,7 @@ class Simulation:
         now_seconds, interval = self._clock.now(), self._scenario.interval_seconds
         moments = [self._cloud.next_event_seconds()]
         moments.extend(submitter.next_seconds() for submitter in self._submitters)
-        moments.extend(self._ends_of_lingering(now_seconds))
+        moments.extend(self._ends_of_idle(now_seconds))
         moments.extend(self._ends_of_standby(now_seconds))
         if self._scenario.replans_on_news:
             moments.extend(self._first_reports(now_seconds))
@@ -199,7 +199,7 @@ class Simulation:
         ends = (training.completes_before(soonest) for training in self._trainings.values())
         return max(min((end for end in ends if end is not None), default=soonest), now_seconds)
 
-    def _ends_of_lingering(self, now_seconds: float) -> Iterator[float]:
+    def _ends_of_idle(self, now_seconds: float) -> Iterator[float]:
         """Yield the times at which unused instances of ended trials are released."""
         for held in self._store.instances.alive() if self._driver is not None else ():
             since_seconds = free_since_seconds(held, self._store.jobs.get(held.job))

@@ -77,7 +77,10 @@ def _description(
 
 
 def _modules_of(script: Script) -> set[str]:
-    """Return the names of the modules that define a script's arguments to `session`."""
+    """Return the names of the Python modules that define the objects given to `session`.
+
+    They are `__main__` and the modules of the model's parts, the dataset and the functions.
+    """
     instances: list[object] = [*script.model.modules(), script.dataset, script.collate_fn]
     functions = (script.collate_fn, script.order, script.worker_init_fn, script.rehearsal)
     class_modules = {

@@ -32,7 +32,11 @@ _SOCKET_PREFIX: Final = ".castor-crew"
 
 
 def run_rank(objective: Objective, agent: Path) -> None:
-    """Run the objective as this rank of its instance; `agent` is the agent's socket."""
+    """Run a trial's objective as this process's rank of its instance.
+
+    Rank 0 sends requests to the driver through the socket `agent`, and the other ranks receive its
+    answers. Rank 0 then reports the end of the trial, or of this instance's part.
+    """
     rank, ranks = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     path = rank_socket_path(Path.cwd(), os.environ)
     if rank > 0:

@@ -123,7 +123,9 @@ def _read_proof(proof: str) -> _SignedMessage:
 
 
 def _parse(message: bytes) -> _SignedMessage:
-    """Return the message's only signature, which must use SHA-256 and signed attributes.
+    """Parse a signed message (CMS) with one signature; nothing is verified.
+
+    The signature must use SHA-256 and signed attributes.
 
     Raises:
         ValueError, ...: the bytes are not such a message; see `_PARSE_ERRORS`.

@@ -20,7 +20,7 @@ from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import CloudState, Desired, HeldInstance, InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobSpec
-from autoscaler.domain.plan import Action, Decision, Plan
+from autoscaler.domain.plan import Action, Decision, Plan, ReasonCode
 from autoscaler.domain.snapshot import Snapshot
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.store.memory.store import memory_store
@@ -59,6 +59,8 @@ class Wishes:
 
     targets: dict[str, Allocation | None] = field(default_factory=dict)
     release_first: bool = False
+    # Jobs that their budgets stop, as the product's policy says it.
+    stopped: set[str] = field(default_factory=set)
     # What the test wishes is carried out at once, also while something boots.
     weighs_boots: bool = True
 
@@ -67,6 +69,7 @@ class Wishes:
         for job in snapshot.jobs:
             target = self.targets.get(job.id, job.held)
             action = Action.HOLD if target == job.held else Action.GROW
+            action = Action.STOP if job.id in self.stopped else action
             decisions.append(
                 Decision(
                     job.id,
@@ -75,6 +78,7 @@ class Wishes:
                     target,
                     f"{action} {job.id}",
                     release_first=self.release_first,
+                    ground=ReasonCode.STOPS if job.id in self.stopped else ReasonCode.NONE,
                 )
             )
         return Plan(tuple(decisions))

@@ -47,14 +47,14 @@ class JobLifecycle:
         lighthouses: Lighthouses,
         workers: Workers,
         settings: ControllerSettings,
-        lingering: IdleInstances,
+        idle_instances: IdleInstances,
         budgets: Budgets,
     ) -> None:
         self._store = store
         self._lighthouses = LighthouseRunner(store, lighthouses, workers)
         self.troubles = self._lighthouses.troubles
         self._settings = settings
-        self._idle_instances = lingering
+        self._idle_instances = idle_instances
         self._budgets = budgets
 
     def keep_up(

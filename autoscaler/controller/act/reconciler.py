@@ -30,12 +30,12 @@ class Reconciler:
         self,
         store: Store,
         market: Market,
-        lingering: IdleInstances,
+        idle_instances: IdleInstances,
         token_of: Callable[[str, str], str],
     ) -> None:
         self._store = store
         self._market = market
-        self.lingering = lingering
+        self.idle_instances = idle_instances
         self.standby = Standby(store, market)
         self._token_of = token_of
         self.on_hand_over: Callable[[str], None] = lambda instance: None
@@ -142,7 +142,7 @@ class Reconciler:
             if held.offer == target.offer and (held.job != job or has_left(held))
         ]
         handed_over = 0
-        for held in self.lingering.free(alike, now_seconds, study)[:missing]:
+        for held in self.idle_instances.free(alike, now_seconds, study)[:missing]:
             try:
                 self._store.instances.hand_over(held.id, job, target.devices_used, now_seconds)
             except Conflict:  # the instance has changed meanwhile
@@ -151,13 +151,13 @@ class Reconciler:
             text = f"{held.id} is handed over from {held.job} to {job}"
             self._store.events.add(Event(now_seconds, "handed over", text, job))
             self.on_hand_over(held.id)
-        leaving = self.lingering.soon_free(alike, now_seconds, study)
-        return handed_over, self.lingering.promise(job, leaving, missing - handed_over)
+        leaving = self.idle_instances.soon_free(alike, now_seconds, study)
+        return handed_over, self.idle_instances.promise(job, leaving, missing - handed_over)
 
     def _make_room(self, offer_id: str, alive: Sequence[HeldInstance], now_seconds: float) -> None:
         """Release instances on standby that share a limit with an offer, and one idle instance."""
         self.standby.make_room(offer_id, alive, now_seconds)
-        for held in self.lingering.free(alive, now_seconds)[:1]:
+        for held in self.idle_instances.free(alive, now_seconds)[:1]:
             self._store.instances.request_termination(held.id, now_seconds)
 
     def _order_shares(

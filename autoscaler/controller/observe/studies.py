@@ -28,12 +28,12 @@ class StudySnapshots:
     def __init__(
         self,
         store: Store,
-        lingering: IdleInstances,
+        idle_instances: IdleInstances,
         spending: Spending,
         troubles: ErrorRecord,
     ) -> None:
         self._store = store
-        self._idle_instances = lingering
+        self._idle_instances = idle_instances
         self._spending = spending
         self._troubles = troubles
         self._step_times = OwnStepTimes(store)

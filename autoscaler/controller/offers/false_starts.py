@@ -110,7 +110,10 @@ def _end_seconds(held: HeldInstance) -> float:
 
 
 def _cause(store: Store, held: HeldInstance) -> str:
-    """Return the known reason why an instance ended."""
+    """Return why an instance ended: its last failure, or why it was given up.
+
+    Without either, the text says whether its agent had joined.
+    """
     failures = [
         failure for failure in store.reports.failures(held.job) if failure.instance == held.id
     ]

@@ -1,4 +1,4 @@
-"""Aims: the value of time, the stages or the stop that a job's objective requires now."""
+"""Requirements of a job's objective now: value of time, stages, or the stop of the job."""
 
 from __future__ import annotations
 

@@ -320,7 +320,10 @@ def _action(held: Placement | None, placement: Placement | None) -> Action:
 
 
 def _change(job: JobSnapshot, placement: Placement | None) -> str:
-    """Return the part of a reason that says from where to where the job goes."""
+    """Return the job's id and its change of devices, as text for a reason.
+
+    The change is from `job.placement` to `placement`; None is no devices.
+    """
     held = job.placement
     if placement is None:
         return job.id if held is None else f"{job.id} without {_devices_on_machines(held)}"

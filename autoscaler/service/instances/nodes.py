@@ -128,22 +128,22 @@ class Nodes:
             raise
         return candidate
 
-    def _require_accelerators(self, held: HeldInstance, found: int | None) -> None:
+    def _require_accelerators(self, held: HeldInstance, listed: int | None) -> None:
         """Give up an instance whose driver lists fewer GPUs than its offer has.
 
-        `found` None: not counted. It counts as a false start of the offer.
+        `listed` None: not counted. It counts as a false start of the offer.
 
         Raises:
             NotAllowed: the instance lacks GPUs.
         """
         offer = self._offer(held.offer)
-        if found is None or found >= offer.devices or offer.is_cpu:
+        if listed is None or listed >= offer.devices or offer.is_cpu:
             return
-        cause = f"its driver lists {found} of {offer.devices} {offer.device_kind} devices"
+        cause = f"its driver lists {listed} of {offer.devices} {offer.device_kind} devices"
         now_seconds = self._clock.now()
         if held.given_up_cause is None:
             self._add_event(held, "instance given up", f"{held.id}: {cause}", now_seconds)
-            facts = {Fact.GIVEN_UP: cause}
+            facts: dict[str, str] = {Fact.GIVEN_UP: cause}
             self._store.instances.request_termination(held.id, now_seconds, facts)
             self._wake()
         raise NotAllowed(

@@ -71,18 +71,23 @@ class BatchLog:
     def __init__(self, decisions: Iterable[BatchDecision] = ()) -> None:
         self.decisions = list(decisions)
 
-    def add(self, decision: BatchDecision, told: BatchReason, is_repeated: bool = False) -> None:
-        """Append a decision unless it equals the last one; drop those of the same or later steps.
+    def add(
+        self, decision: BatchDecision, proposed: BatchReason, is_repeated: bool = False
+    ) -> None:
+        """Append a decision whose batch, members or gradient statistics differ from the last ones.
+
+        Decisions of the same or later steps are removed first. The stored reason names what
+        differs.
 
         Args:
-            decision: the decision, without a reason.
-            told: why the deciding replica proposed the batch.
-            is_repeated: whether the batch is replayed from the log of another run.
+            decision: the decision; its `reason` is ignored.
+            proposed: why the deciding replica proposed the batch.
+            is_repeated: whether the batch is replayed from another run; the reason is "repeated".
         """
         while self.decisions and self.decisions[-1].step >= decision.step:
             self.decisions.pop()
         last = self.decisions[-1] if self.decisions else None
-        reason = _reason(last, decision, told)
+        reason = _reason(last, decision, proposed)
         if reason is not None:
             reason = "repeated" if is_repeated else reason
             self.decisions.append(replace(decision, reason=reason))
