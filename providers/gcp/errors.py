@@ -40,14 +40,18 @@ _CAPACITY: Final = frozenset(
     {
         "IP_SPACE_EXHAUSTED",
         "IP_SPACE_EXHAUSTED_WITH_DETAILS",
+        "PREEMPTED",
         "RESOURCE_POOL_EXHAUSTED",
         "RESOURCE_POOL_EXHAUSTED_WITH_DETAILS",
         "STOCKOUT",
+        "UNSUPPORTED_OPERATION",  # a spot instance was preempted while it was created
         "VM_MIN_COUNT_NOT_REACHED",
         "ZONE_RESOURCE_POOL_EXHAUSTED",
         "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS",
     }
 )
+# Key of an error's metadata, by which Compute Engine names zones that have capacity.
+_ZONES_WITH_CAPACITY: Final = "zonesAvailable"
 # Some immediate refusals have this code in their message only.
 _STOCKOUT: Final = "ZONE_RESOURCE_POOL_EXHAUSTED"
 _QUOTA: Final = frozenset({"QUOTA_EXCEEDED", "QUOTA_LIMIT", "limitExceeded", "quotaExceeded"})
@@ -78,7 +82,6 @@ _MISSING: Final = frozenset(
         "INVALID_FIELD_VALUE",
         "INVALID_USAGE",
         "RESOURCE_NOT_FOUND",
-        "UNSUPPORTED_OPERATION",
         "badRequest",
         "invalid",
         "invalidParameter",
@@ -178,6 +181,27 @@ def refusal(code: str, message: str, call: Call) -> ProviderError:
     if code in _MISSING:
         return NotFound(f"{text}: {_setting_hint(message, call)}")
     return Unavailable(text)
+
+
+def failure(operation: Any, call: Call) -> ProviderError | None:
+    """Return the Castor error for an operation's first error; None if the operation has none.
+
+    Compute Engine may name zones that have capacity now. The error names them, too.
+    """
+    errors = operation.error.errors
+    if not errors:
+        return None
+    first = errors[0]
+    zones = [
+        detail.error_info.metadatas[_ZONES_WITH_CAPACITY]
+        for detail in first.error_details
+        if detail.error_info.metadatas.get(_ZONES_WITH_CAPACITY)
+    ]
+    translated = refusal(first.code, first.message, call)
+    if isinstance(translated, InsufficientCapacity) and zones:
+        named = ", ".join(zones[0].split(","))[:_MAX_MESSAGE_CHARACTERS]
+        return InsufficientCapacity(f"{translated}: Google has capacity in {named}")
+    return translated
 
 
 def message_of(error: GoogleAPICallError) -> str:

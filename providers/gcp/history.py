@@ -8,7 +8,7 @@ from typing import Any, Final
 from autoscaler.domain.errors import ProviderError
 from providers.cloud.replies import readable
 from providers.gcp.calls import ProjectCalls
-from providers.gcp.errors import Call, refusal
+from providers.gcp.errors import Call, failure
 from providers.gcp.replies import place_of, seconds_of
 
 PREEMPTED: Final = "compute.instances.preempted"
@@ -92,7 +92,6 @@ def _is_finished_insert(operation: Any) -> bool:
 
 
 def _refusal(operation: Any, zone: str) -> ProviderError | None:
-    if operation.operation_type != "insert" or not operation.error.errors:
+    if operation.operation_type != "insert":
         return None
-    first = operation.error.errors[0]
-    return refusal(first.code, first.message, Call(zone, "instances.insert"))
+    return failure(operation, Call(zone, "instances.insert"))

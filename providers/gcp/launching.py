@@ -29,7 +29,7 @@ from providers.cloud.register import Register
 from providers.cloud.replies import readable
 from providers.cloud.tags import DEPLOYMENT_TAG, OFFER_TAG, POOL_TAG, TOKEN_TAG
 from providers.gcp.calls import ProjectCalls
-from providers.gcp.errors import ALREADY_EXISTS, Call, is_gone, is_taken, refusal
+from providers.gcp.errors import ALREADY_EXISTS, Call, failure, is_gone, is_taken
 from providers.gcp.replies import (
     DescribedInstance,
     description_of,
@@ -111,7 +111,7 @@ class Launching:
             if self._is_name_taken(operation, request, sale):
                 return self._existing(request, sale, name)
             seen = self._described(zone, name)
-            is_decided = operation.status == compute_v1.Operation.Status.DONE.name
+            is_decided = operation.status == compute_v1.Operation.Status.DONE
             is_late = self._clock.monotonic() >= until_seconds
             if is_decided or is_late or (seen is not None and seen.is_settled):
                 return self._register_launch(seen, request, sale, requested_seconds, is_decided)
@@ -129,14 +129,12 @@ class Launching:
             ProviderError: the launch failed for another reason; nothing was launched.
         """
         call = Call(sale.offer.zone, "instances.insert", sale.pool_name)
-        errors = [(error.code, error.message) for error in operation.error.errors]
-        if not errors:
+        translated = failure(operation, call)
+        if translated is None:
             return False
         self._count_attempt(request.token)
-        code, message = errors[0]
-        if code in ALREADY_EXISTS:
+        if operation.error.errors[0].code in ALREADY_EXISTS:
             return True
-        translated = refusal(code, message, call)
         # The operation proves that nothing was launched; a failed call with this code does not.
         raise (
             UnknownRefusal(str(translated)) if isinstance(translated, Unavailable) else translated

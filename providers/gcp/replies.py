@@ -101,7 +101,9 @@ def told_instance(reply: Any, zone: str) -> DescribedInstance:
         launched_seconds = seconds_of(started) if started else None
         if reply.status in _UNDECIDED:
             state, launched_seconds = CloudState.QUEUED, None
-    is_settled = reply.status not in _UNDECIDED or reply.status == _IN_QUEUE
+    is_settled = reply.status not in _UNDECIDED or (
+        reply.status == _IN_QUEUE and state is CloudState.QUEUED
+    )
     instance = CloudInstance(
         id=instance_id(zone, reply.name),
         token=tags.get(TOKEN_TAG, ""),

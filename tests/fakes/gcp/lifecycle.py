@@ -127,7 +127,7 @@ def _decide(project: Project, launch: Launch, seconds: float) -> None:
             return
         _tell(launch, "DONE", created=len(held), deleted=len(held))
         zone = launch.instances[0].zone
-        stockout = operations.stockout(project.stockout, project.id, zone)
+        stockout = _stockout(project, wanted or list(launch.instances), zone)
         _fail(project, launch, wanted, stockout, seconds)
         return
     _tell(launch, "DONE", created=len(held))
@@ -135,7 +135,7 @@ def _decide(project: Project, launch: Launch, seconds: float) -> None:
         if one in held:
             _stage(project, one, seconds)
         else:
-            stockout = operations.stockout(project.stockout, project.id, one.zone)
+            stockout = _stockout(project, [one], one.zone)
             _vanish_with(project, one, stockout, seconds)
     if launch.operation.end_seconds is None:
         done_seconds = seconds + project.staging_seconds
@@ -181,6 +181,19 @@ def _vanish_with(
 ) -> None:
     vanish(project, instance, seconds)
     operations.fail(instance.insert, seconds, failure)
+
+
+def _stockout(project: Project, wanted: list[Instance], zone: str) -> operations.Failure:
+    """There is none in the zone; other zones that have some are named."""
+    region, one = region_of(zone), wanted[0]
+    others = [
+        place
+        for kind, place, purchase in project.capacity
+        if (kind, purchase) == (one.kind, one.purchase)
+        and region_of(place) == region
+        and project.capacity[kind, place, purchase] > 0
+    ]
+    return operations.stockout(project.stockout, project.id, zone, others)
 
 
 def _take_capacity(project: Project, instance: Instance) -> bool:

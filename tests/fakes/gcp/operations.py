@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -32,7 +33,7 @@ class Failure:
     code: str
     message: str
     status: int
-    details: Body = field(default_factory=dict)
+    details: list[Body] = field(default_factory=list)
 
 
 def begin(
@@ -65,7 +66,7 @@ def fail(operation: Operation, seconds: float, failure: Failure) -> None:
     """It is done, and nothing came of it."""
     error: Body = {"code": failure.code, "message": failure.message}
     if failure.details:
-        error["errorDetails"] = [failure.details]
+        error["errorDetails"] = failure.details
     operation.error = {"errors": [error]}
     operation.others |= {
         "httpErrorStatusCode": failure.status,
@@ -74,8 +75,11 @@ def fail(operation: Operation, seconds: float, failure: Failure) -> None:
     finish(operation, seconds)
 
 
-def stockout(code: str, project: str, zone: str) -> Failure:
-    """There is no capacity: ``ZONE_RESOURCE_POOL_EXHAUSTED``, or that ``_WITH_DETAILS``."""
+def stockout(code: str, project: str, zone: str, others: Sequence[str] = ()) -> Failure:
+    """There is no capacity: ``ZONE_RESOURCE_POOL_EXHAUSTED``, or that ``_WITH_DETAILS``.
+
+    `others` are zones that have some.
+    """
     place = f"projects/{project}/zones/{zone}"
     told = f"The zone '{place}' does not have enough resources available to fulfill the request."
     told += (
@@ -83,7 +87,15 @@ def stockout(code: str, project: str, zone: str) -> Failure:
         if code.endswith("WITH_DETAILS")
         else "  Try a different zone, or try again later."
     )
-    return Failure(code, told, 503, {"help": {"links": [_HELP]}})
+    details: list[Body] = [{"help": {"links": [_HELP]}}]
+    if others:
+        info = {
+            "domain": "compute.googleapis.com",
+            "metadatas": {"zone": zone, "zonesAvailable": ",".join(others)},
+            "reason": "resource_availability",
+        }
+        details.append({"errorInfo": info})
+    return Failure(code, told, 503, details)
 
 
 def small_quota(metric: str, limit: float, region: str) -> Failure:
@@ -95,7 +107,7 @@ def small_quota(metric: str, limit: float, region: str) -> Failure:
         "dimensions": {"region": region},
         "limit": limit,
     }
-    return Failure("QUOTA_EXCEEDED", told, 403, {"quotaInfo": info})
+    return Failure("QUOTA_EXCEEDED", told, 403, [{"quotaInfo": info}])
 
 
 def ordered(code: str, project: str, zone: str) -> Failure:

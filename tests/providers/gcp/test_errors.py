@@ -21,6 +21,9 @@ CALL = Call("us-central1-a", "instances.insert", "gpu")
     ("code", "meant"),
     [
         ("ZONE_RESOURCE_POOL_EXHAUSTED", InsufficientCapacity),
+        # A spot instance was preempted while it was created.
+        ("PREEMPTED", InsufficientCapacity),
+        ("UNSUPPORTED_OPERATION", InsufficientCapacity),
         ("QUOTA_EXCEEDED", QuotaExceeded),
         ("conditionNotMet", PermissionDenied),
         ("rateLimitExceeded", Throttled),

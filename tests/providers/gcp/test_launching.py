@@ -146,6 +146,42 @@ def test_a_launch_that_takes_long_is_pending_and_then_what_came_of_it(world: Gcp
         assert isinstance(refused.refusal, InsufficientCapacity)
 
 
+def test_a_zone_that_has_capacity_is_named(world: GcpWorld) -> None:
+    """By the launch itself, and by the list that finds it refused later."""
+    world.project.provision_seconds = 20.0
+    provider = world.connect()
+    late = provider.launch(world.request("1"))
+    for zone, count in (("us-central1-a", 0), ("us-central1-b", 3)):
+        world.project.capacity["g2-standard-4", zone, "STANDARD"] = count
+    world.pass_time(60.0)
+    world.project.provision_seconds = 1.0
+    found = find(provider, late.id)
+    assert found is not None
+    for error in (found.refusal, error_of(lambda: provider.launch(world.request("2")))):
+        assert isinstance(error, InsufficientCapacity)
+        assert str(error).endswith(": Google has capacity in us-central1-b")
+
+
+def test_a_launch_that_is_done_is_not_waited_for(world: GcpWorld) -> None:
+    """Its operation says so, although the instance can't be read."""
+    world.project.provision_seconds = world.project.staging_seconds = 0.5
+    world.faults.add(Fault("compute.instances.get", times=None, status=503))
+    before_seconds = world.clock.now()
+    launched = world.connect().launch(world.request("1"))
+    assert launched.is_decided
+    assert world.clock.now() - before_seconds < QUICK.launch_seconds
+
+
+@pytest.mark.parametrize("status", ["PENDING", "PROVISIONING"])
+def test_before_it_is_staged_a_launch_may_be_refused(world: GcpWorld, status: str) -> None:
+    launched = world.connect(patience=replace(QUICK, launch_seconds=0.0)).launch(
+        world.request("1")
+    )
+    world.project.instance(name_of(launched.id)).status = status
+    (found,) = world.connect().instances()
+    assert (found.state, found.is_decided) == (CloudState.PENDING, False)
+
+
 def test_without_its_operation_a_launch_is_known_by_lists(world: GcpWorld) -> None:
     world.faults.add(Fault("compute.zoneOperations.get", times=None, status=503))
     provider = world.connect()
