@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from autoscaler.domain.goodput import with_limit
 from autoscaler.domain.objective import Objective
-from autoscaler.domain.offer import Offer
+from autoscaler.domain.offer import Offer, Purchase
 from autoscaler.domain.output import OutputSpec
 from autoscaler.domain.report import TrainingReport
 
@@ -53,11 +53,26 @@ class BatchSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuKind:
+    """Kind of GPU that a job may use, and the number of GPUs on an instance; None for any."""
+
+    name: str
+    devices: int | None = None
+
+    def __str__(self) -> str:
+        return self.name if self.devices is None else f"{self.name}:{self.devices}"
+
+    def is_of(self, offer: Offer) -> bool:
+        """Return whether instances of the offer have these GPUs."""
+        return offer.device_kind == self.name and self.devices in (None, offer.devices)
+
+
+@dataclass(frozen=True, slots=True)
 class InstanceBounds:
     """Number of instances that a job may hold, and the offers it may use.
 
-    `offers` lists offer ids or instance types; None permits any. `maxima` (id or instance type,
-    instances) sets lower maxima for some offers.
+    `offers` lists offer ids or instance types, `gpus` kinds of GPU; None permits any. `maxima` (id
+    or instance type, instances) sets lower maxima for some offers.
     """
 
     minimum: int = 1
@@ -65,6 +80,16 @@ class InstanceBounds:
     offers: tuple[str, ...] | None = None
     spot: bool = True
     maxima: tuple[tuple[str, int], ...] = ()
+    gpus: tuple[GpuKind, ...] | None = None
+
+    def permits(self, offer: Offer) -> bool:
+        """Return whether the job may use the offer."""
+        if offer.purchase is Purchase.SPOT and not self.spot:
+            return False
+        if self.gpus is not None and not any(gpu.is_of(offer) for gpu in self.gpus):
+            return False
+        named = self.offers
+        return named is None or offer.id in named or offer.instance_type in named
 
     def most_of(self, offer: Offer) -> int:
         """Return the maximal number of instances of one offer."""

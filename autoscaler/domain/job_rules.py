@@ -40,6 +40,7 @@ from autoscaler.domain.rules import (
 from autoscaler.domain.text import printable, quoted
 
 MOST_INSTANCES: Final = 10_000
+_MOST_DEVICES: Final = 10_000
 MOST_RETRIES: Final = 100
 MOST_EXAMPLES_OF_BATCH: Final = 1 << 31
 MOST_EXAMPLES: Final = 1e18
@@ -138,6 +139,14 @@ def require_valid_bounds(bounds: InstanceBounds) -> None:
         require_at_most(len(bounds.offers), "instances.offers", _MOST_ENTRIES)
         for offer in bounds.offers:
             require_line(offer, "instances.offers")
+    if bounds.gpus is not None:
+        if not bounds.gpus:
+            raise SpecError("is empty: fill it in or leave the key out", "instances.gpu")
+        require_at_most(len(bounds.gpus), "instances.gpu", _MOST_ENTRIES)
+        for gpu in bounds.gpus:
+            require_line(gpu.name, "instances.gpu")
+            if gpu.devices is not None:
+                require_count(gpu.devices, "instances.gpu", _MOST_DEVICES)
     require_at_most(len(bounds.maxima), "instances.max_of", _MOST_ENTRIES)
     for offer, most in bounds.maxima:
         require_line(offer, "instances.max_of")

@@ -72,6 +72,22 @@ def device_kind(name: str) -> DeviceKind:
     )
 
 
+def kinds_named(name: str) -> tuple[str, ...]:
+    """Return the kinds that a name stands for: `a100` for `a100-40` and `a100-80`.
+
+    Raises:
+        UnknownDeviceKind: no kind has this name; the error lists the known kinds.
+    """
+    name = name.removesuffix("gb")
+    names = tuple(kind for kind in _KINDS if kind == name or kind.startswith(f"{name}-"))
+    return names or (device_kind(name).name,)
+
+
+def kinds_with_memory(least_bytes: int) -> frozenset[str]:
+    """Return the kinds whose devices have at least this much memory."""
+    return frozenset(kind.name for kind in _KINDS.values() if kind.memory_bytes >= least_bytes)
+
+
 def speed_ratio(kind: str, other: str) -> float:
     """Return the expected speed of one device of `kind` relative to one of `other`, for any job.
 

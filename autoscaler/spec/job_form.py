@@ -33,6 +33,7 @@ from autoscaler.domain.paths import relative_names, require_absolute_path
 from autoscaler.domain.rules import require_name, require_variable
 from autoscaler.spec.bundle import DEFAULT_MAXIMUM_BYTES
 from autoscaler.spec.forms import Form, as_value_error, obeys, one_or_many, short_for
+from autoscaler.spec.gpus import parse_gpus
 from autoscaler.spec.objective_text import ObjectiveForm, ShortObjective
 from autoscaler.spec.quantities import parse_duration, parse_priority
 
@@ -143,6 +144,8 @@ class InstancesForm(Form):
     offers: Annotated[tuple[Text, ...], one_or_many(), Field(min_length=1)] | None = None
     spot: bool = True
     max_of: dict[Text, InstanceCount] = Field(default_factory=dict)
+    gpu: Annotated[tuple[Text, ...], one_or_many(), Field(min_length=1)] | None = None
+    gpu_memory: ByteSize | None = None
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -154,7 +157,9 @@ class InstancesForm(Form):
         """Return the bounds as a domain object; without `max`, the maximum is `min`."""
         maximum = self.min if self.max is None else self.max
         maxima = tuple(self.max_of.items())
-        return InstanceBounds(self.min, maximum, self.offers, self.spot, maxima)
+        has_gpus = self.gpu is not None or self.gpu_memory is not None
+        gpus = parse_gpus(self.gpu or (), self.gpu_memory or 0) if has_gpus else None
+        return InstanceBounds(self.min, maximum, self.offers, self.spot, maxima, gpus)
 
 
 class SecretForm(Form):

@@ -216,6 +216,15 @@ REFUSED = [
     ("instances: {min: 3, max: 4, max_of: {a: 2}}", "instances", "max_of: a: 2 is below min: 3"),
     ("instances: {max_of: {a: 0}}", "instances.max_of.a", "must be at least 1"),
     (
+        "instances: {gpu: H1000}",
+        "instances",
+        'unknown kind of device "h1000": did you mean "h100"',
+    ),
+    ("instances: {gpu: 'H100:0'}", "instances", "write NAME or NAME:NUMBER, such as H100:8"),
+    ("instances: {gpu: []}", "instances.gpu", "is empty"),
+    ("instances: {gpu: L4, gpu_memory: 80GB}", "instances", "no GPU named L4 has 80 GB"),
+    ("instances: {gpu_memory: much}", "instances.gpu_memory", "must be a size like"),
+    (
         "instances: {offers: []}",
         "instances.offers",
         "is empty: write a value or leave the key out",

@@ -313,7 +313,8 @@ def _market(spec: StudySpec, bounds: InstanceBounds, now_seconds: float) -> _Mar
         if is_allowed(offer, bounds)
     )
     if not allowed:
-        named = ", ".join(bounds.offers or ()) or "on-demand offers"
+        names = (*(bounds.offers or ()), *map(str, bounds.gpus or ()))
+        named = ", ".join(names) or "on-demand offers"
         known = ", ".join(offer.id for offer in offers) or "none"
         raise SpecError(f"{named}: not offered; offers are {known}", "job.instances.offers")
     return _Market(allowed, limits, source)

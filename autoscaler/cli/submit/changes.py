@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.objective import Objective
+from autoscaler.spec.gpus import parse_gpus
 from autoscaler.spec.objective_text import parse_objective_text
 from autoscaler.spec.quantities import parse_priority
 from autoscaler.wire.messages import Change
@@ -85,6 +86,15 @@ def _with_offers(bounds: InstanceBounds, value: str) -> InstanceBounds:
     return replace(bounds, offers=names)
 
 
+def _with_gpus(bounds: InstanceBounds, value: str) -> InstanceBounds:
+    if value in ("", "any"):
+        return replace(bounds, gpus=None)
+    try:
+        return replace(bounds, gpus=parse_gpus(value.split(",")))
+    except ValueError as error:
+        raise SpecError(f"{error}, or any", "set gpu") from error
+
+
 def _with_spot(bounds: InstanceBounds, value: str) -> InstanceBounds:
     if value.lower() not in (*_TRUE, *_FALSE):
         raise SpecError(f"{value!r} must be true or false", "set spot")
@@ -95,5 +105,6 @@ _BOUND_SETTERS: Mapping[str, Callable[[InstanceBounds, str], InstanceBounds]] = 
     "min": _with_minimum,
     "max": _with_maximum,
     "offers": _with_offers,
+    "gpu": _with_gpus,
     "spot": _with_spot,
 }

@@ -38,7 +38,7 @@ from autoscaler.domain.allocation import Allocation, Placement
 from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase, by_job
 from autoscaler.domain.job import BatchSpec, InstanceBounds, JobRecord
-from autoscaler.domain.offer import Offer, Purchase, limits_beside
+from autoscaler.domain.offer import Offer, limits_beside
 from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.snapshot import (
     GroundTruth,
@@ -326,14 +326,8 @@ def total_examples(job: JobRecord) -> float | None:
 
 
 def allowed_offers(bounds: InstanceBounds, offers: Sequence[Offer]) -> tuple[Offer, ...]:
-    """Return the offers that a job may use: named by id or instance type, or all."""
-    named = bounds.offers
-    return tuple(
-        offer
-        for offer in offers
-        if (named is None or offer.id in named or offer.instance_type in named)
-        and (bounds.spot or offer.purchase is not Purchase.SPOT)
-    )
+    """Return the offers that a job may use."""
+    return tuple(offer for offer in offers if bounds.permits(offer))
 
 
 def placement_of(instances: Sequence[HeldInstance], offers: Sequence[Offer]) -> Placement | None:

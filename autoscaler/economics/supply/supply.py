@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.job import InstanceBounds
-from autoscaler.domain.offer import Limit, Offer, Purchase
+from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.domain.transfer import BYTES_PER_GB
 from autoscaler.economics.supply.caches import PlanningCache
@@ -252,7 +252,4 @@ def _per_byte(usd_per_gb: Iterable[Decimal]) -> FloatArray:
 
 
 def _is_permitted(offer: Offer, bounds: InstanceBounds) -> bool:
-    if offer.shared or (offer.purchase is Purchase.SPOT and not bounds.spot):
-        return False
-    named = bounds.offers
-    return named is None or offer.id in named or offer.instance_type in named
+    return not offer.shared and bounds.permits(offer)

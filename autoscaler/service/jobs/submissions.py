@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from decimal import Decimal
 from difflib import get_close_matches
@@ -254,10 +254,7 @@ class Submissions:
                 )
         offers = allowed_offers(bounds, self._status.offers)
         if not offers and self._status.offers:
-            raise SpecError(
-                "no offer is allowed: only spot offers are named, and spot is false",
-                "instances.spot",
-            )
+            raise _nothing_allowed(bounds, self._status.offers)
         for limit in self._status.limits:
             least = min((limit.use(offer) for offer in offers), default=0.0)
             if least * bounds.minimum > limit.maximum:
@@ -296,6 +293,17 @@ class Submissions:
 def unknown_program(program: str) -> NotFound:
     """Return the error for a program without measurements."""
     return NotFound(f"nothing is remembered of {program!r}: `castor programs` lists what is")
+
+
+def _nothing_allowed(bounds: InstanceBounds, offers: Sequence[Offer]) -> SpecError:
+    """Return the error of bounds that permit none of the offers."""
+    if bounds.gpus is not None and any(map(replace(bounds, gpus=None).permits, offers)):
+        wanted = " or ".join(map(str, bounds.gpus))
+        kinds = _listed({f"{offer.device_kind}:{offer.devices}" for offer in offers})
+        return SpecError(f"no offer has {wanted}: there are {kinds}", "instances.gpu")
+    return SpecError(
+        "no offer is allowed: only spot offers are named, and spot is false", "instances.spot"
+    )
 
 
 def _listed(names: set[str]) -> str:

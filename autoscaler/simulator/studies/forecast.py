@@ -119,10 +119,7 @@ def pools(
 
 def is_allowed(offer: Offer, bounds: InstanceBounds) -> bool:
     """Return whether a trial may train on the offer."""
-    if offer.purchase is Purchase.SPOT and not bounds.spot:
-        return False
-    named = bounds.offers is None or {offer.id, offer.instance_type} & set(bounds.offers)
-    return bool(named) and bounds.most_of(offer) > 0
+    return bounds.permits(offer) and bounds.most_of(offer) > 0
 
 
 def best_pool(

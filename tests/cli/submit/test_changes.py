@@ -4,7 +4,7 @@ import pytest
 
 from autoscaler.cli.submit.changes import parse_changes
 from autoscaler.domain.errors import SpecError
-from autoscaler.domain.job import InstanceBounds
+from autoscaler.domain.job import GpuKind, InstanceBounds
 
 BOUNDS = InstanceBounds(1, 4, offers=("a",))
 
@@ -32,3 +32,13 @@ def test_another_word_is_no_priority() -> None:
 def test_no_offer_at_all_is_refused() -> None:
     with pytest.raises(SpecError, match=r"set offers: .* write any"):
         parse_changes(["offers=,"], BOUNDS, 0.0)
+
+
+def test_gpus_are_named_or_any() -> None:
+    change = parse_changes(["gpu=H100:8,L4"], BOUNDS, 0.0)
+    assert change.instances is not None
+    assert change.instances.gpus == (GpuKind("h100", 8), GpuKind("l4"))
+    change = parse_changes(["gpu=any"], change.instances, 0.0)
+    assert change.instances is not None and change.instances.gpus is None
+    with pytest.raises(SpecError, match=r"set gpu: 'H100:x': write NAME or NAME:NUMBER"):
+        parse_changes(["gpu=H100:x"], BOUNDS, 0.0)

@@ -1,5 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
+from autoscaler.domain.errors import SpecError
+from autoscaler.domain.job import GpuKind, InstanceBounds
+from tests.service.agents import SPEC
 from tests.service.conftest import Api
 
 
@@ -12,3 +19,21 @@ def test_offers_have_the_age_and_the_source_of_their_prices(api: Api) -> None:
     assert small.price_age_seconds == 100.0
     api.world.clock.advance(90 * 86400.0)
     assert api.client.offers().offers[0].is_stale
+
+
+def test_a_job_whose_gpus_nobody_offers_is_refused_by_name(api: Api) -> None:
+    api.world.tick()
+    for bounds, field, cause in (
+        (
+            InstanceBounds(gpus=(GpuKind("h100", 8),)),
+            "instances.gpu",
+            "has h100:8: there are core",
+        ),
+        (InstanceBounds(gpus=()), "instances.gpu", "is empty"),
+    ):
+        with pytest.raises(SpecError, match=cause) as refused:
+            api.client.submit(replace(SPEC, instances=bounds))
+        assert field in str(refused.value)
+    accepted = replace(SPEC, instances=InstanceBounds(gpus=(GpuKind("core"),)))
+    job = api.client.submit(accepted)
+    assert api.world.store.jobs.get(job.id).spec.instances == accepted.instances
