@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import builtins
 import difflib
+import re
 import string
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, Self
 
 import yaml
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from autoscaler.domain.study import (
     ChoiceParameter,
@@ -131,6 +139,9 @@ class TrialJobForm(JobForm):
     working_directory: Literal["."] = "."
 
 
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
+
 def _require_function(value: str) -> str:
     module, colon, name = value.partition(":")
     parts = [*module.split("."), *name.split(".")]
@@ -197,6 +208,16 @@ class StudyForm(Form):
     artifacts: Text | None = None
     keep_checkpoints: bool = False
     job: TrialJobForm = TrialJobForm()
+
+    @field_validator("objective", mode="before")
+    @classmethod
+    def _is_no_function(cls, value: object) -> object:
+        if isinstance(value, str) and _FUNCTION.fullmatch(value):
+            raise ValueError(
+                f'"{value}" is a function: write function: {value}; objective is what the study '
+                "may cost and when it must end"
+            )
+        return value
 
     @model_validator(mode="after")
     def _has_one_objective(self, info: ValidationInfo) -> Self:

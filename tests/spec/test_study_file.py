@@ -106,6 +106,7 @@ def test_a_function_instead(tmp_path: Path) -> None:
 
 FAULTS = {
     "{name: a}": "write one of command and function",
+    "{name: a, objective: 'train:objective'}": "is a function: write function: train:objective",
     "{name: a, function: train}": 'function: "train" is not a function: write module:name',
     "{name: a, function: 'a:b', space: {x: {int: [1, 2]}}}": "space needs a command",
     "{name: a, command: run}": "space is missing",
