@@ -52,6 +52,11 @@ class Kind:
     zones: frozenset[str] = frozenset()
 
     @property
+    def machine_type(self) -> str:
+        """Compute Engine's name of the machine type, without accelerators of an n1."""
+        return self.name.partition("+")[0]
+
+    @property
     def family(self) -> str:
         """Family of the machine type, such as ``g2`` of ``g2-standard-4``."""
         return self.name.partition("-")[0]

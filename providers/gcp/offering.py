@@ -17,6 +17,7 @@ from providers.gcp.calls import ProjectCalls
 from providers.gcp.kinds import Kind, kinds_of
 from providers.gcp.prices import PartPrices, part_prices, price_of
 from providers.gcp.quotas import Quotas, quota_limits, read_quotas
+from providers.gcp.series import unsold_reason
 from providers.gcp.settings import (
     CallTimeouts,
     GcpSale,
@@ -98,7 +99,8 @@ class Offering:
 
         def prices(ware: PoolListing[PoolForm], kind: Kind) -> tuple[AnyPrice, AnyPrice]:
             listed = price(ware, kind, Purchase.ON_DEMAND)
-            reason = template_errors.get((ware.pool_name, ware.purchase))
+            reason = unsold_reason(kind.machine_type, ware.purchase)
+            reason = reason or template_errors.get((ware.pool_name, ware.purchase))
             if reason is not None:
                 return RefusedPrice(reason), listed
             return price(ware, kind, ware.purchase), listed

@@ -87,6 +87,12 @@ def test_what_modules_share_is_the_same_in_each() -> None:
             assert (module / name).read_text() == original, f"{name}: run make terraform-copies"
 
 
+def test_machine_series_are_the_same_for_the_module_and_the_provider() -> None:
+    name = "machine_series.json"
+    provider = GCP_MODULE.parents[2] / "providers" / "gcp" / name
+    assert (GCP_MODULE / "files" / name).read_text() == provider.read_text()
+
+
 def test_no_equal_variable_is_written_in_each_module() -> None:
     texts = [(module / "variables.tf").read_text() for module in MODULES]
     of_aws, of_gcp = (variables_in(text).items() for text in texts)

@@ -7,6 +7,12 @@ locals {
 
   provisioning_models = { "spot" = "SPOT", "on-demand" = "STANDARD", "flex-start" = "FLEX_START" }
 
+  # Facts of machine series (providers/gcp/series.py): the longest beginning of a type counts.
+  series = jsondecode(file("${path.module}/files/machine_series.json"))
+  series_of = { for type in distinct(flatten([for pool in var.pools : pool.machine_types])) :
+    type => try(local.series[reverse(sort([for prefix in keys(local.series) : prefix if startswith(type, prefix)]))[0]], null)
+  }
+
   hours_a_month = 730 # as Google counts them
 
   # Prices of us-central1, used unless the region's own are given.
@@ -16,6 +22,9 @@ locals {
   )
   # Google charges for at most 32 instances.
   nat_usd_per_hour = local.has_nat ? 0.0014 : 0
+
+  # One limit for joining: of the instance itself, of the controller and of the join token.
+  boot_minutes = { for name, pool in var.pools : name => coalesce(pool.boot_minutes, var.boot_minutes) }
 
   # Hourly charges in addition to an instance's price; a string, since it is a decimal amount.
   extras_usd_per_hour = { for name, pool in var.pools : name =>
@@ -48,6 +57,7 @@ locals {
           max_instances       = pool.max_instances
           max_usd_per_hour    = pool.max_usd_per_hour
           boot                = pool.boot
+          boot_minutes        = local.boot_minutes[name]
           extras_usd_per_hour = local.extras_usd_per_hour[name]
         },
         pool.accelerator == null ? {} : { accelerator = pool.accelerator },
@@ -68,16 +78,16 @@ locals {
     "wheels='${join(" ", local.wheels)}'",
     "has_index='${var.package_index}'",
   ]
-  node_start = join("\n", concat(local.start_variables, [
+  node_start = { for name, pool in var.pools : name => join("\n", concat(local.start_variables, [
     "parcels='${local.parcels}'",
     "audience='${local.audience}'",
-    "boot_minutes='${var.boot_minutes}'",
+    "boot_minutes='${local.boot_minutes[name]}'",
     "datasets='${local.datasets}'",
     file("${path.module}/files/install.sh"),
     file("${path.module}/files/datasets.sh"),
     file("${path.module}/files/node.sh"),
     file("${path.module}/files/agent.sh"),
-  ]))
+  ])) }
 }
 
 resource "google_compute_resource_policy" "pool" {
@@ -120,7 +130,7 @@ resource "google_compute_instance_template" "pool" {
     block-project-ssh-keys = "TRUE"
     enable-oslogin         = "TRUE"
     serial-port-enable     = "FALSE"
-    startup-script         = local.node_start
+    startup-script         = local.node_start[each.value.pool]
   }
 
   disk {
@@ -196,6 +206,11 @@ resource "google_compute_instance_template" "pool" {
       condition     = length(setsubtract(var.pools[each.value.pool].zones == null ? [] : var.pools[each.value.pool].zones, var.zones)) == 0
       error_message = "pools.${each.value.pool}.zones: a zone is not in zones: add it there."
     }
+    # A type that the table lacks may be sold.
+    precondition {
+      condition     = anytrue([for type in var.pools[each.value.pool].machine_types : try(contains(local.series_of[type].purchases, each.value.purchase), true)])
+      error_message = "pools.${each.value.pool}.purchases: Google sells none of machine_types on ${each.value.purchase}: leave it out."
+    }
     precondition {
       condition     = alltrue([for zone in var.zones : startswith(zone, "${var.region}-")])
       error_message = "zones: a zone is not in region."
@@ -213,7 +228,7 @@ resource "google_compute_instance_template" "pool" {
       error_message = "foreign_buckets: a bucket has no dataset: use the bucket's name in datasets."
     }
     precondition {
-      condition     = length(local.node_start) <= 262144
+      condition     = length(local.node_start[each.value.pool]) <= 262144
       error_message = "wheels_directory: the list of wheels exceeds the metadata limit of 256 KB: use fewer wheels."
     }
   }

@@ -6,7 +6,13 @@ import re
 from typing import Any, Final
 
 from tests.fakes.gcp.errors import Refusal, invalid, not_found, required
-from tests.fakes.gcp.geography import ACCELERATORS, CHOOSING, MACHINE_TYPES, region_of
+from tests.fakes.gcp.geography import (
+    ACCELERATORS,
+    CHOOSING,
+    MACHINE_TYPES,
+    UNSOLD,
+    region_of,
+)
 from tests.fakes.gcp.lifecycle import DISCOUNTED, accelerators
 from tests.fakes.gcp.project import Body, Project
 
@@ -91,6 +97,7 @@ def check(project: Project, zone: str, kind: str, body: Body) -> None:
     if not body.get("networkInterfaces"):
         raise required("resource.networkInterfaces")
     _check_accelerators(kind, body)
+    _check_sold(kind, body)
     _check_scheduling(body.get("scheduling") or {}, bool(accelerators(kind, body)))
     wait = (body.get("params") or {}).get("requestValidForDuration")
     if wait is not None:
@@ -153,6 +160,14 @@ def _check_accelerators(kind: str, body: Body) -> None:
         if not is_own and machine.family not in CHOOSING:
             why = f"[{kind}, {name}] features are not compatible for creating instance."
             raise Refusal(400, "badRequest", why)
+
+
+def _check_sold(kind: str, body: Body) -> None:
+    """The words are a guess: nobody reports those of the real one."""
+    model = purchase(body)
+    if model in UNSOLD.get(kind, ()):
+        why = f"Machine type {kind} can't be created with the provisioning model {model}."
+        raise Refusal(400, "badRequest", why)
 
 
 def _check_scheduling(scheduling: Body, has_accelerators: bool) -> None:

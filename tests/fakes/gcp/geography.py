@@ -50,6 +50,7 @@ ACCELERATORS: Final = {
         Accelerator("nvidia-tesla-a100", "NVIDIA A100 40GB", "NVIDIA_A100_GPUS", 16),
         Accelerator("nvidia-a100-80gb", "NVIDIA A100 80GB", "NVIDIA_A100_80GB_GPUS", 8),
         Accelerator("nvidia-h100-80gb", "NVIDIA H100 80GB", "NVIDIA_H100_GPUS", 8),
+        Accelerator("nvidia-h200-141gb", "NVIDIA H200 141GB", "NVIDIA_H200_GPUS", 8),
     )
 }
 MACHINE_TYPES: Final = {
@@ -66,8 +67,14 @@ MACHINE_TYPES: Final = {
         MachineType("a2-highgpu-8g", 96, 696_320, "nvidia-tesla-a100", 8),
         MachineType("a2-ultragpu-1g", 12, 174_080, "nvidia-a100-80gb", 1),
         MachineType("a3-highgpu-1g", 26, 239_616, "nvidia-h100-80gb", 1),
+        MachineType("a3-ultragpu-8g", 224, 3_022_848, "nvidia-h200-141gb", 8),
         MachineType("a3-highgpu-8g", 208, 1_916_928, "nvidia-h100-80gb", 8),
     )
+}
+# What types are sold with, by provisioning model, where that is not all of them.
+UNSOLD: Final = {
+    "a3-highgpu-1g": frozenset({"STANDARD"}),
+    "a3-ultragpu-8g": frozenset({"STANDARD"}),
 }
 # Families that take accelerators of one's choice.
 CHOOSING: Final = frozenset({"n1"})

@@ -36,7 +36,7 @@ def test_accelerators_are_where_their_machines_are(ground: Ground) -> None:
         items = ground.send("GET", f"zones/{zone}/acceleratorTypes").json()["items"]
         return {one["name"] for one in items}
 
-    assert names(ZONE) - names("us-central1-b") == {"nvidia-h100-80gb"}
+    assert names(ZONE) - names("us-central1-b") == {"nvidia-h100-80gb", "nvidia-h200-141gb"}
     assert {"nvidia-tesla-t4", "nvidia-l4"} <= names("us-central1-b")
     one = ground.send("GET", f"zones/{ZONE}/acceleratorTypes/nvidia-l4").json()
     assert one["maximumCardsPerInstance"] == 8

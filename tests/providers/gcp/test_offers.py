@@ -6,6 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+import requests
 from google.oauth2.credentials import Credentials as PersonalCredentials
 
 from autoscaler.domain.offer import Limit, Purchase
@@ -142,6 +143,45 @@ def test_a_type_that_a_zone_lacks_is_left_out(world: GcpWorld) -> None:
     left_out = provider.condition().left_out
     assert "not available" in left_out["gpu/a3-highgpu-1g/us-central1-b/spot"]
     assert "gpu/e2-standard-4/us-central1-a/spot" in left_out
+
+
+@pytest.mark.parametrize(
+    ("machine_type", "sold"),
+    [
+        ("a3-highgpu-1g", {"spot", "flex-start"}),
+        ("a3-highgpu-8g", {"spot", "on-demand", "flex-start"}),
+        ("g2-standard-4", {"spot", "on-demand", "flex-start"}),
+    ],
+)
+def test_what_google_does_not_sell_is_left_out_and_would_be_refused(
+    world: GcpWorld, machine_type: str, sold: set[str]
+) -> None:
+    world.document["pools"]["gpu"] |= {
+        "machine_types": [machine_type],
+        "purchases": ["spot", "on-demand", "flex-start"],
+        "max_usd_per_hour": 200,
+    }
+    world.document["max_usd_per_hour"] = 200
+    world.project.quotas.clear()
+    provider = world.connect()
+    ids = {f"gpu/{machine_type}/us-central1-a/{word}" for word in ("spot", "on-demand")}
+    ids.add(f"gpu/{machine_type}/us-central1-a/flex-start")
+    offered = {offer.purchase.value for offer in provider.offers()}
+    assert offered == sold
+    for offer in ids - {f"gpu/{machine_type}/us-central1-a/{word}" for word in sold}:
+        reason = provider.condition().left_out[offer]
+        assert "Google sells a3-highgpu-1g on flex-start and spot only, not on on-demand" in reason
+    for word, template in world.document["pools"]["gpu"]["templates"].items():
+        reply = requests.post(
+            f"{world.fake.url}/compute/v1/projects/{world.name}/zones/us-central1-a/instances",
+            params={"sourceInstanceTemplate": template},
+            json={
+                "name": f"castor-{word}",
+                "machineType": f"zones/us-central1-a/machineTypes/{machine_type}",
+            },
+            timeout=5,
+        )
+        assert reply.ok is (word in sold), reply.text
 
 
 @pytest.mark.parametrize(

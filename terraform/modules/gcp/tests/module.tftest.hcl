@@ -43,6 +43,7 @@ variables {
       accelerator      = { type = "nvidia-tesla-t4", count = 2 }
       max_instances    = 16
       max_usd_per_hour = 40
+      boot_minutes     = 45
     }
     near = {
       image             = "projects/images/global/images/castor-8"
@@ -396,6 +397,24 @@ run "refuses_bounds_that_do_not_fit" {
 
   variables {
     max_usd_per_hour = 45
+  }
+
+  expect_failures = [google_compute_instance_template.pool]
+}
+
+run "refuses_what_google_does_not_sell" {
+  command = plan
+
+  variables {
+    pools = {
+      big = {
+        image            = "projects/my-project/global/images/castor-7"
+        machine_types    = ["a3-ultragpu-8g", "a3-highgpu-1g"]
+        disk_type        = "hyperdisk-balanced"
+        max_instances    = 1
+        max_usd_per_hour = 50
+      }
+    }
   }
 
   expect_failures = [google_compute_instance_template.pool]
