@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from autoscaler.clock import Clock
@@ -17,7 +18,7 @@ from providers.gcp.calls import ProjectCalls
 from providers.gcp.kinds import Kind, kinds_of
 from providers.gcp.prices import PartPrices, part_prices, price_of
 from providers.gcp.quotas import Quotas, quota_limits, read_quotas
-from providers.gcp.series import unsold_reason
+from providers.gcp.series import unfit_disk_reason, unsold_reason
 from providers.gcp.settings import (
     CallTimeouts,
     GcpSale,
@@ -61,8 +62,8 @@ class Offering:
         self._kinds: TTLValue[Mapping[str, Kind]] = TTLValue(
             lambda: kinds_of(settings, calls), facts_seconds, retry_seconds, clock
         )
-        self._templates: TTLValue[Mapping[tuple[str, Purchase], str]] = TTLValue(
-            self._template_errors, facts_seconds, retry_seconds, clock
+        self._templates: TTLValue[Mapping[tuple[str, Purchase], TemplateFacts]] = TTLValue(
+            self._template_facts, facts_seconds, retry_seconds, clock
         )
         self._parts: TTLValue[tuple[float, PartPrices]] = TTLValue(
             lambda: (clock.now(), part_prices(calls, regions)),
@@ -90,7 +91,7 @@ class Offering:
         Raises:
             ProviderError: types or templates are unavailable.
         """
-        kinds, template_errors = self._kinds.get(), self._templates.get()
+        kinds, templates = self._kinds.get(), self._templates.get()
         fetched_seconds, parts = self._known_parts()
 
         def price(ware: PoolListing[PoolForm], kind: Kind, purchase: Purchase) -> AnyPrice:
@@ -99,8 +100,7 @@ class Offering:
 
         def prices(ware: PoolListing[PoolForm], kind: Kind) -> tuple[AnyPrice, AnyPrice]:
             listed = price(ware, kind, Purchase.ON_DEMAND)
-            reason = unsold_reason(kind.machine_type, ware.purchase)
-            reason = reason or template_errors.get((ware.pool_name, ware.purchase))
+            reason = _reason_not_sold(ware, kind, templates.get((ware.pool_name, ware.purchase)))
             if reason is not None:
                 return RefusedPrice(reason), listed
             return price(ware, kind, ware.purchase), listed
@@ -137,28 +137,57 @@ class Offering:
         self.unpriced = None
         return fetched
 
-    def _template_errors(self) -> Mapping[tuple[str, Purchase], str]:
-        """Return why pools can't be bought with their templates, by pool and purchase.
+    def _template_facts(self) -> Mapping[tuple[str, Purchase], TemplateFacts]:
+        """Return the facts of the templates that can be read, by pool and purchase.
 
         Raises:
             ProviderError: the templates can't be read now.
         """
-        template_errors = {}
+        facts = {}
         for name, pool in self._settings.pools.items():
             for purchase in pool.purchases:
                 try:
                     template = self._calls.template(template_of(pool, purchase), name)
-                    reason = _template_error(template.properties.scheduling, purchase)
+                    facts[name, purchase] = _facts_of(template.properties, purchase)
                 except NotFound as error:
-                    reason = str(error)
+                    facts[name, purchase] = TemplateFacts(error=str(error))
                 except PermissionDenied as error:
                     _log.info("the templates can't be read and are assumed correct: %s", error)
-                    continue
-                if reason is not None:
-                    template_errors[name, purchase] = (
-                        f"pools.{name}.templates.{purchase.value}: {reason}"
-                    )
-        return template_errors
+        return facts
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateFacts:
+    """Facts of an instance template.
+
+    `error` says why the template can't be bought; None if it can. `disk_type` is the type of the
+    boot disk, empty if the template leaves it to Compute Engine.
+    """
+
+    error: str | None = None
+    disk_type: str = ""
+
+
+def _facts_of(properties: Any, purchase: Purchase) -> TemplateFacts:
+    disk_types = [disk.initialize_params.disk_type for disk in properties.disks if disk.boot]
+    return TemplateFacts(
+        error=_template_error(properties.scheduling, purchase),
+        disk_type=disk_types[0].rpartition("/")[2] if disk_types else "",
+    )
+
+
+def _reason_not_sold(
+    ware: PoolListing[PoolForm], kind: Kind, template: TemplateFacts | None
+) -> str | None:
+    """Return why an item can't be bought whatever its price; None if it can.
+
+    `template` is None if it can't be read; it is then assumed correct.
+    """
+    reason = unsold_reason(kind.machine_type, ware.purchase)
+    if reason is not None or template is None:
+        return reason
+    error = template.error or unfit_disk_reason(kind.machine_type, template.disk_type)
+    return error and f"pools.{ware.pool_name}.templates.{ware.purchase.value}: {error}"
 
 
 def _template_error(scheduling: Any, purchase: Purchase) -> str | None:

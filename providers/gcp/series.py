@@ -61,6 +61,18 @@ def unsold_reason(machine_type: str, purchase: Purchase) -> str | None:
     )
 
 
+def unfit_disk_reason(machine_type: str, disk_type: str) -> str | None:
+    """Return why a machine type does not take a type of boot disk; None if it may.
+
+    An empty `disk_type` leaves the choice to Compute Engine.
+    """
+    series = series_of(machine_type)
+    if not disk_type or series is None or disk_type in series.disks:
+        return None
+    words = " or ".join(sorted(series.disks))
+    return f"{machine_type} does not take a boot disk of type {disk_type}: use {words}"
+
+
 @cache
 def _series() -> Mapping[str, MachineSeries]:
     table = json.loads(resources.files("providers.gcp").joinpath(_TABLE).read_text("utf-8"))

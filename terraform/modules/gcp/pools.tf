@@ -140,6 +140,9 @@ resource "google_compute_instance_template" "pool" {
     disk_type    = var.pools[each.value.pool].disk_type
     disk_size_gb = var.pools[each.value.pool].disk_gb
     labels       = local.labels
+    # The price of a GB includes so much; Compute Engine's defaults grow with the disk and cost more.
+    provisioned_iops       = var.pools[each.value.pool].disk_type == "hyperdisk-balanced" ? 3000 : null
+    provisioned_throughput = var.pools[each.value.pool].disk_type == "hyperdisk-balanced" ? 140 : null
 
     dynamic "disk_encryption_key" {
       for_each = compact([var.disk_kms_key])
@@ -206,7 +209,13 @@ resource "google_compute_instance_template" "pool" {
       condition     = length(setsubtract(var.pools[each.value.pool].zones == null ? [] : var.pools[each.value.pool].zones, var.zones)) == 0
       error_message = "pools.${each.value.pool}.zones: a zone is not in zones: add it there."
     }
-    # A type that the table lacks may be sold.
+    # A type that the table lacks may take any disk, and may be sold.
+    precondition {
+      condition = alltrue([for type in var.pools[each.value.pool].machine_types : try(contains(local.series_of[type].disks, var.pools[each.value.pool].disk_type), true)])
+      error_message = "pools.${each.value.pool}.disk_type: not every one of machine_types takes ${var.pools[each.value.pool].disk_type}: ${join("; ", [
+        for type in var.pools[each.value.pool].machine_types : "${type} takes ${join(", ", local.series_of[type].disks)}" if local.series_of[type] != null
+      ])}."
+    }
     precondition {
       condition     = anytrue([for type in var.pools[each.value.pool].machine_types : try(contains(local.series_of[type].purchases, each.value.purchase), true)])
       error_message = "pools.${each.value.pool}.purchases: Google sells none of machine_types on ${each.value.purchase}: leave it out."

@@ -53,7 +53,7 @@ variable "zones" {
 }
 
 variable "pools" {
-  description = "Pools of instances by name: image, types, purchases, zones (by default all of `zones`) and caps. `accelerator` is for n1 only, since all other types with GPUs include them. `boot` is the assumed start time until one is measured. Compute Engine deletes an instance `max_run_hours` after its start in any case; on `flex-start` the maximum is 168. `secure_boot` needs an image with a signed NVIDIA driver. `compact_placement` places a pool's instances close together and needs one zone."
+  description = "Pools of instances by name: image, types, purchases, zones (by default all of `zones`) and caps. `accelerator` is for n1 only, since all other types with GPUs include them. `boot` is the assumed start time until one is measured. `disk_type` must fit all of `machine_types`: A3 Ultra and A4 take only `hyperdisk-balanced`, which A2, G2 and N1 do not take. `boot_minutes` is the limit for joining, by default the module's. Compute Engine deletes an instance `max_run_hours` after its start in any case; on `flex-start` the maximum is 168. `secure_boot` needs an image with a signed NVIDIA driver. `compact_placement` places a pool's instances close together and needs one zone."
   type = map(object({
     image             = string
     machine_types     = list(string)
@@ -63,6 +63,7 @@ variable "pools" {
     purchases         = optional(list(string), ["spot", "on-demand"])
     zones             = optional(list(string))
     boot              = optional(string, "3m")
+    boot_minutes      = optional(number)
     max_run_hours     = optional(number, 168)
     disk_gb           = optional(number, 200)
     disk_type         = optional(string, "pd-balanced")
@@ -120,6 +121,13 @@ variable "pools" {
   validation {
     condition     = alltrue([for pool in var.pools : can(regex("^[0-9]+(\\.[0-9]+)?[smh]$", pool.boot))])
     error_message = "pools.*.boot: a number with s, m or h, such as 3m."
+  }
+
+  validation {
+    condition = alltrue([for pool in var.pools : pool.boot_minutes == null ? true :
+      pool.boot_minutes >= 3 && pool.boot_minutes <= 120 && floor(pool.boot_minutes) == pool.boot_minutes
+    ])
+    error_message = "pools.*.boot_minutes: a whole number from 3 to 120, or omit the field for boot_minutes of the module."
   }
 
   validation {

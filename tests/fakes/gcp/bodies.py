@@ -10,6 +10,7 @@ from tests.fakes.gcp.geography import (
     ACCELERATORS,
     CHOOSING,
     MACHINE_TYPES,
+    UNFIT_DISKS,
     UNSOLD,
     region_of,
 )
@@ -93,7 +94,7 @@ def check(project: Project, zone: str, kind: str, body: Body) -> None:
     Raises:
         Refusal: this can't be made.
     """
-    _check_disks(body)
+    _check_disks(kind, body)
     if not body.get("networkInterfaces"):
         raise required("resource.networkInterfaces")
     _check_accelerators(kind, body)
@@ -139,13 +140,18 @@ def check_metadata(metadata: Body) -> None:
             raise Refusal(400, "invalid", f"Value for field '{at}.value' {why}")
 
 
-def _check_disks(body: Body) -> None:
+def _check_disks(kind: str, body: Body) -> None:
     boot = [disk for disk in body.get("disks") or () if disk.get("boot")]
     if len(boot) != 1:
         raise invalid("resource.disks", "", "Exactly one boot disk must be specified.")
     (disk,) = boot
     if not disk.get("source") and not (disk.get("initializeParams") or {}).get("sourceImage"):
         raise required("resource.disks[0].initializeParams.sourceImage")
+    disk_type = (disk.get("initializeParams") or {}).get("diskType", "").rpartition("/")[2]
+    family = MACHINE_TYPES[kind].family
+    if disk_type in UNFIT_DISKS.get(kind, UNFIT_DISKS.get(family, ())):
+        why = f"[{disk_type}, {kind}] features are not compatible for creating instance."
+        raise Refusal(400, "badRequest", why)
 
 
 def _check_accelerators(kind: str, body: Body) -> None:

@@ -76,6 +76,14 @@ UNSOLD: Final = {
     "a3-highgpu-1g": frozenset({"STANDARD"}),
     "a3-ultragpu-8g": frozenset({"STANDARD"}),
 }
+# Boot disks that a family, or a type, does not take.
+UNFIT_DISKS: Final = {
+    "g2": frozenset({"pd-standard", "hyperdisk-balanced"}),
+    "a2": frozenset({"hyperdisk-balanced"}),
+    "n1": frozenset({"hyperdisk-balanced"}),
+    "a3": frozenset({"pd-standard"}),
+    "a3-ultragpu-8g": frozenset({"pd-standard", "pd-balanced", "pd-ssd"}),
+}
 # Families that take accelerators of one's choice.
 CHOOSING: Final = frozenset({"n1"})
 # Metrics for which the API has a name; on-demand H100 are counted elsewhere.

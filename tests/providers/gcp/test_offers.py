@@ -205,6 +205,42 @@ def test_a_template_that_buys_something_else_is_not_used(
     assert reason.startswith("pools.gpu.templates.spot: ") and said in reason
 
 
+@pytest.mark.parametrize(
+    ("disk_type", "machine_type", "fits"),
+    [
+        ("pd-balanced", "g2-standard-4", True),
+        ("", "g2-standard-4", True),
+        ("pd-standard", "g2-standard-4", False),
+        ("hyperdisk-balanced", "a2-highgpu-1g", False),
+    ],
+)
+def test_a_boot_disk_that_a_machine_does_not_take_is_left_out(
+    world: GcpWorld, disk_type: str, machine_type: str, fits: bool
+) -> None:
+    """The fake refuses it, too."""
+    pool = world.document["pools"]["gpu"]
+    pool |= {"machine_types": [machine_type], "purchases": ["spot"]}
+    disk = world.project.templates["castor-gpu-spot"]["properties"]["disks"][0]
+    disk["initializeParams"]["diskType"] = disk_type
+    provider = world.connect()
+    offer = f"gpu/{machine_type}/us-central1-a/spot"
+    assert (offer in prices(provider)) is fits
+    reply = requests.post(
+        f"{world.fake.url}/compute/v1/projects/{world.name}/zones/us-central1-a/instances",
+        params={"sourceInstanceTemplate": pool["templates"]["spot"]},
+        json={
+            "name": "castor-test",
+            "machineType": f"zones/us-central1-a/machineTypes/{machine_type}",
+        },
+        timeout=5,
+    )
+    assert reply.ok is fits, reply.text
+    if not fits:
+        reason = provider.condition().left_out[offer]
+        assert f"{machine_type} does not take a boot disk of type {disk_type}: use pd-" in reason
+        assert reason.startswith("pools.gpu.templates.spot: ")
+
+
 def test_quotas_are_limits_spot_and_on_demand_apart(world: GcpWorld) -> None:
     world.project.quotas["us-central1", "NVIDIA_L4_GPUS"] = 3.0
     found = limits(world.connect())

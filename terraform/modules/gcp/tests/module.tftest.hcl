@@ -43,7 +43,6 @@ variables {
       accelerator      = { type = "nvidia-tesla-t4", count = 2 }
       max_instances    = 16
       max_usd_per_hour = 40
-      boot_minutes     = 45
     }
     near = {
       image             = "projects/images/global/images/castor-8"
@@ -53,6 +52,7 @@ variables {
       max_instances     = 2
       max_usd_per_hour  = 50
       max_run_hours     = 24
+      boot_minutes      = 45
       secure_boot       = true
       compact_placement = true
     }
@@ -411,6 +411,49 @@ run "refuses_what_google_does_not_sell" {
         image            = "projects/my-project/global/images/castor-7"
         machine_types    = ["a3-ultragpu-8g", "a3-highgpu-1g"]
         disk_type        = "hyperdisk-balanced"
+        max_instances    = 1
+        max_usd_per_hour = 50
+      }
+    }
+  }
+
+  expect_failures = [google_compute_instance_template.pool]
+}
+
+run "takes_a_disk_that_fits" {
+  command = plan
+
+  variables {
+    pools = {
+      big = {
+        image            = "projects/my-project/global/images/castor-7"
+        machine_types    = ["a3-ultragpu-8g", "x9-new-8g"]
+        purchases        = ["spot"]
+        disk_type        = "hyperdisk-balanced"
+        max_instances    = 1
+        max_usd_per_hour = 50
+      }
+    }
+  }
+
+  assert {
+    condition = alltrue([
+      google_compute_instance_template.pool["big/spot"].disk[0].provisioned_iops == 3000,
+      google_compute_instance_template.pool["big/spot"].disk[0].provisioned_throughput == 140,
+    ])
+    error_message = "No more of a disk is provisioned than its price by the GB includes."
+  }
+}
+
+run "refuses_a_disk_that_does_not_fit" {
+  command = plan
+
+  variables {
+    pools = {
+      big = {
+        image            = "projects/my-project/global/images/castor-7"
+        machine_types    = ["g2-standard-8", "a3-ultragpu-8g"]
+        purchases        = ["spot"]
         max_instances    = 1
         max_usd_per_hour = 50
       }
