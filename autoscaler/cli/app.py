@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from autoscaler.cli.check.options import check
 from autoscaler.cli.compare.options import compare
 from autoscaler.cli.fleet import drain, freeze, invite, reclaim, unfreeze
 from autoscaler.cli.options import JobName, Json
@@ -337,6 +338,7 @@ app.command()(plan)
 app.command()(simulate)
 app.command()(compare)
 app.command()(replay)
+app.command()(check)
 app.command()(reconcile)
 app.add_typer(programs, name="programs")
 app.add_typer(study, name="study")

@@ -65,6 +65,7 @@ class Deployment:
             "COLUMNS": "200",
             **environment,
         }
+        self.sources = sources
         self._serve = ["serve", "--port", "0"]
         for source in sources:
             self._serve += ["--pools", source]

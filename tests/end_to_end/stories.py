@@ -6,6 +6,7 @@ that is new, with the ground that Terraform's module would lay.
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 from typing import ClassVar, Final
@@ -58,6 +59,13 @@ class Stories:
         assert job.report is not None and job.report.checkpoint.step == job.report.step
         assert deployment.castor("logs", "words").count("it begins") == 4, "from each instance"
         assert not (deployment.state / "jobs").exists(), "nothing of it lies on a disk"
+
+    @pytest.mark.timeout(100)
+    def test_a_check_finds_the_ground_in_order(self, deployment: Deployment) -> None:
+        findings = json.loads(deployment.castor("check", *deployment.sources, "--json"))
+        assert {finding["verdict"] for finding in findings} == {"ok"}, findings
+        assert {"prices", "pool gpu"} <= {finding["subject"] for finding in findings}
+        assert f"jobs' files are in {self.storage}" in findings[0]["text"]
 
     @pytest.mark.timeout(200)
     def test_a_drain_leaves_nothing(self, deployment: Deployment, machines: Machines) -> None:

@@ -1,0 +1,170 @@
+"""Checks of pools in clouds: credentials, offers, prices and quotas. They launch nothing."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from rich.text import Text
+
+from autoscaler.cli.live import print_whole
+from autoscaler.cli.output import print_json
+from autoscaler.cli.tables import words_table
+from autoscaler.clock import Clock
+from autoscaler.clouds import open_providers, open_storage
+from autoscaler.domain.errors import CastorError
+from autoscaler.domain.offer import Limit, LimitUnit, Offer
+from providers.base import Provider
+from providers.plugin import ControllerContext
+
+_STALE_PRICE_SECONDS = 14 * 86_400.0
+_MOST_NAMED = 5
+_UNITS = {
+    LimitUnit.DEVICES: "{:g} devices",
+    LimitUnit.INSTANCES: "{:g} instances",
+    LimitUnit.USD_PER_HOUR: "${:g} an hour",
+}
+
+
+class Verdict(StrEnum):
+    """Result of a check. WARNING: jobs can run, but not as the pools say."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Result of one check of `subject`; `text` says what was found and the way out."""
+
+    subject: str
+    verdict: Verdict
+    text: str
+
+
+def check_sources(sources: Sequence[str], host: str, clock: Clock) -> list[Finding]:
+    """Return the findings on all sources of pools, in the order of the checks."""
+    findings: list[Finding] = []
+    for source in sources:
+        with tempfile.TemporaryDirectory(prefix="castor-check-") as state:
+            context = ControllerContext(Path(state), host, "castor-check", clock)
+            findings += _check_source(source, context)
+    return findings
+
+
+def _check_source(source: str, context: ControllerContext) -> Iterator[Finding]:
+    try:
+        providers = open_providers(None, [source], context)
+        storage = open_storage([source], context)
+    except CastorError as error:
+        yield Finding(source, Verdict.FAILED, str(error))
+        return
+    place = "on the controller" if storage is None else f"in {storage.jobs.place}"
+    yield Finding(source, Verdict.OK, f"the pools can be read; jobs' files are {place}")
+    for name, provider in providers.items():
+        yield from check_provider(name, provider, context.clock.now())
+
+
+def check_provider(name: str, provider: Provider, now_seconds: float) -> Iterator[Finding]:
+    """Yield the findings on one provider: lists, offers by pool, prices and quotas."""
+    try:
+        provider.instances()
+        offers = provider.offers()
+        limits = provider.limits()
+    except CastorError as error:
+        yield Finding(name, Verdict.FAILED, f"{error}: check the credentials and permissions")
+        return
+    yield Finding(name, Verdict.OK, "instances, offers and limits can be listed")
+    condition = provider.condition()
+    for trouble in condition.troubles:
+        yield Finding(name, Verdict.WARNING, trouble)
+    yield from _check_pools(offers, condition.left_out)
+    yield from _check_prices(offers, now_seconds)
+    yield from _check_limits(offers, limits)
+
+
+def _check_pools(offers: Sequence[Offer], left_out: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield what each pool offers, and why the rest of it is left out."""
+    ids = (*left_out, *(offer.id for offer in offers))
+    for pool in sorted({_pool_of(offer_id) for offer_id in ids}):
+        sold = [offer for offer in offers if _pool_of(offer.id) == pool]
+        missing = {key: why for key, why in left_out.items() if _pool_of(key) == pool}
+        if sold:
+            cheapest = min(sold, key=lambda offer: offer.usd_per_hour)
+            yield Finding(
+                f"pool {pool}",
+                Verdict.WARNING if missing else Verdict.OK,
+                f"{len(sold)} of {len(sold) + len(missing)} offers can be bought, from "
+                f"${cheapest.usd_per_hour:.4g}/h ({cheapest.id}){_named(missing)}",
+            )
+        else:
+            yield Finding(
+                f"pool {pool}", Verdict.FAILED, f"nothing can be bought{_named(missing)}"
+            )
+
+
+def _check_prices(offers: Sequence[Offer], now_seconds: float) -> Iterator[Finding]:
+    """Yield the sources of prices, and the offers whose price is old."""
+    stale = [
+        offer.id
+        for offer in offers
+        if offer.priced_seconds is not None
+        and now_seconds - offer.priced_seconds > _STALE_PRICE_SECONDS
+    ]
+    sources = ", ".join(sorted({offer.price_source for offer in offers})) or "none"
+    if stale:
+        text = f"{len(stale)} prices are older than 14 days ({sources}): allow reading live prices"
+        yield Finding("prices", Verdict.WARNING, text)
+    elif offers:
+        yield Finding("prices", Verdict.OK, f"from {sources}")
+
+
+def _check_limits(offers: Sequence[Offer], limits: Sequence[Limit]) -> Iterator[Finding]:
+    """Yield each quota and cap, and the offers of which it permits no instance."""
+    for limit in limits:
+        counted = [offer for offer in offers if limit.use(offer) > 0]
+        shut = [offer.id for offer in counted if limit.use(offer) > limit.maximum]
+        bound = _UNITS[limit.unit].format(limit.maximum)
+        if not counted:
+            continue
+        if len(shut) == len(counted):
+            text = f"{bound}: no instance fits: ask the cloud for more, or correct the pools"
+            yield Finding(limit.name, Verdict.FAILED, text)
+        elif shut:
+            text = f"{bound}: no instance of {', '.join(shut[:_MOST_NAMED])} fits"
+            yield Finding(limit.name, Verdict.WARNING, text)
+        else:
+            yield Finding(limit.name, Verdict.OK, bound)
+
+
+def print_findings(findings: Sequence[Finding], as_json: bool) -> None:
+    """Print the findings as a table, or as JSON."""
+    if as_json:
+        print_json(list[Finding], list(findings))
+        return
+    table = words_table("check", "result", "finding", wraps=("check", "finding"))
+    styles = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAILED: "red"}
+    for finding in findings:
+        verdict = Text(finding.verdict.value, style=styles[finding.verdict])
+        table.add_row(finding.subject, verdict, finding.text)
+    print_whole(table)
+
+
+def _pool_of(offer_id: str) -> str:
+    return offer_id.partition("/")[0]
+
+
+def _named(left_out: Mapping[str, str]) -> str:
+    """Return the reasons why offers are left out, each once, as the end of a sentence."""
+    reasons: dict[str, list[str]] = {}
+    for offer_id, reason in sorted(left_out.items()):
+        reasons.setdefault(reason, []).append(offer_id)
+    parts = [
+        f"{reason} ({len(ids)} offers)" if len(ids) > 1 else reason
+        for reason, ids in list(reasons.items())[:_MOST_NAMED]
+    ]
+    return f"; left out: {'; '.join(parts)}" if parts else ""

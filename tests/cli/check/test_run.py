@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from autoscaler.cli.check.run import (
+    Finding,
+    Verdict,
+    check_provider,
+    check_sources,
+    print_findings,
+)
+from autoscaler.clock import VirtualClock
+from autoscaler.domain.errors import PermissionDenied
+from autoscaler.domain.instance import CloudInstance
+from autoscaler.domain.offer import Limit, LimitUnit
+from providers.base import Condition
+from tests.controller.cloud import FileCloud, offer
+
+NOW = 1_800_000_000.0
+DAY = 86_400.0
+
+
+class Cloud(FileCloud):
+    """A cloud with a condition; without permission it refuses lists."""
+
+    left_out: Mapping[str, str] = {}
+    troubles: tuple[str, ...] = ()
+    bounds: tuple[Limit, ...] = ()
+    may_list = True
+
+    def condition(self) -> Condition:
+        return Condition(self.left_out, self.troubles)
+
+    def limits(self) -> tuple[Limit, ...]:
+        return self.bounds
+
+    def instances(self) -> list[CloudInstance]:
+        if not self.may_list:
+            raise PermissionDenied("you are not authorised to perform DescribeInstances")
+        return []
+
+
+@pytest.fixture
+def cloud(tmp_path: Path) -> Cloud:
+    cloud = Cloud(tmp_path / "cloud.json", VirtualClock(NOW))
+    cloud.sold = [replace(offer("a/g6/zone/spot"), price_source="list", priced_seconds=NOW)]
+    return cloud
+
+
+def findings_of(cloud: Cloud) -> dict[str, Finding]:
+    return {finding.subject: finding for finding in check_provider("file", cloud, NOW)}
+
+
+def test_what_works_is_ok_with_the_cheapest_price(cloud: Cloud) -> None:
+    cloud.bounds = (Limit("quota", LimitUnit.DEVICES, 8.0),)
+    found = findings_of(cloud)
+    assert {finding.verdict for finding in found.values()} == {Verdict.OK}
+    assert found["pool a"].text == ("1 of 1 offers can be bought, from $0.10/h (a/g6/zone/spot)")
+    assert found["quota"].text == "8 devices"
+    assert found["prices"].text == "from list"
+
+
+def test_without_permission_nothing_else_is_asked(cloud: Cloud) -> None:
+    cloud.may_list = False
+    (found,) = check_provider("file", cloud, NOW)
+    assert found.verdict is Verdict.FAILED
+    assert "DescribeInstances: check the credentials and permissions" in found.text
+
+
+def test_offers_left_out_are_named_by_reason(cloud: Cloud) -> None:
+    zones = {f"a/p5/zone-{letter}/spot": "p5 is not available" for letter in "bc"}
+    cloud.left_out = {**zones, "b/g6/zone/spot": "its price is unknown"}
+    found = findings_of(cloud)
+    assert found["pool a"].verdict is Verdict.WARNING
+    assert found["pool a"].text.endswith("; left out: p5 is not available (2 offers)")
+    assert found["pool b"] == Finding(
+        "pool b", Verdict.FAILED, "nothing can be bought; left out: its price is unknown"
+    )
+
+
+def test_a_quota_that_admits_no_instance_fails(cloud: Cloud) -> None:
+    cloud.sold += [offer("a/p5/zone/spot", devices=8, usd_per_hour="98")]
+    cloud.bounds = (
+        Limit("none", LimitUnit.DEVICES, 0.0),
+        Limit("few", LimitUnit.DEVICES, 4.0),
+        Limit("money", LimitUnit.USD_PER_HOUR, 100.0),
+        Limit("others", LimitUnit.DEVICES, 0.0, frozenset({"elsewhere"})),
+    )
+    found = findings_of(cloud)
+    verdicts = {name: found[name].verdict for name in ("none", "few", "money")}
+    assert verdicts == {"none": Verdict.FAILED, "few": Verdict.WARNING, "money": Verdict.OK}
+    assert found["none"].text.startswith("0 devices: no instance fits: ask the cloud for more")
+    assert "a/p5/zone/spot" in found["few"].text
+    assert "others" not in found
+
+
+def test_old_prices_and_troubles_are_warnings(cloud: Cloud) -> None:
+    cloud.sold = [replace(cloud.sold[0], priced_seconds=NOW - 15 * DAY, usd_per_hour=Decimal(1))]
+    cloud.troubles = ("us-east-1 does not answer",)
+    found = findings_of(cloud)
+    assert found["prices"].verdict is found["file"].verdict is Verdict.WARNING
+    assert "older than 14 days (list)" in found["prices"].text
+
+
+def test_a_source_that_can_not_be_read_is_a_finding(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    findings = check_sources([str(tmp_path / "none.json")], "controller", VirtualClock(NOW))
+    assert [finding.verdict for finding in findings] == [Verdict.FAILED]
+    print_findings(findings, as_json=False)
+    assert "can't be read" in capsys.readouterr().out
+    print_findings(findings, as_json=True)
+    assert '"verdict": "failed"' in capsys.readouterr().out
