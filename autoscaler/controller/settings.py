@@ -18,7 +18,8 @@ class ControllerSettings:
         replan_on_news: whether changes trigger a plan at once.
         listing_seconds: the shortest time between two listings of the clouds' instances. Slow
             listings are spaced so that they take a tenth of the time, but at most 60 s apart.
-        join_seconds: the longest time from launch to the agent's first heartbeat.
+        join_seconds: the longest time from launch to the agent's first heartbeat, of offers that
+            state none.
         silence_seconds: an instance without heartbeat for this long is given up and replaced.
         drain_seconds: the least time for a script to leave; jobs with long steps or checkpoints
             have more (`budgets.leave_limits`).

@@ -27,6 +27,7 @@ class Fact(StrEnum):
     WITHOUT_SESSION = "known without session"
     FIRST_START = "first start"
     GIVEN_UP = "given up"
+    JOIN = "join seconds"
     COMPLETE = "complete"
     DONE = "done"
     SCRIPT_END = "script end"

@@ -160,6 +160,8 @@ class HeldInstance:
     without_session_seconds = FactValue(Fact.WITHOUT_SESSION, seconds_of)
     # True for the instance that starts the script before there was any session.
     starts_first = FactValue(Fact.FIRST_START, bool)
+    # Longest time from capacity to the agent's join, as the offer had it at the order.
+    join_seconds = FactValue(Fact.JOIN, seconds_of)
     # Cause for which the controller gave the instance up.
     given_up_cause = FactValue(Fact.GIVEN_UP, str)
     # Time at which the replica completed its job, and the attempt in which it did its part.

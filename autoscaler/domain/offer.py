@@ -58,6 +58,9 @@ class Offer:
     equality. `extras_usd_per_hour`, a part of `usd_per_hour`, is billed beside the instance while
     it exists, such as for its volume and address.
 
+    `join_seconds` is the longest time from capacity to the agent's join, after which the instance
+    is given up; None leaves it to the controller.
+
     Instances train together within one `network` only; a job moves between networks by a
     checkpoint. `upload_usd_per_gb` is the price of sending to the storage of jobs' files, and
     `download_usd_per_gb` the price of fetching from there.
@@ -82,6 +85,7 @@ class Offer:
     network: str = ""
     upload_usd_per_gb: Decimal = Decimal(0)
     download_usd_per_gb: Decimal = Decimal(0)
+    join_seconds: float | None = None
     price_source: str = field(default="", compare=False)
     priced_seconds: float | None = field(default=None, compare=False)
 

@@ -17,7 +17,7 @@ from providers.metadata import InstanceMetadata, identity_proof
 _log = logging.getLogger(__name__)
 
 JOIN_SECONDS: Final = 900.0
-"""Time for which the agent tries to join, in seconds. Its token has expired then."""
+"""Time for which the agent tries to join, in seconds. The start's own limit may end it before."""
 
 
 def join(

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from decimal import Decimal
 from typing import Annotated, Final, Protocol
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from autoscaler.domain.offer import Purchase
 from autoscaler.spec.quantities import parse_money
@@ -99,4 +99,6 @@ Bought = Annotated[Purchase, bought(Purchase.ON_DEMAND, Purchase.SPOT)]
 Money = Annotated[Decimal, BeforeValidator(lambda value: parse_money(str(value)))]
 MoneyOrNothing = Annotated[Decimal, BeforeValidator(_parse_money_or_zero)]
 Name = Annotated[str, matching(r"[a-z0-9][a-z0-9-]{0,62}", "gpu-large")]
+BootMinutes = Annotated[int, Field(ge=3, le=120)]
+"""Minutes after which an instance whose agent has not joined ends, as Terraform allows them."""
 Url = Annotated[str, matching(r"https?://\S+", "https://host/path")]

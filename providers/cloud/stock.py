@@ -37,6 +37,11 @@ class PoolTerms(PoolBounds, Protocol):
         ...
 
     @property
+    def boot_minutes(self) -> int:
+        """Minutes after which an instance whose agent has not joined ends."""
+        ...
+
+    @property
     def extras_usd_per_hour(self) -> Decimal:
         """Extra charges for each instance in US dollars per hour."""
         ...
@@ -179,6 +184,7 @@ class PoolInventory(Generic[Pool]):
             fill_seconds=queues.USUAL_SECONDS if has_queue else 0.0,
             extras_usd_per_hour=ware.pool.extras_usd_per_hour,
             network=network_of(self._provider, ware.pool.region),
+            join_seconds=ware.pool.boot_minutes * 60.0,
             price_source=price.source,
             priced_seconds=price.as_of_seconds,
         )

@@ -17,6 +17,7 @@ from autoscaler.domain.offer import Purchase
 from autoscaler.spec.forms import Form, one_or_many
 from autoscaler.spec.job_form import Count, Duration, Text
 from providers.cloud.forms import (
+    BootMinutes,
     Money,
     MoneyOrNothing,
     Name,
@@ -104,7 +105,8 @@ class PoolForm(Form):
     """Instances of one template for each purchase, and their caps: an entry of `pools`.
 
     `extras_usd_per_hour` is charged for each instance in addition to its price, from launch to
-    end.
+    end. `boot` is an assumption for plans. `boot_minutes` is a limit: the controller ends an
+    instance that has not joined by then, and so does the instance itself.
     """
 
     region: RegionName
@@ -116,6 +118,7 @@ class PoolForm(Form):
     max_instances: Count
     max_usd_per_hour: Money
     boot: Duration = 180.0
+    boot_minutes: BootMinutes = 20
     extras_usd_per_hour: MoneyOrNothing = Decimal(0)
 
     @model_validator(mode="after")

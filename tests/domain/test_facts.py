@@ -39,6 +39,7 @@ TIMES = {
     Fact.WITHOUT_SESSION: "without_session_seconds",
     Fact.COMPLETE: "completed_seconds",
     Fact.ENDING: "ending_seconds",
+    Fact.JOIN: "join_seconds",
 }
 OTHERS: dict[Fact, tuple[str, str, object]] = {
     Fact.NETWORK: ("network", "aws/us-east-1", "aws/us-east-1"),
@@ -69,6 +70,7 @@ def test_every_fact_has_an_attribute_and_a_key_that_old_stores_hold() -> None:
         "first start",
         "given up",
         "handed over",
+        "join seconds",
         "known without session",
         "let in",
         "network",

@@ -90,6 +90,7 @@ def pools(project: str) -> dict[str, Any]:
         "max_instances": 2,
         "max_usd_per_hour": 10,
         "boot": "5s",
+        "boot_minutes": 20,
         "extras_usd_per_hour": "0.028797",
     }
     return {

@@ -106,11 +106,22 @@ def test_the_pools_are_what_the_provider_reads(outputs: dict[str, Any]) -> None:
         "max_instances": 16,
         "max_usd_per_hour": 40,
         "boot": "3m",
+        "boot_minutes": 20,
         "extras_usd_per_hour": "0.028797",  # 200 GB of pd-balanced at $0.10 a month, and NAT
     }
     assert pools["near"]["zones"] == ["us-central1-b"]
+    assert pools["near"]["boot_minutes"] == 45, "a pool may set its own limit for joining"
     assert list(pools["near"]["templates"]) == ["on-demand"]
     assert "accelerator" not in pools["near"]
+
+
+def test_an_instance_has_the_limit_for_joining_that_the_controller_reads(
+    outputs: dict[str, Any], resources: list[dict[str, Any]]
+) -> None:
+    pools = json.loads(outputs["pools_json"])["pools"]
+    for name, template in values(resources, "google_compute_instance_template").items():
+        minutes = pools[name.partition("/")[0]]["boot_minutes"]
+        assert f"\nboot_minutes='{minutes}'\n" in template["metadata"]["startup-script"]
 
 
 def test_the_ground_of_tests_is_the_modules(

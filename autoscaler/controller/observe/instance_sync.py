@@ -299,8 +299,12 @@ class Observer:
         heard_seconds = held.seen_seconds or held.launched_seconds
         silent_seconds = now_seconds - max(heard_seconds, self._listening_seconds)
         if held.seen_seconds is None:
-            overdue = silent_seconds > settings.join_seconds
-            cause = "its agent never joined"
+            join_seconds = held.join_seconds or settings.join_seconds
+            overdue = silent_seconds > join_seconds
+            cause = (
+                f"its agent never joined within {join_seconds / 60:.0f} min: look at its "
+                "console, or raise boot_minutes of its pool"
+            )
         else:
             overdue = silent_seconds > settings.silence_seconds
             cause = f"no heartbeat of its agent for {settings.silence_seconds:.0f} s"

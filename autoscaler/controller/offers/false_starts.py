@@ -14,6 +14,9 @@ _TOLERATED_STARTS = 3
 _TOLERATED_STARTS_EVERYWHERE = 6
 _FIRST_WAIT_SECONDS = 10.0
 _LONGEST_WAIT_SECONDS = 600.0
+# Starts that are billed for long are repeated less often: waits are at least as long as the last
+# start and at most this many times as long.
+_LONGEST_WAIT_IN_STARTS = 10.0
 # A script without Castor never trains; a run of this length is no false start.
 _USEFUL_RUN_SECONDS = 900.0
 
@@ -34,7 +37,7 @@ def false_starts(store: Store, job: str, now_seconds: float) -> Mapping[str, str
         if consecutive < _TOLERATED_STARTS:
             continue
         last = max(ended, key=_end_seconds)
-        wait_seconds = _wait_seconds(consecutive - _TOLERATED_STARTS)
+        wait_seconds = _wait_seconds(consecutive - _TOLERATED_STARTS, last)
         if now_seconds < _end_seconds(last) + wait_seconds:
             reasons[offer] = (
                 f"{offer}: {consecutive} starts in a row ended before they trained; not ordered "
@@ -70,7 +73,7 @@ def false_starts_everywhere(store: Store, job: str, now_seconds: float) -> str |
     if consecutive < _TOLERATED_STARTS_EVERYWHERE:
         return None
     last = max(ended, key=_end_seconds)
-    wait_seconds = _wait_seconds(consecutive - _TOLERATED_STARTS_EVERYWHERE)
+    wait_seconds = _wait_seconds(consecutive - _TOLERATED_STARTS_EVERYWHERE, last)
     if now_seconds >= _end_seconds(last) + wait_seconds:
         return None
     return (
@@ -80,15 +83,25 @@ def false_starts_everywhere(store: Store, job: str, now_seconds: float) -> str |
     )
 
 
-def _wait_seconds(doublings: int) -> float:
-    return min(_FIRST_WAIT_SECONDS * 2.0 ** min(doublings, 10), _LONGEST_WAIT_SECONDS)
+def _wait_seconds(doublings: int, last: HeldInstance) -> float:
+    start_seconds = _lived_seconds(last) if last.joined_seconds is None else 0.0
+    first_seconds = max(_FIRST_WAIT_SECONDS, start_seconds)
+    longest_seconds = max(_LONGEST_WAIT_SECONDS, _LONGEST_WAIT_IN_STARTS * start_seconds)
+    return min(first_seconds * 2.0 ** min(doublings, 10), longest_seconds)
 
 
 def _is_false_start(held: HeldInstance) -> bool:
-    """Return whether an instance ended by itself or was given up soon after its launch."""
+    """Return whether an instance ended by itself or was given up soon after its launch.
+
+    An instance whose agent never joined has done nothing, however long it existed.
+    """
     if held.desired is Desired.ABSENT and held.given_up_cause is None:
         return False
-    return _end_seconds(held) - (held.launched_seconds or 0.0) < _USEFUL_RUN_SECONDS
+    return held.joined_seconds is None or _lived_seconds(held) < _USEFUL_RUN_SECONDS
+
+
+def _lived_seconds(held: HeldInstance) -> float:
+    return _end_seconds(held) - (held.launched_seconds or 0.0)
 
 
 def _consecutive_starts(ended: Sequence[HeldInstance]) -> int:

@@ -23,7 +23,9 @@ from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.store.store import Store
 
 OWNER = "owner"
-JOIN_SECONDS = 900.0
+# Validity of join tokens: the pool's limit for joining, or this, and a margin for the launch.
+_JOIN_SECONDS = 600.0
+_LAUNCH_SECONDS = 300.0
 
 NO_TOKEN = "a token is needed: set CASTOR_TOKEN"
 
@@ -148,9 +150,13 @@ class Authentication:
         return self._sign({"kind": _JOIN, "sub": held.id})
 
     def issue(self, held: HeldInstance) -> None:
-        """Make the join token of an instance valid for one use within `JOIN_SECONDS`."""
+        """Make the join token of an instance valid for one use, within its limit for joining.
+
+        This is called before each call that may launch the instance.
+        """
         token = self.join_token(held)
-        self._store.tokens.issue(digest(token), held.id, self._clock.now() + JOIN_SECONDS)
+        valid_seconds = (held.join_seconds or _JOIN_SECONDS) + _LAUNCH_SECONDS
+        self._store.tokens.issue(digest(token), held.id, self._clock.now() + valid_seconds)
 
     def named(self, token: str, instance: str) -> HeldInstance:
         """Return the instance of a join token, valid or not.

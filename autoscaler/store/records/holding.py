@@ -103,11 +103,21 @@ def ordered(order: InstanceOrder, phase: JobPhase, places: Iterable[Place]) -> H
         phase=InstancePhase.REQUESTED,
         requested_seconds=order.now_seconds,
         extras_usd_per_hour=offer.extras_usd_per_hour,
-        facts={Fact.NETWORK: offer.network} if offer.network else {},
+        facts=_facts_of(offer),
         transfer=TransferAccount(offer.upload_usd_per_gb, offer.download_usd_per_gb),
     )
     launch = _new_intent(IntentKind.LAUNCH, held.id, order.token_of(held.id), order.now_seconds)
     return Holding(held, offer.minimum_billed_seconds, launch)
+
+
+def _facts_of(offer: Offer) -> dict[str, str]:
+    """Return the facts of a new instance that stay as they were in its offer at the order."""
+    facts: dict[str, str] = {}
+    if offer.network:
+        facts[Fact.NETWORK] = offer.network
+    if offer.join_seconds is not None:
+        facts[Fact.JOIN] = f"{offer.join_seconds:g}"
+    return facts
 
 
 def has_left(held: HeldInstance) -> bool:

@@ -8,6 +8,9 @@ locals {
     local.has_public_addresses ? 0.005 : 0
   )
 
+  # One limit for joining: of the instance itself, of the controller and of the join token.
+  boot_minutes = { for name, pool in var.pools : name => coalesce(pool.boot_minutes, var.boot_minutes) }
+
   # Hourly charges in addition to an instance's price; a string, since it is a decimal amount.
   extras_usd_per_hour = { for name, pool in var.pools : name =>
     format("%.6f", pool.volume_gb * var.volume_usd_per_gb_month / local.hours_a_month + local.address_usd_per_hour)
@@ -40,6 +43,7 @@ locals {
           max_instances       = pool.max_instances
           max_usd_per_hour    = pool.max_usd_per_hour
           boot                = pool.boot
+          boot_minutes        = local.boot_minutes[name]
           extras_usd_per_hour = local.extras_usd_per_hour[name]
         },
         pool.zones == null ? {} : { zones = pool.zones },
@@ -61,7 +65,7 @@ locals {
     "python='${var.python}'",
     "has_wheels='${var.wheels_directory != null}'",
     "has_index='${var.package_index}'",
-    "boot_minutes='${var.boot_minutes}'",
+    "boot_minutes='${local.boot_minutes[name]}'",
     "datasets='${local.datasets}'",
     file("${path.module}/files/install.sh"),
     file("${path.module}/files/datasets.sh"),

@@ -10,7 +10,7 @@ variable "deployment" {
 }
 
 variable "pools" {
-  description = "Pools of instances by name: image, types, purchases, zones (by default all with a subnet) and caps. `boot` is the assumed start time until one is measured. `efa` needs types that support it. `placement_group` places a pool's instances close together and needs one zone."
+  description = "Pools of instances by name: image, types, purchases, zones (by default all with a subnet) and caps. `boot` is the assumed start time until one is measured. `boot_minutes` is the limit for joining, by default the module's. `efa` needs types that support it. `placement_group` places a pool's instances close together and needs one zone."
   type = map(object({
     image_id         = string
     instance_types   = list(string)
@@ -19,6 +19,7 @@ variable "pools" {
     purchases        = optional(list(string), ["spot", "on-demand"])
     zones            = optional(list(string))
     boot             = optional(string, "3m")
+    boot_minutes     = optional(number)
     volume_gb        = optional(number, 200)
     efa              = optional(bool, false)
     placement_group  = optional(bool, false)
@@ -64,6 +65,13 @@ variable "pools" {
   validation {
     condition     = alltrue([for pool in var.pools : can(regex("^[0-9]+(\\.[0-9]+)?[smh]$", pool.boot))])
     error_message = "pools.*.boot: a number with s, m or h, such as 3m."
+  }
+
+  validation {
+    condition = alltrue([for pool in var.pools : pool.boot_minutes == null ? true :
+      pool.boot_minutes >= 3 && pool.boot_minutes <= 120 && floor(pool.boot_minutes) == pool.boot_minutes
+    ])
+    error_message = "pools.*.boot_minutes: a whole number from 3 to 120, or omit the field for boot_minutes of the module."
   }
 
   validation {

@@ -113,7 +113,7 @@ variable "python" {
 }
 
 variable "boot_minutes" {
-  description = "Minutes after its start at which an instance ends itself if its agent has not joined."
+  description = "Minutes from its launch until an instance is ended if its agent has not joined: by itself, and by the controller. Its join token is valid for as long. `boot_minutes` of a pool replaces it."
   type        = number
   default     = 20
   nullable    = false

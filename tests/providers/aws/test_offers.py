@@ -51,6 +51,7 @@ def test_what_is_billed_beside_an_instance_is_in_its_price(fake: FakeAws) -> Non
     world.account.spot_prices[place_holder] = Decimal("0.1006")
     provider = world.connect()
     offers = {one.id: one for one in provider.offers()}
+    assert {one.join_seconds for one in offers.values()} == {1200.0}
     assert {one.extras_usd_per_hour for one in offers.values()} == {Decimal("0.0269")}
     assert offers[SMALL].usd_per_hour == Decimal("0.5529")
     assert offers[SMALL_SPOT].usd_per_hour == Decimal("0.19")

@@ -37,6 +37,7 @@ GOOD: dict[str, Any] = {
             "max_instances": 16,
             "max_usd_per_hour": 40,
             "boot": "4m",
+            "boot_minutes": 45,
         }
     },
     "max_usd_per_hour": "50.5",
@@ -50,6 +51,7 @@ def test_a_whole_document_is_read(tmp_path: Path) -> None:
     settings = read_settings(str(path))
     pool = settings.pools["gpu"]
     assert (pool.launch_template.version, pool.boot) == ("3", 240.0)
+    assert pool.boot_minutes == 45
     assert pool.purchases == (Purchase.SPOT, Purchase.ON_DEMAND)
     assert settings.zones_of(pool) == ("us-east-1a", "us-east-1b")
     assert read_price_table(settings.prices_from) is None
@@ -75,6 +77,8 @@ def test_a_whole_document_is_read(tmp_path: Path) -> None:
             "flex-start is not sold here: write",
         ),
         ("pools.gpu.purchases", "reserved", "pools.gpu.purchases: reserved is not sold"),
+        ("pools.gpu.boot_minutes", 2, "pools.gpu.boot_minutes: must be at least 3"),
+        ("pools.gpu.boot_minutes", 121, "pools.gpu.boot_minutes: must be at most 120"),
         ("pools.gpu.max_instances", 0, "pools.gpu.max_instances: must be at least 1"),
         ("pools.gpu.extras_usd_per_hour", -0.1, "pools.gpu.extras_usd_per_hour: "),
         ("pools.gpu.extras_usd_per_hour", "a lot", '"a lot" is not an amount: write it like 0.03'),

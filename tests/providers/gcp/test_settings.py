@@ -40,6 +40,7 @@ GOOD: dict[str, Any] = {
             "max_instances": 16,
             "max_usd_per_hour": 40,
             "boot": "4m",
+            "boot_minutes": 45,
         }
     },
     "max_usd_per_hour": "50.5",
@@ -55,6 +56,7 @@ def test_a_whole_document_is_read() -> None:
     settings = parse_settings(json.dumps(GOOD), "pools.json")
     pool = settings.pools["gpu"]
     assert (pool.boot, pool.purchases) == (240.0, (Purchase.SPOT,))
+    assert pool.boot_minutes == 45
     assert settings.zones_of(pool) == ("us-central1-a", "us-central1-b")
     assert (settings.prefix, settings.whom) == ("castor-prod-", "castor-prod")
 
@@ -80,6 +82,8 @@ def test_a_whole_document_is_read() -> None:
         ("pools.gpu.purchases", "reserved", "pools.gpu.purchases: reserved is not sold"),
         ("pools.gpu.machine_types", [], "pools.gpu.machine_types: is empty"),
         ("pools.gpu.accelerator", {"type": "t4", "count": 1}, "write it like nvidia-tesla-t4"),
+        ("pools.gpu.boot_minutes", 2, "pools.gpu.boot_minutes: must be at least 3"),
+        ("pools.gpu.boot_minutes", 121, "pools.gpu.boot_minutes: must be at most 120"),
         ("pools.gpu.max_instances", 0, "pools.gpu.max_instances: must be at least 1"),
         ("pools.gpu.max_usd_per_hour", "free", "pools.gpu.max_usd_per_hour"),
         ("max_usd_per_hour", None, "max_usd_per_hour: is required"),

@@ -124,3 +124,19 @@ def test_where_the_cloud_signs_nothing_a_token_is_enough(api: Api) -> None:
     api.verifiers["file"] = None
     held = launched(api)
     assert api.node().join(request(api, held, None)).assignment.job == "job"
+
+
+@pytest.mark.parametrize(("late_seconds", "joins"), [(3600.0, True), (4000.0, False)])
+def test_a_token_is_valid_for_as_long_as_the_pool_gives_its_instance_to_join(
+    api: Api, late_seconds: float, joins: bool
+) -> None:
+    api.world.cloud.sold = tuple(
+        replace(offer, join_seconds=3600.0) for offer in api.world.cloud.sold
+    )
+    held = launched(api, replace(SPEC, name="job"))
+    api.world.clock.advance(late_seconds)
+    if joins:
+        assert api.node().join(request(api, held, None)).assignment.job == "job"
+    else:
+        with pytest.raises(NotAllowed, match="expired"):
+            api.node().join(request(api, held, None))

@@ -72,6 +72,7 @@ variables {
       instance_types   = ["g5.xlarge", "g5.12xlarge"]
       max_instances    = 16
       max_usd_per_hour = 40
+      boot_minutes     = 45
     }
     near = {
       image_id         = "ami-0123456789abcdef1"
@@ -167,6 +168,14 @@ run "ground" {
   assert {
     condition     = aws_ssm_parameter.pools.name == "/castor/prod/pools" && aws_ssm_parameter.pools.tier == "Standard"
     error_message = "The pools are where Castor looks for them."
+  }
+
+  assert {
+    condition = alltrue([for name, minutes in { gpu = 45, near = 20 } :
+      jsondecode(output.pools_json).pools[name].boot_minutes == minutes &&
+      strcontains(base64decode(aws_launch_template.pool[name].user_data), "\nboot_minutes='${minutes}'\n")
+    ])
+    error_message = "An instance and the controller have the same limit for joining, which a pool may set."
   }
 
   assert {
@@ -350,6 +359,7 @@ run "refuses_what_can_not_be" {
         max_instances    = 0
         max_usd_per_hour = 0
         boot             = "soon"
+        boot_minutes     = 2
         volume_gb        = 1
       }
     }
