@@ -53,7 +53,7 @@ variable "zones" {
 }
 
 variable "pools" {
-  description = "Pools of instances by name: image, types, purchases, zones (by default all of `zones`) and caps. `accelerator` is for n1 only, since all other types with GPUs include them. `boot` is the assumed start time until one is measured. `boot_minutes` is the limit for joining, by default the module's. `disk_type` must fit all of `machine_types`: A3 Ultra and A4 take only `hyperdisk-balanced`, which A2, G2 and N1 do not take. `boot_minutes` is the limit for joining, by default the module's. Compute Engine deletes an instance `max_run_hours` after its start in any case; on `flex-start` the maximum is 168. `secure_boot` needs an image with a signed NVIDIA driver. `compact_placement` places a pool's instances close together and needs one zone."
+  description = "Pools of instances by name: image, types, purchases, zones (by default all of `zones`) and caps. `accelerator` is for n1 only, since all other types with GPUs include them. `boot` is the assumed start time until one is measured. `disk_type` must fit all of `machine_types`: A3 Ultra and A4 take only `hyperdisk-balanced`, which A2, G2 and N1 do not take. `boot_minutes` is the limit for joining, by default the module's. Compute Engine deletes an instance `max_run_hours` after its start in any case; on `flex-start` the maximum is 168. `secure_boot` needs an image with a signed NVIDIA driver. `compact_placement` places a pool's instances close together and needs one zone."
   type = map(object({
     image             = string
     machine_types     = list(string)
