@@ -9,7 +9,8 @@ their row. Sources of the columns:
 - GPUs and vCPUs: EC2's DescribeInstanceTypes and user guide; Compute Engine's machine types.
   GPUs are optional on an n1: here each GPU has 8 vCPUs, and the name holds kind and number;
 - network: the sustained bandwidth of the whole instance. For AWS, EC2's baseline where the user
-  guide says "up to"; for GCP, the egress limit of the type without a premium network.
+  guide says "up to"; for GCP, the egress limit of the type without a premium network, of one
+  network interface: of the five of an a3-highgpu-8g, Castor's instances have one.
 
 Types with GPUs that `device_kinds` lacks and types without an on-demand price are left out.
 """

@@ -14,13 +14,15 @@ from typing import Any, Final
 from autoscaler.market.catalogue import catalogue
 from providers.cloud.replies import readable
 from providers.gcp.calls import ProjectCalls
+from providers.gcp.series import series_of
 from providers.gcp.settings import GcpSettings, PoolForm
 
 _log = logging.getLogger(__name__)
 
 _BYTES_PER_GBIT: Final = 1e9 / 8
 _MIB_PER_GIB: Final = 1024
-# Bandwidth of machines outside the catalogue: that of the smallest Compute Engine families.
+# Bandwidth of machines that neither the catalogue nor their series states: that of the smallest
+# Compute Engine families.
 _GBIT_PER_VCPU: Final = 2.0
 _MAX_GBIT: Final = 32.0
 KINDS: Final = {
@@ -125,7 +127,6 @@ def _kind(name: str, machine: Any, pool: PoolForm) -> Kind | None:
     device_kind = KINDS.get(accelerator) if entry is None else entry.device_kind
     if device_kind is None or count < 1:
         return None
-    gbit = min(machine.guest_cpus * _GBIT_PER_VCPU, _MAX_GBIT)
     return Kind(
         name=name,
         devices=count,
@@ -133,7 +134,16 @@ def _kind(name: str, machine: Any, pool: PoolForm) -> Kind | None:
         accelerator=accelerator,
         vcpus=machine.guest_cpus,
         memory_gib=machine.memory_mb / _MIB_PER_GIB,
-        network_bytes_per_second=(
-            gbit * _BYTES_PER_GBIT if entry is None else entry.network_bytes_per_second
-        ),
+        network_bytes_per_second=_network_bytes_per_second(name, machine),
     )
+
+
+def _network_bytes_per_second(name: str, machine: Any) -> float:
+    """Return the bandwidth of an instance with one network interface, as templates make them."""
+    series, entry = series_of(machine.name), catalogue().get(name)
+    if series is not None and series.gbit_per_second is not None:
+        return series.gbit_per_second * _BYTES_PER_GBIT
+    if entry is not None:
+        return entry.network_bytes_per_second
+    vcpus = int(machine.guest_cpus)
+    return min(vcpus * _GBIT_PER_VCPU, _MAX_GBIT) * _BYTES_PER_GBIT
