@@ -89,7 +89,9 @@ VARIABLES = {
     "python": "python3",
     "has_index": "true",
     "boot_minutes": "20",
-    "budgets": "--fleet-usd 500 --job-usd 50 --study-usd none",
+    "serve_options": (
+        "--fleet-usd 500 --job-usd 50 --study-usd none --lease 45m --policy marginal"
+    ),
     "secrets": "",
     "secret_variables": "",
 }

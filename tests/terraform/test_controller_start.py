@@ -24,7 +24,8 @@ def test_the_controller_serves_the_pools_from_its_own_disk(host: Machine) -> Non
     served = host.unit("castor.service")
     assert served["ExecStart"] == (
         f"{host.root}/opt/castor/bin/castor serve --state {state} --host 10.80.0.7 --port 8470 "
-        "--pools gs://castor-test/pools.json --fleet-usd 500 --job-usd 50 --study-usd none"
+        "--pools gs://castor-test/pools.json --fleet-usd 500 --job-usd 50 --study-usd none "
+        "--lease 45m --policy marginal"
     )
     assert served["RequiresMountsFor"] == state
     assert served["KillMode"] == "process", "lighthouses outlive the service"

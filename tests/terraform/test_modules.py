@@ -100,6 +100,13 @@ def test_no_equal_variable_is_written_in_each_module() -> None:
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
+def test_the_hosts_options_come_from_variables_and_so_survive_a_new_host(module: Path) -> None:
+    host = (module / "controller.tf").read_text()
+    for name in ("fleet_usd", "job_usd", "study_usd", "lease", "policy"):
+        assert f"--{name.replace('_', '-')} ${{var.{name}}}" in host, name
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
 def test_programs_are_programs(module: Path) -> None:
     for path in sorted((module / "files").glob("*.sh")):
         subprocess.run(["bash", "-n", str(path)], check=True)

@@ -18,7 +18,7 @@ locals {
     "port='${local.api_port}'",
     "secrets='${try(coalesce(var.controller.secrets_directory), "")}'",
     "secret_variables='${join(",", try(var.controller.secret_variables, []))}'",
-    "budgets='--fleet-usd ${var.fleet_usd} --job-usd ${var.job_usd} --study-usd ${var.study_usd}'",
+    "serve_options='--fleet-usd ${var.fleet_usd} --job-usd ${var.job_usd} --study-usd ${var.study_usd} --lease ${var.lease} --policy ${var.policy}'",
     "volume='${join("", [for volume in aws_ebs_volume.state : volume.id])}'",
     file("${path.module}/files/install.sh"),
     file("${path.module}/files/controller.sh"),

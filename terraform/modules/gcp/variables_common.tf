@@ -47,6 +47,33 @@ variable "study_usd" {
   }
 }
 
+variable "lease" {
+  description = "Time without contact to the controller after which instances save and end, such as 30m, from 1m to 1d. It applies to instances that join later."
+  type        = string
+  default     = "30m"
+  nullable    = false
+
+  validation {
+    condition = try(
+      tonumber(regex("^([0-9]+)[smhd]$", var.lease)[0]) * { s = 1, m = 60, h = 3600, d = 86400 }[regex("[smhd]$", var.lease)] >= 60 &&
+      tonumber(regex("^([0-9]+)[smhd]$", var.lease)[0]) * { s = 1, m = 60, h = 3600, d = 86400 }[regex("[smhd]$", var.lease)] <= 86400,
+    false)
+    error_message = "lease: a whole number with s, m, h or d, from 1m to 1d, such as 30m."
+  }
+}
+
+variable "policy" {
+  description = "Policy that plans instances: marginal, static, or one that an installed package brings."
+  type        = string
+  default     = "marginal"
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[a-z][a-z0-9_-]*$", var.policy))
+    error_message = "policy: the name of a policy, such as marginal."
+  }
+}
+
 variable "launches_per_minute" {
   description = "Maximum number of launches per minute of all pools together."
   type        = number

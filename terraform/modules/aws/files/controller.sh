@@ -9,8 +9,8 @@ echo "UUID=$(blkid -s UUID -o value "$disk") /var/lib/castor ext4 defaults,nofai
 mount /var/lib/castor
 chmod 0700 /var/lib/castor
 
-# Budgets, and secrets that jobs may name. The operator writes the secrets here.
-options=" $budgets"
+# Terraform's options, and secrets that jobs may name. The operator writes the secrets here.
+options=" $serve_options"
 install -d -m 0700 /etc/castor
 if [ -n "$secrets" ]; then
   install -d -m 0700 "$secrets"

@@ -325,6 +325,8 @@ run "refuses_what_can_not_be" {
     study_usd                = "-1"
     volume_usd_per_gb_month  = -0.08
     address_usd_per_hour     = 5
+    lease                    = "2d"
+    policy                   = "marginal; true"
     launches_per_minute      = 0
     tags                     = { "castor:job" = "1" }
     vpc_cidr                 = "10.0.0.0/8"
@@ -366,7 +368,7 @@ run "refuses_what_can_not_be" {
   }
 
   expect_failures = [
-    var.deployment, var.max_usd_per_hour, var.fleet_usd, var.job_usd, var.study_usd,
+    var.deployment, var.max_usd_per_hour, var.fleet_usd, var.job_usd, var.study_usd, var.lease, var.policy,
     var.launches_per_minute, var.tags, var.vpc_cidr,
     var.zones, var.subnets, var.route_table_ids, var.internet_access, var.interface_endpoints,
     var.egress_cidrs, var.client_cidrs, var.kms_key_arn, var.volume_kms_key_arn, var.bucket_name,

@@ -19,8 +19,8 @@ systemctl daemon-reload
 systemctl start "$mount"
 chmod 0700 /var/lib/castor
 
-# Budgets, and secrets that jobs may name. The operator writes the secrets here.
-options=" $budgets"
+# Terraform's options, and secrets that jobs may name. The operator writes the secrets here.
+options=" $serve_options"
 install -d -m 0700 /etc/castor
 if [ -n "$secrets" ]; then
   install -d -m 0700 "$secrets"

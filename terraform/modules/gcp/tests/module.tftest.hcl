@@ -342,6 +342,8 @@ run "refuses_what_can_not_be" {
     fleet_usd             = "0"
     job_usd               = "many"
     study_usd             = "-1"
+    lease                 = "2d"
+    policy                = "marginal; true"
     launches_per_minute   = 0
     disk_usd_per_gb_month = { "ssd" = 1 }
     labels                = { "castor-job" = "1" }
@@ -384,7 +386,7 @@ run "refuses_what_can_not_be" {
 
   expect_failures = [
     var.deployment, var.project, var.region, var.zones, var.max_usd_per_hour,
-    var.fleet_usd, var.job_usd, var.study_usd, var.launches_per_minute, var.disk_usd_per_gb_month, var.labels, var.network, var.subnetwork, var.cidr,
+    var.fleet_usd, var.job_usd, var.study_usd, var.lease, var.policy, var.launches_per_minute, var.disk_usd_per_gb_month, var.labels, var.network, var.subnetwork, var.cidr,
     var.internet_access, var.egress_cidrs, var.client_cidrs, var.controller_cidrs, var.kms_key,
     var.disk_kms_key, var.bucket_name, var.lifecycle_days, var.soft_delete_days,
     var.controller_principals, var.datasets, var.foreign_buckets,
