@@ -118,9 +118,14 @@ class Offering:
         except ProviderError as error:
             _log.debug("the quotas can't be read: %s", error)
             quotas = self._quotas.last or {}
-        limits = quota_limits(quotas, sales, self._kinds.last or {})
+        limits = quota_limits(quotas, sales, self._kinds.last or {}, self._is_short)
         self.closed = frozenset(limit.name for limit in limits if limit.maximum == 0)
         return limits
+
+    def _is_short(self, sale: GcpSale) -> bool:
+        """Return whether a template is known by which its instances end within seven days."""
+        facts = (self._templates.last or {}).get((sale.pool_name, sale.offer.purchase))
+        return facts is not None and facts.is_short
 
     def _known_parts(self) -> tuple[float, PartPrices | None]:
         """Return when Cloud Billing's prices were fetched, and the prices; None if never.
@@ -161,17 +166,22 @@ class TemplateFacts:
     """Facts of an instance template.
 
     `error` says why the template can't be bought; None if it can. `disk_type` is the type of the
-    boot disk, empty if the template leaves it to Compute Engine.
+    boot disk, empty if the template leaves it to Compute Engine. `is_short` is True if Compute
+    Engine deletes the instances within seven days.
     """
 
     error: str | None = None
     disk_type: str = ""
+    is_short: bool = False
 
 
 def _facts_of(properties: Any, purchase: Purchase) -> TemplateFacts:
     disk_types = [disk.initialize_params.disk_type for disk in properties.disks if disk.boot]
+    scheduling = properties.scheduling
     return TemplateFacts(
-        error=_template_error(properties.scheduling, purchase),
+        error=_template_error(scheduling, purchase),
+        is_short=scheduling.instance_termination_action == "DELETE"
+        and 0 < scheduling.max_run_duration.seconds <= _MAX_RUN_SECONDS,
         disk_type=disk_types[0].rpartition("/")[2] if disk_types else "",
     )
 

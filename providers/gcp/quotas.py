@@ -1,15 +1,16 @@
 """The project's quotas, as limits for the planner.
 
 Compute Engine counts accelerators by kind and region. Spot and flex-start count separately where a
-project has a quota for them. Quotas on cores are not limits here, since the quota that counts a
-machine depends on its family. Compute Engine refuses a launch beyond them.
+project has a quota for them. On-demand instances that Compute Engine deletes within seven days
+count against either quota, as there is room. Quotas on cores are not limits here, since the quota
+that counts a machine depends on its family. Compute Engine refuses a launch beyond them.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from autoscaler.domain.offer import Limit, LimitUnit, Purchase
@@ -20,6 +21,8 @@ from providers.gcp.settings import GcpSale
 
 # Quotas by region and metric.
 Quotas = Mapping[tuple[str, str], float]
+# Metrics whose quotas count the same instances, as there is room in either.
+Metrics = tuple[str, ...]
 
 _METRICS: Final = {
     "nvidia-tesla-p100": "NVIDIA_P100_GPUS",
@@ -50,10 +53,16 @@ def read_quotas(calls: ProjectCalls, regions: Iterable[str]) -> Quotas:
 
 
 def quota_limits(
-    quotas: Quotas, sales: Iterable[GcpSale], kinds: Mapping[str, Kind]
+    quotas: Quotas,
+    sales: Iterable[GcpSale],
+    kinds: Mapping[str, Kind],
+    is_short: Callable[[GcpSale], bool],
 ) -> list[Limit]:
-    """Return the quotas as limits on the sales."""
-    devices: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    """Return the quotas as limits on the sales.
+
+    `is_short` returns whether Compute Engine deletes a sale's instances within seven days.
+    """
+    devices: defaultdict[tuple[str, Metrics], set[str]] = defaultdict(set)
     instances: defaultdict[str, set[str]] = defaultdict(set)
     for sale in sales:
         offer, region = sale.offer, sale.pool.region
@@ -61,34 +70,42 @@ def quota_limits(
         kind = kinds.get(offer.instance_type)
         metric = _METRICS.get(kind.accelerator) if kind is not None else None
         if metric is not None:
-            devices[region, _metric_for_purchase(quotas, region, metric, offer.purchase)].add(
-                offer.id
-            )
+            for metrics in _counted_by(quotas, region, metric, offer.purchase, is_short(sale)):
+                devices[region, metrics].add(offer.id)
     limits = [
-        _limit(region, metric, LimitUnit.DEVICES, quotas[region, metric], offers)
-        for (region, metric), offers in devices.items()
-        if (region, metric) in quotas
+        _limit(region, metrics, LimitUnit.DEVICES, quotas, offers)
+        for (region, metrics), offers in devices.items()
+        if all((region, metric) in quotas for metric in metrics)
+        and (len(metrics) == 1 or offers != devices.get((region, metrics[1:])))
     ]
     return limits + [
-        _limit(region, _INSTANCES, LimitUnit.INSTANCES, quotas[region, _INSTANCES], offers)
+        _limit(region, (_INSTANCES,), LimitUnit.INSTANCES, quotas, offers)
         for region, offers in instances.items()
         if (region, _INSTANCES) in quotas
     ]
 
 
-def _metric_for_purchase(quotas: Quotas, region: str, metric: str, purchase: Purchase) -> str:
-    """Return the metric of a purchase; that of on-demand where spot has no quota of its own.
+def _counted_by(
+    quotas: Quotas, region: str, metric: str, purchase: Purchase, is_short: bool
+) -> Iterator[Metrics]:
+    """Yield the sets of metrics whose quotas together bound a purchase.
 
+    `metric` is that of on-demand, which also counts spot where spot has no quota of its own.
     Flex-start counts against the spot quota.
     """
     spot_metric = f"PREEMPTIBLE_{metric}"
-    may_be_separate = purchase in (Purchase.SPOT, Purchase.FLEX_START)
-    return (
-        spot_metric if may_be_separate and quotas.get((region, spot_metric), 0.0) > 0 else metric
-    )
+    if quotas.get((region, spot_metric), 0.0) <= 0:
+        yield (metric,)
+        return
+    if purchase in (Purchase.SPOT, Purchase.FLEX_START):
+        yield (spot_metric,)
+    elif not is_short:
+        yield (metric,)
+    yield (metric, spot_metric)
 
 
 def _limit(
-    region: str, metric: str, unit: LimitUnit, maximum: float, offers: Iterable[str]
+    region: str, metrics: Metrics, unit: LimitUnit, quotas: Quotas, offers: Iterable[str]
 ) -> Limit:
-    return Limit(f"{region}: {metric}", unit, math.floor(maximum), frozenset(offers))
+    maximum = math.floor(sum(quotas[region, metric] for metric in metrics))
+    return Limit(f"{region}: {' + '.join(metrics)}", unit, maximum, frozenset(offers))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +17,10 @@ from tests.fakes.gcp.geography import (
 from tests.fakes.gcp.project import Body, Instance, Operation, Project
 
 DISCOUNTED: Final = frozenset({"SPOT", "FLEX_START"})
+_SPOT: Final = "PREEMPTIBLE_"
+# What counts against the standard quota or that of spot, as there is room.
+_EITHER: Final = "EITHER_"
+_WEEK_SECONDS: Final = 7 * 86_400
 _RETRY_SECONDS: Final = 5.0
 # What waits for capacity so long is in a queue, and its status says so.
 _QUEUE_SECONDS: Final = 90.0
@@ -38,32 +43,59 @@ def lack(project: Project, zone: str, needs: list[Need]) -> Lack | None:
     for (region, metric), limit in project.quotas.items():
         if region not in (GLOBAL, region_of(zone)):
             continue
-        more = sum(need.get(metric, 0.0) for need in needs)
-        if more and usage(project, region, metric) + more > limit:
-            return Lack(metric, limit, region)
+        for metrics, most in _limits(project, region, metric, limit):
+            more = sum(need.get(one, 0.0) for need in needs for one in metrics)
+            if more and sum(_used(project, region, one) for one in metrics) + more > most:
+                return Lack(metric, limit, region)
     return None
 
 
+def _limits(
+    project: Project, region: str, metric: str, limit: float
+) -> Iterator[tuple[tuple[str, ...], float]]:
+    """What counts together against how much: either quota of a GPU may be used by some."""
+    yield (metric,), limit
+    spot = project.quotas.get((region, f"{_SPOT}{metric}"))
+    if spot is not None:
+        yield (metric, f"{_SPOT}{metric}", f"{_EITHER}{metric}"), limit + spot
+
+
 def usage(project: Project, region: str, metric: str) -> float:
-    """What counts against a quota."""
+    """What counts against a quota; what may use either is counted as standard."""
+    return _used(project, region, metric) + _used(project, region, f"{_EITHER}{metric}")
+
+
+def _used(project: Project, region: str, metric: str) -> float:
     return sum(
-        needs(one.kind, one.purchase, accelerators_of(one)).get(metric, 0.0)
+        needs(one.kind, one.purchase, accelerators_of(one), is_short(one.body)).get(metric, 0.0)
         for one in project.instances.values()
         if one.status != "TERMINATED" and region in (GLOBAL, region_of(one.zone))
     )
 
 
-def needs(kind: str, purchase: str, accelerators: dict[str, int]) -> Need:
+def is_short(body: Body) -> bool:
+    """Whether an instance is deleted within a week, and so may use either quota of its GPUs."""
+    seconds = float((body.get("scheduling", {}).get("maxRunDuration") or {}).get("seconds", 0))
+    action = body.get("scheduling", {}).get("instanceTerminationAction")
+    return action == "DELETE" and 0 < seconds <= _WEEK_SECONDS
+
+
+def needs(kind: str, purchase: str, accelerators: dict[str, int], is_short: bool = False) -> Need:
     """What one instance counts against quotas, by metric."""
     machine = MACHINE_TYPES[kind]
-    prefix = "PREEMPTIBLE_" if purchase in DISCOUNTED else ""
+    prefix = _SPOT if purchase in DISCOUNTED else ""
     cpus = "A2_CPUS" if machine.family == "a2" and not prefix else f"{prefix}CPUS"
     found = {"INSTANCES": 1.0, cpus: float(machine.cpus)}
     for name, count in accelerators.items():
-        found[prefix + ACCELERATORS[name].metric] = float(count)
+        metric = ACCELERATORS[name].metric
+        found[(prefix or (_EITHER if is_short else "")) + metric] = float(count)
         if not prefix:
             found["GPUS_ALL_REGIONS"] = found.get("GPUS_ALL_REGIONS", 0.0) + count
-    return {metric: count for metric, count in found.items() if metric not in UNTOLD_METRICS}
+    return {
+        metric: count
+        for metric, count in found.items()
+        if metric.removeprefix(_EITHER) not in UNTOLD_METRICS
+    }
 
 
 def accelerators_of(instance: Instance) -> dict[str, int]:

@@ -164,7 +164,8 @@ def _refuse_taken(project: Project, zone: str, name: str) -> None:
 
 def _need(kind: str, whole: Body) -> Need:
     accelerators = lifecycle.accelerators(kind, whole)
-    return lifecycle.needs(kind, bodies.purchase(whole), accelerators)
+    short = lifecycle.is_short(whole)
+    return lifecycle.needs(kind, bodies.purchase(whole), accelerators, short)
 
 
 def _failure(call: Call, zone: str, needs: list[Need]) -> operations.Failure | None:

@@ -122,7 +122,8 @@ def test_a_name_that_somebody_else_has_is_not_ours(world: GcpWorld) -> None:
 
 
 def test_a_quota_is_told_at_once_or_later(world: GcpWorld) -> None:
-    world.project.quotas["us-central1", "NVIDIA_L4_GPUS"] = 0.0
+    for metric in ("NVIDIA_L4_GPUS", "PREEMPTIBLE_NVIDIA_L4_GPUS"):
+        world.project.quotas["us-central1", metric] = 0.0
     provider = world.connect()
     error = error_of(lambda: provider.launch(world.request("1")))
     assert isinstance(error, QuotaExceeded)

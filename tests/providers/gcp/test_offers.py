@@ -9,6 +9,7 @@ import pytest
 import requests
 from google.oauth2.credentials import Credentials as PersonalCredentials
 
+from autoscaler.domain.errors import QuotaExceeded
 from autoscaler.domain.offer import Limit, Purchase
 from providers.cloud.price_list import read_price_table
 from providers.gcp.provider import GcpProvider
@@ -241,7 +242,54 @@ def test_a_boot_disk_that_a_machine_does_not_take_is_left_out(
         assert reason.startswith("pools.gpu.templates.spot: ")
 
 
-def test_quotas_are_limits_spot_and_on_demand_apart(world: GcpWorld) -> None:
+BOTH = "us-central1: NVIDIA_L4_GPUS + PREEMPTIBLE_NVIDIA_L4_GPUS"
+
+
+def launched(provider: GcpProvider, world: GcpWorld, offer: str) -> int:
+    """How many of an offer are launched until the quota is used up."""
+    for count in range(8):
+        try:
+            provider.launch(world.request(f"{offer}-{count}", offer))
+        except QuotaExceeded:
+            return count
+    return 8
+
+
+def test_what_is_deleted_within_a_week_counts_against_either_quota(world: GcpWorld) -> None:
+    """Compute Engine takes on-demand instances of a project that has a quota of spot alone."""
+    world.project.quotas["us-central1", "NVIDIA_L4_GPUS"] = 1.0
+    world.project.quotas["us-central1", "PREEMPTIBLE_NVIDIA_L4_GPUS"] = 2.0
+    provider = world.connect()
+    found = limits(provider)
+    assert (found[BOTH].maximum, found[BOTH].offers) == (3, frozenset(prices(provider)))
+    spot = found["us-central1: PREEMPTIBLE_NVIDIA_L4_GPUS"]
+    assert spot.maximum == 2 and SMALL not in (spot.offers or ())
+    assert "us-central1: NVIDIA_L4_GPUS" not in found
+    assert launched(provider, world, SMALL) == found[BOTH].maximum
+    assert launched(provider, world, SMALL_SPOT) == 0, "on demand has taken the quota of spot"
+
+
+def test_a_quota_of_spot_alone_is_enough_for_on_demand(world: GcpWorld) -> None:
+    world.project.quotas["us-central1", "NVIDIA_L4_GPUS"] = 0.0
+    provider = world.connect()
+    assert limits(provider)[BOTH].maximum == 32
+    assert provider.condition().troubles == ()
+
+
+def test_without_on_demand_the_quota_of_spot_bounds_alone(world: GcpWorld) -> None:
+    world.document["pools"]["gpu"]["purchases"] = ["spot"]
+    names = {name for name in limits(world.connect()) if "GPUS" in name}
+    assert names == {"us-central1: PREEMPTIBLE_NVIDIA_L4_GPUS"}
+
+
+def lay_long_runs(world: GcpWorld) -> None:
+    """Templates whose on-demand instances run for more than a week."""
+    run = {"instanceTerminationAction": "DELETE", "maxRunDuration": {"seconds": "604801"}}
+    world.lay_template("castor-gpu-on-demand", provisioningModel="STANDARD", **run)
+
+
+def test_quotas_are_limits_spot_and_long_on_demand_apart(world: GcpWorld) -> None:
+    lay_long_runs(world)
     world.project.quotas["us-central1", "NVIDIA_L4_GPUS"] = 3.0
     found = limits(world.connect())
     own = found["us-central1: NVIDIA_L4_GPUS"]
@@ -259,6 +307,7 @@ def test_spot_without_a_quota_of_its_own_counts_as_on_demand(world: GcpWorld) ->
 
 
 def test_a_quota_of_nothing_is_told(world: GcpWorld) -> None:
+    lay_long_runs(world)
     world.project.quotas["us-central1", "NVIDIA_L4_GPUS"] = 0.0
     provider = world.connect()
     provider.limits()

@@ -108,7 +108,7 @@ def test_the_price_is_cloud_billing_s_or_at_most_that_of_on_demand(
 def test_flex_start_counts_against_the_quota_of_spot(world: GcpWorld) -> None:
     limits = {limit.name: limit.offers or () for limit in world.connect().limits()}
     assert FLEX in limits["us-central1: PREEMPTIBLE_NVIDIA_L4_GPUS"]
-    assert FLEX not in limits["us-central1: NVIDIA_L4_GPUS"]
+    assert SMALL not in limits["us-central1: PREEMPTIBLE_NVIDIA_L4_GPUS"]
 
 
 @pytest.mark.parametrize(
