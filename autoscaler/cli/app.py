@@ -11,6 +11,7 @@ import typer
 from autoscaler.cli.check.options import check
 from autoscaler.cli.compare.options import compare
 from autoscaler.cli.fleet import drain, freeze, invite, reclaim, unfreeze
+from autoscaler.cli.init.options import init
 from autoscaler.cli.options import JobName, Json
 from autoscaler.cli.output import fail_with, print_json
 from autoscaler.cli.plan.options import plan
@@ -338,6 +339,7 @@ app.command()(plan)
 app.command()(simulate)
 app.command()(compare)
 app.command()(replay)
+app.command()(init)
 app.command()(check)
 app.command()(reconcile)
 app.add_typer(programs, name="programs")

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import typer
+
+from autoscaler.cli.init.run import Answers, write_configuration
+from autoscaler.domain.errors import SpecError
+
+AWS, GCP = Answers("aws"), Answers("gcp", project="my-project-1")
+
+
+def written(directory: Path, answers: Answers) -> str:
+    write_configuration(answers, directory / "new", asks=False)
+    return (directory / "new" / "main.tf").read_text()
+
+
+def value_of(text: str, name: str) -> str:
+    """Return the last value of an argument in a configuration."""
+    return re.findall(rf"^ *{name} += (.*)$", text, re.MULTILINE)[-1]
+
+
+@pytest.mark.parametrize("answers", [AWS, GCP], ids=lambda answers: answers.cloud)
+def test_without_answers_the_defaults_hold(
+    tmp_path: Path, answers: Answers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = written(tmp_path, answers)
+    source = Path(value_of(text, "source").strip('"'))
+    assert (source / "pools.tf").exists() and source.name == answers.cloud
+    assert value_of(text, "fleet_usd") == '"500"'
+    assert value_of(text, "max_instances") == "4"
+    printed = capsys.readouterr().out
+    assert "terraform -chdir=" in printed and "castor check" in printed
+    assert f"docs/{answers.cloud}.md" in printed
+
+
+def test_gpus_choose_the_types_and_the_limit_by_the_hour(tmp_path: Path) -> None:
+    text = written(tmp_path, Answers("aws", gpu="L4,H100:8", max_instances="2"))
+    types = value_of(text, "instance_types")
+    assert types.startswith('["g6.xlarge", ') and types.endswith('"p5.48xlarge"]')
+    assert "g6.48xlarge" not in types
+    assert value_of(text, "max_usd_per_hour") == "111"  # two at $55.04
+
+
+@pytest.mark.parametrize(
+    ("answers", "field", "cause"),
+    [
+        (Answers("aws", region="nowhere"), "--region", "write it as us-east-1"),
+        (Answers("aws", deployment="Prod!"), "--deployment", "lower-case letters"),
+        (Answers("aws", gpu="H1000"), "--gpu", 'did you mean "h100"'),
+        (Answers("aws", gpu="A100:3"), "--gpu", "aws has no type with A100:3: write a100-40:8"),
+        (Answers("aws", max_instances="0"), "--max-instances", "from 1 to 999"),
+        (Answers("aws", fleet_usd="much"), "--fleet-usd", "much"),
+        (Answers("aws", project="p"), "--project", "is for gcp only"),
+        (Answers("gcp"), "--project", "is missing"),
+        (Answers("gcp", project="My Project"), "--project", "write the id of a project"),
+        (Answers("gcp", project="my-project-1", region="us-east-1"), "--region", "us-central1"),
+    ],
+)
+def test_an_answer_that_can_not_be_used_is_refused_by_name(
+    tmp_path: Path, answers: Answers, field: str, cause: str
+) -> None:
+    with pytest.raises(SpecError, match=f"{field}: .*{re.escape(cause)}"):
+        written(tmp_path, answers)
+    assert not (tmp_path / "new").exists(), "nothing is written"
+
+
+def test_a_configuration_is_never_overwritten(tmp_path: Path) -> None:
+    before = written(tmp_path, AWS)
+    with pytest.raises(SpecError, match=r"main\.tf exists: name another directory"):
+        written(tmp_path, GCP)
+    assert (tmp_path / "new" / "main.tf").read_text() == before
+
+
+def test_on_a_terminal_each_missing_answer_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    questions: list[str] = []
+
+    def answer(question: str, default: str | None) -> str:
+        questions.append(question)
+        return default or "my-project-1"
+
+    monkeypatch.setattr(typer, "prompt", answer)
+    write_configuration(Answers("gcp", region="europe-west4"), tmp_path / "new", asks=True)
+    assert len(questions) == 5 and "Region" not in questions
+    assert 'region  = "europe-west4"' in (tmp_path / "new" / "main.tf").read_text()
