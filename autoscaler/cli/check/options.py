@@ -31,5 +31,5 @@ def check(pools: Pools, host: Host = "controller", as_json: Json = False) -> Non
 
     findings = run.check_sources(pools, host, SystemClock())
     run.print_findings(findings, as_json)
-    if any(finding.verdict is run.Verdict.FAILED for finding in findings):
+    if any(finding.verdict is run.CheckResult.FAILED for finding in findings):
         raise Exit(1)

@@ -29,7 +29,7 @@ _UNITS = {
 }
 
 
-class Verdict(StrEnum):
+class CheckResult(StrEnum):
     """Result of a check. WARNING: jobs can run, but not as the pools say."""
 
     OK = "ok"
@@ -42,7 +42,7 @@ class Finding:
     """Result of one check of `subject`; `text` says what was found and the way out."""
 
     subject: str
-    verdict: Verdict
+    verdict: CheckResult
     text: str
 
 
@@ -61,10 +61,10 @@ def _check_source(source: str, context: ControllerContext) -> Iterator[Finding]:
         providers = open_providers(None, [source], context)
         storage = open_storage([source], context)
     except CastorError as error:
-        yield Finding(source, Verdict.FAILED, str(error))
+        yield Finding(source, CheckResult.FAILED, str(error))
         return
     place = "on the controller" if storage is None else f"in {storage.jobs.place}"
-    yield Finding(source, Verdict.OK, f"the pools can be read; jobs' files are {place}")
+    yield Finding(source, CheckResult.OK, f"the pools can be read; jobs' files are {place}")
     for name, provider in providers.items():
         yield from check_provider(name, provider, context.clock.now())
 
@@ -76,12 +76,12 @@ def check_provider(name: str, provider: Provider, now_seconds: float) -> Iterato
         offers = provider.offers()
         limits = provider.limits()
     except CastorError as error:
-        yield Finding(name, Verdict.FAILED, f"{error}: check the credentials and permissions")
+        yield Finding(name, CheckResult.FAILED, f"{error}: check the credentials and permissions")
         return
-    yield Finding(name, Verdict.OK, "instances, offers and limits can be listed")
+    yield Finding(name, CheckResult.OK, "instances, offers and limits can be listed")
     condition = provider.condition()
     for trouble in condition.troubles:
-        yield Finding(name, Verdict.WARNING, trouble)
+        yield Finding(name, CheckResult.WARNING, trouble)
     yield from _check_pools(offers, condition.left_out)
     yield from _check_prices(offers, now_seconds)
     yield from _check_limits(offers, limits)
@@ -97,13 +97,13 @@ def _check_pools(offers: Sequence[Offer], left_out: Mapping[str, str]) -> Iterat
             cheapest = min(sold, key=lambda offer: offer.usd_per_hour)
             yield Finding(
                 f"pool {pool}",
-                Verdict.WARNING if missing else Verdict.OK,
+                CheckResult.WARNING if missing else CheckResult.OK,
                 f"{len(sold)} of {len(sold) + len(missing)} offers can be bought, from "
                 f"${cheapest.usd_per_hour:.4g}/h ({cheapest.id}){_named(missing)}",
             )
         else:
             yield Finding(
-                f"pool {pool}", Verdict.FAILED, f"nothing can be bought{_named(missing)}"
+                f"pool {pool}", CheckResult.FAILED, f"nothing can be bought{_named(missing)}"
             )
 
 
@@ -118,9 +118,9 @@ def _check_prices(offers: Sequence[Offer], now_seconds: float) -> Iterator[Findi
     sources = ", ".join(sorted({offer.price_source for offer in offers})) or "none"
     if stale:
         text = f"{len(stale)} prices are older than 14 days ({sources}): allow reading live prices"
-        yield Finding("prices", Verdict.WARNING, text)
+        yield Finding("prices", CheckResult.WARNING, text)
     elif offers:
-        yield Finding("prices", Verdict.OK, f"from {sources}")
+        yield Finding("prices", CheckResult.OK, f"from {sources}")
 
 
 def _check_limits(offers: Sequence[Offer], limits: Sequence[Limit]) -> Iterator[Finding]:
@@ -133,12 +133,12 @@ def _check_limits(offers: Sequence[Offer], limits: Sequence[Limit]) -> Iterator[
             continue
         if len(shut) == len(counted):
             text = f"{bound}: no instance fits: ask the cloud for more, or correct the pools"
-            yield Finding(limit.name, Verdict.FAILED, text)
+            yield Finding(limit.name, CheckResult.FAILED, text)
         elif shut:
             text = f"{bound}: no instance of {', '.join(shut[:_MOST_NAMED])} fits"
-            yield Finding(limit.name, Verdict.WARNING, text)
+            yield Finding(limit.name, CheckResult.WARNING, text)
         else:
-            yield Finding(limit.name, Verdict.OK, bound)
+            yield Finding(limit.name, CheckResult.OK, bound)
 
 
 def print_findings(findings: Sequence[Finding], as_json: bool) -> None:
@@ -147,7 +147,7 @@ def print_findings(findings: Sequence[Finding], as_json: bool) -> None:
         print_json(list[Finding], list(findings))
         return
     table = words_table("check", "result", "finding", wraps=("check", "finding"))
-    styles = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAILED: "red"}
+    styles = {CheckResult.OK: "green", CheckResult.WARNING: "yellow", CheckResult.FAILED: "red"}
     for finding in findings:
         verdict = Text(finding.verdict.value, style=styles[finding.verdict])
         table.add_row(finding.subject, verdict, finding.text)

@@ -8,7 +8,7 @@ from string import Template
 
 
 @dataclass(frozen=True, slots=True)
-class Configuration:
+class TerraformConfiguration:
     """Contents of `main.tf`.
 
     Attributes:
@@ -181,7 +181,7 @@ _IMAGES = "/aws/service/deeplearning/ami/x86_64"
 _AWS_IMAGE = f"{_IMAGES}/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
 
 
-def rendered(configuration: Configuration) -> str:
+def rendered(configuration: TerraformConfiguration) -> str:
     """Return the text of `main.tf`."""
 
     def quoted(value: object) -> str:

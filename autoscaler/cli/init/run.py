@@ -11,7 +11,7 @@ from pathlib import Path
 
 import typer
 
-from autoscaler.cli.init.configuration import Configuration, rendered
+from autoscaler.cli.init.configuration import TerraformConfiguration, rendered
 from autoscaler.cli.live import print_whole
 from autoscaler.cli.tables import words_table
 from autoscaler.domain.errors import SpecError
@@ -62,7 +62,9 @@ def write_configuration(answers: Answers, directory: Path, asks: bool) -> None:
     _print_summary(configuration, types, file)
 
 
-def _configuration(answers: Answers, asks: bool) -> tuple[Configuration, Sequence[InstanceType]]:
+def _configuration(
+    answers: Answers, asks: bool
+) -> tuple[TerraformConfiguration, Sequence[InstanceType]]:
     """Return the configuration, and the instance types of its pool."""
     project = _project(answers, asks)
     default_region, region_form = _REGIONS[answers.cloud]
@@ -81,7 +83,7 @@ def _configuration(answers: Answers, asks: bool) -> tuple[Configuration, Sequenc
     except ValueError as error:
         raise SpecError(str(error), "--fleet-usd") from error
     dearest_usd = max(known.price.usd_per_hour for known in types)
-    configuration = Configuration(
+    configuration = TerraformConfiguration(
         cloud=answers.cloud,
         module=_module(answers),
         deployment=name,
@@ -156,7 +158,7 @@ def _module(answers: Answers) -> str:
 
 
 def _print_summary(
-    configuration: Configuration, types: Sequence[InstanceType], file: Path
+    configuration: TerraformConfiguration, types: Sequence[InstanceType], file: Path
 ) -> None:
     table = words_table("type", "GPUs", "$/h on demand", "of", right=("$/h on demand",))
     for known in types:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from autoscaler.cli.check.run import (
+    CheckResult,
     Finding,
-    Verdict,
     check_provider,
     check_sources,
     print_findings,
@@ -59,7 +59,7 @@ def findings_of(cloud: Cloud) -> dict[str, Finding]:
 def test_what_works_is_ok_with_the_cheapest_price(cloud: Cloud) -> None:
     cloud.bounds = (Limit("quota", LimitUnit.DEVICES, 8.0),)
     found = findings_of(cloud)
-    assert {finding.verdict for finding in found.values()} == {Verdict.OK}
+    assert {finding.verdict for finding in found.values()} == {CheckResult.OK}
     assert found["pool a"].text == ("1 of 1 offers can be bought, from $0.10/h (a/g6/zone/spot)")
     assert found["quota"].text == "8 devices"
     assert found["prices"].text == "from list"
@@ -68,7 +68,7 @@ def test_what_works_is_ok_with_the_cheapest_price(cloud: Cloud) -> None:
 def test_without_permission_nothing_else_is_asked(cloud: Cloud) -> None:
     cloud.may_list = False
     (found,) = check_provider("file", cloud, NOW)
-    assert found.verdict is Verdict.FAILED
+    assert found.verdict is CheckResult.FAILED
     assert "DescribeInstances: check the credentials and permissions" in found.text
 
 
@@ -76,10 +76,10 @@ def test_offers_left_out_are_named_by_reason(cloud: Cloud) -> None:
     zones = {f"a/p5/zone-{letter}/spot": "p5 is not available" for letter in "bc"}
     cloud.left_out = {**zones, "b/g6/zone/spot": "its price is unknown"}
     found = findings_of(cloud)
-    assert found["pool a"].verdict is Verdict.WARNING
+    assert found["pool a"].verdict is CheckResult.WARNING
     assert found["pool a"].text.endswith("; left out: p5 is not available (2 offers)")
     assert found["pool b"] == Finding(
-        "pool b", Verdict.FAILED, "nothing can be bought; left out: its price is unknown"
+        "pool b", CheckResult.FAILED, "nothing can be bought; left out: its price is unknown"
     )
 
 
@@ -93,7 +93,11 @@ def test_a_quota_that_admits_no_instance_fails(cloud: Cloud) -> None:
     )
     found = findings_of(cloud)
     verdicts = {name: found[name].verdict for name in ("none", "few", "money")}
-    assert verdicts == {"none": Verdict.FAILED, "few": Verdict.WARNING, "money": Verdict.OK}
+    assert verdicts == {
+        "none": CheckResult.FAILED,
+        "few": CheckResult.WARNING,
+        "money": CheckResult.OK,
+    }
     assert found["none"].text.startswith("0 devices: no instance fits: ask the cloud for more")
     assert "a/p5/zone/spot" in found["few"].text
     assert "others" not in found
@@ -103,7 +107,7 @@ def test_old_prices_and_troubles_are_warnings(cloud: Cloud) -> None:
     cloud.sold = [replace(cloud.sold[0], priced_seconds=NOW - 15 * DAY, usd_per_hour=Decimal(1))]
     cloud.troubles = ("us-east-1 does not answer",)
     found = findings_of(cloud)
-    assert found["prices"].verdict is found["file"].verdict is Verdict.WARNING
+    assert found["prices"].verdict is found["file"].verdict is CheckResult.WARNING
     assert "older than 14 days (list)" in found["prices"].text
 
 
@@ -111,7 +115,7 @@ def test_a_source_that_can_not_be_read_is_a_finding(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     findings = check_sources([str(tmp_path / "none.json")], "controller", VirtualClock(NOW))
-    assert [finding.verdict for finding in findings] == [Verdict.FAILED]
+    assert [finding.verdict for finding in findings] == [CheckResult.FAILED]
     print_findings(findings, as_json=False)
     assert "can't be read" in capsys.readouterr().out
     print_findings(findings, as_json=True)
