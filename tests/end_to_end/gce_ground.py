@@ -161,7 +161,7 @@ def node_start(bucket: str) -> str:
         "datasets": "",
     }
     told = [f"{name}='{value}'" for name, value in variables.items()]
-    names = ("install.sh", "datasets.sh", "node.sh", "agent.sh")
+    names = ("install.sh", "first_boot.sh", "datasets.sh", "node.sh", "agent.sh")
     scripts = [(MODULE / "files" / name).read_text() for name in names]
     return "\n".join(["#!/bin/bash", *told, *scripts])
 

@@ -157,7 +157,7 @@ class Machine:
         variables = {**VARIABLES, **self.cloud.variables, **self.variables}
         variables["datasets"] = datasets
         told = [f"{name}='{value}'" for name, value in variables.items()]
-        names = ("install.sh", *(files or ("datasets.sh", "node.sh", "agent.sh")))
+        names = ("install.sh", *(files or ("first_boot.sh", "datasets.sh", "node.sh", "agent.sh")))
         texts = [(self.cloud.module / "files" / name).read_text() for name in names]
         with (self.root / "console").open("w") as console:
             whole = self.place("\n".join([*told, *texts]))

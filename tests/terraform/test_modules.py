@@ -20,7 +20,10 @@ REQUIRED = {
 }
 EC2_STEPS = MODULE.parents[2] / "docs" / "aws.md"
 API_PORT = 8470
-SHARED_FILES = ("variables_common.tf", "files/agent.sh", "files/datasets.sh")
+SHARED_FILES = (
+    "variables_common.tf",
+    *("files/agent.sh", "files/datasets.sh", "files/first_boot.sh"),
+)
 
 
 def text_of(module: Path, name: str) -> str:

@@ -79,13 +79,47 @@ def test_it_is_off_in_minutes_until_the_agent_has_joined(machine: Machine) -> No
     assert order[0].startswith("shutdown -h +20 ")
     assert order[1:] == [
         "systemctl daemon-reload",
+        "systemctl enable castor-reboot.service",
+        "systemctl daemon-reload",
         "systemctl start castor-node.service",  # returns when the agent says that it has joined
         "shutdown -c",
     ]
     assert machine.unit()["Type"] == "notify"
 
 
-@pytest.mark.parametrize("failing", ["pip install", "python3 -m venv", "systemctl start"])
+def test_a_later_boot_ends_an_instance_without_agent_and_lease(machine: Machine) -> None:
+    """Before anything is asked or installed, since a reboot may come at any time."""
+    assert machine.start() == 0
+    enabled = machine.calls.index("systemctl enable castor-reboot.service")
+    assert all(
+        call.startswith(("shutdown -h +", "install", "systemctl"))
+        for call in machine.calls[:enabled]
+    )
+    assert not [call for call in machine.calls if call == "systemctl start castor-reboot.service"]
+    unit = machine.unit("castor-reboot.service")
+    assert unit["ExecStart"] == "/bin/systemctl --no-block poweroff"
+    assert unit["Type"] == "oneshot" and unit["WantedBy"] == "multi-user.target"
+    marker = Path(unit["ConditionPathExists"].removeprefix("!"))
+    assert marker.exists(), "the unit must not end the first boot, whoever starts its target"
+    assert marker.is_relative_to(machine.root / "run"), "a boot empties it"
+
+
+def test_a_start_that_runs_again_at_a_later_boot_ends_the_instance(machine: Machine) -> None:
+    """As the startup scripts of Compute Engine do, at each boot."""
+    assert machine.start() == 0
+    shutil.rmtree(machine.root / "run")
+    (machine.root / "calls").unlink()
+    assert machine.start() != 0
+    assert machine.calls[-1] == "shutdown -h now castor: the start failed"
+    assert not [call for call in machine.calls if call.startswith(("pip", "systemctl"))]
+    assert not (machine.root / "run/castor").exists(), "or the unit would not end it"
+    (said,) = machine.console
+    assert "has booted before" in said and "castor-reboot.service" in said
+
+
+@pytest.mark.parametrize(
+    "failing", ["pip install", "python3 -m venv", "systemctl start", "systemctl enable"]
+)
 def test_a_start_that_fails_anywhere_ends_the_instance_at_once(
     machine: Machine, failing: str
 ) -> None:

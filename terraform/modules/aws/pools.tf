@@ -68,6 +68,7 @@ locals {
     "boot_minutes='${local.boot_minutes[name]}'",
     "datasets='${local.datasets}'",
     file("${path.module}/files/install.sh"),
+    file("${path.module}/files/first_boot.sh"),
     file("${path.module}/files/datasets.sh"),
     file("${path.module}/files/node.sh"),
     file("${path.module}/files/agent.sh"),
@@ -119,6 +120,11 @@ resource "aws_launch_template" "pool" {
     http_tokens                 = "required"
     http_put_response_hop_limit = 1
     instance_metadata_tags      = "enabled"
+  }
+
+  # A recovered instance would boot without its agent.
+  maintenance_options {
+    auto_recovery = "disabled"
   }
 
   block_device_mappings {

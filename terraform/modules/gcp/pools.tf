@@ -84,6 +84,7 @@ locals {
     "boot_minutes='${local.boot_minutes[name]}'",
     "datasets='${local.datasets}'",
     file("${path.module}/files/install.sh"),
+    file("${path.module}/files/first_boot.sh"),
     file("${path.module}/files/datasets.sh"),
     file("${path.module}/files/node.sh"),
     file("${path.module}/files/agent.sh"),

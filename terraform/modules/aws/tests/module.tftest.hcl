@@ -95,6 +95,7 @@ run "ground" {
       template.metadata_options[0].http_tokens == "required",
       template.metadata_options[0].http_put_response_hop_limit == 1,
       template.instance_initiated_shutdown_behavior == "terminate",
+      template.maintenance_options[0].auto_recovery == "disabled",
       alltrue([for device in template.block_device_mappings : tobool(device.ebs[0].encrypted)]),
       length(template.tag_specifications) == 3,
       alltrue([for specification in template.tag_specifications : specification.tags["castor:deployment"] == "prod"]),
