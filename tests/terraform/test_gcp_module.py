@@ -6,6 +6,7 @@ is for a real project to show.
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import subprocess
@@ -267,7 +268,33 @@ def test_no_role_may_do_what_nobody_calls(outputs: dict[str, Any]) -> None:
         *("iam.serviceAccounts.actAs", "iam.serviceAccounts.getAccessToken"),
         *("pubsub.subscriptions.consume", "storage.objects.create", "storage.objects.delete"),
         *("storage.multipartUploads.abort", "storage.multipartUploads.create"),
+        *("logging.logEntries.create", "workflows.executions.create"),
     }
+
+
+def test_the_sweep_deletes_instances_of_its_deployment_alone(
+    resources: list[dict[str, Any]], outputs: dict[str, Any]
+) -> None:
+    granted = values(
+        [one for one in resources if one["name"] == "sweep"], "google_project_iam_member"
+    )
+    roles = {role: outputs["roles"][role] for role in granted}
+    assert [role for role, names in roles.items() if "compute.instances.delete" in names] == [
+        "sweep_delete"
+    ]
+    assert {len(one["condition"]) for role, one in granted.items() if role != "sweep_delete"} == {
+        0
+    }
+    (condition,) = granted["sweep_delete"]["condition"]
+    where = "projects/my-project/zones/us-central1-a/instances/"
+    assert holds(condition["expression"], INSTANCE, f"{where}castor-prod-0a1b")
+    for name in ("castor-other-0a1b", "controller-castor-prod"):
+        assert not holds(condition["expression"], INSTANCE, f"{where}{name}")
+    (job,) = values(resources, "google_cloud_scheduler_job").values()
+    (target,) = job["http_target"]
+    argument = json.loads(json.loads(base64.b64decode(target["body"]))["argument"])
+    assert argument == {"project": "my-project", "deployment": "prod"}
+    assert target["uri"].endswith("/workflows/castor-prod-sweep/executions")
 
 
 def test_the_nodes_account_alone_is_acted_as(resources: list[dict[str, Any]]) -> None:

@@ -1,9 +1,12 @@
 locals {
-  accounts = {
-    node       = "what an instance may do: find out who it is, and read datasets"
-    controller = "buys instances, and gives them back"
-    job        = "what jobs may do with their files; the controller hands on parts of it"
-  }
+  accounts = merge(
+    {
+      node       = "what an instance may do: find out who it is, and read datasets"
+      controller = "buys instances, and gives them back"
+      job        = "what jobs may do with their files; the controller hands on parts of it"
+    },
+    var.sweep_schedule == null ? {} : { sweep = "deletes stopped instances, without a controller" },
+  )
 
   # Custom roles of this deployment, since Google's roles have more permissions than needed.
   roles = merge(
@@ -46,6 +49,11 @@ locals {
       ]
     },
     length(google_compute_resource_policy.pool) == 0 ? {} : { placement = ["compute.resourcePolicies.use"] },
+    var.sweep_schedule == null ? {} : {
+      sweep_look   = ["compute.instances.list", "logging.logEntries.create"]
+      sweep_delete = ["compute.instances.delete"]
+      sweep_start  = ["workflows.executions.create"]
+    },
   )
 
   # IAM checks the name of an instance, and of its disk, which is the same.

@@ -1,6 +1,6 @@
 locals {
   # Services that the module and Castor call. docs/gcp.md lists the same.
-  services = [
+  services = concat([
     "cloudbilling.googleapis.com",
     "cloudresourcemanager.googleapis.com",
     "compute.googleapis.com",
@@ -11,7 +11,11 @@ locals {
     "pubsub.googleapis.com",
     "storage.googleapis.com",
     "sts.googleapis.com",
-  ]
+    ], var.sweep_schedule == null ? [] : [
+    "cloudscheduler.googleapis.com",
+    "workflowexecutions.googleapis.com",
+    "workflows.googleapis.com",
+  ])
 }
 
 # Others may use these services too: destroying the deployment leaves them enabled.

@@ -344,6 +344,17 @@ variable "foreign_buckets" {
   }
 }
 
+variable "sweep_schedule" {
+  description = "When stopped instances of the deployment are deleted without a controller, as a cron expression in UTC. A lost controller leaves instances that stop themselves, and their disks are billed. Null: never, as in regions without Cloud Scheduler or Workflows."
+  type        = string
+  default     = "23 */6 * * *"
+
+  validation {
+    condition     = var.sweep_schedule == null ? true : can(regex("^[0-9*/,-]+( [0-9A-Za-z*/,-]+){4}$", var.sweep_schedule))
+    error_message = "sweep_schedule: five fields of cron, such as 23 */6 * * * for every 6 hours, or null for never."
+  }
+}
+
 variable "soft_delete_days" {
   description = "Days for which objects deleted from the bucket can be restored, and are billed: 0, or 7 to 90."
   type        = number

@@ -22,6 +22,9 @@ mock_provider "google" {
   mock_resource "google_pubsub_subscription" {
     defaults = { id = "projects/my-project/subscriptions/castor-prod-events" }
   }
+  mock_resource "google_workflows_workflow" {
+    defaults = { id = "projects/my-project/locations/us-central1/workflows/castor-prod-sweep" }
+  }
   mock_resource "google_service_account" {
     defaults = { email = "castor@my-project.iam.gserviceaccount.com" }
   }
@@ -155,6 +158,25 @@ run "ground" {
   assert {
     condition     = output.pools_source == "gs://castor-prod-my-project/pools.json"
     error_message = "The pools are where Castor looks for them."
+  }
+}
+
+run "no_sweep" {
+  command = plan
+
+  variables {
+    sweep_schedule = null
+  }
+
+  assert {
+    condition = alltrue([
+      length(google_workflows_workflow.sweep) == 0,
+      length(google_cloud_scheduler_job.sweep) == 0,
+      length(google_project_iam_member.sweep) == 0,
+      !contains(output.services, "workflows.googleapis.com"),
+      !contains(keys(output.roles), "sweep_delete"),
+    ])
+    error_message = "Without a sweep nobody may make one."
   }
 }
 
@@ -364,6 +386,7 @@ run "refuses_what_can_not_be" {
     controller_principals = ["allUsers"]
     wheels_directory      = "./examples"
     python                = "python3; true"
+    sweep_schedule        = "hourly"
     boot_minutes          = 1
     controller            = { image = "family/ubuntu", machine_type = "large", private_ip = "here", state_gb = 0.5 }
     pools = {
@@ -390,7 +413,7 @@ run "refuses_what_can_not_be" {
     var.internet_access, var.egress_cidrs, var.client_cidrs, var.controller_cidrs, var.kms_key,
     var.disk_kms_key, var.bucket_name, var.lifecycle_days, var.soft_delete_days,
     var.controller_principals, var.datasets, var.foreign_buckets,
-    var.wheels_directory, var.python, var.boot_minutes, var.controller, var.pools,
+    var.wheels_directory, var.python, var.sweep_schedule, var.boot_minutes, var.controller, var.pools,
   ]
 }
 
