@@ -30,6 +30,7 @@ from autoscaler.domain.errors import (
 from autoscaler.domain.instance import CloudInstance, CloudState, Interruption, LaunchRequest
 from autoscaler.domain.offer import Limit, Offer
 from providers.base import Condition, Provider
+from providers.cloud.provider import CloudProvider
 from providers.identity import IdentityVerifier, InstanceIdentity
 
 _log = logging.getLogger(__name__)
@@ -301,10 +302,17 @@ def _require_no_stranded_instance(provider: Provider, settings: HasPools) -> Non
 
     Raises:
         SpecError: an instance does; the error names the zones and the instances.
-        ProviderError: the instances can't be listed.
+        ProviderError: the instances can't be listed, or not those of a zone that is left out.
     """
     stranded: dict[str, list[str]] = {}
-    for instance in provider.instances():
+    instances = provider.instances()
+    for scope in sorted(_silent_scopes(provider)):
+        if not any(zone.startswith(scope) for zone in settings.zones):
+            raise Unavailable(
+                f"{scope} does not answer, and the settings drop it: whether instances run there "
+                "is not known"
+            )
+    for instance in instances:
         zone = _zone_of(instance)
         if instance.state is not CloudState.TERMINATED and zone and zone not in settings.zones:
             stranded.setdefault(zone, []).append(instance.id)
@@ -316,6 +324,10 @@ def _require_no_stranded_instance(provider: Provider, settings: HasPools) -> Non
             f"the settings drop zones in which instances run ({listing}): end the instances "
             "first, or restore the zones in Terraform"
         )
+
+
+def _silent_scopes(provider: Provider) -> frozenset[str]:
+    return provider.silent_scopes if isinstance(provider, CloudProvider) else frozenset()
 
 
 def _zone_of(instance: CloudInstance) -> str:

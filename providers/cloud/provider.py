@@ -145,6 +145,11 @@ class CloudProvider(Provider, Generic[Pool]):
         return [owned.instance for owned in self._register.all()]
 
     @property
+    def silent_scopes(self) -> frozenset[str]:
+        """Scopes that did not answer the last list: instances may run there unseen."""
+        return frozenset(self._stale_scopes)
+
+    @property
     @abstractmethod
     def _left_out(self) -> Mapping[str, str]:
         """Reasons why offers can't be bought, by offer id."""

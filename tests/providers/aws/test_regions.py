@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from autoscaler.domain.errors import Unavailable
 from autoscaler.domain.instance import CloudState
 from providers.base import Provider
-from tests.fakes.aws.faults import Fault
+from providers.cloud.following import LOOK_SECONDS
+from tests.fakes.aws.faults import Fault, When
 from tests.providers.aws.cloud import SMALL, AwsWorld, error_of
+from tests.providers.aws.test_following import LAG_SECONDS, Followed
 
 WEST = "us-west-2"
 SMALL_WEST = "west/g4dn.xlarge/us-west-2a/on-demand"
@@ -107,6 +112,47 @@ def silence(region: str) -> Fault:
 
 def running(provider: Provider) -> set[str]:
     return {seen.id for seen in provider.instances() if seen.state is CloudState.RUNNING}
+
+
+def without_west(world: AwsWorld) -> str:
+    document = json.loads(json.dumps(world.document))
+    del document["regions"][WEST], document["pools"]["west"]
+    return json.dumps(document)
+
+
+def test_a_region_does_not_leave_while_an_instance_runs_there(
+    world: AwsWorld, tmp_path: Path
+) -> None:
+    followed = Followed(world, tmp_path / "pools")
+    west = followed.provider.launch(world.request("2", SMALL_WEST))
+    followed.parameter.told = without_west(world)
+    followed.kinds(LAG_SECONDS + LOOK_SECONDS)
+    (trouble,) = followed.provider.condition().troubles
+    assert f"{west.id} in us-west-2a" in trouble and "end the instances first" in trouble
+    followed.provider.terminate([west.id])
+    followed.provider.instances()
+    followed.kinds(LAG_SECONDS + LOOK_SECONDS)
+    assert followed.provider.condition().troubles == ()
+    assert world.account.alive() == []
+
+
+def test_a_silent_region_does_not_leave_since_a_lost_launch_may_run_there(
+    world: AwsWorld, tmp_path: Path
+) -> None:
+    followed = Followed(world, tmp_path / "pools")
+    followed.provider.instances()
+    world.account.faults.add(Fault("CreateFleet", When.LOST_AFTER), silence(WEST))
+    error_of(lambda: followed.provider.launch(world.request("2", SMALL_WEST)))
+    followed.parameter.told = without_west(world)
+    followed.kinds(LAG_SECONDS + LOOK_SECONDS)
+    assert any(
+        "the pools stay unchanged for now: us-west-2 does not answer" in trouble
+        for trouble in followed.provider.condition().troubles
+    )
+    world.account.faults.clear()
+    followed.kinds(LAG_SECONDS + LOOK_SECONDS)
+    (trouble,) = followed.provider.condition().troubles
+    assert f"{world.account.alive()[0]} in us-west-2a" in trouble
 
 
 def test_calls_are_counted_by_region(world: AwsWorld) -> None:
