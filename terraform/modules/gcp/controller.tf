@@ -51,7 +51,55 @@ resource "google_compute_disk" "state" {
     }
   }
 
+  # A controller without its state knows neither its instances nor what they have cost. Hence another
+  # zone or key does not replace the disk by an empty one, and whatever deletes it takes a snapshot
+  # first. `prevent_destroy` would also refuse `terraform destroy` and `terraform test`.
+  create_snapshot_before_destroy = true
+
+  lifecycle {
+    ignore_changes = [zone, type, disk_encryption_key]
+  }
+
   depends_on = [google_project_service.this]
+}
+
+# Daily snapshots of the state, which stay when the disk is deleted.
+resource "google_compute_resource_policy" "state" {
+  for_each = local.controllers
+
+  project     = var.project
+  name        = "${local.controller_name}-state"
+  region      = var.region
+  description = "Castor ${var.deployment}: snapshots of its controller's state"
+
+  snapshot_schedule_policy {
+    schedule {
+      daily_schedule {
+        days_in_cycle = 1
+        start_time    = "03:00"
+      }
+    }
+
+    retention_policy {
+      max_retention_days    = 7
+      on_source_disk_delete = "KEEP_AUTO_SNAPSHOTS"
+    }
+
+    snapshot_properties {
+      labels = local.host_labels
+    }
+  }
+
+  depends_on = [google_project_service.this]
+}
+
+resource "google_compute_disk_resource_policy_attachment" "state" {
+  for_each = local.controllers
+
+  project = var.project
+  zone    = local.controller_zone
+  disk    = google_compute_disk.state[each.key].name
+  name    = google_compute_resource_policy.state[each.key].name
 }
 
 resource "google_compute_instance" "controller" {
@@ -110,6 +158,10 @@ resource "google_compute_instance" "controller" {
     precondition {
       condition     = contains(var.zones, local.controller_zone)
       error_message = "controller.zone: the zone is not in zones: add it there."
+    }
+    precondition {
+      condition     = endswith(google_compute_disk.state[each.key].zone, local.controller_zone)
+      error_message = "controller.zone: the state disk is in ${google_compute_disk.state[each.key].zone}, and moves only by a snapshot: keep the zone, or move the disk (README.md, The controller's state)."
     }
   }
 

@@ -156,9 +156,28 @@ run "ground" {
   }
 
   assert {
+    condition = alltrue([
+      google_compute_disk.state["this"].create_snapshot_before_destroy,
+      google_compute_disk_resource_policy_attachment.state["this"].disk == google_compute_disk.state["this"].name,
+      google_compute_resource_policy.state["this"].snapshot_schedule_policy[0].retention_policy[0].on_source_disk_delete == "KEEP_AUTO_SNAPSHOTS",
+    ])
+    error_message = "The controller's state has a snapshot of each day, and one before it is deleted."
+  }
+
+  assert {
     condition     = output.pools_source == "gs://castor-prod-my-project/pools.json"
     error_message = "The pools are where Castor looks for them."
   }
+}
+
+run "refuses_a_controller_in_another_zone_than_its_state" {
+  command = plan
+
+  variables {
+    controller = { image = "projects/my-project/global/images/castor-7", zone = "us-central1-b" }
+  }
+
+  expect_failures = [google_compute_instance.controller]
 }
 
 run "no_sweep" {
