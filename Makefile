@@ -61,7 +61,8 @@ test-gcp: $(INSTALLED) ## Run all tests of Compute Engine, on a fake one: from i
 		tests/providers/cloud $(ARGS)
 
 terraform-copies: ## Copy the files that all Terraform modules share from aws/ to gcp/.
-	@cd terraform/modules && for file in variables_common.tf files/agent.sh files/datasets.sh files/first_boot.sh; do \
+	@cd terraform/modules && for file in variables_common.tf files/agent.sh files/datasets.sh files/first_boot.sh \
+		files/retry.sh; do \
 		cp aws/$$file gcp/$$file; done
 
 test-optuna: $(INSTALLED) ## Run the tests of studies with the oldest Optuna that does.

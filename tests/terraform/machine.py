@@ -52,7 +52,13 @@ EC2 = Cloud(
         "/latest/meta-data/tags/instance/castor:token": "order-1",
         "/latest/dynamic/instance-identity/rsa2048": "signed\nby AWS",
     },
-    variables={"region": "us-east-1", "has_wheels": "true"},
+    variables={
+        "region": "us-east-1",
+        "has_wheels": "true",
+        "parameter": "/castor/test/pools",
+        "port": "8470",
+        "volume": "vol-0123456789abcdef0",
+    },
 )
 GCE_METADATA = "/computeMetadata/v1/instance/"
 _OBJECTS = "/storage/v1/b/castor-test/o/"
@@ -160,8 +166,21 @@ class Machine:
         names = ("install.sh", *(files or ("first_boot.sh", "datasets.sh", "node.sh", "agent.sh")))
         texts = [(self.cloud.module / "files" / name).read_text() for name in names]
         with (self.root / "console").open("w") as console:
-            whole = self.place("\n".join([*told, *texts]))
-            return self.run(["bash", "-c", whole], console).wait(60)
+            script = self.root / "start"
+            script.write_text(self.place("\n".join([*told, *texts])))
+            return self.run(["bash", str(script)], console).wait(60)
+
+    def start_host(self) -> int:
+        """Return the exit status of the controller's start, as its unit runs it once."""
+        assert self.start("retry.sh", "controller.sh") == 0
+        return self.run_unit("castor-start.service")
+
+    def run_unit(self, name: str) -> int:
+        """Return the exit status of a unit's command."""
+        unit = self.unit(name)
+        variable, value = unit["Environment"].split("=")
+        with (self.root / "console").open("w") as console:
+            return self.run(unit["ExecStart"].split(), console, **{variable: value}).wait(60)
 
     def run(
         self, command: list[str], console: TextIO | None = None, **variables: str

@@ -1,43 +1,106 @@
-"""The start of the controller's host on GCE, run here as that of an instance is."""
+"""The start of the controller's host on each cloud, run here as that of an instance is."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.terraform.machine import GCE, Machine, started_on
+from tests.terraform.machine import EC2, GCE, Cloud, Machine, started_on
+
+
+@dataclass(frozen=True)
+class Host:
+    """What differs between the hosts of the clouds: the disk, the pools and the extras."""
+
+    cloud: Cloud
+    disk: str
+    pools: str
+    extras: str
+
+
+HOSTS = {
+    "ec2": Host(
+        EC2,
+        "nvme-Amazon_Elastic_Block_Store_vol0123456789abcdef0",
+        "ssm:/castor/test/pools",
+        "[server,aws,training]",
+    ),
+    "gce": Host(
+        GCE, "google-castor-state", "gs://castor-test/pools.json", "[server,gcp,training]"
+    ),
+}
+
+
+@pytest.fixture(params=sorted(HOSTS))
+def kind(request: pytest.FixtureRequest) -> Host:
+    return HOSTS[request.param]
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Iterator[Machine]:
-    disk = tmp_path / "dev/disk/by-id/google-castor-state"
+def disk(kind: Host, tmp_path: Path) -> Path:
+    """A new disk."""
+    disk = tmp_path / "dev/disk/by-id" / kind.disk
     disk.parent.mkdir(parents=True)
-    disk.touch()
-    yield from started_on(GCE, tmp_path)
+    disk.write_bytes(bytes(1 << 20))
+    return disk
 
 
-def test_the_controller_serves_the_pools_from_its_own_disk(host: Machine) -> None:
-    assert host.start("controller.sh") == 0
+@pytest.fixture
+def host(kind: Host, disk: Path, tmp_path: Path) -> Iterator[Machine]:
+    yield from started_on(kind.cloud, tmp_path)
+
+
+def test_the_controller_serves_the_pools_from_its_own_disk(
+    host: Machine, kind: Host, disk: Path
+) -> None:
+    assert host.start_host() == 0
     state = f"{host.root}/var/lib/castor"
     served = host.unit("castor.service")
     assert served["ExecStart"] == (
         f"{host.root}/opt/castor/bin/castor serve --state {state} --host 10.80.0.7 --port 8470 "
-        "--pools gs://castor-test/pools.json --fleet-usd 500 --job-usd 50 --study-usd none "
+        f"--pools {kind.pools} --fleet-usd 500 --job-usd 50 --study-usd none "
         "--lease 45m --policy marginal"
     )
     assert served["RequiresMountsFor"] == state
     assert served["KillMode"] == "process", "lighthouses outlive the service"
     mount = host.unit("var-lib-castor.mount")
-    assert mount["What"] == f"{host.root}/dev/disk/by-id/google-castor-state"
+    assert mount["What"] == str(disk)
     assert mount["Where"] == state
     assert [call for call in host.calls if call.startswith("systemctl start")] == [
+        "systemctl start --no-block castor-start.service",
         "systemctl start var-lib-castor.mount",
         "systemctl start castor.service",
     ]
     installed = next(call for call in host.calls if call.startswith("pip install"))
-    assert installed.endswith("[server,gcp,training]")
+    assert installed.endswith(kind.extras)
+
+
+def test_a_start_that_fails_is_tried_again_at_each_boot_and_until_it_succeeds(
+    host: Machine,
+) -> None:
+    """As where the way to the package index is not there yet."""
+    host.failing = "pip install"
+    assert host.start_host() != 0
+    assert "systemctl start castor.service" not in host.calls
+    unit = host.unit("castor-start.service")
+    assert (unit["Restart"], unit["StartLimitIntervalSec"]) == ("on-failure", "0")
+    assert unit["WantedBy"] == "multi-user.target"
+    assert unit["StandardError"] == "journal+console", "somebody has to find out"
+    assert "systemctl enable castor-start.service" in host.calls
+    host.failing = "nothing"
+    assert host.run_unit("castor-start.service") == 0
+    assert host.calls[-1] == "systemctl start castor.service"
+
+
+def test_a_later_boot_installs_nothing(host: Machine) -> None:
+    assert host.start_host() == 0
+    (host.root / "calls").unlink()
+    assert host.run_unit("castor-start.service") == 0
+    assert not [call for call in host.calls if call.startswith(("pip", "python3 -m venv"))]
+    assert host.calls[-1] == "systemctl start castor.service"
 
 
 def test_the_controller_gives_jobs_the_secrets_that_its_operator_allows(host: Machine) -> None:
@@ -45,7 +108,7 @@ def test_the_controller_gives_jobs_the_secrets_that_its_operator_allows(host: Ma
         "secrets": "/etc/castor/secrets",
         "secret_variables": "HF_TOKEN,WANDB_API_KEY",
     }
-    assert host.start("controller.sh") == 0
+    assert host.start_host() == 0
     served = host.unit("castor.service")
     directory = host.root / "etc/castor/secrets"
     assert served["ExecStart"].endswith(
@@ -57,12 +120,22 @@ def test_the_controller_gives_jobs_the_secrets_that_its_operator_allows(host: Ma
 
 def test_a_disk_is_formatted_once(host: Machine) -> None:
     host.failing = "blkid"
-    assert host.start("controller.sh") == 0
+    assert host.start_host() == 0
     assert any(call.startswith("mkfs.ext4 ") for call in host.calls)
     host.failing = "nothing"
     (host.root / "calls").unlink()
-    assert host.start("controller.sh") == 0, "it runs at each boot"
+    assert host.start_host() == 0, "it runs at each boot"
     assert not any(call.startswith("mkfs.ext4 ") for call in host.calls)
+
+
+def test_a_disk_that_can_not_be_read_is_not_formatted(host: Machine, disk: Path) -> None:
+    """blkid fails for many reasons: only a disk full of zeros is new."""
+    disk.write_bytes(bytes(1024) + b"superblock" + bytes(1 << 20))
+    host.failing = "blkid"
+    assert host.start_host() != 0
+    assert not any(call.startswith("mkfs.ext4 ") for call in host.calls)
+    (said,) = host.console
+    assert f"{disk} has no file system that can be read, and is not new" in said
 
 
 @pytest.mark.parametrize("failing", ["start var-lib-castor.mount", "pip install"])
@@ -70,5 +143,5 @@ def test_a_controller_without_its_state_or_castor_does_not_serve(
     host: Machine, failing: str
 ) -> None:
     host.failing = failing
-    assert host.start("controller.sh") != 0
+    assert host.start_host() != 0
     assert "systemctl start castor.service" not in host.calls

@@ -22,7 +22,7 @@ EC2_STEPS = MODULE.parents[2] / "docs" / "aws.md"
 API_PORT = 8470
 SHARED_FILES = (
     "variables_common.tf",
-    *("files/agent.sh", "files/datasets.sh", "files/first_boot.sh"),
+    *("files/agent.sh", "files/datasets.sh", "files/first_boot.sh", "files/retry.sh"),
 )
 
 

@@ -21,6 +21,7 @@ locals {
     "serve_options='--fleet-usd ${var.fleet_usd} --job-usd ${var.job_usd} --study-usd ${var.study_usd} --lease ${var.lease} --policy ${var.policy}'",
     "volume='${join("", [for volume in aws_ebs_volume.state : volume.id])}'",
     file("${path.module}/files/install.sh"),
+    file("${path.module}/files/retry.sh"),
     file("${path.module}/files/controller.sh"),
   ])
 }
@@ -91,5 +92,20 @@ resource "aws_instance" "controller" {
     }
   }
 
-  depends_on = [aws_iam_role_policy.controller, aws_s3_object.wheel, aws_ssm_parameter.pools]
+  # What its start calls, and the ways to it.
+  depends_on = [
+    aws_iam_role_policy.controller,
+    aws_route.internet,
+    aws_route.nat,
+    aws_route_table_association.nat,
+    aws_route_table_association.nodes,
+    aws_s3_object.wheel,
+    aws_ssm_parameter.pools,
+    aws_vpc_endpoint.interface,
+    aws_vpc_endpoint.s3,
+    aws_vpc_security_group_egress_rule.endpoints,
+    aws_vpc_security_group_egress_rule.outside,
+    aws_vpc_security_group_egress_rule.s3,
+    aws_vpc_security_group_ingress_rule.endpoints,
+  ]
 }

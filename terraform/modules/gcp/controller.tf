@@ -13,6 +13,7 @@ locals {
     "secret_variables='${join(",", try(var.controller.secret_variables, []))}'",
     "serve_options='--fleet-usd ${var.fleet_usd} --job-usd ${var.job_usd} --study-usd ${var.study_usd} --lease ${var.lease} --policy ${var.policy}'",
     file("${path.module}/files/install.sh"),
+    file("${path.module}/files/retry.sh"),
     file("${path.module}/files/controller.sh"),
   ]))
 }

@@ -1,12 +1,30 @@
-# Start of the controller's host. Its state is on a separate volume, which survives the host.
+# Start of the controller's host, at each boot (retry.sh). Its state is on a separate volume, which
+# survives the host.
 
 disk="/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_$(echo "$volume" | tr -d -)"
 until [ -e "$disk" ] || [ -e /dev/xvdf ]; do sleep 2; done
 [ -e "$disk" ] || disk=/dev/xvdf
-blkid "$disk" > /dev/null || mkfs.ext4 -q "$disk"
+# A disk that merely can't be read must keep its state: only one full of zeros is new.
+blkid "$disk" > /dev/null || {
+  cmp -s -n 1048576 "$disk" /dev/zero || {
+    echo "castor: $disk has no file system that can be read, and is not new: look at it before anything else" >&2
+    exit 1
+  }
+  mkfs.ext4 -q "$disk"
+}
 install -d -m 0700 /var/lib/castor
-echo "UUID=$(blkid -s UUID -o value "$disk") /var/lib/castor ext4 defaults,nofail 0 2" >> /etc/fstab
-mount /var/lib/castor
+mount=$(systemd-escape --path --suffix=mount /var/lib/castor)
+cat > "/etc/systemd/system/$mount" <<END
+[Unit]
+Description=State of Castor's controller
+
+[Mount]
+What=$disk
+Where=/var/lib/castor
+Type=ext4
+END
+systemctl daemon-reload
+systemctl start "$mount"
 chmod 0700 /var/lib/castor
 
 # Terraform's options, and secrets that jobs may name. The operator writes the secrets here.
@@ -42,9 +60,6 @@ KillMode=process
 Restart=always
 RestartSec=5
 LimitNOFILE=1048576
-
-[Install]
-WantedBy=multi-user.target
 END
 systemctl daemon-reload
-systemctl enable --now castor.service
+systemctl start castor.service

@@ -5,6 +5,7 @@ fetch() { # an object of the bucket, to a file
 }
 
 install_castor() { # into /opt/castor, with the named extras; without wheels the image contains it
+  [ ! -e /opt/castor/installed ] || return 0
   if [ "$has_wheels" != true ]; then
     [ -x /opt/castor/bin/castor ] && return 0
     echo 'castor: the image has no /opt/castor/bin/castor: set wheels_directory, or use an image that has it' >&2
@@ -16,4 +17,5 @@ install_castor() { # into /opt/castor, with the named extras; without wheels the
   aws s3 cp --region "$region" --only-show-errors --recursive "s3://$bucket/wheels/" /opt/castor/wheels
   wheel=$(ls /opt/castor/wheels/castor_autoscaler-*.whl | sort -V | tail -n 1)
   /opt/castor/bin/pip install --quiet --disable-pip-version-check "${from[@]}" "${wheel}[$1]"
+  touch /opt/castor/installed
 }

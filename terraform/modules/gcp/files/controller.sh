@@ -1,9 +1,16 @@
-# Start of the controller's host, at each boot. Its state is on a separate disk, which survives the
+# Start of the controller's host, at each boot (retry.sh). Its state is on a separate disk, which survives the
 # host.
 
 disk=/dev/disk/by-id/google-castor-state
 until [ -e "$disk" ]; do sleep 2; done
-blkid "$disk" > /dev/null || mkfs.ext4 -q "$disk"
+# A disk that merely can't be read must keep its state: only one full of zeros is new.
+blkid "$disk" > /dev/null || {
+  cmp -s -n 1048576 "$disk" /dev/zero || {
+    echo "castor: $disk has no file system that can be read, and is not new: look at it before anything else" >&2
+    exit 1
+  }
+  mkfs.ext4 -q "$disk"
+}
 install -d -m 0700 /var/lib/castor
 mount=$(systemd-escape --path --suffix=mount /var/lib/castor)
 cat > "/etc/systemd/system/$mount" <<END
