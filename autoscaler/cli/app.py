@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from autoscaler.cli.adopt import adopt
 from autoscaler.cli.check.options import check
 from autoscaler.cli.compare.options import compare
 from autoscaler.cli.fleet import drain, freeze, invite, reclaim, unfreeze
@@ -335,6 +336,7 @@ app.command()(freeze)
 app.command()(unfreeze)
 app.command()(reclaim)
 app.command()(serve)
+app.command()(adopt)
 app.command()(plan)
 app.command()(simulate)
 app.command()(compare)

@@ -7,16 +7,17 @@ Each zone is then listed alone.
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from autoscaler.domain.errors import ProviderError, Unavailable
 from autoscaler.domain.instance import CONTROLLER_TAG
 from providers.cloud.asking import map_concurrently
 from providers.cloud.replies import readable
+from providers.cloud.tags import DEPLOYMENT_TAG
 from providers.gcp.calls import ProjectCalls
-from providers.gcp.replies import CONTROLLER_LABEL, DescribedInstance, label_value, told_instance
+from providers.gcp.replies import DescribedInstance, label_key, told_instance
 from providers.gcp.settings import GcpSettings, region_of
 
 _log = logging.getLogger(__name__)
@@ -27,14 +28,19 @@ Answer = list[DescribedInstance] | ProviderError
 
 
 class InstanceLists:
-    """Lists of the instances of `controller`, found by its label, which all searches use."""
+    """Lists of the instances of `controller`, found by the label of the deployment.
+
+    `strangers` counts the instances of the deployment that have another controller, by its label.
+    Only a lost state leaves any, since a deployment has one controller.
+    """
 
     def __init__(self, settings: GcpSettings, controller: str, calls: ProjectCalls) -> None:
         self._regions = frozenset(settings.regions)
         self._own_zones = {zone for region in settings.regions.values() for zone in region.zones}
         self._controller = controller
         self._calls = calls
-        self._filter = f'labels.{CONTROLLER_LABEL} = "{label_value(controller)}"'
+        self._filter = f'labels.{label_key(DEPLOYMENT_TAG)} = "{settings.deployment}"'
+        self.strangers: Counter[str] = Counter()
 
     def answers(self, known: Collection[str]) -> dict[str, Answer]:
         """Return each zone's instances or the error of its list.
@@ -45,6 +51,12 @@ class InstanceLists:
             ProviderError: the call is refused.
         """
         zones = sorted(self._own_zones | set(known))
+        self._strangers = Counter()
+        answers = self._listed(zones)
+        self.strangers = self._strangers
+        return answers
+
+    def _listed(self, zones: Sequence[str]) -> dict[str, Answer]:
         try:
             return self._list_all(zones)
         except Unavailable as error:
@@ -84,8 +96,11 @@ class InstanceLists:
     def _own_instances(self, descriptions: Iterable[Any], zone: str) -> list[DescribedInstance]:
         with readable(f"{zone}: a list of instances"):
             described = [told_instance(description, zone) for description in descriptions]
-        return [
-            seen
-            for seen in described
-            if seen.instance.tags.get(CONTROLLER_TAG) == self._controller
-        ]
+        owned = []
+        for seen in described:
+            owner = seen.instance.tags.get(CONTROLLER_TAG, "")
+            if owner == self._controller:
+                owned.append(seen)
+            else:
+                self._strangers[owner] += 1
+        return owned

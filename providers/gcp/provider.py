@@ -25,6 +25,7 @@ from autoscaler.market.price_table import PriceTable
 from providers.base import Condition
 from providers.cloud.known_prices import KnownPrices
 from providers.cloud.provider import Answer, CloudProvider
+from providers.cloud.register import Owned
 from providers.cloud.replies import readable
 from providers.gcp.calls import ProjectCalls, call_budget
 from providers.gcp.ending import DeleteCalls
@@ -116,6 +117,11 @@ class GcpProvider(CloudProvider[PoolForm]):
             errors.append(f"prices may be old: {self._offering.unpriced}")
         if self._ending.trouble is not None:
             errors.append(self._ending.trouble)
+        errors += [
+            f"{count} instances of this deployment have another controller, {owner or 'unnamed'}, "
+            f"and count in no limit: end them by hand, or adopt them (castor adopt {owner or 'ID'})"
+            for owner, count in sorted(self._listing.strangers.items())
+        ]
         if dropped := self._notices.counts["poison"]:
             errors.append(
                 f"{dropped} unreadable messages were dropped since the start: see the log"
@@ -134,6 +140,9 @@ class GcpProvider(CloudProvider[PoolForm]):
 
     def _send(self, request: LaunchRequest, sale: GcpSale) -> CloudInstance:
         return self._launching.launch(request, sale)
+
+    def _console(self, owned: Owned) -> str:
+        return self._calls.serial_output(owned.scope, owned.instance.id)
 
     def _end(self, instance_ids: Sequence[str]) -> None:
         self._ending.end(instance_ids)

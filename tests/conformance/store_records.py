@@ -312,6 +312,11 @@ class TokensConformance:
             burned = list(pool.map(lambda each: store.tokens.burn(each, NOW), hashes * 8))
         assert sum(burned) == len(hashes)
 
+    def test_a_lost_controllers_id_takes_the_place_of_its_own(self, store: Store) -> None:
+        assert store.settings.controller_id() != "lost"
+        store.settings.adopt("lost")
+        assert store.settings.controller_id() == "lost"
+
     def test_settings_are_chosen_once(self, store: Store) -> None:
         assert store.settings.controller_id() == store.settings.controller_id()
         assert store.settings.once("key", lambda: "first") == "first"

@@ -64,6 +64,11 @@ class Settings(ABC):
         """Return the id of this deployment, made on the first call. Its instances are tagged."""
         return self.once("controller_id", lambda: str(uuid4()))
 
+    def adopt(self, controller: str) -> None:
+        """Replace the id of this deployment by that of a lost one."""
+        self._drop("controller_id")
+        self.once("controller_id", lambda: controller)
+
     @abstractmethod
     def once(self, key: str, make: Callable[[], str]) -> str:
         """Return the value of `key`, which the first call makes. It is stored unencrypted."""

@@ -10,7 +10,7 @@ import pytest
 from autoscaler.domain.errors import PermissionDenied, SpecError, Unavailable
 from autoscaler.domain.instance import CONTROLLER_TAG, CloudState
 from providers.gcp.records import Records
-from tests.conformance.provider import OURS, find, launch_running
+from tests.conformance.provider import OURS, THEIRS, find, launch_running
 from tests.fakes.faults import Fault
 from tests.fakes.gcp import lifecycle
 from tests.providers.gcp.cloud import SMALL_SPOT, GcpWorld, error_of, name_of
@@ -124,6 +124,18 @@ def test_without_its_records_a_controller_finds_what_there_is(world: GcpWorld) -
     world.kept.unlink()
     (found,) = world.connect().instances()
     assert (found.id, found.token, found.tags[CONTROLLER_TAG]) == (launched.id, "1", OURS)
+
+
+def test_instances_of_a_lost_controller_are_told_and_adopted(world: GcpWorld) -> None:
+    """Its id was in the state that was lost, and is in their labels."""
+    launched = launch_running(world, world.connect(), "1")
+    provider = world.connect(THEIRS)
+    assert list(provider.instances()) == []
+    (trouble,) = provider.condition().troubles
+    assert trouble.startswith(f"1 instances of this deployment have another controller, {OURS},")
+    assert f"castor adopt {OURS}" in trouble
+    (found,) = world.connect(OURS).instances()
+    assert found.id == launched.id
 
 
 def test_records_that_can_not_be_used_are_named(tmp_path: Path) -> None:

@@ -1,0 +1,59 @@
+"""Command `castor adopt`: a new controller ends the instances of one whose state was lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+
+def adopt(
+    controller: Annotated[
+        str,
+        Argument(help="Id of the lost controller, as castor status or a cloud's labels have it."),
+    ],
+    state: Annotated[
+        Path | None, Option(envvar="CASTOR_STATE", help="State directory of the new controller.")
+    ] = None,
+    store: Annotated[
+        str | None, Option(help="URL of the database; default: SQLite in --state.")
+    ] = None,
+) -> None:
+    """Give a new controller the id of a lost one, to end the instances that it left.
+
+    Instances are labelled with their controller's id. The new controller then lists them, has no
+    job for them, and ends them. It must be stopped, and have had no job yet.
+    """
+    from autoscaler.wire.connection import state_directory
+
+    directory = state or state_directory()
+    adopt_id(controller, directory, store or f"sqlite:///{directory / 'castor.db'}")
+    print(f"this controller is {controller} now: castor serve ends the instances that it left")
+
+
+def adopt_id(controller: str, state: Path, store_url: str) -> None:
+    """Replace the id of a store without jobs.
+
+    Raises:
+        Conflict: the controller runs.
+        SpecError: the store has jobs.
+        StoreError: the store can't be opened.
+    """
+    from autoscaler.domain.errors import SpecError
+    from autoscaler.state_directory import hold_state
+    from autoscaler.store.opening import open_store
+    from autoscaler.store.sql.claim import claim_store
+
+    with hold_state(state), claim_store(store_url, state):
+        opened = open_store(store_url)
+        try:
+            if opened.jobs.all():
+                raise SpecError(
+                    "this controller has jobs, whose instances it would lose: name the state "
+                    "directory of a new one",
+                    "--state",
+                )
+            opened.settings.adopt(controller)
+        finally:
+            opened.close()
