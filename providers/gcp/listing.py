@@ -41,6 +41,7 @@ class InstanceLists:
         self._calls = calls
         self._filter = f'labels.{label_key(DEPLOYMENT_TAG)} = "{settings.deployment}"'
         self.strangers: Counter[str] = Counter()
+        self._owners: list[str] = []  # of the strangers in the list that is being made
 
     def answers(self, known: Collection[str]) -> dict[str, Answer]:
         """Return each zone's instances or the error of its list.
@@ -51,16 +52,17 @@ class InstanceLists:
             ProviderError: the call is refused.
         """
         zones = sorted(self._own_zones | set(known))
-        self._strangers = Counter()
         answers = self._listed(zones)
-        self.strangers = self._strangers
+        self.strangers = Counter(self._owners)
         return answers
 
     def _listed(self, zones: Sequence[str]) -> dict[str, Answer]:
+        self._owners = []
         try:
             return self._list_all(zones)
         except Unavailable as error:
             _log.info("each zone is listed alone: %s", error)
+        self._owners = []
         return dict(zip(zones, map_concurrently(self._list_zone, zones), strict=True))
 
     def _list_all(self, zones: Iterable[str]) -> dict[str, Answer]:
@@ -71,8 +73,9 @@ class InstanceLists:
         for zone, scope_list in self._scopes():
             is_ours = zone in by_zone or region_of(zone) in self._regions
             if scope_list.warning.code in _HARMLESS_WARNINGS:
-                if is_ours or scope_list.instances:
-                    by_zone[zone] += self._own_instances(scope_list.instances, zone)
+                instances = self._own_instances(scope_list.instances, zone)
+                if is_ours or instances:
+                    by_zone[zone] += instances
             elif is_ours:
                 reason = f"{scope_list.warning.code}: {scope_list.warning.message}"
                 errors[zone] = Unavailable(f"{zone}: instances.aggregatedList: {reason}")
@@ -102,5 +105,5 @@ class InstanceLists:
             if owner == self._controller:
                 owned.append(seen)
             else:
-                self._strangers[owner] += 1
+                self._owners.append(owner)
         return owned

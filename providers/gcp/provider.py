@@ -119,7 +119,7 @@ class GcpProvider(CloudProvider[PoolForm]):
             errors.append(self._ending.trouble)
         errors += [
             f"{count} instances of this deployment have another controller, {owner or 'unnamed'}, "
-            f"and count in no limit: end them by hand, or adopt them (castor adopt {owner or 'ID'})"
+            f"and count in no limit: end them by hand, or run castor adopt {owner or 'ID'}"
             for owner, count in sorted(self._listing.strangers.items())
         ]
         if dropped := self._notices.counts["poison"]:
@@ -142,7 +142,7 @@ class GcpProvider(CloudProvider[PoolForm]):
         return self._launching.launch(request, sale)
 
     def _console(self, owned: Owned) -> str:
-        return self._calls.serial_output(owned.scope, owned.instance.id)
+        return self._calls.serial_output(*place_of(owned.instance.id))
 
     def _end(self, instance_ids: Sequence[str]) -> None:
         self._ending.end(instance_ids)
