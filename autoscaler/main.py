@@ -187,6 +187,7 @@ class Deployment:
             on_outcome=self.wake.set,
             on_hand_over=lambda instance: self._nodes.call(instance),
             on_capacity=self.authentication.issue,
+            on_console=self._keep_console,
             files_network=None if self.storage is None else self.storage.network,
         )
         return assemble(parts, settings.controller)
@@ -239,6 +240,7 @@ class Deployment:
             TrialCheckpoints(store, assignments, stored),
             settings.controller.study_usd,
         )
+        self._job_logs = self._logs()
         dependencies = ServiceDependencies(
             store=store,
             authentication=self.authentication,
@@ -250,7 +252,7 @@ class Deployment:
             studies=self._studies,
             views=Views(store, status, assignments, release),
             bundles=bundles,
-            logs=self._logs(),
+            logs=self._job_logs,
             results=results,
             fixed_sizes=Forecasts(store, status, self._clock).of,
             what_if=WhatIfs(
@@ -263,6 +265,12 @@ class Deployment:
             clock=self._clock,
         )
         return create_app(dependencies, release)
+
+    def _keep_console(self, held: HeldInstance, text: str) -> None:
+        """Store the console output of an instance that did not start as its part of the log."""
+        heading = f"castor: {held.id} did not start; the end of its console's output:\n"
+        offset = self._job_logs.end(held.job, held.id)
+        self._job_logs.append(held.job, held.id, offset, f"{heading}{text}\n".encode())
 
     def _logs(self) -> Logs:
         directory = self._settings.state / "logs"

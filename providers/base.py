@@ -101,6 +101,16 @@ class Provider(ABC):
     def interruptions(self) -> Sequence[Interruption]:
         """Return reclaim notices of running instances. The same notice may be returned again."""
 
+    def console(self, instance_id: str) -> str:
+        """Return the last console output of an instance; empty if the cloud keeps none.
+
+        Clouds return it with a delay of minutes, and for some time after the end.
+
+        Raises:
+            ProviderError: the cloud refused the call or did not answer.
+        """
+        return ""
+
     def condition(self) -> Condition:
         """Return the status found by earlier calls. This method makes no call and never fails."""
         return Condition()

@@ -39,7 +39,8 @@ class ControllerParts:
 
     `user_data` returns the user data of an instance. `on_outcome` is called after each provider
     call, `on_hand_over` with each instance handed over to another job, and `on_capacity` with each
-    queued instance whose cloud found capacity. `truth` returns a simulation's true model of a job.
+    queued instance whose cloud found capacity, and `on_console` with the console output of an
+    instance that did not start. `truth` returns a simulation's true model of a job.
     `files_network` is the network of the storage with jobs' files; None without cloud storage.
     """
 
@@ -54,6 +55,7 @@ class ControllerParts:
     on_outcome: Callable[[], None] = lambda: None
     on_hand_over: Callable[[str], None] = lambda instance: None
     on_capacity: Callable[[HeldInstance], None] = lambda held: None
+    on_console: Callable[[HeldInstance, str], None] = lambda held, text: None
     truth: Callable[[str], GroundTruth | None] = lambda job: None
     files_network: str | None = None
 
@@ -82,6 +84,7 @@ def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller
     reconciler.on_hand_over = parts.on_hand_over
     observer = Observer(store, market, workers.terminations, settings, clock)
     observer.on_capacity = parts.on_capacity
+    observer.consoles.keep = parts.on_console
     return Controller(
         store=store,
         market=market,

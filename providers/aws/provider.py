@@ -13,7 +13,7 @@ from typing import Final
 import boto3
 
 from autoscaler.clock import Clock
-from autoscaler.domain.errors import ProviderError
+from autoscaler.domain.errors import NotFound, ProviderError
 from autoscaler.domain.instance import (
     CONTROLLER_TAG,
     CloudInstance,
@@ -156,6 +156,14 @@ class AwsProvider(CloudProvider[PoolForm]):
 
     def _send(self, request: LaunchRequest, sale: AwsSale) -> CloudInstance:
         return self._launching.launch(request, sale, self._patience.visible_seconds)
+
+    def _console(self, owned: Owned) -> str:
+        calls, name = self._calls[owned.scope], owned.instance.id
+        try:
+            reply = calls.describe("GetConsoleOutput", InstanceId=name, Latest=True)
+        except NotFound:  # "UnsupportedOperation": types before Nitro have the boot's output only
+            reply = calls.describe("GetConsoleOutput", InstanceId=name)
+        return str(reply.get("Output") or "")
 
     def _end(self, instance_ids: Sequence[str]) -> None:
         self._ending.end(instance_ids)

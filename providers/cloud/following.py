@@ -222,6 +222,10 @@ class FollowingProvider(Provider, Generic[Settings]):
         """Return reclaim notices; see `Provider.interruptions`."""
         return self._provider.interruptions()
 
+    def console(self, instance_id: str) -> str:
+        """Return an instance's console output; see `Provider.console`."""
+        return self._provider.console(instance_id)
+
     def condition(self) -> Condition:
         """Return the cloud's status, with errors of reading, applying or saving the settings."""
         condition = self._provider.condition()

@@ -19,7 +19,7 @@ from providers.base import Provider
 from providers.cloud.budget import CallRateLimiter, Rate
 from providers.cloud.caps import SpendingCaps
 from providers.cloud.known_prices import KnownPrices
-from providers.cloud.register import Register
+from providers.cloud.register import Owned, Register
 from providers.cloud.sales import AnyPool, PoolBounds, Sale, SalesBounds
 
 _log = logging.getLogger(__name__)
@@ -144,6 +144,11 @@ class CloudProvider(Provider, Generic[Pool]):
         self._list()
         return [owned.instance for owned in self._register.all()]
 
+    def console(self, instance_id: str) -> str:
+        """Return an instance's console output; see `Provider.console`."""
+        owned = self._register.find(instance_id)
+        return "" if owned is None else self._console(owned)
+
     @property
     def silent_scopes(self) -> frozenset[str]:
         """Scopes that did not answer the last list: instances may run there unseen."""
@@ -165,6 +170,10 @@ class CloudProvider(Provider, Generic[Pool]):
     @abstractmethod
     def _send(self, request: LaunchRequest, sale: Sale[Pool]) -> CloudInstance:
         """Launch the instance and add it to the register."""
+
+    @abstractmethod
+    def _console(self, owned: Owned) -> str:
+        """Return the console output of an instance."""
 
     @abstractmethod
     def _end(self, instance_ids: Sequence[str]) -> None:

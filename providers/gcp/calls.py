@@ -99,6 +99,15 @@ class ProjectCalls:
         call = Call(zone, "instances.get")
         return _require_name(self._make(get, call, get_request), call)
 
+    def serial_output(self, zone: str, name: str) -> str:
+        """Return the last MiB of an instance's first serial port."""
+        request = compute_v1.GetSerialPortOutputInstanceRequest(
+            project=self.project, zone=zone, instance=name, port=1
+        )
+        get = self._session.client(compute_v1.InstancesClient).get_serial_port_output
+        reply = self._make(get, Call(zone, "instances.getSerialPortOutput"), request)
+        return str(reply.contents)
+
     def instances(self, wanted: str) -> Iterator[Any]:
         """Yield all pages of instances of all zones. A page may name zones that do not answer."""
         listing = self._session.client(compute_v1.InstancesClient).aggregated_list

@@ -50,6 +50,7 @@ DISK_KEPT_SECONDS = 600.0
 # Wait of `terminate` for ends; an idle instance ends within this time, others after the call.
 _MAX_END_WAIT_SECONDS = 0.5
 _POLL_SECONDS = 0.02
+_MOST_CONSOLE = 65_536
 
 
 class LocalProvider(Provider):
@@ -130,6 +131,14 @@ class LocalProvider(Provider):
             return [
                 self._described(instance) for instance in self._own() if not self._is_old(instance)
             ]
+
+    def console(self, instance_id: str) -> str:
+        """Return the last 64 KiB of what machine and agent have printed."""
+        with self._host_errors():
+            for instance in self._own():
+                if instance.record.id == instance_id and instance.console.exists():
+                    return instance.console.read_text(errors="replace")[-_MOST_CONSOLE:]
+        return ""
 
     def interruptions(self) -> Sequence[Interruption]:
         """Return the reclaim notices of instances that have not ended."""

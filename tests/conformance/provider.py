@@ -137,6 +137,13 @@ class ProviderConformance:
         assert running.tags == launched.tags
         assert running.launched_seconds == launched.launched_seconds
 
+    def test_a_console_is_text_and_of_no_instance_that_is_not_there(
+        self, cloud: ConformanceCloud, provider: Provider
+    ) -> None:
+        launched = launch_running(cloud, provider, "1")
+        assert isinstance(provider.console(launched.id), str)
+        assert provider.console("i-0123456789abcdef0") == ""
+
     def test_an_unknown_offer_launches_nothing(self, provider: Provider) -> None:
         request = order(provider, "1")
         with pytest.raises(NotFound):

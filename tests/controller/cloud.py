@@ -60,6 +60,11 @@ class FileCloud(Provider):
     def identity(self) -> None:
         return None
 
+    def console(self, instance_id: str) -> str:
+        self.before_call("console")
+        self._must_answer()
+        return f"{instance_id}: no driver"
+
     def offers(self) -> Sequence[Offer]:
         self._must_answer()
         return [sold for sold in self.sold if sold.id not in self.removed]

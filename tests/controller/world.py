@@ -110,6 +110,7 @@ class World:
         self.workers: Workers | None = None
         self.termination_workers: Workers | None = None
         self.is_ticking = False
+        self.consoles: list[tuple[str, str]] = []
         self._url = f"sqlite:///{database}" if database.exists() else None
         if self._url is None:
             self.store = memory_store()
@@ -127,6 +128,7 @@ class World:
             termination_workers=self.termination_workers,
             clock=self.clock,
             user_data=lambda held: "user data",
+            on_console=lambda held, text: self.consoles.append((held.id, text)),
         )
         self.controller = assemble(parts, self.settings)
 

@@ -262,6 +262,7 @@ def test_no_role_may_do_what_nobody_calls(outputs: dict[str, Any]) -> None:
     assert changing == {
         *(f"compute.disks.{verb}" for verb in ("create", "setLabels")),
         *("compute.instances.create", "compute.instances.delete", "compute.instances.setLabels"),
+        "compute.instances.getSerialPortOutput",
         *("compute.instances.setMetadata", "compute.instances.setServiceAccount"),
         *("compute.instanceTemplates.useReadOnly", "compute.images.useReadOnly"),
         *("compute.subnetworks.use", "compute.resourcePolicies.use"),

@@ -13,6 +13,7 @@ from functools import partial
 
 from autoscaler.clock import Clock
 from autoscaler.controller.act.intents import Workers
+from autoscaler.controller.observe.consoles import Consoles
 from autoscaler.controller.observe.orphans import Orphans
 from autoscaler.controller.offers.market import Listing, Market
 from autoscaler.controller.offers.refusals import record_refusal, refusal_by
@@ -77,6 +78,7 @@ class Observer:
         self._observed_seconds = float("-inf")
         self._listening_seconds = float("-inf")
         self._settled: set[str] = set()
+        self.consoles = Consoles(market, workers)
         self._orphans = Orphans(store, market, workers, settings.orphan_seconds)
         self._missing: dict[str, float] = {}
         self._refused: frozenset[str] = frozenset()
@@ -164,6 +166,7 @@ class Observer:
     def _record_lost(self, held: HeldInstance, now_seconds: float) -> None:
         if held.launched_seconds is not None:
             self._record_event(now_seconds, "instance lost", f"{held.id} has ended", held.job)
+            self.consoles.fetch(held)
             return
         waited_seconds = (held.ended_seconds or now_seconds) - held.requested_seconds
         text = f"{held.id}: {held.offer} had no capacity for it in {waited_seconds:.0f} s"
@@ -311,6 +314,7 @@ class Observer:
         if overdue:
             self._record_event(now_seconds, "instance given up", f"{held.id}: {cause}", held.job)
             facts: dict[str, str] = {Fact.GIVEN_UP: cause}
+            self.consoles.fetch(held)
             self._store.instances.request_termination(held.id, now_seconds, facts)
 
     def _record_event(self, now_seconds: float, kind: str, text: str, job: str | None) -> None:

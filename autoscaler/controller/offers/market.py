@@ -201,6 +201,14 @@ class Market:
         for provider in [self._providers[name]] if name else self._providers.values():
             provider.terminate([cloud_id])
 
+    def console(self, offer_id: str, cloud_id: str) -> str:
+        """Return an instance's console output; empty if its offer is no longer sold.
+
+        Errors are those of `Provider.console`.
+        """
+        name = self._provider_of(offer_id)
+        return self._providers[name].console(cloud_id) if name else ""
+
     def _provider_of(self, offer_id: str) -> str | None:
         for name, offers in self._reported_offers.items():
             if any(offer.id == offer_id for offer in offers):

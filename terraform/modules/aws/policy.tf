@@ -81,6 +81,14 @@ locals {
       Condition = { StringEquals = local.has_ownership }
     },
     {
+      # Why an instance did not start stands on its console only.
+      Sid       = "ReadConsoles"
+      Effect    = "Allow"
+      Action    = "ec2:GetConsoleOutput"
+      Resource  = "${local.ec2}:instance/*"
+      Condition = { StringEquals = local.has_ownership }
+    },
+    {
       Sid    = "LookAround"
       Effect = "Allow"
       Action = [

@@ -17,6 +17,7 @@ locals {
         "compute.instances.create",
         "compute.instances.delete",
         "compute.instances.get",
+        "compute.instances.getSerialPortOutput",
         "compute.instances.setLabels",
         "compute.instances.setMetadata",
         "compute.instances.setServiceAccount",

@@ -64,6 +64,12 @@ def set_labels(call: Call) -> Operation:
     return _changed(call, instance, "setLabels")
 
 
+def serial_output(call: Call) -> Body:
+    instance = _named(call)
+    text = f"{instance.name} boots\n"
+    return {"kind": "compute#serialPortOutput", "contents": text, "next": str(len(text))}
+
+
 def set_metadata(call: Call) -> Operation:
     instance = _named(call)
     held = (instance.body.get("metadata") or {}).get("items") or []
@@ -205,6 +211,7 @@ def _fingerprint(held: Any) -> str:
 
 HANDLERS: dict[str, Handler] = {
     "compute.instances.get": get,
+    "compute.instances.getSerialPortOutput": serial_output,
     "compute.instances.list": list_,
     "compute.instances.aggregatedList": aggregated_list,
     "compute.instances.delete": delete,
