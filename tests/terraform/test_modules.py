@@ -90,6 +90,17 @@ def test_what_modules_share_is_the_same_in_each() -> None:
             assert (module / name).read_text() == original, f"{name}: run make terraform-copies"
 
 
+def test_the_range_of_googles_provider_spans_two_majors_everywhere() -> None:
+    """One configuration has one version, which other modules bound, too."""
+    paths = [GCP_MODULE / "versions.tf", *sorted(GCP_MODULE.glob("examples/*/main.tf"))]
+    ranges = {
+        re.findall(r'source  = "hashicorp/google"\n\s+version = "(.*)"', path.read_text())[0]
+        for path in paths
+    }
+    assert ranges == {">= 6.50, < 8"}
+    assert "| hashicorp/google | >= 6.50, < 8 |" in (GCP_MODULE / "README.md").read_text()
+
+
 def test_machine_series_are_the_same_for_the_module_and_the_provider() -> None:
     name = "machine_series.json"
     provider = GCP_MODULE.parents[2] / "providers" / "gcp" / name

@@ -6,7 +6,7 @@ terraform {
   required_providers {
     google = {
       source  = "hashicorp/google"
-      version = ">= 6.50, < 7"
+      version = ">= 6.50, < 8"
     }
   }
 }
