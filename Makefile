@@ -14,6 +14,12 @@ export RES_OPTIONS ?= timeout:1 attempts:3
 # What objectives of examples/frameworks and their tests need beside castor.
 FRAMEWORKS := lightning==2.6.6 transformers==5.23.0 accelerate==1.15.0 \
 	optuna-integration==5.0.0 mlflow-skinny==3.17.2 wandb==0.31.0 optunahub==0.5.0
+# Where `make wheels` writes Castor's wheel and the lists of packages that go with it.
+WHEELS ?= dist
+# PyTorch here with its packages for CUDA, which tool.uv leaves out of requirements.lock.
+PINS := build/lock/bin/uv pip compile pyproject.toml --no-config --universal --python-version 3.11 \
+	--fork-strategy fewest --generate-hashes --no-annotate --quiet \
+	--default-index https://pypi.org/simple --custom-compile-command 'make wheels'
 # Arguments for the command behind demo, test, test-kills, soak or lock.
 ARGS ?=
 
@@ -26,7 +32,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 UNFINISHED := .venv/.unfinished
 INSTALLED := .venv/.installed
 
-.PHONY: help setup demo test test-all test-kills test-aws test-gcp test-optuna test-optuna-next test-frameworks studies lint bench bench-check bench-gpu soak lock clean
+.PHONY: help setup demo test test-all test-kills test-aws test-gcp test-optuna test-optuna-next test-frameworks studies lint bench bench-check bench-gpu soak lock wheels clean
 .DEFAULT_GOAL := help
 
 help: ## List these commands.
@@ -125,6 +131,18 @@ lock: ## Pin again what pyproject.toml asks for; ARGS=--upgrade takes new versio
 		--fork-strategy fewest --generate-hashes --quiet \
 		--default-index https://pypi.org/simple --custom-compile-command 'make lock' \
 		--output-file requirements.lock $(ARGS)
+
+wheels: ## Build what instances of clouds install into WHEELS, and pin their packages with hashes.
+	@"$(PYTHON)" -m venv build/lock
+	@build/lock/bin/pip install --quiet uv==0.13.8
+	@mkdir -p $(WHEELS) && rm -f $(WHEELS)/castor_autoscaler-*.whl
+	@build/lock/bin/pip wheel --quiet --no-deps --wheel-dir $(WHEELS) .
+	@echo torch==$(TORCH) | $(PINS) --constraints - --constraints requirements.lock \
+		--extra training --output-file $(WHEELS)/requirements-node.txt
+	@$(PINS) --constraints $(WHEELS)/requirements-node.txt --constraints requirements.lock \
+		--extra training --extra server --extra aws --extra gcp \
+		--output-file $(WHEELS)/requirements-controller.txt
+	@ls $(WHEELS)
 
 clean: ## Delete everything that these commands made.
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

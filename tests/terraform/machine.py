@@ -19,6 +19,7 @@ import pytest
 from tests.terraform.conftest import GCP_MODULE, MODULE
 
 WHEEL = "castor_autoscaler-1-py3-none-any.whl"
+ROLES = ("node", "controller")
 
 
 @dataclass(frozen=True)
@@ -80,9 +81,10 @@ GCE = Cloud(
         ),
         f"{_OBJECTS}user-data%2Fcastor-test-0a1b?alt=media": "parcel\n",
         f"{_OBJECTS}wheels%2F{WHEEL}?alt=media": "wheel",
+        **{f"{_OBJECTS}wheels%2Frequirements-{role}.txt?alt=media": "pins" for role in ROLES},
     },
     variables={
-        "wheels": WHEEL,
+        "wheels": " ".join([WHEEL, *(f"requirements-{role}.txt" for role in ROLES)]),
         "audience": "castor-test",
         "pools": "gs://castor-test/pools.json",
         "port": "8470",
@@ -114,7 +116,8 @@ PROGRAMS = {
     "nvidia-smi": "echo GPU 0; echo GPU 1\n",
     "aws": (
         'to=${@: -1}; case "$*" in\n'
-        '  *wheels*) mkdir -p "$to"; touch "$to/castor_autoscaler-1-py3-none-any.whl" ;;\n'
+        '  *wheels*) mkdir -p "$to"; touch "$to/castor_autoscaler-1-py3-none-any.whl"\n'
+        '    touch "$to/requirements-node.txt" "$to/requirements-controller.txt" ;;\n'
         '  *user-data/order-1*) echo parcel > "$to" ;;\n  *) exit 1 ;;\nesac\n'
     ),
     "python3": (
@@ -136,6 +139,7 @@ class Machine:
     failing: str = "nothing"
     datasets: Mapping[str, str] = field(default_factory=dict)
     has_mounter: bool = True
+    removed: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -159,6 +163,9 @@ class Machine:
                 f'#!/bin/bash\n{CALLED}case "{name} $*" in *"$FAILING"*) exit 9 ;; esac\n{does}'
             )
             (programs / name).chmod(0o755)
+        for name in self.removed:  # from what the bucket has
+            with (programs / "aws").open("a") as program:
+                program.write(f'rm -f "$to/{name}"\n')
         datasets = "\n".join(f"{path} {place}" for path, place in self.datasets.items())
         variables = {**VARIABLES, **self.cloud.variables, **self.variables}
         variables["datasets"] = datasets

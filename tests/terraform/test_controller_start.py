@@ -13,12 +13,11 @@ from tests.terraform.machine import EC2, GCE, Cloud, Machine, started_on
 
 @dataclass(frozen=True)
 class Host:
-    """What differs between the hosts of the clouds: the disk, the pools and the extras."""
+    """What differs between the hosts of the clouds: the disk and the pools."""
 
     cloud: Cloud
     disk: str
     pools: str
-    extras: str
 
 
 HOSTS = {
@@ -26,11 +25,8 @@ HOSTS = {
         EC2,
         "nvme-Amazon_Elastic_Block_Store_vol0123456789abcdef0",
         "ssm:/castor/test/pools",
-        "[server,aws,training]",
     ),
-    "gce": Host(
-        GCE, "google-castor-state", "gs://castor-test/pools.json", "[server,gcp,training]"
-    ),
+    "gce": Host(GCE, "google-castor-state", "gs://castor-test/pools.json"),
 }
 
 
@@ -75,7 +71,7 @@ def test_the_controller_serves_the_pools_from_its_own_disk(
         "systemctl start castor.service",
     ]
     installed = next(call for call in host.calls if call.startswith("pip install"))
-    assert installed.endswith(kind.extras)
+    assert installed.endswith("/requirements-controller.txt")
 
 
 def test_a_start_that_fails_is_tried_again_at_each_boot_and_until_it_succeeds(

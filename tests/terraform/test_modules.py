@@ -153,3 +153,9 @@ def test_the_steps_on_ec2_set_every_variable_that_the_example_requires() -> None
     assert required == {"image_id", "wheels_directory"}, "AWS's own image is without Castor"
     (settings,) = re.findall(r"^4\. (.*?)^5\. ", steps, re.MULTILINE | re.DOTALL)
     assert required <= set(re.findall(r"`(\w+)`", settings))
+
+
+@pytest.mark.parametrize("name", ["aws", "gcp"])
+def test_the_steps_pin_the_packages_of_instances(name: str) -> None:
+    steps = (EC2_STEPS.parent / f"{name}.md").read_text().partition("## Ten steps")[2]
+    assert f'pip install ".[server,{name}]" && make wheels' in steps.partition("\n2. ")[0]

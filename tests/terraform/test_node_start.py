@@ -18,7 +18,15 @@ from pathlib import Path
 import pytest
 
 from providers.metadata import identity_proof, read_metadata
-from tests.terraform.machine import CLOUDS, EC2, GCE, GCE_METADATA, Machine, started_on
+from tests.terraform.machine import (
+    CLOUDS,
+    EC2,
+    GCE,
+    GCE_METADATA,
+    WHEEL,
+    Machine,
+    started_on,
+)
 
 # What mounts a part of a bucket and a whole one, in the words of each cloud's program.
 MOUNTS = {
@@ -127,6 +135,25 @@ def test_a_start_that_fails_anywhere_ends_the_instance_at_once(
     assert machine.start() != 0
     assert machine.calls[-1] == "shutdown -h now castor: the start failed"
     assert "shutdown -c" not in machine.calls
+
+
+def test_all_instances_install_the_packages_that_the_deployment_pinned(machine: Machine) -> None:
+    """Two replicas that boot on either side of a release must not train with different torch."""
+    assert machine.start() == 0
+    wheels = machine.root / "opt/castor/wheels"
+    packages, castor = [call for call in machine.calls if call.startswith("pip ")]
+    assert packages.endswith(f" -r {wheels}/requirements-node.txt")
+    for option in ("--require-hashes", "--no-deps", "--only-binary :all:"):
+        assert option in packages
+    assert "--no-deps --no-index" in castor and castor.endswith(f" {wheels}/{WHEEL}")
+
+
+def test_without_pins_the_directory_has_all_packages(on_ec2: Machine) -> None:
+    on_ec2.variables = {"has_index": "false"}
+    on_ec2.removed = ("requirements-node.txt",)
+    assert on_ec2.start() == 0
+    (installed,) = [call for call in on_ec2.calls if call.startswith("pip ")]
+    assert "--no-index" in installed and installed.endswith(f"{WHEEL}[training]")
 
 
 def test_an_image_without_castor_says_what_to_set_and_ends(machine: Machine) -> None:
@@ -284,7 +311,7 @@ def test_the_watch_of_ec2_writes_down_when_the_instance_is_taken_back(on_ec2: Ma
     ("path", "told", "left_seconds"),
     [
         ("preempted", "TRUE", 30),
-        ("maintenance-event", "TERMINATE_ON_HOST_MAINTENANCE", 60),
+        ("maintenance-event", "TERMINATE_ON_HOST_MAINTENANCE", 3600),
     ],
 )
 def test_the_watch_of_gce_writes_down_when_the_instance_is_taken_back(

@@ -168,7 +168,8 @@ def ground(tmp_path_factory: pytest.TempPathFactory, configuration: Path) -> Ite
     (directory / "aws" / "moto_override.tf").write_text(overrides)
     (directory / "certificate.pem").write_text(signer(REGION).certificate)
     (directory / "wheels").mkdir()
-    (directory / "wheels" / "castor_autoscaler-1.0-py3-none-any.whl").write_bytes(b"wheel")
+    for name in ("castor_autoscaler-1.0-py3-none-any.whl", "requirements-node.txt"):
+        (directory / "wheels" / name).write_bytes(b"wheel")
     terraform.run("init", "-input=false")
     terraform.run("apply", "-auto-approve", "-input=false")
     yield Ground(terraform, fake, session)

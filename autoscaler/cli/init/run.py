@@ -172,11 +172,12 @@ def _print_summary(
     )
     print_whole(table)
     directory = file.parent
+    wheels = directory.resolve() / "dist"
     clone = _CLONE if (_CLONE / "pyproject.toml").exists() else "CLONE"
     typer.echo(
         "\nTerraform also creates a network, a bucket, a queue of notices, roles and a small "
         "instance for the controller, which cost money while no job runs, too.\n\nNext:\n"
-        f"  pip wheel --no-deps -w {directory / 'dist'} {clone}    # what instances install\n"
+        f"  make -C {clone} wheels WHEELS={wheels}    # what instances install\n"
         f"  terraform -chdir={directory} init && terraform -chdir={directory} apply\n"
         f'  castor check "$(terraform -chdir={directory} output -raw pools_source)"\n'
         f"  then access and the first job: docs/{configuration.cloud}.md"

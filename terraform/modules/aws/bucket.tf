@@ -4,7 +4,7 @@ locals {
   parcels     = "user-data"
   jobs        = "jobs"
   bundles     = "bundles"
-  wheels      = var.wheels_directory == null ? toset([]) : fileset(var.wheels_directory, "*.whl")
+  wheels      = var.wheels_directory == null ? toset([]) : fileset(var.wheels_directory, "{*.whl,requirements-*.txt}")
   expiries    = merge(var.lifecycle_days, { "${local.parcels}/" = 1 })
 }
 

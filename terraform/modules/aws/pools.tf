@@ -182,6 +182,10 @@ resource "aws_launch_template" "pool" {
       error_message = "pools.${each.key}: user data exceeds its limit of 16 KB."
     }
     precondition {
+      condition     = var.wheels_directory == null ? true : !var.package_index || fileexists("${var.wheels_directory}/requirements-node.txt")
+      error_message = "wheels_directory: no requirements-node.txt, so that instances could train one job with different packages: run make wheels, or set package_index = false and add all wheels."
+    }
+    precondition {
       condition     = !contains(keys(local.dataset_prefixes), local.bucket_name)
       error_message = "datasets: Castor's own bucket holds join tokens and all jobs' files, which no job may read: use another bucket."
     }

@@ -412,13 +412,13 @@ variable "controller" {
 }
 
 variable "wheels_directory" {
-  description = "Local directory with Castor's wheel, which instances install at their start. Null: images contain Castor in /opt/castor."
+  description = "Local directory that `make wheels` fills with Castor's wheel and the lists of pinned packages, which instances install at their start. Null: images contain Castor in /opt/castor."
   type        = string
   default     = null
 
   validation {
     condition     = var.wheels_directory == null ? true : length(fileset(var.wheels_directory, "castor_autoscaler-*.whl")) > 0
-    error_message = "wheels_directory: a directory with castor_autoscaler-*.whl, as python -m build --wheel makes it."
+    error_message = "wheels_directory: a directory with castor_autoscaler-*.whl, as make wheels makes it."
   }
 }
 

@@ -4,7 +4,7 @@ locals {
   jobs        = "jobs"
   bundles     = "bundles"
   pools       = "pools.json"
-  wheels      = var.wheels_directory == null ? toset([]) : fileset(var.wheels_directory, "*.whl")
+  wheels      = var.wheels_directory == null ? toset([]) : fileset(var.wheels_directory, "{*.whl,requirements-*.txt}")
   expiries    = merge(var.lifecycle_days, { "${local.parcels}/" = 1 })
 }
 

@@ -230,6 +230,10 @@ resource "google_compute_instance_template" "pool" {
       error_message = "pools.${each.value.pool}.max_usd_per_hour: exceeds max_usd_per_hour, the cap of all pools together."
     }
     precondition {
+      condition     = var.wheels_directory == null ? true : !var.package_index || fileexists("${var.wheels_directory}/requirements-node.txt")
+      error_message = "wheels_directory: no requirements-node.txt, so that instances could train one job with different packages: run make wheels, or set package_index = false and add all wheels."
+    }
+    precondition {
       condition     = !contains(local.dataset_buckets, local.bucket_name)
       error_message = "datasets: Castor's own bucket holds join tokens and all jobs' files, which no job may read: use another bucket."
     }

@@ -36,7 +36,7 @@ if [ -n "$secrets" ]; then
 fi
 [ -z "$secret_variables" ] || options="$options --secret-variables $secret_variables"
 
-install_castor server,aws,training
+install_castor controller server,aws,training
 
 session=$(curl -sf --retry 10 --retry-connrefused -X PUT \
   -H 'X-aws-ec2-metadata-token-ttl-seconds: 300' http://169.254.169.254/latest/api/token)

@@ -25,7 +25,7 @@ mount_datasets
 (umask 077 && fetch "$parcels/$order" /run/castor/user-data)
 # Identity document signed by AWS, which the controller verifies when the agent joins.
 (umask 077 && ask dynamic/instance-identity/rsa2048 > /run/castor/identity)
-install_castor training
+install_castor node training
 
 # Writes the time of a reclaim, in seconds since the epoch.
 cat > /run/castor/watch <<'END'

@@ -380,6 +380,16 @@ run "refuses_what_can_not_be" {
   ]
 }
 
+run "refuses_packages_without_pins" {
+  command = plan
+
+  variables {
+    wheels_directory = "./tests/unpinned"
+  }
+
+  expect_failures = [aws_launch_template.pool]
+}
+
 run "refuses_bounds_that_do_not_fit" {
   command = plan
 

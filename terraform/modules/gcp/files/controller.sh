@@ -35,7 +35,7 @@ if [ -n "$secrets" ]; then
 fi
 [ -z "$secret_variables" ] || options="$options --secret-variables $secret_variables"
 
-install_castor server,gcp,training
+install_castor controller server,gcp,training
 
 address=$(ask instance/network-interfaces/0/ip)
 

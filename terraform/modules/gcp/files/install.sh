@@ -11,7 +11,9 @@ fetch() { # an object of the bucket, to a file
     <<< "Authorization: Bearer $token"
 }
 
-install_castor() { # into /opt/castor, with the named extras; without wheels the image contains it
+# Without wheels the image contains Castor. The list of packages is the deployment's: instances that
+# start on either side of a release must not train one job with different packages.
+install_castor() { # into /opt/castor: the packages of a role (node, controller), or these extras
   [ ! -e /opt/castor/installed ] || return 0
   if [ -z "$wheels" ]; then
     [ -x /opt/castor/bin/castor ] && return 0
@@ -26,6 +28,13 @@ install_castor() { # into /opt/castor, with the named extras; without wheels the
     fetch "wheels/$wheel" "/opt/castor/wheels/$wheel"
   done
   wheel=$(ls /opt/castor/wheels/castor_autoscaler-*.whl | sort -V | tail -n 1)
-  /opt/castor/bin/pip install --quiet --disable-pip-version-check "${from[@]}" "${wheel}[$1]"
+  local pip=(/opt/castor/bin/pip install --quiet --disable-pip-version-check)
+  local pins=/opt/castor/wheels/requirements-$1.txt
+  if [ -e "$pins" ]; then
+    "${pip[@]}" "${from[@]}" --no-deps --require-hashes --only-binary :all: -r "$pins"
+    "${pip[@]}" --no-deps --no-index "$wheel"
+  else
+    "${pip[@]}" "${from[@]}" "${wheel}[$2]"
+  fi
   touch /opt/castor/installed
 }

@@ -24,7 +24,7 @@ mounter=gcsfuse
 mounting() { echo "-o ro -o allow_other --implicit-dirs --enable-hns=false ${2:+--only-dir=${2%/} }$1 $3"; } # bucket, prefix, path
 mount_datasets
 (umask 077 && fetch "$parcels/$instance" /run/castor/user-data)
-install_castor training
+install_castor node training
 # Identity token signed by Google, which the controller verifies when the agent joins. The token is
 # valid for an hour, so it is requested after the slow steps.
 (umask 077 && ask "instance/service-accounts/default/identity?audience=$audience&format=full" > /run/castor/identity)
