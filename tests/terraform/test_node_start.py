@@ -334,14 +334,24 @@ def test_the_watch_of_gce_writes_down_when_the_instance_is_taken_back(
     assert before <= moment - left_seconds <= time.time()
 
 
-def test_an_instance_of_gce_that_is_shut_down_leaves_first(on_gce: Machine) -> None:
+@pytest.mark.parametrize(
+    ("preemptible", "least_seconds"), [("TRUE", 30), ("FALSE", 100), ("", 30)]
+)
+def test_an_instance_of_gce_that_is_shut_down_leaves_first(
+    on_gce: Machine, preemptible: str, least_seconds: int
+) -> None:
+    """Compute Engine waits 120 s for what is not spot, and systemd 110 s."""
     assert on_gce.start() == 0
+    if preemptible:
+        on_gce.metadata[f"{GCE_METADATA}scheduling/preemptible"] = preemptible
+    before = int(time.time())
     drop_in = on_gce.root / "etc/systemd/system/castor-node.service.d/leave.conf"
     assert f"ExecStop=/bin/bash {on_gce.root}/run/castor/leave" in drop_in.read_text()
     agent = subprocess.Popen(["sleep", "600"])
     leaving = on_gce.run(["bash", f"{on_gce.root}/run/castor/leave"], MAINPID=str(agent.pid))
     try:
-        assert float(wait_for(on_gce.root / "run/castor/reclaim")) > time.time()
+        moment = int(wait_for(on_gce.root / "run/castor/reclaim"))
+        assert before <= moment - least_seconds <= time.time()
         assert leaving.poll() is None, "systemd ends the agent when this returns"
     finally:
         agent.kill()

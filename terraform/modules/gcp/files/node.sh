@@ -31,7 +31,7 @@ install_castor node training
 
 # Writes the time of a reclaim, in seconds since the epoch. The service answers when
 # the value changes, and after 10 s at the latest, in case a change between two requests was missed.
-# It does not report the time of maintenance, which is at least a minute ahead.
+# It does not report the time of maintenance, which is an hour ahead for instances with GPUs.
 cat > /run/castor/watch <<'END'
 #!/bin/bash
 metadata=http://169.254.169.254/computeMetadata/v1/instance
@@ -41,7 +41,7 @@ until [ -e /run/castor/reclaim ]; do
   if [ "$(look preempted)" = TRUE ]; then
     tell 30
   elif [ "$(look maintenance-event)" = TERMINATE_ON_HOST_MAINTENANCE ]; then
-    tell 60
+    tell 3600
   else
     look 'preempted?wait_for_change=true&timeout_sec=10' > /run/castor/preempted || sleep 1
   fi
@@ -51,11 +51,15 @@ END
 
 # Compute Engine presses the power button when it preempts or ends an instance; systemd would end
 # the agent and its job at once. ExecStop therefore writes the notice first and waits for the agent.
+# Compute Engine then waits 30 s for spot and 120 s for others; the unit has 110 s to stop.
 cat > /run/castor/leave <<'END'
 #!/bin/bash
 [ -n "${MAINPID:-}" ] || exit 0
 [ -e /run/castor/reclaim ] || {
-  echo $(($(date +%s) + 30)) > /run/castor/reclaim.new && mv /run/castor/reclaim.new /run/castor/reclaim
+  preemptible=http://169.254.169.254/computeMetadata/v1/instance/scheduling/preemptible
+  left=30
+  [ "$(curl -sf -m 2 -H 'Metadata-Flavor: Google' "$preemptible")" != FALSE ] || left=100
+  echo $(($(date +%s) + left)) > /run/castor/reclaim.new && mv /run/castor/reclaim.new /run/castor/reclaim
 }
 while kill -0 "$MAINPID" 2> /dev/null; do sleep 0.2; done
 END
