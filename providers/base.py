@@ -101,6 +101,18 @@ class Provider(ABC):
     def interruptions(self) -> Sequence[Interruption]:
         """Return reclaim notices of running instances. The same notice may be returned again."""
 
+    def rehearse(self, offer_id: str) -> bool:
+        """Ask the cloud whether it would permit a launch of an offer. Nothing is launched.
+
+        Returns:
+            False if the cloud can't be asked.
+
+        Raises:
+            NotFound: no such offer exists.
+            ProviderError: the cloud would refuse the launch, or does not answer.
+        """
+        return False
+
     def console(self, instance_id: str) -> str:
         """Return the last console output of an instance; empty if the cloud keeps none.
 

@@ -22,7 +22,7 @@ from autoscaler.domain.errors import (
     Unavailable,
     UnknownRefusal,
 )
-from autoscaler.domain.instance import CloudInstance, CloudState, LaunchRequest
+from autoscaler.domain.instance import CONTROLLER_TAG, CloudInstance, CloudState, LaunchRequest
 from autoscaler.domain.offer import Purchase
 from providers.aws.calls import RegionCalls, Reply
 from providers.aws.errors import Call, error_code, refusal
@@ -47,6 +47,11 @@ class UserDataStore(Protocol):
     def put(self, sale: AwsSale, token: str, user_data: str) -> None:
         """Write the user data where the instance that carries `token` reads it."""
         ...
+
+
+_REHEARSAL: Final = "castor-check"
+# Code of the error with which EC2 answers a dry run that would succeed.
+_PERMITTED: Final = "DryRunOperation"
 
 
 class Launching:
@@ -89,6 +94,23 @@ class Launching:
             if error_code(error.__cause__) not in (_MISMATCH, _ENDED):
                 raise
             return self._resolve_used_token(request, sale, visible_seconds, error)
+
+    def rehearse(self, sale: AwsSale) -> None:
+        """Ask EC2 with a dry run whether a launch would be permitted.
+
+        Raises:
+            ProviderError: EC2 would refuse the launch, or does not answer.
+        """
+        request = LaunchRequest(_REHEARSAL, sale.offer.id, {CONTROLLER_TAG: _REHEARSAL}, "")
+        parameters = self._parameters(request, sale)
+        calls = self._calls[sale.pool.region]
+        try:
+            calls.create_fleet(sale.pool_name, **parameters, DryRun=True)
+        except ProviderError as error:
+            if error_code(error.__cause__) != _PERMITTED:
+                raise
+        else:
+            raise Unavailable(f"{sale.pool.region}: CreateFleet: no answer to a dry run")
 
     def _send(self, request: LaunchRequest, sale: AwsSale) -> CloudInstance:
         calls = self._calls[sale.pool.region]

@@ -157,6 +157,10 @@ class AwsProvider(CloudProvider[PoolForm]):
     def _send(self, request: LaunchRequest, sale: AwsSale) -> CloudInstance:
         return self._launching.launch(request, sale, self._patience.visible_seconds)
 
+    def _rehearse(self, sale: AwsSale) -> bool:
+        self._launching.rehearse(sale)
+        return True
+
     def _console(self, owned: Owned) -> str:
         calls, name = self._calls[owned.scope], owned.instance.id
         try:

@@ -222,6 +222,10 @@ class FollowingProvider(Provider, Generic[Settings]):
         """Return reclaim notices; see `Provider.interruptions`."""
         return self._provider.interruptions()
 
+    def rehearse(self, offer_id: str) -> bool:
+        """Ask whether a launch would be permitted; see `Provider.rehearse`."""
+        return self._provider.rehearse(offer_id)
+
     def console(self, instance_id: str) -> str:
         """Return an instance's console output; see `Provider.console`."""
         return self._provider.console(instance_id)

@@ -144,6 +144,13 @@ class CloudProvider(Provider, Generic[Pool]):
         self._list()
         return [owned.instance for owned in self._register.all()]
 
+    def rehearse(self, offer_id: str) -> bool:
+        """Ask whether a launch would be permitted; see `Provider.rehearse`."""
+        sale = self._known_sales().get(offer_id)
+        if sale is None:
+            raise NotFound(f"offer {offer_id}: no pool of the settings contains it")
+        return self._rehearse(sale)
+
     def console(self, instance_id: str) -> str:
         """Return an instance's console output; see `Provider.console`."""
         owned = self._register.find(instance_id)
@@ -170,6 +177,10 @@ class CloudProvider(Provider, Generic[Pool]):
     @abstractmethod
     def _send(self, request: LaunchRequest, sale: Sale[Pool]) -> CloudInstance:
         """Launch the instance and add it to the register."""
+
+    def _rehearse(self, sale: Sale[Pool]) -> bool:
+        """Ask whether a launch would be permitted; False if the cloud can't be asked."""
+        return False
 
     @abstractmethod
     def _console(self, owned: Owned) -> str:

@@ -9,6 +9,7 @@ operations.
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import logging
 import threading
@@ -36,6 +37,10 @@ _MAX_MESSAGES: Final = 100
 # Pulls in one poll; the next poll receives the rest.
 _MAX_PULLS: Final = 20
 _MAX_LOOKUPS: Final = 20
+# The end of an instance's maximum run is announced so long ahead, each instance's at another
+# time, but at most this share of the run.
+_RUN_END_NOTICE_SECONDS: Final = (900.0, 3600.0)
+_RUN_END_NOTICE_SHARE: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,7 @@ class Notices:
         self._patience = patience
         self._clock = clock
         self._notices = {notice.instance: notice for notice in records.notices()}
+        self._run_ends: dict[str, float] = {}
         self._looked_up: set[str] = set()
         self._lock = threading.Lock()
         self.counts: Counter[str] = Counter()
@@ -97,7 +103,42 @@ class Notices:
             self._look_up_stopping()
             self._drop_old_notices()
             self._records.keep_notices(self._notices.values())
-            return [notice for notice in self._notices.values() if self._is_alive(notice.instance)]
+            announced = {**self._due_run_ends(), **self._notices}
+            return [notice for notice in announced.values() if self._is_alive(notice.instance)]
+
+    def note_run_ends(self, run_ends: Mapping[str, float | None]) -> None:
+        """Note when the maximum runs of listed instances end, in seconds since the epoch.
+
+        None is an instance without such an end.
+        """
+        with self._lock:
+            for instance, end_seconds in run_ends.items():
+                if end_seconds is None:
+                    self._run_ends.pop(instance, None)
+                else:
+                    self._run_ends[instance] = end_seconds
+
+    def _due_run_ends(self) -> dict[str, Interruption]:
+        """Return the runs that end soon, as interruptions by instance.
+
+        Instances that started together would be deleted together; they leave one after the other.
+        """
+        due = {}
+        for instance, end_seconds in list(self._run_ends.items()):
+            registered = self._register.find(instance)
+            if registered is None:
+                del self._run_ends[instance]
+                continue
+            launched_seconds = registered.instance.launched_seconds
+            if launched_seconds is None:
+                continue
+            ahead_seconds = min(
+                _run_end_notice_seconds(instance),
+                (end_seconds - launched_seconds) * _RUN_END_NOTICE_SHARE,
+            )
+            if self._clock.now() >= end_seconds - ahead_seconds:
+                due[instance] = Interruption(instance, end_seconds - ahead_seconds, end_seconds)
+        return due
 
     def _set_error(self, region: str, error: str) -> None:
         if region not in self.deaf:
@@ -176,6 +217,13 @@ class Notices:
     def _is_alive(self, instance: str) -> bool:
         registered = self._register.find(instance)
         return registered is not None and not registered.has_ended
+
+
+def _run_end_notice_seconds(instance: str) -> float:
+    """Return the seconds by which the end of an instance's run is announced, the same each time."""
+    least_seconds, most_seconds = _RUN_END_NOTICE_SECONDS
+    share = hashlib.sha256(instance.encode()).digest()[0] / 255
+    return least_seconds + share * (most_seconds - least_seconds)
 
 
 def read_event(log_entry: Mapping[str, Any]) -> InstanceEvent:

@@ -162,6 +162,7 @@ class GcpProvider(CloudProvider[PoolForm]):
             seen for answer in answers.values() if isinstance(answer, list) for seen in answer
         ]
         instances = {seen.instance.id: seen.instance for seen in listed}
+        self._notices.note_run_ends({seen.instance.id: seen.run_end_seconds for seen in listed})
         self._listed |= instances.keys()
         instances |= self._missing(instances, errors, asked_seconds)
         self._ending.sweep(seen.instance for seen in listed if seen.is_at_rest)

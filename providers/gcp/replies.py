@@ -47,12 +47,14 @@ class DescribedInstance:
     """Instance as Compute Engine describes it.
 
     `is_settled` is True once the instance has capacity or is queued. `is_at_rest` is True if the
-    instance is stopped but not deleted.
+    instance is stopped but not deleted. `run_end_seconds` is when its maximum run ends, in seconds
+    since the epoch; None if it does not run, or for as long as it likes.
     """
 
     instance: CloudInstance
     is_settled: bool
     is_at_rest: bool
+    run_end_seconds: float | None = None
 
 
 def instance_id(zone: str, name: str) -> str:
@@ -113,7 +115,13 @@ def told_instance(reply: Any, zone: str) -> DescribedInstance:
         launched_seconds=launched_seconds,
         is_decided=is_settled or launched_seconds is None,
     )
-    return DescribedInstance(instance, is_settled, is_at_rest=reply.status in _AT_REST)
+    run_end = reply.resource_status.scheduling.termination_timestamp
+    return DescribedInstance(
+        instance,
+        is_settled,
+        is_at_rest=reply.status in _AT_REST,
+        run_end_seconds=seconds_of(run_end) if run_end else None,
+    )
 
 
 def seconds_of(timestamp: str) -> float:

@@ -137,6 +137,11 @@ class ProviderConformance:
         assert running.tags == launched.tags
         assert running.launched_seconds == launched.launched_seconds
 
+    def test_a_rehearsal_launches_nothing(self, provider: Provider) -> None:
+        for offer in provider.offers():
+            provider.rehearse(offer.id)
+        assert list(provider.instances()) == []
+
     def test_a_console_is_text_and_of_no_instance_that_is_not_there(
         self, cloud: ConformanceCloud, provider: Provider
     ) -> None:

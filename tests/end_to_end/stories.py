@@ -63,7 +63,8 @@ class Stories:
     @pytest.mark.timeout(100)
     def test_a_check_finds_the_ground_in_order(self, deployment: Deployment) -> None:
         findings = json.loads(deployment.castor("check", *deployment.sources, "--json"))
-        assert {finding["verdict"] for finding in findings} == {"ok"}, findings
+        assert {finding["verdict"] for finding in findings} <= {"ok", "unproven"}, findings
+        assert any(finding["subject"] == "launch of gpu, spot" for finding in findings)
         assert {"prices", "pool gpu"} <= {finding["subject"] for finding in findings}
         assert f"jobs' files are in {self.storage}" in findings[0]["text"]
 

@@ -16,7 +16,7 @@ from autoscaler.cli.tables import words_table
 from autoscaler.clock import Clock
 from autoscaler.clouds import open_providers, open_storage
 from autoscaler.domain.errors import CastorError
-from autoscaler.domain.offer import Limit, LimitUnit, Offer
+from autoscaler.domain.offer import Limit, LimitUnit, Offer, Purchase
 from providers.base import Provider
 from providers.plugin import ControllerContext
 
@@ -30,11 +30,23 @@ _UNITS = {
 
 
 class CheckResult(StrEnum):
-    """Result of a check. WARNING: jobs can run, but not as the pools say."""
+    """Result of a check.
+
+    WARNING: jobs can run, but not as the pools say. UNPROVEN: only a launch can tell.
+    """
 
     OK = "ok"
+    UNPROVEN = "unproven"
     WARNING = "warning"
     FAILED = "failed"
+
+
+_STYLES = {
+    CheckResult.OK: "green",
+    CheckResult.UNPROVEN: "cyan",
+    CheckResult.WARNING: "yellow",
+    CheckResult.FAILED: "red",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +97,7 @@ def check_provider(name: str, provider: Provider, now_seconds: float) -> Iterato
     yield from _check_pools(offers, condition.left_out)
     yield from _check_prices(offers, now_seconds)
     yield from _check_limits(offers, limits)
+    yield from _check_launches(provider, offers)
 
 
 def _check_pools(offers: Sequence[Offer], left_out: Mapping[str, str]) -> Iterator[Finding]:
@@ -141,15 +154,34 @@ def _check_limits(offers: Sequence[Offer], limits: Sequence[Limit]) -> Iterator[
             yield Finding(limit.name, CheckResult.OK, bound)
 
 
+def _check_launches(provider: Provider, offers: Sequence[Offer]) -> Iterator[Finding]:
+    """Yield whether the cloud would permit a launch from each pool, by each purchase."""
+    cheapest: dict[tuple[str, Purchase], Offer] = {}
+    for offer in sorted(offers, key=lambda offer: offer.usd_per_hour, reverse=True):
+        cheapest[_pool_of(offer.id), offer.purchase] = offer
+    for (pool, purchase), offer in sorted(cheapest.items()):
+        subject = f"launch of {pool}, {purchase}"
+        try:
+            is_permitted = provider.rehearse(offer.id)
+        except CastorError as error:
+            yield Finding(subject, CheckResult.FAILED, str(error))
+            continue
+        if is_permitted:
+            text = f"a dry run of {offer.id} is permitted with these credentials"
+            yield Finding(subject, CheckResult.OK, text)
+        else:
+            text = "the cloud has no dry run: the first launch proves the permission"
+            yield Finding(subject, CheckResult.UNPROVEN, text)
+
+
 def print_findings(findings: Sequence[Finding], as_json: bool) -> None:
     """Print the findings as a table, or as JSON."""
     if as_json:
         print_json(list[Finding], list(findings))
         return
     table = words_table("check", "result", "finding", wraps=("check", "finding"))
-    styles = {CheckResult.OK: "green", CheckResult.WARNING: "yellow", CheckResult.FAILED: "red"}
     for finding in findings:
-        verdict = Text(finding.verdict.value, style=styles[finding.verdict])
+        verdict = Text(finding.verdict.value, style=_STYLES[finding.verdict])
         table.add_row(finding.subject, verdict, finding.text)
     print_whole(table)
 

@@ -32,6 +32,13 @@ class Cloud(FileCloud):
     troubles: tuple[str, ...] = ()
     bounds: tuple[Limit, ...] = ()
     may_list = True
+    refuses_launches = False
+    rehearses = True
+
+    def rehearse(self, offer_id: str) -> bool:
+        if self.refuses_launches:
+            raise PermissionDenied("you are not authorised to perform CreateFleet")
+        return self.rehearses
 
     def condition(self) -> Condition:
         return Condition(self.left_out, self.troubles)
@@ -101,6 +108,19 @@ def test_a_quota_that_admits_no_instance_fails(cloud: Cloud) -> None:
     assert found["none"].text.startswith("0 devices: no instance fits: ask the cloud for more")
     assert "a/p5/zone/spot" in found["few"].text
     assert "others" not in found
+
+
+def test_a_launch_of_each_pool_and_purchase_is_rehearsed(cloud: Cloud) -> None:
+    subject = "launch of a, on-demand"
+    cloud.sold += [offer("a/p5/zone/on-demand", usd_per_hour="98")]
+    found = findings_of(cloud)[subject]
+    assert found.verdict is CheckResult.OK
+    assert "a dry run of a/g6/zone/spot is permitted" in found.text, "of the cheapest offer"
+    cloud.rehearses = False
+    assert findings_of(cloud)[subject].verdict is CheckResult.UNPROVEN
+    cloud.refuses_launches = True
+    assert findings_of(cloud)[subject].verdict is CheckResult.FAILED
+    assert "CreateFleet" in findings_of(cloud)[subject].text
 
 
 def test_old_prices_and_troubles_are_warnings(cloud: Cloud) -> None:

@@ -193,6 +193,9 @@ class FaultProxy:
         if kinds := ec2.untaggable_kinds(parameters):
             text = f"'{kinds[0]}' is not a valid taggable resource type for this operation."
             return self._error(request, 400, "InvalidParameterValue", text)
+        if parameters.get("DryRun") == "true":
+            text = "Request would have succeeded, but DryRun flag is set."
+            return self._error(request, 412, "DryRunOperation", text)
         token = parameters["ClientToken"]
         known = account.fleets.get(token)
         if known is not None:

@@ -51,6 +51,18 @@ def test_a_quota_is_not_capacity_and_says_where_to_ask(world: AwsWorld) -> None:
     assert "Service Quotas of us-east-1" in str(error)
 
 
+def test_a_rehearsal_is_a_dry_run_and_meets_what_a_launch_would(world: AwsWorld) -> None:
+    provider = world.connect()
+    assert provider.rehearse(SMALL)
+    (sent,) = world.account.of("CreateFleet")
+    assert sent["DryRun"] == "true" and not world.account.alive()
+    denied = Fault("CreateFleet", code="UnauthorizedOperation", status=403)
+    world.account.faults.add(denied)
+    error = error_of(lambda: provider.rehearse(SMALL))
+    assert isinstance(error, PermissionDenied)
+    assert isinstance(error_of(lambda: provider.rehearse("none")), NotFound)
+
+
 def test_a_new_account_refuses_spot_with_what_to_set_and_sells_on_demand(world: AwsWorld) -> None:
     """EC2 answers with 200; the same credentials are valid for everything else."""
     world.account.has_spot_role = False
