@@ -127,7 +127,8 @@ def _moments(instance: Instance) -> Body:
         limit = (instance.body.get("scheduling") or {}).get("maxRunDuration")
         if limit is not None:
             end = written(instance.running_seconds + float(limit["seconds"]))
-            shown["resourceStatus"] = {"scheduling": {"terminationTimestamp": end}}
+            if instance.status == "RUNNING":  # it is cleared when the instance stops
+                shown["resourceStatus"] = {"scheduling": {"terminationTimestamp": end}}
     if instance.stopped_seconds is not None:
         shown["lastStopTimestamp"] = written(instance.stopped_seconds)
     return shown

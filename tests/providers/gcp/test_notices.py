@@ -103,3 +103,45 @@ def test_without_a_list_nobody_knows_what_is_taken(world: GcpWorld) -> None:
         world.faults.add(Fault(action, code="backendError", status=503, times=None))
     with pytest.raises(Unavailable):
         world.connect().interruptions()
+
+
+def test_the_end_of_a_run_is_told_ahead_and_not_of_all_at_once(world: GcpWorld) -> None:
+    """Compute Engine deletes at the same moment what started together."""
+    taken = [spot(world, token) for token in "123456"]
+    provider = world.connect()
+    started_seconds = world.clock.now()
+    week_seconds = 7 * 86_400.0
+    world.pass_time(week_seconds - 3700.0)
+    provider.instances()
+    assert list(provider.interruptions()) == []
+    told: dict[str, float] = {}
+    while len(told) < len(taken) and world.clock.now() < started_seconds + week_seconds:
+        world.pass_time(100.0)
+        for notice in provider.interruptions():
+            told.setdefault(notice.instance, world.clock.now())
+            left_seconds = notice.reclaim_seconds - told[notice.instance]
+            assert 900.0 - 100.0 <= left_seconds <= 3600.0
+            assert abs(notice.reclaim_seconds - started_seconds - week_seconds) < 100.0
+    assert sorted(told) == sorted(taken)
+    assert len(set(told.values())) > 3
+
+
+def test_a_short_run_is_not_cut_shorter_by_its_notice(world: GcpWorld) -> None:
+    run = {"instanceTerminationAction": "DELETE", "maxRunDuration": {"seconds": "3600"}}
+    world.lay_template("castor-gpu-spot", provisioningModel="SPOT", **run)
+    taken, provider = spot(world), world.connect()
+    world.pass_time(3000.0)
+    provider.instances()
+    assert list(provider.interruptions()) == []
+    world.pass_time(300.0)
+    assert [notice.instance for notice in provider.interruptions()] == [taken]
+
+
+def test_an_instance_that_stops_has_no_run_that_ends(world: GcpWorld) -> None:
+    taken, provider = spot(world), world.connect()
+    world.pass_time(7 * 86_400.0 - 3700.0)
+    provider.instances()
+    lifecycle.shut_down(world.project, name_of(taken))
+    world.pass_time(3000.0)
+    provider.instances()
+    assert list(provider.interruptions()) == []
