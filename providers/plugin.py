@@ -74,6 +74,13 @@ class ProviderPlugin(ABC):
         """
         return None
 
+    def shell_command(self, offer_id: str, cloud_id: str) -> tuple[str, ...] | None:
+        """Return the command that opens a shell on an instance, for the user's own credentials.
+
+        None: the offer is not of this cloud, or its instances have no shell.
+        """
+        return None
+
     def open_account(self, source: BillSource, clock: Clock) -> Account:
         """Return the account whose bill `castor reconcile` compares with the ledger.
 

@@ -21,6 +21,7 @@ from autoscaler.cli.reconcile.options import reconcile
 from autoscaler.cli.replay.options import replay
 from autoscaler.cli.serve.options import serve
 from autoscaler.cli.simulate.command import simulate
+from autoscaler.cli.ssh import ssh
 from autoscaler.cli.study.commands import study
 from autoscaler.cli.submit.resume import resume
 from autoscaler.domain.errors import CastorError, Unavailable
@@ -341,6 +342,7 @@ app.command()(plan)
 app.command()(simulate)
 app.command()(compare)
 app.command()(replay)
+app.command()(ssh)
 app.command()(init)
 app.command()(check)
 app.command()(reconcile)

@@ -60,7 +60,7 @@ class Resumption(Change):
 
 @dataclass(frozen=True, slots=True)
 class InstanceView:
-    """State of an instance."""
+    """State of an instance. `cloud_id` is its id in its cloud; None before the launch."""
 
     id: str
     job: str
@@ -70,6 +70,7 @@ class InstanceView:
     usd_per_hour: Decimal
     requested_seconds: float
     reclaim_seconds: float | None = None
+    cloud_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Final
 
 from autoscaler.clock import Clock
@@ -70,6 +71,17 @@ class AwsPlugin(ProviderPlugin):
         endpoint_url = _endpoint_url(settings.endpoint_url)
         settings = settings.model_copy(update={"endpoint_url": endpoint_url})
         return S3JobStorage(settings, open_session(), context.clock)
+
+    def shell_command(self, offer_id: str, cloud_id: str) -> tuple[str, ...] | None:
+        """Return the command of Session Manager; see `ProviderPlugin.shell_command`."""
+        from providers.aws.settings import REGION
+        from providers.cloud.stock import is_pool_offer
+
+        if not is_pool_offer(offer_id, REGION):
+            return None
+        region = re.match(REGION, offer_id.split("/")[2])
+        assert region is not None  # an offer of this cloud
+        return ("aws", "ssm", "start-session", "--region", region[0], "--target", cloud_id)
 
     def open_account(self, source: BillSource, clock: Clock) -> Account:
         """Return the AWS account of the default credentials.

@@ -77,6 +77,16 @@ class GcpPlugin(ProviderPlugin):
         settings = pools.read_or_recall()
         return GcsJobStorage(settings, open_session(settings.endpoint_url), context.clock)
 
+    def shell_command(self, offer_id: str, cloud_id: str) -> tuple[str, ...] | None:
+        """Return the command of gcloud; see `ProviderPlugin.shell_command`."""
+        from providers.cloud.stock import is_pool_offer
+        from providers.gcp.settings import REGION
+
+        if not is_pool_offer(offer_id, REGION):
+            return None
+        zone, _, name = cloud_id.partition("/")
+        return ("gcloud", "compute", "ssh", name, "--zone", zone, "--tunnel-through-iap")
+
     def open_account(self, source: BillSource, clock: Clock) -> Account:
         """Return the account whose bill is exported to a BigQuery table.
 

@@ -119,6 +119,7 @@ class Views:
             usd_per_hour=held.usd_per_hour,
             requested_seconds=held.requested_seconds,
             reclaim_seconds=held.reclaim_seconds,
+            cloud_id=held.cloud_id,
         )
 
     def fleet(self, now_seconds: float) -> FleetView:

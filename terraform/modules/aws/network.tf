@@ -10,7 +10,7 @@ locals {
 
   called_services = setunion(
     ["ec2", "logs", "sqs", "ssm", "sts"],
-    try(var.controller.session_manager, false) ? ["ssmmessages"] : [],
+    try(var.controller.session_manager, false) || var.instance_shell ? ["ssmmessages"] : [],
   )
   interface_endpoints = var.interface_endpoints != null ? var.interface_endpoints : (
     local.is_closed ? local.called_services : toset([])

@@ -233,7 +233,7 @@ locals {
     },
   ]
 
-  shell_statements = [for enabled in compact([try(var.controller.session_manager, false) ? "yes" : ""]) : {
+  shell_statement = {
     Sid    = "LetPeopleIn"
     Effect = "Allow"
     Action = [
@@ -244,7 +244,9 @@ locals {
       "ssmmessages:OpenDataChannel",
     ]
     Resource = "*"
-  }]
+  }
+  shell_statements      = try(var.controller.session_manager, false) ? [local.shell_statement] : []
+  node_shell_statements = var.instance_shell ? [local.shell_statement] : []
 
   # Separate policies of one role: all together may have 10,240 characters, and each is easier to
   # read.
@@ -309,7 +311,7 @@ resource "aws_iam_role" "node" {
 resource "aws_iam_role_policy" "node" {
   name   = "start"
   role   = aws_iam_role.node.id
-  policy = jsonencode({ Version = "2012-10-17", Statement = concat(local.node_statements, local.wheel_statements, local.dataset_statements) })
+  policy = jsonencode({ Version = "2012-10-17", Statement = concat(local.node_statements, local.wheel_statements, local.dataset_statements, local.node_shell_statements) })
 }
 
 resource "aws_iam_role" "job" {

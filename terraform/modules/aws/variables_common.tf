@@ -98,6 +98,13 @@ variable "client_cidrs" {
   }
 }
 
+variable "instance_shell" {
+  description = "Whether people may open shells on instances of jobs with `castor ssh`: through Session Manager on EC2, through Identity-Aware Proxy on Compute Engine. Shells reach the files and secrets of the jobs."
+  type        = bool
+  default     = false
+  nullable    = false
+}
+
 variable "bucket_force_destroy" {
   description = "Whether `terraform destroy` deletes the bucket with its contents. If false, it fails at a bucket that is not empty."
   type        = bool

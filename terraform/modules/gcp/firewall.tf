@@ -46,6 +46,16 @@ locals {
         ports       = ["22"]
       }
     } : {},
+    var.instance_shell ? {
+      nodes-from-iap = {
+        description = "Shells through Identity-Aware Proxy, which asks who it is first"
+        target      = local.node_account
+        accounts    = null
+        cidrs       = ["35.235.240.0/20"]
+        protocol    = "tcp"
+        ports       = ["22"]
+      }
+    } : {},
   )
 
   # Egress; all else is denied. The metadata server, which also resolves names, is always

@@ -244,6 +244,7 @@ run "controller_elsewhere" {
       contains(keys(google_compute_firewall.out), "nodes-to-controller"),
       contains(keys(google_compute_firewall.in), "controller-from-clients"),
       !contains(keys(google_compute_firewall.in), "controller-from-iap"),
+      !contains(keys(google_compute_firewall.in), "nodes-from-iap"),
     ])
     error_message = "Who runs it may act as its account, and instances find it."
   }
