@@ -143,6 +143,7 @@ module "castor" {
   project          = $project
   region           = $region
   zones            = data.google_compute_zones.available.names
+  enable_services  = true
   wheels_directory = "$${path.module}/dist"
   max_usd_per_hour = $max_usd_per_hour
   fleet_usd        = $fleet_usd
