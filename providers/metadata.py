@@ -25,6 +25,7 @@ CACHE_VARIABLE = "CASTOR_CACHE_DIRECTORY"
 BIND_ADDRESS_VARIABLE = "CASTOR_BIND_ADDRESS"
 RECLAIM_NOTICE_VARIABLE = "CASTOR_RECLAIM_NOTICE"
 IDENTITY_VARIABLE = "CASTOR_IDENTITY"
+CONTAINER_PARENT_VARIABLE = "CASTOR_CONTAINER_PARENT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class InstanceMetadata:
     `bind_address`.
     `reclaim_notice_file` exists once the instance is about to be reclaimed. `identity_file` holds
     the identity proof signed by the cloud; None where the cloud signs no proofs.
+    Containers of jobs run in the control group `container_parent`; None leaves it to the engine.
     """
 
     instance_id: str
@@ -48,10 +50,12 @@ class InstanceMetadata:
     reclaim_notice_file: Path
     identity_file: Path | None = None
     accelerators: int | None = None
+    container_parent: str | None = None
 
     def environment(self) -> dict[str, str]:
         """Return the environment variables that `read_metadata` reads."""
         identity, accelerators = self.identity_file, self.accelerators
+        parent = self.container_parent
         return {
             INSTANCE_VARIABLE: self.instance_id,
             DEVICES_VARIABLE: ",".join(str(device) for device in self.devices),
@@ -61,6 +65,7 @@ class InstanceMetadata:
             RECLAIM_NOTICE_VARIABLE: str(self.reclaim_notice_file),
             **({} if identity is None else {IDENTITY_VARIABLE: str(identity)}),
             **({} if accelerators is None else {ACCELERATORS_VARIABLE: str(accelerators)}),
+            **({} if parent is None else {CONTAINER_PARENT_VARIABLE: parent}),
         }
 
 
@@ -81,6 +86,7 @@ def read_metadata(environ: Mapping[str, str]) -> InstanceMetadata:
             reclaim_notice_file=Path(environ[RECLAIM_NOTICE_VARIABLE]),
             identity_file=None if identity is None else Path(identity),
             accelerators=_accelerators(environ),
+            container_parent=environ.get(CONTAINER_PARENT_VARIABLE),
         )
     except KeyError as error:
         raise NotFound(

@@ -41,6 +41,8 @@ for ((device = 0; device < {devices}; device++)); do echo "GPU $device"; done
     "systemctl": """#!/bin/bash
 echo "systemctl $*" >> {root}/told
 """,
+    "nft": """#!/bin/bash
+""",
     "shutdown": """#!/bin/bash
 echo "shutdown $*" >> {root}/told
 """,

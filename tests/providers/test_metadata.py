@@ -22,7 +22,7 @@ METADATA = InstanceMetadata(
 
 def test_an_instance_reads_what_it_was_told() -> None:
     assert read_metadata(METADATA.environment()) == METADATA
-    counted = replace(METADATA, accelerators=8)
+    counted = replace(METADATA, accelerators=8, container_parent="castor.slice")
     assert read_metadata(counted.environment()) == counted
 
 

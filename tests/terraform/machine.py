@@ -107,6 +107,7 @@ CALLED = 'echo "$(basename "$0") $*" >> "$CALLS"\n'
 # Each of them may be made to fail by the name of what it is called with.
 PROGRAMS = {
     "shutdown": "",
+    "nft": "",
     "systemctl": "",
     "systemd-escape": "echo var-lib-castor.mount\n",
     "journalctl": "printf 'Error: Failed to create S3 client\\nAccess Denied\\n'\n",
@@ -139,6 +140,7 @@ class Machine:
     failing: str = "nothing"
     datasets: Mapping[str, str] = field(default_factory=dict)
     has_mounter: bool = True
+    has_nft: bool = True
     removed: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
 
@@ -163,6 +165,8 @@ class Machine:
                 f'#!/bin/bash\n{CALLED}case "{name} $*" in *"$FAILING"*) exit 9 ;; esac\n{does}'
             )
             (programs / name).chmod(0o755)
+        if not self.has_nft:
+            (programs / "nft").unlink()
         for name in self.removed:  # from what the bucket has
             with (programs / "aws").open("a") as program:
                 program.write(f'rm -f "$to/{name}"\n')

@@ -133,6 +133,11 @@ def test_jobs_reach_no_metadata_service(module: Path) -> None:
     assert denied is not None
     ec2, gce = {"169.254.169.254/32", "fd00:ec2::254/128"}, {"fd20:ce::254/128"}
     assert set(denied[1].split()) == ec2 | gce
+    rule = agent.partition("table inet castor {")[2].partition("\nTABLE")[0]
+    refused = re.findall(r"ip6? daddr (?:\{ )?([^{}]*?)(?: \})? (?:jump|reject)", rule)
+    hosts = {one.partition("/")[0] for one in ec2 | gce}
+    assert [part for one in refused for part in one.split(", ")].count("169.254.169.254") == 2
+    assert {part for one in refused for part in one.split(", ")} == hosts
 
 
 def test_the_steps_on_ec2_use_outputs_of_the_example() -> None:

@@ -137,6 +137,30 @@ def test_a_start_that_fails_anywhere_ends_the_instance_at_once(
     assert "shutdown -c" not in machine.calls
 
 
+def test_jobs_and_containers_share_a_slice_that_reaches_no_metadata(machine: Machine) -> None:
+    assert machine.start() == 0
+    unit = machine.unit()
+    assert unit["Slice"] == "castor.slice"
+    # In the unit, since the slice exists then; its failure ends the instance.
+    close = machine.root / "run/castor/close"
+    assert unit["ExecStartPre"] == f"/bin/bash {close}"
+    assert "nft -f -" in close.read_text() and '"castor.slice" reject' in close.read_text()
+    lines = (machine.root / "run/castor/environment").read_text().splitlines()
+    metadata = read_metadata(dict(line.split("=", 1) for line in lines))
+    assert metadata.container_parent == "castor.slice"
+
+
+def test_an_image_without_nftables_ends_before_castor_is_installed(machine: Machine) -> None:
+    if shutil.which("nft") is not None:
+        pytest.skip("nft is installed here")
+    machine.has_nft = False
+    assert machine.start() != 0
+    (said,) = machine.console
+    assert "the image lacks nft" in said and "install nftables" in said
+    assert machine.calls[-1] == "shutdown -h now castor: the start failed"
+    assert not [call for call in machine.calls if call.startswith("pip")]
+
+
 def test_all_instances_install_the_packages_that_the_deployment_pinned(machine: Machine) -> None:
     """Two replicas that boot on either side of a release must not train with different torch."""
     assert machine.start() == 0

@@ -23,7 +23,8 @@ class Container:
     `mounts` maps paths of the instance to whether they are read-only. `secrets` are names of
     variables; the engine's own environment holds their values, so that no command line shows
     them. `cores` and `accelerators` are comma-separated numbers; None means all cores, and no
-    accelerators. `user` None is the user of the image.
+    accelerators. `user` None is the user of the image. `parent` None leaves the control group
+    to the engine.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Container:
     cores: str | None = None
     accelerators: str | None = None
     user: int | None = None
+    parent: str | None = None
 
     def options(self) -> list[str]:
         """Return the engine's options for the container."""
@@ -48,6 +50,7 @@ class Container:
             *([] if self.cores is None else [f"--cpuset-cpus={self.cores}"]),
             *([] if self.accelerators is None else [f'--gpus="device={self.accelerators}"']),
             *([] if self.user is None else [f"--user={self.user}:{self.user}"]),
+            *([] if self.parent is None else [f"--cgroup-parent={self.parent}"]),
             f"--workdir={self.directory}",
             *mounts,
             *(f"--env={name}={value}" for name, value in self.variables.items()),

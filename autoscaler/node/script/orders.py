@@ -141,6 +141,7 @@ class Orders:
             cores=devices if assignment.offer.is_cpu else None,
             accelerators=None if assignment.offer.is_cpu else devices,
             user=self._prepared.user,
+            parent=self._instance.metadata.container_parent,
         )
 
     def _setup_container(self, image: str, tree: Path) -> Container:
@@ -152,6 +153,7 @@ class Orders:
             mounts={tree: False},
             variables=self._assignment.spec.environment,
             secrets=tuple(secret_environment(self._assignment)),
+            parent=self._instance.metadata.container_parent,
         )
 
     @property

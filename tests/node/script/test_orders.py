@@ -9,6 +9,7 @@ import pytest
 from autoscaler.domain.job import JobSpec
 from autoscaler.node.disk import Disk
 from autoscaler.node.instance import Instance
+from autoscaler.node.script.container_engine import Container
 from autoscaler.node.script.orders import Orders
 from autoscaler.node.state import Prepared
 from providers.metadata import InstanceMetadata
@@ -44,6 +45,14 @@ def command_of(
     instance = Instance("job-0", metadata, Disk(tmp_path), {"PATH": "/usr/bin:/bin"})
     orders = Orders(instance, controller.assignment, Prepared(python))
     return list(orders.training(devices).command)
+
+
+def test_containers_share_the_control_group_that_the_instance_names() -> None:
+    """On a cloud it is the one that can't reach the metadata service."""
+    container = Container("c", "image", Path("/work"), {}, {}, ())
+    assert not any("cgroup" in option for option in container.options())
+    inside = replace(container, parent="castor.slice")
+    assert "--cgroup-parent=castor.slice" in inside.options()
 
 
 def test_without_pytorch_a_script_of_one_process_runs_by_itself(

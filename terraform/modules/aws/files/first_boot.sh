@@ -1,5 +1,5 @@
-# End of an instance that boots again. This file is the same in every cloud's module, so that each
-# module works alone. A reboot takes the agent, its lease and the delayed shutdown with it, and EC2
+# Checks of an instance's start. This file is the same in every cloud's module, so that each module
+# works alone. A reboot takes the agent, its lease and the delayed shutdown with it, and EC2
 # runs this script at the first boot only: without a controller nothing would end the instance.
 
 require_first_boot() { # or fail; a unit then ends the instance at each later boot
@@ -24,4 +24,10 @@ WantedBy=multi-user.target
 END
   systemctl daemon-reload
   systemctl enable castor-reboot.service
+}
+
+require_nft() { # or fail, before minutes are spent on installing Castor
+  command -v nft > /dev/null && return 0
+  echo 'castor: the image lacks nft, which closes the metadata service to jobs: install nftables there' >&2
+  exit 1
 }

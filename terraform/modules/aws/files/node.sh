@@ -7,6 +7,7 @@ end_it() { shutdown -h now "castor: $1"; }
 trap 'end_it "the start failed"' EXIT
 shutdown -h "+$boot_minutes" "castor: no agent after $boot_minutes minutes"
 require_first_boot
+require_nft
 
 metadata=http://169.254.169.254/latest
 session=$(curl -sf --retry 10 --retry-connrefused -X PUT \

@@ -16,6 +16,7 @@ CASTOR_CACHE_DIRECTORY=/var/lib/castor/cache
 CASTOR_BIND_ADDRESS=$address
 CASTOR_RECLAIM_NOTICE=/run/castor/reclaim
 CASTOR_IDENTITY=/run/castor/identity
+CASTOR_CONTAINER_PARENT=castor.slice
 END
 
 # The agent shuts the instance down with SIGTERM to its parent, this program.
@@ -26,10 +27,40 @@ trap 'kill -TERM $!; wait $!; exit 0' TERM
 wait $!
 END
 
-chmod 0700 /run/castor/machine /run/castor/watch
+# Jobs can't reach the metadata service at any address, on EC2 or GCE, and so can't use the instance's
+# permissions. IPAddressDeny holds in the agent's unit only. Containers run outside of it, in the
+# same slice and on the host's network, some as root. So nobody reaches the service but root outside
+# the slice. Port 53 is Compute Engine's resolver.
+cat > /run/castor/close <<'END'
+#!/bin/bash
+nft -f - <<'TABLE' || {
+table inet castor {
+  chain metadata {
+    meta l4proto { tcp, udp } th dport 53 accept
+    socket cgroupv2 level 1 "castor.slice" reject
+    meta skuid 0 accept
+    reject
+  }
+  chain output {
+    type filter hook output priority filter; policy accept;
+    ip daddr 169.254.169.254 jump metadata
+    ip6 daddr { fd00:ec2::254, fd20:ce::254 } jump metadata
+  }
+  chain forward {
+    type filter hook forward priority filter; policy accept;
+    ip daddr 169.254.169.254 reject
+    ip6 daddr { fd00:ec2::254, fd20:ce::254 } reject
+  }
+}
+TABLE
+  echo 'castor: nft could not close the metadata service to jobs: the image needs Linux 5.13 or newer and control groups of version 2' > /dev/console
+  exit 1
+}
+END
 
-# Jobs run inside the agent's unit. The unit can't reach the metadata service at any address, on EC2
-# or GCE, and so can't use the instance's permissions. The watch has its own unit.
+chmod 0700 /run/castor/machine /run/castor/watch /run/castor/close
+
+# The watch has its own unit.
 # /run may be mounted noexec; hence bash runs the programs.
 # The unit counts as started when the agent has joined. The agent then reports every 10 s; systemd
 # ends an agent that has not reported for five minutes.
@@ -45,6 +76,8 @@ NotifyAccess=all
 WatchdogSec=300
 TimeoutStartSec=infinity
 EnvironmentFile=/run/castor/environment
+Slice=castor.slice
+ExecStartPre=/bin/bash /run/castor/close
 ExecStart=/bin/bash /run/castor/machine
 ExecStopPost=/bin/systemctl --no-block poweroff
 IPAddressDeny=169.254.169.254/32 fd00:ec2::254/128 fd20:ce::254/128

@@ -16,7 +16,7 @@ provider "aws" {
 }
 
 variable "image_id" {
-  description = "An image for x86-64 with NVIDIA's driver, Python 3.11 or newer with venv, and the AWS CLI."
+  description = "An image for x86-64 with NVIDIA's driver, Python 3.11 or newer with venv, nftables, and the AWS CLI."
   type        = string
 }
 

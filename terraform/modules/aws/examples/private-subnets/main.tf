@@ -46,7 +46,7 @@ variable "route_table_ids" {
 }
 
 variable "image_id" {
-  description = "An image for x86-64 with NVIDIA's driver and EFA's, Python 3.11 or newer with venv, and the AWS CLI."
+  description = "An image for x86-64 with NVIDIA's driver and EFA's, Python 3.11 or newer with venv, nftables, and the AWS CLI."
   type        = string
 }
 

@@ -22,7 +22,7 @@ variable "project" {
 }
 
 variable "image" {
-  description = "An image for x86-64 with NVIDIA's driver, Python 3.11 or newer with venv, curl and systemd-resolved."
+  description = "An image for x86-64 with NVIDIA's driver, Python 3.11 or newer with venv, curl, nftables and systemd-resolved."
   type        = string
 }
 
