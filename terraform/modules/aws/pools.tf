@@ -11,9 +11,16 @@ locals {
   # One limit for joining: of the instance itself, of the controller and of the join token.
   boot_minutes = { for name, pool in var.pools : name => coalesce(pool.boot_minutes, var.boot_minutes) }
 
+  # gp3 includes 3,000 IOPS and 125 MiB/s.
+  volume_usd_per_month = { for name, pool in var.pools : name =>
+    pool.volume_gb * var.volume_usd_per_gb_month +
+    (pool.volume_iops - 3000) * var.volume_usd_per_iops_month +
+    (pool.volume_mibps - 125) * var.volume_usd_per_mibps_month
+  }
+
   # Hourly charges in addition to an instance's price; a string, since it is a decimal amount.
-  extras_usd_per_hour = { for name, pool in var.pools : name =>
-    format("%.6f", pool.volume_gb * var.volume_usd_per_gb_month / local.hours_a_month + local.address_usd_per_hour)
+  extras_usd_per_hour = { for name in keys(var.pools) : name =>
+    format("%.6f", local.volume_usd_per_month[name] / local.hours_a_month + local.address_usd_per_hour)
   }
 
   # Document of the schema in providers/aws/settings.py.
@@ -135,6 +142,8 @@ resource "aws_launch_template" "pool" {
       kms_key_id            = var.volume_kms_key_arn
       volume_size           = each.value.volume_gb
       volume_type           = "gp3"
+      iops                  = each.value.volume_iops
+      throughput            = each.value.volume_mibps
       delete_on_termination = true
     }
   }

@@ -10,7 +10,7 @@ variable "deployment" {
 }
 
 variable "pools" {
-  description = "Pools of instances by name: image, types, purchases, zones (by default all with a subnet) and caps. `boot` is the assumed start time until one is measured. `boot_minutes` is the limit for joining, by default the module's. `efa` needs types that support it. `placement_group` places a pool's instances close together and needs one zone."
+  description = "Pools of instances by name: image, types, purchases, zones (by default all with a subnet) and caps. `boot` is the assumed start time until one is measured. `boot_minutes` is the limit for joining, by default the module's. `volume_iops` and `volume_mibps` (MiB/s) are the speed of the volume, gp3, above whose free 3,000 and 125 each costs. `efa` needs types that support it. `placement_group` places a pool's instances close together and needs one zone."
   type = map(object({
     image_id         = string
     instance_types   = list(string)
@@ -21,6 +21,8 @@ variable "pools" {
     boot             = optional(string, "3m")
     boot_minutes     = optional(number)
     volume_gb        = optional(number, 200)
+    volume_iops      = optional(number, 3000)
+    volume_mibps     = optional(number, 125)
     efa              = optional(bool, false)
     placement_group  = optional(bool, false)
   }))
@@ -82,6 +84,14 @@ variable "pools" {
   }
 
   validation {
+    condition = alltrue([for pool in var.pools :
+      pool.volume_iops >= 3000 && pool.volume_iops <= min(16000, 500 * pool.volume_gb) && floor(pool.volume_iops) == pool.volume_iops &&
+      pool.volume_mibps >= 125 && pool.volume_mibps <= min(1000, pool.volume_iops / 4) && floor(pool.volume_mibps) == pool.volume_mibps
+    ])
+    error_message = "pools.*.volume_iops, volume_mibps: whole numbers from 3000 to 16000 (500 per GB), and from 125 to 1000 (a quarter of volume_iops)."
+  }
+
+  validation {
     condition     = alltrue([for pool in var.pools : pool.zones == null ? true : length(pool.zones) > 0])
     error_message = "pools.*.zones: at least one, or omit the field for all that have a subnet."
   }
@@ -96,6 +106,30 @@ variable "volume_usd_per_gb_month" {
   validation {
     condition     = var.volume_usd_per_gb_month >= 0 && var.volume_usd_per_gb_month <= 10
     error_message = "volume_usd_per_gb_month: dollars from 0 to 10, such as 0.08."
+  }
+}
+
+variable "volume_usd_per_iops_month" {
+  description = "Price of each IOPS of gp3 above 3,000 per month in this region, in US dollars; the default is that of us-east-1."
+  type        = number
+  default     = 0.005
+  nullable    = false
+
+  validation {
+    condition     = var.volume_usd_per_iops_month >= 0 && var.volume_usd_per_iops_month <= 1
+    error_message = "volume_usd_per_iops_month: dollars from 0 to 1, such as 0.005."
+  }
+}
+
+variable "volume_usd_per_mibps_month" {
+  description = "Price of each MiB/s of gp3 above 125 per month in this region, in US dollars; the default is that of us-east-1."
+  type        = number
+  default     = 0.04
+  nullable    = false
+
+  validation {
+    condition     = var.volume_usd_per_mibps_month >= 0 && var.volume_usd_per_mibps_month <= 10
+    error_message = "volume_usd_per_mibps_month: dollars from 0 to 10, such as 0.04."
   }
 }
 

@@ -81,6 +81,8 @@ variables {
       zones            = ["us-east-1b"]
       max_instances    = 2
       max_usd_per_hour = 50
+      volume_iops      = 4000
+      volume_mibps     = 1000
       efa              = true
       placement_group  = true
     }
@@ -177,6 +179,18 @@ run "ground" {
       strcontains(base64decode(aws_launch_template.pool[name].user_data), "\nboot_minutes='${minutes}'\n")
     ])
     error_message = "An instance and the controller have the same limit for joining, which a pool may set."
+  }
+
+  assert {
+    condition = alltrue([for name, speed in { gpu = [3000, 125], near = [4000, 1000] } : [for device in aws_launch_template.pool[name].block_device_mappings :
+      [device.ebs[0].iops, device.ebs[0].throughput]
+    ] == [speed]])
+    error_message = "Volumes have the speed that their pool states."
+  }
+
+  assert {
+    condition     = local.extras_usd_per_hour["near"] == format("%.6f", (200 * 0.08 + 1000 * 0.005 + 875 * 0.04) / 730 + 0.005)
+    error_message = "The speed of a volume is part of what an instance costs."
   }
 
   assert {
@@ -319,40 +333,43 @@ run "refuses_what_can_not_be" {
   command = plan
 
   variables {
-    deployment               = "Prod"
-    max_usd_per_hour         = 0
-    fleet_usd                = "0"
-    job_usd                  = "many"
-    study_usd                = "-1"
-    volume_usd_per_gb_month  = -0.08
-    address_usd_per_hour     = 5
-    lease                    = "2d"
-    policy                   = "marginal; true"
-    launches_per_minute      = 0
-    tags                     = { "castor:job" = "1" }
-    vpc_cidr                 = "10.0.0.0/8"
-    zones                    = ["us-east-1"]
-    subnets                  = { a = "b" }
-    route_table_ids          = ["main"]
-    internet_access          = "all"
-    interface_endpoints      = ["s3"]
-    egress_cidrs             = ["everywhere"]
-    client_cidrs             = ["0.0.0.0/0"]
-    kms_key_arn              = "alias/castor"
-    volume_kms_key_arn       = "alias/castor"
-    bucket_name              = "Castor"
-    lifecycle_days           = { "user-data/" = 3 }
-    datasets                 = { "/datasets/../etc" = "s3://my-data" }
-    dataset_kms_key_arns     = ["alias/data"]
-    permissions_boundary_arn = "boundary"
-    iam_path                 = "castor"
-    controller_principals    = ["*"]
-    controller_external_id   = " "
-    wheels_directory         = "./examples"
-    python                   = "python3; true"
-    boot_minutes             = 1
-    vpc_id                   = "castor"
-    controller               = { image_id = "ubuntu", instance_type = "large", private_ip = "here", state_gb = 0.5 }
+    deployment              = "Prod"
+    max_usd_per_hour        = 0
+    fleet_usd               = "0"
+    job_usd                 = "many"
+    study_usd               = "-1"
+    volume_usd_per_gb_month = -0.08
+    address_usd_per_hour    = 5
+
+    volume_usd_per_iops_month  = 2
+    volume_usd_per_mibps_month = -1
+    lease                      = "2d"
+    policy                     = "marginal; true"
+    launches_per_minute        = 0
+    tags                       = { "castor:job" = "1" }
+    vpc_cidr                   = "10.0.0.0/8"
+    zones                      = ["us-east-1"]
+    subnets                    = { a = "b" }
+    route_table_ids            = ["main"]
+    internet_access            = "all"
+    interface_endpoints        = ["s3"]
+    egress_cidrs               = ["everywhere"]
+    client_cidrs               = ["0.0.0.0/0"]
+    kms_key_arn                = "alias/castor"
+    volume_kms_key_arn         = "alias/castor"
+    bucket_name                = "Castor"
+    lifecycle_days             = { "user-data/" = 3 }
+    datasets                   = { "/datasets/../etc" = "s3://my-data" }
+    dataset_kms_key_arns       = ["alias/data"]
+    permissions_boundary_arn   = "boundary"
+    iam_path                   = "castor"
+    controller_principals      = ["*"]
+    controller_external_id     = " "
+    wheels_directory           = "./examples"
+    python                     = "python3; true"
+    boot_minutes               = 1
+    vpc_id                     = "castor"
+    controller                 = { image_id = "ubuntu", instance_type = "large", private_ip = "here", state_gb = 0.5 }
     pools = {
       GPU = {
         image_id         = "ubuntu"
@@ -376,8 +393,27 @@ run "refuses_what_can_not_be" {
     var.lifecycle_days, var.permissions_boundary_arn, var.iam_path, var.controller_principals,
     var.controller_external_id, var.wheels_directory, var.python, var.boot_minutes, var.vpc_id,
     var.controller, var.pools, var.volume_usd_per_gb_month, var.address_usd_per_hour,
+    var.volume_usd_per_iops_month, var.volume_usd_per_mibps_month,
     var.datasets, var.dataset_kms_key_arns,
   ]
+}
+
+run "refuses_a_volume_that_can_not_be_that_fast" {
+  command = plan
+
+  variables {
+    pools = {
+      gpu = {
+        image_id         = "ami-0123456789abcdef0"
+        instance_types   = ["g5.xlarge"]
+        max_instances    = 16
+        max_usd_per_hour = 40
+        volume_mibps     = 1000
+      }
+    }
+  }
+
+  expect_failures = [var.pools]
 }
 
 run "refuses_packages_without_pins" {

@@ -103,6 +103,8 @@ module "castor" {
       max_instances    = 8
       max_usd_per_hour = 250
       volume_gb        = 500
+      volume_iops      = 4000
+      volume_mibps     = 1000
       boot             = "6m"
       efa              = true
       placement_group  = true
