@@ -61,12 +61,21 @@ class Stories:
         assert not (deployment.state / "jobs").exists(), "nothing of it lies on a disk"
 
     @pytest.mark.timeout(100)
-    def test_a_check_finds_the_ground_in_order(self, deployment: Deployment) -> None:
-        findings = json.loads(deployment.castor("check", *deployment.sources, "--json"))
+    def test_a_check_finds_the_ground_in_order(
+        self, deployment: Deployment, machines: Machines
+    ) -> None:
+        words = ("check", *deployment.sources, "--json")
+        findings = json.loads(deployment.castor(*words))
+        assert not machines.launched
         assert {finding["verdict"] for finding in findings} <= {"ok", "unproven"}, findings
         assert any(finding["subject"] == "launch of gpu, spot" for finding in findings)
         assert {"prices", "pool gpu"} <= {finding["subject"] for finding in findings}
         assert f"jobs' files are in {self.storage}" in findings[0]["text"]
+
+        trial = json.loads(deployment.castor(*words, "--account", "--yes"))[len(findings) :]
+        assert {finding["verdict"] for finding in trial} == {"ok"}, trial
+        assert "it has ended" in trial[-1]["text"] and machines.launched == 1
+        assert machines.alive() == []
 
     @pytest.mark.timeout(200)
     def test_a_drain_leaves_nothing(self, deployment: Deployment, machines: Machines) -> None:

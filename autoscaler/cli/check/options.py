@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from typer import Argument, Exit, Option
+from typer import Argument, Exit, Option, confirm
 
 from autoscaler.cli.options import Json
+
+if TYPE_CHECKING:
+    from autoscaler.domain.offer import Offer
 
 Pools = Annotated[
     list[str],
@@ -20,16 +23,38 @@ Host = Annotated[
 ]
 
 
-def check(pools: Pools, host: Host = "controller", as_json: Json = False) -> None:
+Account = Annotated[
+    bool,
+    Option(
+        "--account",
+        help="Also launch the cheapest instance once, for at most $1, and end it. Asks first.",
+    ),
+]
+Yes = Annotated[bool, Option("--yes", help="With --account: do not ask.")]
+
+
+def check(
+    pools: Pools,
+    host: Host = "controller",
+    account: Account = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
     """Check pools before the first job: credentials, offers, prices, quotas.
 
-    Only reads: nothing is launched, changed or stored. The checks use your own credentials, or
-    those of the machine that runs the controller. Exit status 1: a check failed.
+    Only reads, without --account: nothing is launched, changed or stored. The checks use your own
+    credentials, or those of the machine that runs the controller. Exit status 1: a check failed.
     """
     from autoscaler.cli.check import run
+    from autoscaler.cli.check.findings import CheckResult
+    from autoscaler.cli.check.trial_launch import trial_usd
     from autoscaler.clock import SystemClock
 
-    findings = run.check_sources(pools, host, SystemClock())
+    def consents(offer: Offer) -> bool:
+        question = f"Launch {offer.id} and end it, for at most ${trial_usd(offer):.2f}?"
+        return account and (yes or confirm(question, err=True))
+
+    findings = run.check_sources(pools, host, SystemClock(), consents)
     run.print_findings(findings, as_json)
-    if any(finding.verdict is run.CheckResult.FAILED for finding in findings):
+    if any(finding.verdict is CheckResult.FAILED for finding in findings):
         raise Exit(1)

@@ -1,15 +1,15 @@
-"""Checks of pools in clouds: credentials, offers, prices and quotas. They launch nothing."""
+"""Checks of pools in clouds: credentials, offers, prices, quotas, and a launch if it is wanted."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rich.text import Text
 
+from autoscaler.cli.check.findings import CheckResult, Finding
+from autoscaler.cli.check.trial_launch import CONTROLLER, offer_to_try, try_launch
 from autoscaler.cli.live import print_whole
 from autoscaler.cli.output import print_json
 from autoscaler.cli.tables import words_table
@@ -29,18 +29,6 @@ _UNITS = {
 }
 
 
-class CheckResult(StrEnum):
-    """Result of a check.
-
-    WARNING: jobs can run, but not as the pools say. UNPROVEN: only a launch can tell.
-    """
-
-    OK = "ok"
-    UNPROVEN = "unproven"
-    WARNING = "warning"
-    FAILED = "failed"
-
-
 _STYLES = {
     CheckResult.OK: "green",
     CheckResult.UNPROVEN: "cyan",
@@ -49,26 +37,27 @@ _STYLES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Result of one check of `subject`; `text` says what was found and the way out."""
+def check_sources(
+    sources: Sequence[str],
+    host: str,
+    clock: Clock,
+    consents: Callable[[Offer], bool] = lambda offer: False,
+) -> list[Finding]:
+    """Return the findings on all sources of pools, in the order of the checks.
 
-    subject: str
-    verdict: CheckResult
-    text: str
-
-
-def check_sources(sources: Sequence[str], host: str, clock: Clock) -> list[Finding]:
-    """Return the findings on all sources of pools, in the order of the checks."""
+    `consents` returns whether one instance of an offer may be launched and ended.
+    """
     findings: list[Finding] = []
     for source in sources:
         with tempfile.TemporaryDirectory(prefix="castor-check-") as state:
-            context = ControllerContext(Path(state), host, "castor-check", clock)
-            findings += _check_source(source, context)
+            context = ControllerContext(Path(state), host, CONTROLLER, clock)
+            findings += _check_source(source, context, consents)
     return findings
 
 
-def _check_source(source: str, context: ControllerContext) -> Iterator[Finding]:
+def _check_source(
+    source: str, context: ControllerContext, consents: Callable[[Offer], bool]
+) -> Iterator[Finding]:
     try:
         providers = open_providers(None, [source], context)
         storage = open_storage([source], context)
@@ -78,7 +67,19 @@ def _check_source(source: str, context: ControllerContext) -> Iterator[Finding]:
     place = "on the controller" if storage is None else f"in {storage.jobs.place}"
     yield Finding(source, CheckResult.OK, f"the pools can be read; jobs' files are {place}")
     for name, provider in providers.items():
-        yield from check_provider(name, provider, context.clock.now())
+        findings = list(check_provider(name, provider, context.clock.now()))
+        yield from findings
+        if all(finding.verdict is not CheckResult.FAILED for finding in findings):
+            yield from _check_account(provider, context.clock, consents)
+
+
+def _check_account(
+    provider: Provider, clock: Clock, consents: Callable[[Offer], bool]
+) -> Iterator[Finding]:
+    """Launch and end one instance if that is wanted."""
+    offer = offer_to_try(provider.offers())
+    if offer is not None and consents(offer):
+        yield from try_launch(provider, offer, clock)
 
 
 def check_provider(name: str, provider: Provider, now_seconds: float) -> Iterator[Finding]:
