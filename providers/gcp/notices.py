@@ -220,7 +220,7 @@ class Notices:
 
 
 def _run_end_notice_seconds(instance: str) -> float:
-    """Return the seconds by which the end of a run is announced, always the same of an instance."""
+    """Return how many seconds ahead the end of an instance's run is announced, always the same."""
     least_seconds, most_seconds = _RUN_END_NOTICE_SECONDS
     share = hashlib.sha256(instance.encode()).digest()[0] / 255
     return least_seconds + share * (most_seconds - least_seconds)
