@@ -34,11 +34,26 @@ _DEVICE_KINDS: Final = {
     "B300": "b300",
 }
 _LARGE_A100_MIB: Final = 60_000
+# Cards of the catalogue's types that have several, as DescribeInstanceTypes has them in
+# MaximumNetworkCards. Each card has an equal part of the bandwidth.
+_NETWORK_CARDS: Final = {
+    "g6e.24xlarge": 2,
+    "g6e.48xlarge": 4,
+    "p4d.24xlarge": 4,
+    "p4de.24xlarge": 4,
+    "p5.48xlarge": 32,
+    "p5en.48xlarge": 16,
+    "p6-b200.48xlarge": 8,
+    "p6-b300.48xlarge": 16,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Instance type that can be bought, and the zones of the region that offer it."""
+    """Instance type that can be bought, and the zones of the region that offer it.
+
+    `network_bytes_per_second` is that of all `network_cards` together.
+    """
 
     name: str
     devices: int
@@ -46,6 +61,11 @@ class Kind:
     vcpus: int
     network_bytes_per_second: float
     zones: frozenset[str] = frozenset()
+    network_cards: int = 1
+
+    def bytes_per_second_of(self, cards: int) -> float:
+        """Return the bandwidth of an instance with an interface on this many network cards."""
+        return self.network_bytes_per_second * min(cards, self.network_cards) / self.network_cards
 
 
 def kinds_of(calls: RegionCalls, names: Iterable[str]) -> Mapping[str, Kind]:
@@ -88,7 +108,8 @@ def _catalogue_kind(name: str) -> Kind | None:
     if entry is None:
         return None
     return Kind(
-        name, entry.devices, entry.device_kind, entry.vcpus, entry.network_bytes_per_second
+        *(name, entry.devices, entry.device_kind, entry.vcpus, entry.network_bytes_per_second),
+        network_cards=_NETWORK_CARDS.get(name, 1),
     )
 
 
@@ -125,6 +146,7 @@ def _described_kind(description: Mapping[str, Any]) -> Kind | None:
         kind,
         description["VCpuInfo"]["DefaultVCpus"],
         _bytes_per_second(description["NetworkInfo"]),
+        network_cards=max(len(description["NetworkInfo"].get("NetworkCards", ())), 1),
     )
 
 

@@ -97,7 +97,9 @@ class RegionOffering:
                 return listed, listed
             return price_of_spot(spot.get((kind.name, ware.zone)), listed), listed
 
-        return self._stock.sales(kinds, prices)
+        return self._stock.sales(
+            kinds, prices, lambda ware, kind: kind.bytes_per_second_of(ware.pool.network_cards)
+        )
 
     def limits(self, sales: Iterable[AwsSale]) -> list[Limit]:
         """Return the account's quotas as limits, and update `closed`.

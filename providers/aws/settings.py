@@ -87,7 +87,8 @@ class PoolForm(Form):
 
     `extras_usd_per_hour` is charged for each instance in addition to its price, from launch to
     end. `boot` is an assumption for plans. `boot_minutes` is a limit: the controller ends an
-    instance that has not joined by then, and so does the instance itself.
+    instance that has not joined by then, and so does the instance itself. `network_cards` is the
+    number of cards on which the template has an interface.
     """
 
     region: RegionName
@@ -103,6 +104,7 @@ class PoolForm(Form):
     max_usd_per_hour: Money
     boot: Duration = 180.0
     boot_minutes: BootMinutes = 20
+    network_cards: Annotated[int, Field(ge=1, le=32)] = 1
     extras_usd_per_hour: MoneyOrNothing = Decimal(0)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -139,11 +139,12 @@ class PoolInventory(Generic[Pool]):
         self,
         kinds: Mapping[str, SomeKind],
         prices: Callable[[PoolListing[Pool], SomeKind], tuple[AnyPrice, AnyPrice]],
+        bandwidth: Callable[[PoolListing[Pool], SomeKind], float] | None = None,
     ) -> list[Sale[Pool]]:
         """Return a sale for each item that can be bought now, and update `left_out`.
 
         `kinds` maps a type's name to the type. `prices` returns an item's price and its on-demand
-        price.
+        price. `bandwidth` returns an item's bandwidth in bytes per second; None: that of its type.
         """
         sales: list[Sale[Pool]] = []
         left_out = {}
@@ -160,6 +161,8 @@ class PoolInventory(Generic[Pool]):
                 _max_usd_per_hour(ware.purchase, price, on_demand) + ware.pool.extras_usd_per_hour
             )
             offer = self._offer(ware, kind, price)
+            if bandwidth is not None:
+                offer = replace(offer, network_bytes_per_second=bandwidth(ware, kind))
             scope = self._scope(ware)
             sales.append(Sale(offer, ware.pool_name, ware.pool, most_usd, scope))
         self._update_left_out(left_out)

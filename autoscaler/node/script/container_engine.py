@@ -24,7 +24,7 @@ class Container:
     variables; the engine's own environment holds their values, so that no command line shows
     them. `cores` and `accelerators` are comma-separated numbers; None means all cores, and no
     accelerators. `user` None is the user of the image. `parent` None leaves the control group
-    to the engine.
+    to the engine. `fabric` is the directory of the devices of a fast network; None for none.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Container:
     accelerators: str | None = None
     user: int | None = None
     parent: str | None = None
+    fabric: Path | None = None
 
     def options(self) -> list[str]:
         """Return the engine's options for the container."""
@@ -51,6 +52,7 @@ class Container:
             *([] if self.accelerators is None else [f'--gpus="device={self.accelerators}"']),
             *([] if self.user is None else [f"--user={self.user}:{self.user}"]),
             *([] if self.parent is None else [f"--cgroup-parent={self.parent}"]),
+            *([] if self.fabric is None else [f"--device={self.fabric}", "--ulimit=memlock=-1"]),
             f"--workdir={self.directory}",
             *mounts,
             *(f"--env={name}={value}" for name, value in self.variables.items()),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
 from autoscaler.node.instance import Instance
 from autoscaler.node.script.container_engine import Container, ContainerEngine, find_engine
@@ -22,6 +23,9 @@ from autoscaler.node.shims.shim import ShimOrder
 from autoscaler.node.state import Prepared
 from autoscaler.wire.messages import Assignment
 from providers.metadata import DEVICES_VARIABLE
+
+FABRIC: Final = Path("/dev/infiniband")
+"""Devices of EFA and InfiniBand."""
 
 
 class Orders:
@@ -142,6 +146,7 @@ class Orders:
             accelerators=None if assignment.offer.is_cpu else devices,
             user=self._prepared.user,
             parent=self._instance.metadata.container_parent,
+            fabric=FABRIC if FABRIC.is_dir() else None,
         )
 
     def _setup_container(self, image: str, tree: Path) -> Container:

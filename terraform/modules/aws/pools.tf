@@ -51,6 +51,7 @@ locals {
           max_usd_per_hour    = pool.max_usd_per_hour
           boot                = pool.boot
           boot_minutes        = local.boot_minutes[name]
+          network_cards       = pool.network_cards
           extras_usd_per_hour = local.extras_usd_per_hour[name]
         },
         pool.zones == null ? {} : { zones = pool.zones },
@@ -149,11 +150,12 @@ resource "aws_launch_template" "pool" {
   }
 
   dynamic "network_interfaces" {
-    for_each = each.value.efa ? ["efa"] : []
+    for_each = each.value.efa ? range(each.value.network_cards) : []
 
     content {
-      device_index          = 0
-      interface_type        = network_interfaces.value
+      network_card_index    = network_interfaces.value
+      device_index          = network_interfaces.value == 0 ? 0 : 1
+      interface_type        = "efa"
       security_groups       = [aws_security_group.nodes.id]
       delete_on_termination = true
     }
@@ -181,6 +183,10 @@ resource "aws_launch_template" "pool" {
     precondition {
       condition     = length(setsubtract(each.value.zones == null ? [] : each.value.zones, keys(local.subnets))) == 0
       error_message = "pools.${each.key}.zones: a zone has no subnet: add it to zones or subnets."
+    }
+    precondition {
+      condition     = each.value.network_cards == 1 || !local.has_public_addresses
+      error_message = "pools.${each.key}.network_cards: EC2 gives an instance with several interfaces no public address, its only way out: set internet_access to nat or none."
     }
     precondition {
       condition     = each.value.max_usd_per_hour <= var.max_usd_per_hour

@@ -10,7 +10,7 @@ variable "deployment" {
 }
 
 variable "pools" {
-  description = "Pools of instances by name: image, types, purchases, zones (by default all with a subnet) and caps. `boot` is the assumed start time until one is measured. `boot_minutes` is the limit for joining, by default the module's. `volume_iops` and `volume_mibps` (MiB/s) are the speed of the volume, gp3, above whose free 3,000 and 125 each costs. `efa` needs types that support it. `placement_group` places a pool's instances close together and needs one zone."
+  description = "Pools of instances by name: image, types, purchases, zones (by default all with a subnet) and caps. `boot` is the assumed start time until one is measured. `boot_minutes` is the limit for joining, by default the module's. `volume_iops` and `volume_mibps` (MiB/s) are the speed of the volume, gp3, above whose free 3,000 and 125 each costs. `efa` needs types that support it. `network_cards` is the number of network cards with an EFA interface, which all types of the pool must have: p4d has 4, p5 32, p5en 16, p6-b200 8. Plans count their bandwidth only. With more than one, instances get no public address. `placement_group` places a pool's instances close together and needs one zone."
   type = map(object({
     image_id         = string
     instance_types   = list(string)
@@ -24,6 +24,7 @@ variable "pools" {
     volume_iops      = optional(number, 3000)
     volume_mibps     = optional(number, 125)
     efa              = optional(bool, false)
+    network_cards    = optional(number, 1)
     placement_group  = optional(bool, false)
   }))
   nullable = false
@@ -81,6 +82,13 @@ variable "pools" {
       pool.volume_gb >= 8 && pool.volume_gb <= 16384 && floor(pool.volume_gb) == pool.volume_gb
     ])
     error_message = "pools.*.volume_gb: a whole number from 8 to 16384."
+  }
+
+  validation {
+    condition = alltrue([for pool in var.pools :
+      pool.network_cards >= 1 && pool.network_cards <= 32 && floor(pool.network_cards) == pool.network_cards && (pool.efa || pool.network_cards == 1)
+    ])
+    error_message = "pools.*.network_cards: a whole number from 1 to 32; more than one needs efa = true."
   }
 
   validation {

@@ -74,6 +74,22 @@ def test_types_that_the_catalogue_lacks_are_known_from_ec2(fake: FakeAws) -> Non
     assert found.network_bytes_per_second == pytest.approx(10e9 / 8)
 
 
+@pytest.mark.parametrize(("cards", "gigabits"), [(None, 100), (2, 200), (32, 3200), (16, 1600)])
+def test_the_bandwidth_is_that_of_the_network_cards_in_use(
+    fake: FakeAws, cards: int | None, gigabits: int
+) -> None:
+    """A p5.48xlarge has 32 cards, and an instance uses those with an interface."""
+    chosen = {} if cards is None else {"network_cards": cards}
+    world = AwsWorld(fake, instance_types=["p5.48xlarge"], purchases="on-demand", **chosen)
+    bandwidths = {one.network_bytes_per_second for one in world.connect().offers()}
+    assert bandwidths == {gigabits * 1e9 / 8}
+
+
+def test_a_type_with_fewer_cards_has_its_whole_bandwidth(fake: FakeAws) -> None:
+    world = AwsWorld(fake, instance_types=["g5.12xlarge"], purchases="on-demand", network_cards=4)
+    assert {one.network_bytes_per_second for one in world.connect().offers()} == {40e9 / 8}
+
+
 def test_no_price_no_offer(world: AwsWorld) -> None:
     """Default deny: what it costs is not known, so it can't be bought."""
     world.account.spot_prices = {

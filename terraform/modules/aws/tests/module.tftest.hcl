@@ -236,6 +236,71 @@ run "nat_network" {
   }
 }
 
+run "network_cards" {
+  command = plan
+
+  variables {
+    internet_access = "nat"
+    pools = {
+      fast = {
+        image_id         = "ami-0123456789abcdef0"
+        instance_types   = ["p4d.24xlarge"]
+        zones            = ["us-east-1a"]
+        max_instances    = 2
+        max_usd_per_hour = 50
+        efa              = true
+        network_cards    = 4
+        placement_group  = true
+      }
+    }
+  }
+
+  assert {
+    condition = [for interface in aws_launch_template.pool["fast"].network_interfaces :
+      [interface.network_card_index, interface.device_index, interface.interface_type]
+    ] == [[0, 0, "efa"], [1, 1, "efa"], [2, 1, "efa"], [3, 1, "efa"]]
+    error_message = "Each card has an EFA interface: of device 0 on the first card, of device 1 on all others."
+  }
+}
+
+run "refuses_network_cards_without_a_way_out" {
+  command = plan
+
+  variables {
+    pools = {
+      fast = {
+        image_id         = "ami-0123456789abcdef0"
+        instance_types   = ["p4d.24xlarge"]
+        max_instances    = 2
+        max_usd_per_hour = 50
+        efa              = true
+        network_cards    = 4
+      }
+    }
+  }
+
+  expect_failures = [aws_launch_template.pool]
+}
+
+run "refuses_network_cards_without_efa" {
+  command = plan
+
+  variables {
+    internet_access = "nat"
+    pools = {
+      fast = {
+        image_id         = "ami-0123456789abcdef0"
+        instance_types   = ["p4d.24xlarge"]
+        max_instances    = 2
+        max_usd_per_hour = 50
+        network_cards    = 4
+      }
+    }
+  }
+
+  expect_failures = [var.pools]
+}
+
 run "controller_elsewhere" {
   variables {
     controller             = null

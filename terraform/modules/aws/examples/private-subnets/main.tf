@@ -107,6 +107,7 @@ module "castor" {
       volume_mibps     = 1000
       boot             = "6m"
       efa              = true
+      network_cards    = 4
       placement_group  = true
     }
   }
