@@ -168,7 +168,7 @@ def test_the_steps_enable_every_service_that_is_called(
     outputs: dict[str, Any], rendered: dict[str, Any]
 ) -> None:
     """Grants in a project are calls of Cloud Resource Manager."""
-    steps = STEPS.read_text().partition("## Ten steps")[2].partition("\n## ")[0]
+    steps = STEPS.read_text().partition("## Five steps")[2].partition("\n## ")[0]
     commands = steps.replace("\\\n", " ")
     (enabled,) = re.findall(r"gcloud services enable (.*)", commands)
     assert sorted(enabled.split()) == sorted(outputs["services"])

@@ -141,26 +141,26 @@ def test_jobs_reach_no_metadata_service(module: Path) -> None:
 
 
 def test_the_steps_on_ec2_use_outputs_of_the_example() -> None:
-    steps = EC2_STEPS.read_text().partition("## Ten steps")[2].partition("\n## ")[0]
+    steps = EC2_STEPS.read_text().partition("## Five steps")[2].partition("\n## ")[0]
     example = (MODULE / "examples" / "minimal" / "main.tf").read_text()
     used = set(re.findall(r"terraform output -raw (\w+)", steps))
-    assert used == {"controller_instance_id", "controller_host"}
+    assert used == {"controller_instance_id", "controller_host", "pools_source"}
     assert used <= set(re.findall(r'^output "(\w+)"', example, re.MULTILINE))
     assert re.findall(r"host=\$\(terraform output -raw (\w+)\)", steps) == ["controller_host"]
     assert f"portNumber={API_PORT}," in steps
 
 
 def test_the_steps_on_ec2_set_every_variable_that_the_example_requires() -> None:
-    steps = EC2_STEPS.read_text().partition("## Ten steps")[2].partition("\n## ")[0]
+    steps = EC2_STEPS.read_text().partition("## Five steps")[2].partition("\n## ")[0]
     example = (MODULE / "examples" / "minimal" / "main.tf").read_text()
     variables = variables_in(example)
     required = {name for name, block in variables.items() if not argument(block, "default")}
     assert required == {"image_id", "wheels_directory"}, "AWS's own image is without Castor"
-    (settings,) = re.findall(r"^4\. (.*?)^5\. ", steps, re.MULTILINE | re.DOTALL)
+    (settings,) = re.findall(r"^2\. (.*?)^3\. ", steps, re.MULTILINE | re.DOTALL)
     assert required <= set(re.findall(r"`(\w+)`", settings))
 
 
 @pytest.mark.parametrize("name", ["aws", "gcp"])
 def test_the_steps_pin_the_packages_of_instances(name: str) -> None:
-    steps = (EC2_STEPS.parent / f"{name}.md").read_text().partition("## Ten steps")[2]
+    steps = (EC2_STEPS.parent / f"{name}.md").read_text().partition("## Five steps")[2]
     assert f'pip install ".[server,{name}]" && make wheels' in steps.partition("\n2. ")[0]
