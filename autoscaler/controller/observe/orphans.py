@@ -12,12 +12,17 @@ from autoscaler.store.store import Store
 
 _log = logging.getLogger(__name__)
 
+# Clouds take minutes to end an instance. One that is stopping for longer is stopped, and its
+# volumes cost money until it is terminated.
+_LONGEST_STOP_SECONDS = 600.0
+
 
 class Orphans:
     """Orphans that listings show, each with the time of the first listing that showed it.
 
     An orphan is terminated in a worker once a second listing shows it, and not before it is
-    `orphan_seconds` old: its launch may still be recorded.
+    `orphan_seconds` old: its launch may still be recorded. One that is stopping is terminated if
+    it does not end.
     """
 
     def __init__(
@@ -28,6 +33,7 @@ class Orphans:
         self._workers = workers
         self._orphan_seconds = orphan_seconds
         self._first_seconds: dict[str, float] = {}
+        self._stopping_seconds: dict[str, float] = {}
 
     @property
     def cloud_ids(self) -> frozenset[str]:
@@ -38,15 +44,31 @@ class Orphans:
         """Note an orphan of the present listing; terminate it if it is old enough."""
         if listed.state in (CloudState.TERMINATED, CloudState.STOPPING):
             self._first_seconds.pop(listed.id, None)
+            self._handle_stopping(listed, now_seconds)
             return
+        self._stopping_seconds.pop(listed.id, None)
         first_seconds = self._first_seconds.setdefault(listed.id, now_seconds)
         since_seconds = (
             first_seconds if listed.launched_seconds is None else listed.launched_seconds
         )
         is_old_enough = now_seconds - since_seconds >= self._orphan_seconds
         if first_seconds < now_seconds and is_old_enough:
-            text = f"{listed.id} ({listed.offer}): no job ordered it; it is terminated"
-            _log.info("orphan: %s", text)
-            job = listed.tags.get(JOB_TAG)
-            self._store.events.add(Event(now_seconds, "orphan", text, job))
-            self._workers.submit(lambda: self._market.terminate(listed.offer, listed.id))
+            self._terminate(listed, "no job ordered it", now_seconds)
+
+    def _handle_stopping(self, listed: CloudInstance, now_seconds: float) -> None:
+        if listed.state is CloudState.TERMINATED:
+            self._stopping_seconds.pop(listed.id, None)
+            return
+        since_seconds = self._stopping_seconds.setdefault(listed.id, now_seconds)
+        if now_seconds - since_seconds >= _LONGEST_STOP_SECONDS:
+            self._stopping_seconds[listed.id] = now_seconds  # it is tried again after that time
+            minutes = _LONGEST_STOP_SECONDS / 60
+            cause = f"no job ordered it, and it has been stopping for {minutes:.0f} min"
+            self._terminate(listed, cause, now_seconds)
+
+    def _terminate(self, listed: CloudInstance, cause: str, now_seconds: float) -> None:
+        text = f"{listed.id} ({listed.offer}): {cause}; it is terminated"
+        _log.info("orphan: %s", text)
+        job = listed.tags.get(JOB_TAG)
+        self._store.events.add(Event(now_seconds, "orphan", text, job))
+        self._workers.submit(lambda: self._market.terminate(listed.offer, listed.id))
