@@ -74,6 +74,21 @@ def test_the_controller_serves_the_pools_from_its_own_disk(
     assert installed.endswith("/requirements-controller.txt")
 
 
+def test_the_controller_is_a_user_who_writes_its_state_alone(host: Machine) -> None:
+    assert host.start_host() == 0
+    served, state = host.unit("castor.service"), f"{host.root}/var/lib/castor"
+    assert (served["User"], served["Group"], served["NoNewPrivileges"]) == (
+        *("castor", "castor", "yes"),
+    )
+    assert (served["ProtectSystem"], served["ReadWritePaths"]) == ("strict", state)
+    calls = host.calls
+    made = next(call for call in calls if call.startswith("useradd --system --user-group"))
+    assert calls.index(made) < calls.index(f"chown -R castor:castor {state}")
+    assert calls.index(f"chown -R castor:castor {state}") < calls.index(
+        "systemctl start castor.service"
+    )
+
+
 def test_a_start_that_fails_is_tried_again_at_each_boot_and_until_it_succeeds(
     host: Machine,
 ) -> None:
@@ -111,7 +126,8 @@ def test_the_controller_gives_jobs_the_secrets_that_its_operator_allows(host: Ma
         f" --secrets {directory} --secret-variables HF_TOKEN,WANDB_API_KEY"
     )
     assert served["EnvironmentFile"] == f"-{host.root}/etc/castor/secrets.env"
-    assert directory.stat().st_mode & 0o777 == 0o700
+    assert directory.stat().st_mode & 0o7777 == 0o2750, "files there are of the group castor"
+    assert f"chgrp castor {directory}" in host.calls
 
 
 def test_a_disk_is_formatted_once(host: Machine) -> None:

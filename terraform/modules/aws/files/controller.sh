@@ -25,13 +25,19 @@ Type=ext4
 END
 systemctl daemon-reload
 systemctl start "$mount"
+# The controller has a user of its own, who can read nothing else of this host.
+id castor > /dev/null 2>&1 ||
+  useradd --system --user-group --home-dir /var/lib/castor --shell /usr/sbin/nologin castor
+chown -R castor:castor /var/lib/castor
 chmod 0700 /var/lib/castor
 
 # Terraform's options, and secrets that jobs may name. The operator writes the secrets here.
 options=" $serve_options"
-install -d -m 0700 /etc/castor
+install -d -m 0750 /etc/castor
+chgrp castor /etc/castor
 if [ -n "$secrets" ]; then
-  install -d -m 0700 "$secrets"
+  install -d -m 2750 "$secrets"
+  chgrp castor "$secrets"
   options="$options --secrets $secrets"
 fi
 [ -z "$secret_variables" ] || options="$options --secret-variables $secret_variables"
@@ -53,6 +59,14 @@ RequiresMountsFor=/var/lib/castor
 StartLimitIntervalSec=0
 
 [Service]
+User=castor
+Group=castor
+NoNewPrivileges=yes
+ProtectSystem=strict
+ProtectHome=yes
+PrivateTmp=yes
+ReadWritePaths=/var/lib/castor
+UMask=0077
 Environment=AWS_REGION=$region
 EnvironmentFile=-/etc/castor/secrets.env
 ExecStart=/opt/castor/bin/castor serve --state /var/lib/castor --host $address --port $port --pools ssm:$parameter$options
