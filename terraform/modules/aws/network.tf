@@ -9,7 +9,7 @@ locals {
   is_closed   = local.makes_network && var.internet_access == "none"
 
   called_services = setunion(
-    ["ec2", "logs", "sqs", "ssm", "sts"],
+    ["ec2", "sqs", "ssm", "sts"],
     try(var.controller.session_manager, false) || var.instance_shell ? ["ssmmessages"] : [],
   )
   interface_endpoints = var.interface_endpoints != null ? var.interface_endpoints : (

@@ -86,6 +86,9 @@ locals {
 data "aws_ami" "pool" {
   for_each = toset([for pool in var.pools : pool.image_id])
 
+  # Public images are deprecated after two years: pinned ones must not break plans by then.
+  include_deprecated = true
+
   filter {
     name   = "image-id"
     values = [each.value]

@@ -5,9 +5,14 @@ locals {
 
   outside = var.egress_cidrs != null ? var.egress_cidrs : (local.is_closed ? toset([]) : toset(["0.0.0.0/0"]))
   groups  = { nodes = aws_security_group.nodes.id, controller = aws_security_group.controller.id }
-  ways_out = { for pair in setproduct(["nodes", "controller"], local.outside) :
-    join(" ", pair) => { group = pair[0], cidr = pair[1] }
-  }
+  ways_out = merge(
+    { for pair in setproduct(["nodes", "controller"], local.outside) :
+      join(" ", pair) => { group = pair[0], cidr = pair[1], port = 443 }
+    },
+    { for pair in setproduct(local.outside, setsubtract(var.egress_ports, [443])) :
+      join(" ", ["nodes", pair[0], pair[1]]) => { group = "nodes", cidr = pair[0], port = pair[1] }
+    },
+  )
 }
 
 resource "aws_security_group" "nodes" {
@@ -91,9 +96,9 @@ resource "aws_vpc_security_group_egress_rule" "outside" {
   security_group_id = local.groups[each.value.group]
   cidr_ipv4         = each.value.cidr
   ip_protocol       = "tcp"
-  from_port         = 443
-  to_port           = 443
-  description       = "AWS, packages and images"
+  from_port         = each.value.port
+  to_port           = each.value.port
+  description       = each.value.port == 443 ? "AWS, packages and images" : "Port of egress_ports"
   tags              = local.tags
 }
 

@@ -261,18 +261,30 @@ variable "interface_endpoints" {
     condition = var.interface_endpoints == null ? true : alltrue([for service in var.interface_endpoints :
       can(regex("^[a-z0-9][a-z0-9.-]*$", service)) && service != "s3"
     ])
-    error_message = "interface_endpoints: names of services such as ec2, sqs, ssm, sts, logs; S3 has a gateway endpoint."
+    error_message = "interface_endpoints: names of services such as ec2, sqs, ssm, sts; S3 has a gateway endpoint."
   }
 }
 
 variable "egress_cidrs" {
-  description = "Address ranges outside the network to which instances may open connections on port 443. Null: all, or none if `internet_access` is none."
+  description = "Address ranges outside the network to which instances may open connections on `egress_ports`, and the controller on port 443. Null: all, or none if `internet_access` is none."
   type        = set(string)
   default     = null
 
   validation {
     condition     = var.egress_cidrs == null ? true : alltrue([for cidr in var.egress_cidrs : can(cidrnetmask(cidr))])
     error_message = "egress_cidrs: blocks of IPv4 addresses, such as 0.0.0.0/0."
+  }
+}
+
+variable "egress_ports" {
+  description = "TCP ports in `egress_cidrs` to which instances may connect: 443 for AWS, packages and images; 80 for apt, 22 for git over SSH, 2049 for EFS, 988 for FSx for Lustre."
+  type        = set(number)
+  default     = [443]
+  nullable    = false
+
+  validation {
+    condition     = contains(var.egress_ports, 443) && alltrue([for port in var.egress_ports : port >= 1 && port <= 65535 && floor(port) == port])
+    error_message = "egress_ports: whole numbers from 1 to 65535, with 443."
   }
 }
 

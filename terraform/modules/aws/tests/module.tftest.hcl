@@ -164,6 +164,11 @@ run "ground" {
   }
 
   assert {
+    condition     = alltrue([for image in data.aws_ami.pool : image.include_deprecated])
+    error_message = "A pinned image that its owner has deprecated does not break plans."
+  }
+
+  assert {
     condition     = output.controller_address == "http://${output.controller_host}:8470" && can(cidrnetmask("${output.controller_host}/32"))
     error_message = "controller_host is an address without scheme and port."
   }
@@ -211,10 +216,27 @@ run "closed_network" {
       length(aws_internet_gateway.this) == 0,
       length(aws_nat_gateway.this) == 0,
       length(aws_vpc_security_group_egress_rule.outside) == 0,
-      length(setsubtract(["ec2", "sqs", "ssm", "sts", "logs", "ssmmessages"], keys(aws_vpc_endpoint.interface))) == 0,
+      toset(keys(aws_vpc_endpoint.interface)) == toset(["ec2", "sqs", "ssm", "sts", "ssmmessages"]),
       length(aws_vpc_endpoint.s3) == 1,
     ])
     error_message = "Without internet the services are called by endpoints, and nothing leads outside."
+  }
+}
+
+run "egress_ports" {
+  command = plan
+
+  variables {
+    egress_ports = [443, 2049]
+  }
+
+  assert {
+    condition = { for key, rule in aws_vpc_security_group_egress_rule.outside : key => rule.from_port } == {
+      "controller 0.0.0.0/0" = 443
+      "nodes 0.0.0.0/0"      = 443
+      "nodes 0.0.0.0/0 2049" = 2049
+    }
+    error_message = "Instances reach the named ports, and the controller 443 alone."
   }
 }
 
@@ -419,6 +441,7 @@ run "refuses_what_can_not_be" {
     internet_access            = "all"
     interface_endpoints        = ["s3"]
     egress_cidrs               = ["everywhere"]
+    egress_ports               = [22]
     client_cidrs               = ["0.0.0.0/0"]
     kms_key_arn                = "alias/castor"
     volume_kms_key_arn         = "alias/castor"
@@ -454,7 +477,7 @@ run "refuses_what_can_not_be" {
     var.deployment, var.max_usd_per_hour, var.fleet_usd, var.job_usd, var.study_usd, var.lease, var.policy,
     var.launches_per_minute, var.tags, var.vpc_cidr,
     var.zones, var.subnets, var.route_table_ids, var.internet_access, var.interface_endpoints,
-    var.egress_cidrs, var.client_cidrs, var.kms_key_arn, var.volume_kms_key_arn, var.bucket_name,
+    var.egress_cidrs, var.egress_ports, var.client_cidrs, var.kms_key_arn, var.volume_kms_key_arn, var.bucket_name,
     var.lifecycle_days, var.permissions_boundary_arn, var.iam_path, var.controller_principals,
     var.controller_external_id, var.wheels_directory, var.python, var.boot_minutes, var.vpc_id,
     var.controller, var.pools, var.volume_usd_per_gb_month, var.address_usd_per_hour,
