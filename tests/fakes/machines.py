@@ -30,7 +30,7 @@ _UNITS: Final = "etc/systemd/system"
 # What scripts write to, or look at, of a machine.
 _ROOTED: Final = (
     *("/run/castor", "/var/lib/castor", "/etc/systemd/system", "/etc/resolv.conf"),
-    "/opt/castor",
+    *("/opt/castor", "/dev/disk"),
 )
 
 _STUBS: Final = {

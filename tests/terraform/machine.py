@@ -118,6 +118,9 @@ PROGRAMS = {
     "useradd": "",
     "chown": "",
     "chgrp": "",
+    "mountpoint": '[ -e "${@: -1}" ]\n',
+    "mdadm": "",
+    "mount": "",
     "nvidia-smi": "echo GPU 0; echo GPU 1\n",
     "aws": (
         'to=${@: -1}; case "$*" in\n'

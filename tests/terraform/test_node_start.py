@@ -59,6 +59,80 @@ def on_gce(tmp_path: Path) -> Iterator[Machine]:
     yield from started_on(GCE, tmp_path)
 
 
+def directories(machine: Machine) -> tuple[str, str]:
+    """Return where the agent keeps its files and its cache."""
+    lines = (machine.root / "run/castor/environment").read_text().splitlines()
+    told = dict(line.split("=", 1) for line in lines)
+    return told["CASTOR_INSTANCE_DIRECTORY"], told["CASTOR_CACHE_DIRECTORY"]
+
+
+def test_without_disks_of_its_own_files_are_on_the_boot_disk(machine: Machine) -> None:
+    assert machine.start() == 0
+    files = f"{machine.root}/var/lib/castor"
+    assert directories(machine) == (f"{files}/instance", f"{files}/cache")
+    assert not [call for call in machine.calls if call.startswith(("mkfs", "mount ", "mdadm"))]
+
+
+def test_disks_that_the_image_has_mounted_are_used_as_they_are(machine: Machine) -> None:
+    (machine.root / "opt/dlami/nvme").mkdir(parents=True)
+    assert machine.start() == 0
+    files = f"{machine.root}/opt/dlami/nvme/castor"
+    assert directories(machine) == (f"{files}/instance", f"{files}/cache")
+
+
+def attach(machine: Machine, *names: str) -> list[Path]:
+    """Attach new disks, each with a second name; return their devices."""
+    by_id = machine.root / "dev/disk/by-id"
+    by_id.mkdir(parents=True)
+    devices = []
+    for number, name in enumerate(names):
+        device = machine.root / f"dev/nvme{number}n1"
+        device.write_bytes(b"")
+        devices.append(device)
+        for link in (name, f"{name}_1"):
+            (by_id / link).symlink_to(device)
+    machine.failing = "blkid"  # as of a disk without a file system
+    return devices
+
+
+@pytest.mark.parametrize(
+    "prefix", ["nvme-Amazon_EC2_NVMe_Instance_Storage_AWS", "google-local-nvme-ssd-"]
+)
+def test_several_disks_are_one_in_front_of_the_boot_disk(machine: Machine, prefix: str) -> None:
+    first, second = attach(machine, f"{prefix}0", f"{prefix}1")
+    assert machine.start() == 0
+    files = f"{machine.root}/var/lib/castor/own"
+    assert directories(machine) == (f"{files}/instance", f"{files}/cache")
+    calls = "\n".join(machine.calls)
+    assert (
+        f"mdadm --create /dev/md/castor --run --level=0 --raid-devices=2 {first} {second}" in calls
+    )
+    assert f"mount -o noatime,discard /dev/md/castor {files}" in calls
+
+
+def test_one_disk_is_no_array(machine: Machine) -> None:
+    (disk,) = attach(machine, "google-local-nvme-ssd-0")
+    assert machine.start() == 0
+    assert f"mkfs.ext4 -q -m 0 -E nodiscard {disk}" in machine.calls
+    assert not [call for call in machine.calls if call.startswith("mdadm")]
+
+
+def test_a_disk_that_holds_something_is_left_as_it_is(machine: Machine) -> None:
+    attach(machine, "google-local-nvme-ssd-0")
+    machine.failing = "nothing"
+    assert machine.start() == 0
+    assert directories(machine)[0] == f"{machine.root}/var/lib/castor/instance"
+    assert not [call for call in machine.calls if call.startswith("mkfs")]
+
+
+def test_where_a_disk_can_not_be_used_files_are_on_the_boot_disk(machine: Machine) -> None:
+    (disk,) = attach(machine, "google-local-nvme-ssd-0")
+    machine.failing = disk.name  # neither blkid nor mkfs.ext4 can read it
+    assert machine.start() == 0
+    assert any(call.startswith("mkfs.ext4") for call in machine.calls)
+    assert directories(machine)[0] == f"{machine.root}/var/lib/castor/instance"
+
+
 def wait_for(path: Path) -> str:
     deadline = time.monotonic() + 20
     while not path.exists():
