@@ -91,7 +91,7 @@ def test_castor_reads_the_pools_that_it_renders(outputs: dict[str, Any]) -> None
     assert settings.pools["gpu"].launch_template.version == "3"
     assert settings.zones_of(settings.pools["gpu"]) == ("us-east-1a", "us-east-1b")
     assert settings.zones_of(settings.pools["near"]) == ("us-east-1b",)
-    assert settings.tags == {"team": "vision"}
+    assert settings.tags == {"team": "vision", "cost-centre": "ml"}
     assert settings.pools["gpu"].extras_usd_per_hour == Decimal("0.026918")
 
 

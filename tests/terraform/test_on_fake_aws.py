@@ -41,6 +41,10 @@ provider "aws" {
   s3_use_path_style           = true
   max_retries                 = 2
 
+  default_tags {
+    tags = { "cost-centre" = "ml" }
+  }
+
   endpoints {
 %(endpoints)s
   }
@@ -192,6 +196,7 @@ def test_the_ground_bears(ground: Ground, tmp_path: Path) -> None:
         sent = ground.sent_tags()
         assert sent.keys() == {"fleet", "instance", "network-interface", "volume"}
         assert {one["castor:deployment"] for one in sent.values()} == {"prod"}
+        assert {one["cost-centre"] for one in sent.values()} == {"ml"}, "a default tag"
 
         # What Castor bought is nothing that Terraform has an opinion on: 0 is no change.
         code, plan = ground.terraform.run(

@@ -4,6 +4,8 @@ data "aws_partition" "current" {}
 
 data "aws_region" "current" {}
 
+data "aws_default_tags" "current" {}
+
 locals {
   # Versions 5 and 6 of the provider both have `id`; only one of them has `name` or `region`.
   region    = data.aws_region.current.id
@@ -14,7 +16,10 @@ locals {
   ownership = { "castor:deployment" = var.deployment }
   tags      = merge(var.tags, local.ownership)
 
-  # No provider-wide default tags: with launch templates they cause a permanent difference.
+  # The provider adds its default tags to its own resources, but not to what Castor launches.
+  given_tags  = merge(data.aws_default_tags.current.tags, var.tags)
+  launch_tags = merge(local.given_tags, local.ownership)
+
   named = { for part in ["nodes", "controller", "endpoints", "network"] :
     part => merge(local.tags, { Name = "${local.name}-${part}" })
   }

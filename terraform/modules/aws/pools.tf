@@ -59,7 +59,7 @@ locals {
       max_usd_per_hour    = var.max_usd_per_hour
       launches_per_minute = var.launches_per_minute
       has_internet        = length(local.outside) > 0
-      tags                = var.tags
+      tags                = local.given_tags
     },
     var.prices_from == null ? {} : { prices_from = var.prices_from },
   )
@@ -178,7 +178,7 @@ resource "aws_launch_template" "pool" {
 
     content {
       resource_type = tag_specifications.value
-      tags          = merge(local.tags, { Name = "${local.name}-${each.key}" })
+      tags          = merge(local.launch_tags, { Name = "${local.name}-${each.key}" })
     }
   }
 
@@ -190,6 +190,10 @@ resource "aws_launch_template" "pool" {
     precondition {
       condition     = each.value.network_cards == 1 || !local.has_public_addresses
       error_message = "pools.${each.key}.network_cards: EC2 gives an instance with several interfaces no public address, its only way out: set internet_access to nat or none."
+    }
+    precondition {
+      condition     = length(local.given_tags) <= 40 && alltrue([for key in keys(local.given_tags) : can(regex("^[A-Za-z0-9+=.,_:@-]{1,128}$", key)) && !startswith(lower(key), "castor:")])
+      error_message = "tags and the provider's default_tags: at most 40 together; instances can read the keys, which may contain no spaces or slashes and not begin with castor:."
     }
     precondition {
       condition     = each.value.max_usd_per_hour <= var.max_usd_per_hour

@@ -26,6 +26,9 @@ mock_provider "aws" {
   mock_resource "aws_vpc_endpoint" {
     defaults = { prefix_list_id = "pl-0123456789abcdef0" }
   }
+  mock_data "aws_default_tags" {
+    defaults = { tags = { "cost-centre" = "ml" } }
+  }
   mock_resource "aws_launch_template" {
     defaults = {
       id             = "lt-0123456789abcdef0"
@@ -101,6 +104,7 @@ run "ground" {
       alltrue([for device in template.block_device_mappings : tobool(device.ebs[0].encrypted)]),
       length(template.tag_specifications) == 3,
       alltrue([for specification in template.tag_specifications : specification.tags["castor:deployment"] == "prod"]),
+      alltrue([for specification in template.tag_specifications : specification.tags["cost-centre"] == "ml"]),
     ])])
     error_message = "Instances answer IMDSv2 alone, one hop away, end when they shut down, are encrypted and say whose they are."
   }
@@ -161,6 +165,11 @@ run "ground" {
   assert {
     condition     = !contains(keys(aws_instance.controller["this"].tags), "castor:deployment")
     error_message = "The controller may not be able to end itself."
+  }
+
+  assert {
+    condition     = jsondecode(output.pools_json).tags == { "cost-centre" = "ml", team = "vision" }
+    error_message = "Castor gives what it launches the provider's default tags, too."
   }
 
   assert {
@@ -502,6 +511,17 @@ run "refuses_a_volume_that_can_not_be_that_fast" {
   }
 
   expect_failures = [var.pools]
+}
+
+run "refuses_default_tags_that_instances_can_not_have" {
+  command = plan
+
+  override_data {
+    target = data.aws_default_tags.current
+    values = { tags = { "cost/centre" = "ml" } }
+  }
+
+  expect_failures = [aws_launch_template.pool]
 }
 
 run "refuses_packages_without_pins" {
