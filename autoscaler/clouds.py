@@ -86,6 +86,8 @@ def cloud_of(source: str) -> str:
 def _plugin_of(source: str) -> tuple[str, ProviderPlugin]:
     """Return the name of a source's cloud, and the cloud's plug-in."""
     cloud = provider_at(source)
+    if cloud is None and "://" in source:
+        raise SpecError(f"{source}: write a file, ssm:/NAME or gs://BUCKET/NAME", "--pools")
     if cloud is None:
         document = read_yaml(read_text(Path(source)), source).value
         settings = document if isinstance(document, dict) else {}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
 from typer import Argument, Option
+
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def adopt(
@@ -25,11 +28,21 @@ def adopt(
     Instances are labelled with their controller's id. The new controller then lists them, has no
     job for them, and ends them. It must be stopped, and have had no job yet.
     """
+    from autoscaler.domain.errors import SpecError
     from autoscaler.wire.connection import state_directory
 
     directory = state or state_directory()
+    if not directory.is_dir():
+        raise SpecError(f"{directory} does not exist: run castor serve there once", "--state")
+    if _ID.fullmatch(controller) is None:
+        raise SpecError(
+            f"{controller} is no id of a controller, which is like "
+            "1f0c2d34-5b6a-4c7d-8e9f-0a1b2c3d4e5f: see the tag castor:controller (EC2), or the "
+            "label castor-controller (Compute Engine)",
+            "CONTROLLER",
+        )
     adopt_id(controller, directory, store or f"sqlite:///{directory / 'castor.db'}")
-    print(f"this controller is {controller} now: castor serve ends the instances that it left")
+    print(f"this controller is {controller} now: castor serve ends what its cloud lists of it")
 
 
 def adopt_id(controller: str, state: Path, store_url: str) -> None:

@@ -238,7 +238,8 @@ def set_job(
         list[str],
         typer.Argument(
             help="objective=cheapest|fastest|balanced|value_of_time=40|deadline=2h|budget=5, "
-            "priority=low|normal|high|2.5, min=1, max=4, offers=a,b, spot=true|false",
+            "priority=low|normal|high|2.5, min=1, max=4, offers=a,b, gpu=H100:8,A100, "
+            "spot=true|false; any lifts offers and gpu",
             metavar="KEY=VALUE...",
         ),
     ],

@@ -52,8 +52,9 @@ def shell_command(instances: Iterable[InstanceView], name: str) -> tuple[str, ..
     by_name = {view.id: view for view in instances}
     view = by_name.get(name)
     if view is None:
-        close = get_close_matches(name, by_name, n=1)
-        hint = f"did you mean {close[0]}?" if close else "castor status lists them"
+        of_job = [view.id for view in by_name.values() if view.job == name]
+        close = of_job or get_close_matches(name, by_name, n=1)
+        hint = f"did you mean {' or '.join(close)}?" if close else "castor status JOB lists them"
         raise NotFound(f"no instance {name} runs: {hint}")
     if view.cloud_id is None:
         raise NotFound(f"{name} is not launched yet")

@@ -25,7 +25,10 @@ def parse_gpus(texts: Sequence[str], memory_bytes: int = 0) -> tuple[GpuKind, ..
     gpus = [gpu for gpu in named if gpu.name in large] if texts else [*map(GpuKind, sorted(large))]
     if not gpus:
         names = f"GPU named {', '.join(texts)}" if texts else "known GPU"
-        raise ValueError(f"no {names} has {memory_bytes / 1e9:g} GB: lower gpu_memory")
+        raise ValueError(
+            f"no {names} has {memory_bytes / 1e9:g} GB: lower gpu_memory, which is in makers' "
+            "units, as 80GB"
+        )
     return tuple(gpus)
 
 

@@ -92,6 +92,9 @@ InstanceCount = Annotated[int, Field(ge=1, le=MOST_INSTANCES)]
 BatchSize = Annotated[int, Field(ge=1, le=MOST_EXAMPLES_OF_BATCH)]
 
 
+_LEAST_GPU_BYTES = 10**9
+
+
 class BatchForm(Form):
     """Form of `batch`: adaptive within bounds, or fixed."""
 
@@ -157,6 +160,8 @@ class InstancesForm(Form):
         """Return the bounds as a domain object; without `max`, the maximum is `min`."""
         maximum = self.min if self.max is None else self.max
         maxima = tuple(self.max_of.items())
+        if self.gpu_memory is not None and self.gpu_memory < _LEAST_GPU_BYTES:
+            raise ValueError(f"gpu_memory: {self.gpu_memory} bytes: write it with a unit, as 80GB")
         has_gpus = self.gpu is not None or self.gpu_memory is not None
         gpus = parse_gpus(self.gpu or (), self.gpu_memory or 0) if has_gpus else None
         return InstanceBounds(self.min, maximum, self.offers, self.spot, maxima, gpus)

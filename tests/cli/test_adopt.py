@@ -33,7 +33,7 @@ def test_a_new_controller_has_the_id_of_the_lost_one(tmp_path: Path, was_started
     told = CliRunner().invoke(app, ["adopt", LOST, "--state", str(state)])
     assert told.exit_code == 0, told.output
     assert told.output == (
-        f"this controller is {LOST} now: castor serve ends the instances that it left\n"
+        f"this controller is {LOST} now: castor serve ends what its cloud lists of it\n"
     )
     assert id_in(state) == LOST
 
@@ -53,3 +53,13 @@ def test_one_that_runs_keeps_its_own(tmp_path: Path) -> None:
     with hold_state(tmp_path):
         told = CliRunner().invoke(app, ["adopt", LOST, "--state", str(tmp_path)])
     assert isinstance(told.exception, Conflict)
+
+
+@pytest.mark.parametrize("word", ["bad id!", "castor-1", LOST[:-1]])
+def test_what_is_no_id_is_refused_and_makes_nothing(tmp_path: Path, word: str) -> None:
+    told = CliRunner().invoke(app, ["adopt", word, "--state", str(tmp_path)])
+    assert isinstance(told.exception, SpecError)
+    assert "see the tag castor:controller" in str(told.exception)
+    told = CliRunner().invoke(app, ["adopt", LOST, "--state", str(tmp_path / "none")])
+    assert isinstance(told.exception, SpecError) and "does not exist" in str(told.exception)
+    assert list(tmp_path.iterdir()) == []

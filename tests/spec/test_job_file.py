@@ -223,6 +223,7 @@ REFUSED = [
     ("instances: {gpu: 'H100:0'}", "instances", "write NAME or NAME:NUMBER, such as H100:8"),
     ("instances: {gpu: []}", "instances.gpu", "is empty"),
     ("instances: {gpu: L4, gpu_memory: 80GB}", "instances", "no GPU named L4 has 80 GB"),
+    ("instances: {gpu_memory: 80}", "instances", "80 bytes: write it with a unit, as 80GB"),
     ("instances: {gpu_memory: much}", "instances.gpu_memory", "must be a size like"),
     (
         "instances: {offers: []}",

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.cli.init.run import Answers, write_configuration
+from autoscaler.cli.init.answers import Answers
+from autoscaler.cli.init.run import write_configuration
 from tests.terraform.conftest import MODULE, terraform_in
 
 ANSWERS = [Answers("aws", gpu="L4,H100:8"), Answers("gcp", project="my-project-1")]

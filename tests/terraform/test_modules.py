@@ -163,4 +163,4 @@ def test_the_steps_on_ec2_set_every_variable_that_the_example_requires() -> None
 @pytest.mark.parametrize("name", ["aws", "gcp"])
 def test_the_steps_pin_the_packages_of_instances(name: str) -> None:
     steps = (EC2_STEPS.parent / f"{name}.md").read_text().partition("## Five steps")[2]
-    assert f'pip install ".[server,{name}]" && make wheels' in steps.partition("\n2. ")[0]
+    assert f'pip install -e ".[server,{name}]" && make wheels' in steps.partition("\n2. ")[0]

@@ -89,7 +89,7 @@ def check_provider(name: str, provider: Provider, now_seconds: float) -> Iterato
         offers = provider.offers()
         limits = provider.limits()
     except CastorError as error:
-        yield Finding(name, CheckResult.FAILED, f"{error}: check the credentials and permissions")
+        yield Finding(name, CheckResult.FAILED, str(error))
         return
     yield Finding(name, CheckResult.OK, "instances, offers and limits can be listed")
     condition = provider.condition()

@@ -57,9 +57,8 @@ data "aws_ssm_parameter" "image" {
   name = "$image"
 }
 
-data "aws_availability_zones" "available" {
-  state = "available"
-
+# Their order decides addresses: write the names out if the region gets another zone.
+data "aws_availability_zones" "all" {
   filter {
     name   = "opt-in-status"
     values = ["opt-in-not-required"]
@@ -70,7 +69,7 @@ module "castor" {
   source = $module
 
   deployment       = $deployment
-  zones            = data.aws_availability_zones.available.names
+  zones            = data.aws_availability_zones.all.names
   wheels_directory = "$${path.module}/dist"
   max_usd_per_hour = $max_usd_per_hour
   fleet_usd        = $fleet_usd

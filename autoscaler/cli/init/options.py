@@ -17,7 +17,7 @@ class CloudName(StrEnum):
 
 
 Cloud = Annotated[CloudName, Argument(help="Cloud of the new deployment.")]
-Directory = Annotated[Path, Argument(help="New directory of the Terraform configuration.")]
+Directory = Annotated[Path, Argument(help="Directory of the Terraform configuration.")]
 Deployment = Annotated[
     str | None, Option(help="Name of the deployment, in names and tags. Default: prod.")
 ]
@@ -25,15 +25,22 @@ Project = Annotated[str | None, Option(help="Id of the project; for gcp only.")]
 Region = Annotated[str | None, Option(help="Default: us-east-1 or us-central1.")]
 Gpu = Annotated[
     str | None,
-    Option(help='GPUs, as "L4,H100:8": kinds, and their number on an instance. Default: L4:1.'),
+    Option(
+        help='GPUs, as "L4,H100:8": kinds, and their number on an instance; without a number, the '
+        "fewest that are sold. Default: L4."
+    ),
 ]
-MaxInstances = Annotated[int | None, Option(help="Most instances at once. Default: 4.")]
+MaxInstances = Annotated[str | None, Option(help="Most instances at once. Default: 4.")]
 FleetUsd = Annotated[
-    str | None, Option(help="Most US dollars that all jobs together may ever cost. Default: 500.")
+    str | None,
+    Option(help="Most US dollars that all jobs together may ever cost, or none. Default: 500."),
 ]
 Module = Annotated[
     str | None,
-    Option(help="Source of the Terraform module. Default: that of the clone Castor runs from."),
+    Option(
+        help="Terraform module: a directory, or an address with ::. Default: that of the clone "
+        "that Castor runs from, or that this directory is in."
+    ),
 ]
 
 
@@ -55,7 +62,8 @@ def init(
     """
     import sys
 
-    from autoscaler.cli.init.run import Answers, write_configuration
+    from autoscaler.cli.init.answers import Answers
+    from autoscaler.cli.init.run import write_configuration
 
     answers = Answers(
         cloud=cloud.value,
@@ -63,7 +71,7 @@ def init(
         project=project,
         region=region,
         gpu=gpu,
-        max_instances=None if max_instances is None else str(max_instances),
+        max_instances=max_instances,
         fleet_usd=fleet_usd,
         module=module,
     )

@@ -3,62 +3,60 @@
 from __future__ import annotations
 
 import math
-import re
+import shlex
+import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
+from typing import Final
 
 import typer
 
+from autoscaler.cli.init.answers import (
+    DEFAULT_REGIONS,
+    Answers,
+    answer,
+    check_count,
+    check_fleet_usd,
+    check_project,
+    deployment_check,
+    gpu_check,
+    module_source,
+    region_check,
+)
 from autoscaler.cli.init.configuration import TerraformConfiguration, rendered
 from autoscaler.cli.live import print_whole
 from autoscaler.cli.tables import words_table
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.job import GpuKind
-from autoscaler.market.catalogue import InstanceType, catalogue
-from autoscaler.spec.gpus import parse_gpus
-from autoscaler.spec.quantities import parse_money
+from autoscaler.market.catalogue import InstanceType
 
-_DEPLOYMENT = re.compile(r"[a-z0-9][a-z0-9-]{0,23}")
-_REGIONS = {
-    "aws": ("us-east-1", re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]")),
-    "gcp": ("us-central1", re.compile(r"[a-z]+-[a-z]+[0-9]+")),
-}
-_PROJECT = re.compile(r"[a-z][a-z0-9-]{4,28}[a-z0-9]")
-_COUNT = re.compile(r"[1-9][0-9]{0,2}")
-_CLONE = Path(__file__).parents[3]
-
-
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """Answers given as options; None for the others."""
-
-    cloud: str
-    deployment: str | None = None
-    project: str | None = None
-    region: str | None = None
-    gpu: str | None = None
-    max_instances: str | None = None
-    fleet_usd: str | None = None
-    module: str | None = None
+_IGNORED: Final = (".terraform/", "*.tfstate*", "dist/")
+# The limit is above the price of all instances: of disks and addresses, and of other regions.
+_MARGIN: Final = Decimal("1.25")
+_WIDTH: Final = 80
 
 
 def write_configuration(answers: Answers, directory: Path, asks: bool) -> None:
-    """Write `main.tf` into a new directory, and print what it will create and the next steps.
+    """Write `main.tf` into a directory, and print what it will create and the next steps.
 
     `asks`: ask on the terminal for answers that are missing; otherwise use the defaults.
 
     Raises:
-        SpecError: an answer can't be used, or the directory has a configuration already.
+        SpecError: an answer can't be used, or the directory can't, or has a configuration already.
     """
     file = directory / "main.tf"
+    if directory.exists() and not directory.is_dir():
+        raise SpecError(f"{directory} is not a directory: name another", "DIRECTORY")
     if file.exists():
         raise SpecError(f"{file} exists: name another directory, or edit that file", "DIRECTORY")
     configuration, types = _configuration(answers, asks)
-    directory.mkdir(parents=True, exist_ok=True)
-    file.write_text(rendered(configuration))
-    (directory / ".gitignore").write_text(".terraform/\n*.tfstate*\ndist/\n")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        file.write_text(rendered(configuration))
+        _ignore(directory / ".gitignore")
+    except OSError as error:
+        raise SpecError(f"{directory} can't be written: {error.strerror}", "DIRECTORY") from error
     _print_summary(configuration, types, file)
 
 
@@ -66,119 +64,96 @@ def _configuration(
     answers: Answers, asks: bool
 ) -> tuple[TerraformConfiguration, Sequence[InstanceType]]:
     """Return the configuration, and the instance types of its pool."""
-    project = _project(answers, asks)
-    default_region, region_form = _REGIONS[answers.cloud]
-    region = _answer("--region", "Region", answers.region, default_region, asks)
-    _require(region, region_form, "--region", f"write it as {default_region}")
-    name = _answer("--deployment", "Name of the deployment", answers.deployment, "prod", asks)
-    _require(name, _DEPLOYMENT, "--deployment", "1 to 24 lower-case letters, digits and hyphens")
-    gpu_text = _answer("--gpu", "GPUs, as L4:1 or H100:8", answers.gpu, "L4:1", asks)
-    types = _types(answers.cloud, gpu_text)
-    most = _answer("--max-instances", "Most instances", answers.max_instances, "4", asks)
-    _require(most, _COUNT, "--max-instances", "write a number from 1 to 999")
-    question = "Most US dollars for all jobs together, ever"
-    fleet_usd = _answer("--fleet-usd", question, answers.fleet_usd, "500", asks)
-    try:
-        parse_money(fleet_usd)
-    except ValueError as error:
-        raise SpecError(str(error), "--fleet-usd") from error
+    cloud = answers.cloud
+    module = module_source(cloud, answers.module)
+    if cloud != "gcp" and answers.project is not None:
+        raise SpecError("is for gcp only: leave it out", "--project")
+    project = None
+    if cloud == "gcp":
+        question = "Id of the project, as my-project-1"
+        project = answer("--project", question, answers.project, None, check_project, asks)
+    region = answer(
+        *("--region", "Region", answers.region, DEFAULT_REGIONS[cloud], region_check(cloud)),
+        asks,
+    )
+    name = answer(
+        *("--deployment", "Name of the deployment", answers.deployment, "prod"),
+        *(deployment_check(cloud), asks),
+    )
+    question = "GPUs, by kind and number on an instance, as L4 or A100:8"
+    types = answer("--gpu", question, answers.gpu, "L4", gpu_check(cloud), asks)
+    most = answer(
+        *("--max-instances", "Most instances at once", answers.max_instances, "4"),
+        *(check_count, asks),
+    )
+    question = "Most US dollars that all jobs together may ever cost, or none"
+    fleet_usd = answer("--fleet-usd", question, answers.fleet_usd, "500", check_fleet_usd, asks)
     dearest_usd = max(known.price.usd_per_hour for known in types)
     configuration = TerraformConfiguration(
-        cloud=answers.cloud,
-        module=_module(answers),
+        cloud=cloud,
+        module=module,
         deployment=name,
         project=project,
         region=region,
         types=tuple(known.name for known in types),
-        max_instances=int(most),
-        max_usd_per_hour=math.ceil(dearest_usd * int(most)),
-        fleet_usd=fleet_usd.removeprefix("$"),
+        max_instances=most,
+        max_usd_per_hour=math.ceil(dearest_usd * most * _MARGIN),
+        fleet_usd=fleet_usd,
     )
     return configuration, types
 
 
-def _project(answers: Answers, asks: bool) -> str | None:
-    if answers.cloud != "gcp":
-        if answers.project is not None:
-            raise SpecError("is for gcp only: leave it out", "--project")
-        return None
-    project = _answer("--project", "Id of the project", answers.project, None, asks)
-    _require(project, _PROJECT, "--project", "write the id of a project, as my-project-1")
-    return project
-
-
-def _answer(option: str, question: str, given: str | None, default: str | None, asks: bool) -> str:
-    """Return the answer: the given one, the one from the terminal, or the default."""
-    if given is not None:
-        return given
-    if asks:
-        return str(typer.prompt(question, default=default))
-    if default is None:
-        raise SpecError("is missing", option)
-    return default
-
-
-def _require(value: str, form: re.Pattern[str], option: str, way_out: str) -> None:
-    if form.fullmatch(value) is None:
-        raise SpecError(f'"{value}" can\'t be used: {way_out}', option)
-
-
-def _types(cloud: str, text: str) -> tuple[InstanceType, ...]:
-    """Return the instance types of a cloud with these GPUs, the cheapest first.
-
-    Of a kind without a number, the types with one GPU are meant.
-
-    Raises:
-        SpecError: the text names no GPU, or the cloud's catalogue has no such type.
-    """
-    try:
-        gpus = parse_gpus(text.split(","))
-    except ValueError as error:
-        raise SpecError(str(error), "--gpu") from error
-    wanted = {(gpu.name, gpu.devices or 1) for gpu in gpus}
-    of_cloud = [known for known in catalogue().values() if known.provider == cloud]
-    types = [known for known in of_cloud if (known.device_kind, known.devices) in wanted]
-    if not types:
-        sold = sorted({str(GpuKind(known.device_kind, known.devices)) for known in of_cloud})
-        raise SpecError(f"{cloud} has no type with {text}: write {', '.join(sold)}", "--gpu")
-    return tuple(sorted(types, key=lambda known: known.price.usd_per_hour))
-
-
-def _module(answers: Answers) -> str:
-    """Return the source of the module: the given one, or that of this clone."""
-    if answers.module is not None:
-        return answers.module
-    module = _CLONE / "terraform" / "modules" / answers.cloud
-    if not (module / "pools.tf").exists():
-        raise SpecError(
-            "Castor runs from no clone: name the module, as a directory or a git:: address",
-            "--module",
-        )
-    return str(module)
+def _ignore(file: Path) -> None:
+    """Add the names that belong in no repository to a file of ignored names."""
+    lines = file.read_text().splitlines() if file.exists() else []
+    missing = [name for name in _IGNORED if name not in lines]
+    if missing:
+        file.write_text("\n".join([*lines, *missing]) + "\n")
 
 
 def _print_summary(
     configuration: TerraformConfiguration, types: Sequence[InstanceType], file: Path
 ) -> None:
-    table = words_table("type", "GPUs", "$/h on demand", "of", right=("$/h on demand",))
+    table = words_table("type", "GPUs", "$/h on demand", "price of", right=("$/h on demand",))
     for known in types:
         gpus = str(GpuKind(known.device_kind, known.devices))
-        price = known.price
-        table.add_row(known.name, gpus, f"{price.usd_per_hour:.4g}", f"{known.region}")
-    most_usd = Decimal(configuration.max_usd_per_hour)
-    typer.echo(
-        f"{file}: a controller, and a pool of at most {configuration.max_instances} instances, "
-        f"${most_usd}/h and ${configuration.fleet_usd} in all:\n"
+        table.add_row(known.name, gpus, f"{known.price.usd_per_hour:.4g}", known.region)
+    total = configuration.fleet_usd
+    total_text = "without a budget" if total == "none" else f"for ${total} in all"
+    _print_wrapped(
+        f"{file}: a controller, and a pool of at most {configuration.max_instances} instances for "
+        f"at most ${configuration.max_usd_per_hour}/h, {total_text}."
     )
+    typer.echo()
     print_whole(table)
-    directory = file.parent
-    wheels = directory.resolve() / "dist"
-    clone = _CLONE if (_CLONE / "pyproject.toml").exists() else "CLONE"
-    typer.echo(
-        "\nTerraform also creates a network, a bucket, a queue of notices, roles and a small "
-        "instance for the controller, which cost money while no job runs, too.\n\nNext:\n"
-        f"  make -C {clone} wheels WHEELS={wheels}    # what instances install\n"
-        f"  terraform -chdir={directory} init && terraform -chdir={directory} apply\n"
-        f'  castor check "$(terraform -chdir={directory} output -raw pools_source)"\n'
-        f"  then access and the first job: docs/{configuration.cloud}.md"
+    typer.echo()
+    if any(known.region != configuration.region for known in types):
+        _print_wrapped(
+            f"Prices in {configuration.region} differ, and it may not have each type: castor "
+            "check tells."
+        )
+    _print_wrapped(
+        "Terraform also creates a network, a bucket, a queue of notices, roles and a small "
+        "instance for the controller, which cost money while no job runs, too."
     )
+    typer.echo("\n".join(["\nNext:", *_next_steps(configuration, file.parent)]))
+
+
+def _next_steps(configuration: TerraformConfiguration, directory: Path) -> list[str]:
+    module = Path(configuration.module)
+    clone = str(module.parents[2]) if module.is_dir() else "CLONE"
+    make = f"make -C {shlex.quote(clone)}"
+    wheels = shlex.quote(str((directory / "dist").absolute()))
+    is_aws = configuration.cloud == "aws"
+    region = f"AWS_REGION={configuration.region} " if is_aws else ""
+    return [
+        f"  {make} wheels WHEELS={wheels}",
+        f"  cd {shlex.quote(str(directory))}",
+        "  terraform init && terraform apply",
+        f'  {region}castor check "$(terraform output -raw pools_source)"',
+        f"  then access and the first job: docs/{configuration.cloud}.md",
+    ]
+
+
+def _print_wrapped(text: str) -> None:
+    typer.echo(textwrap.fill(text, _WIDTH, break_long_words=False, break_on_hyphens=False))

@@ -330,6 +330,15 @@ def allowed_offers(bounds: InstanceBounds, offers: Sequence[Offer]) -> tuple[Off
     return tuple(offer for offer in offers if bounds.permits(offer))
 
 
+def missing_gpus(bounds: InstanceBounds, offers: Sequence[Offer]) -> str | None:
+    """Return why no offer has the GPUs that a job may use; None if the reason is another."""
+    gpus = bounds.gpus
+    if gpus is None or any(gpu.is_of(offer) for gpu in gpus for offer in offers):
+        return None
+    kinds = sorted({f"{offer.device_kind}:{offer.devices}" for offer in offers})
+    return f"no offer has {' or '.join(map(str, gpus))}: there are {', '.join(kinds)}"
+
+
 def placement_of(instances: Sequence[HeldInstance], offers: Sequence[Offer]) -> Placement | None:
     """Return the devices that a job holds on machines that jobs share; None for none."""
     shared_offers = {offer.id for offer in offers if offer.shared}

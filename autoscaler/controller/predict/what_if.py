@@ -10,7 +10,11 @@ from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.jobs.models import Models
 from autoscaler.controller.jobs.programs import recalled
 from autoscaler.controller.jobs.step_times import KnownStepTimes
-from autoscaler.controller.observe.snapshots import allowed_offers, job_snapshot
+from autoscaler.controller.observe.snapshots import (
+    allowed_offers,
+    job_snapshot,
+    missing_gpus,
+)
 from autoscaler.controller.offers.estimates import MarketEstimator
 from autoscaler.domain.errors import SpecError, Unavailable
 from autoscaler.domain.job import JobSpec
@@ -133,6 +137,8 @@ def _require_sold(spec: JobSpec, offers: Sequence[Offer]) -> None:
         unsold = [name for name in names if name not in offered_names]
         if unsold:
             raise SpecError(f'no provider sells "{unsold[0]}": {_offered(offers)}', field)
+    if (missing := missing_gpus(spec.instances, offers)) is not None:
+        raise SpecError(missing, "instances.gpu")
 
 
 def _snapshot(

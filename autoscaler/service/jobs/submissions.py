@@ -11,7 +11,7 @@ from autoscaler.clock import Clock
 from autoscaler.controller.act.shutdown import stop_everything
 from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.jobs.programs import recalled
-from autoscaler.controller.observe.snapshots import allowed_offers
+from autoscaler.controller.observe.snapshots import allowed_offers, missing_gpus
 from autoscaler.domain.errors import Conflict, NotFound, SpecError, Unavailable
 from autoscaler.domain.job import InstanceBounds, JobRecord, JobSpec
 from autoscaler.domain.job_rules import (
@@ -297,10 +297,8 @@ def unknown_program(program: str) -> NotFound:
 
 def _nothing_allowed(bounds: InstanceBounds, offers: Sequence[Offer]) -> SpecError:
     """Return the error of bounds that permit none of the offers."""
-    if bounds.gpus is not None and any(map(replace(bounds, gpus=None).permits, offers)):
-        wanted = " or ".join(map(str, bounds.gpus))
-        kinds = _listed({f"{offer.device_kind}:{offer.devices}" for offer in offers})
-        return SpecError(f"no offer has {wanted}: there are {kinds}", "instances.gpu")
+    if (missing := missing_gpus(bounds, offers)) is not None:
+        return SpecError(missing, "instances.gpu")
     return SpecError(
         "no offer is allowed: only spot offers are named, and spot is false", "instances.spot"
     )

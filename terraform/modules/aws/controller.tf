@@ -45,6 +45,11 @@ resource "aws_ebs_volume" "state" {
   size              = each.value.state_gb
   type              = "gp3"
   tags              = merge(local.host_tags, { Name = "${local.name}-state" })
+
+  lifecycle {
+    # Another first zone would replace the volume, and so delete the controller's state.
+    ignore_changes = [availability_zone]
+  }
 }
 
 resource "aws_volume_attachment" "state" {
