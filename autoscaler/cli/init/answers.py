@@ -127,24 +127,26 @@ def gpu_check(cloud: str) -> Callable[[str], tuple[InstanceType, ...]]:
     sold = ", ".join(sorted({known.device_kind for known in of_cloud}))
 
     def types_of(text: str) -> list[InstanceType]:
-        found: list[InstanceType] = []
+        types: list[InstanceType] = []
         counts: set[int] = set()
         for gpu in parse_gpus([text]):
             of_kind = [known for known in of_cloud if known.device_kind == gpu.name]
             counts |= {known.devices for known in of_kind}
             fewest = min((known.devices for known in of_kind), default=0)
             wanted = gpu.devices or fewest
-            found += [known for known in of_kind if known.devices == wanted]
-        if not found and counts:
+            types += [known for known in of_kind if known.devices == wanted]
+        if not types and counts:
             numbers = ", ".join(str(GpuKind(text.partition(":")[0], n)) for n in sorted(counts))
             raise ValueError(f"{cloud} has no type with {text}: write {numbers}")
-        if not found:
+        if not types:
             raise ValueError(f"{cloud} has no type with {text}: it has {sold}")
-        return found
+        return types
 
     def check(text: str) -> tuple[InstanceType, ...]:
-        found = {known.name: known for part in text.split(",") for known in types_of(part.strip())}
-        return tuple(sorted(found.values(), key=lambda known: known.price.usd_per_hour))
+        by_name = {
+            known.name: known for part in text.split(",") for known in types_of(part.strip())
+        }
+        return tuple(sorted(by_name.values(), key=lambda known: known.price.usd_per_hour))
 
     return check
 
