@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 import math
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Final
 
 from autoscaler.domain.errors import NotFound
 
@@ -26,6 +28,43 @@ BIND_ADDRESS_VARIABLE = "CASTOR_BIND_ADDRESS"
 RECLAIM_NOTICE_VARIABLE = "CASTOR_RECLAIM_NOTICE"
 IDENTITY_VARIABLE = "CASTOR_IDENTITY"
 CONTAINER_PARENT_VARIABLE = "CASTOR_CONTAINER_PARENT"
+REGISTRIES_VARIABLE = "CASTOR_REGISTRIES"
+REGISTRY_USER_VARIABLE = "CASTOR_REGISTRY_USER"
+REGISTRY_PASSWORD_VARIABLE = "CASTOR_REGISTRY_PASSWORD"
+
+
+@dataclass(frozen=True, slots=True)
+class Registries:
+    """Private registries and repositories of container images that the instance may read.
+
+    `names` are hosts with a path, such as `HOST/team`, or without one. `password` is a command
+    that, with a registry's host as last argument, prints a password of `user` for it. The agent,
+    as root, can run this command and jobs can't.
+    """
+
+    names: tuple[str, ...]
+    user: str
+    password: tuple[str, ...]
+
+    def host(self, image: str) -> str | None:
+        """Return the host of the registry that `image` is in; None if no name covers it."""
+        for name in self.names:
+            rest = image.removeprefix(name)
+            ends = ("/", ":", "@") if "/" in name else ("/",)  # after a host, : begins a port
+            if rest == "" or (rest != image and rest.startswith(ends)):
+                return image.partition("/")[0]
+        return None
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment variables that `read_metadata` reads."""
+        return {
+            REGISTRIES_VARIABLE: " ".join(self.names),
+            REGISTRY_USER_VARIABLE: self.user,
+            REGISTRY_PASSWORD_VARIABLE: shlex.join(self.password),
+        }
+
+
+NO_REGISTRIES: Final = Registries((), "", ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +90,7 @@ class InstanceMetadata:
     identity_file: Path | None = None
     accelerators: int | None = None
     container_parent: str | None = None
+    registries: Registries = NO_REGISTRIES
 
     def environment(self) -> dict[str, str]:
         """Return the environment variables that `read_metadata` reads."""
@@ -66,6 +106,7 @@ class InstanceMetadata:
             **({} if identity is None else {IDENTITY_VARIABLE: str(identity)}),
             **({} if accelerators is None else {ACCELERATORS_VARIABLE: str(accelerators)}),
             **({} if parent is None else {CONTAINER_PARENT_VARIABLE: parent}),
+            **(self.registries.environment() if self.registries.names else {}),
         }
 
 
@@ -87,6 +128,7 @@ def read_metadata(environ: Mapping[str, str]) -> InstanceMetadata:
             identity_file=None if identity is None else Path(identity),
             accelerators=_accelerators(environ),
             container_parent=environ.get(CONTAINER_PARENT_VARIABLE),
+            registries=_registries(environ),
         )
     except KeyError as error:
         raise NotFound(
@@ -107,6 +149,14 @@ def _accelerators(environ: Mapping[str, str]) -> int | None:
     if not text.isdecimal():
         raise NotFound(f"{ACCELERATORS_VARIABLE}={text}: expected the number of GPUs")
     return int(text)
+
+
+def _registries(environ: Mapping[str, str]) -> Registries:
+    names = tuple(environ.get(REGISTRIES_VARIABLE, "").split())
+    if not names:
+        return NO_REGISTRIES
+    password = shlex.split(environ[REGISTRY_PASSWORD_VARIABLE])
+    return Registries(names, environ[REGISTRY_USER_VARIABLE], tuple(password))
 
 
 def identity_proof(metadata: InstanceMetadata) -> str | None:

@@ -25,6 +25,7 @@ class Disk:
         self.trial_calls = directory / "trial-calls"
         self.setup = directory / "setup"
         self.grant = directory / "grant" / "grant.json"
+        self.registry_login = directory / "registry-login"
         self.laid_out = directory / "laid-out.json"
         self.outputs = directory / "outputs.json"
         self.staged_outputs = directory / "staged-outputs"

@@ -96,6 +96,7 @@ def _user_data(bucket: str) -> str:
         "python": "python3",
         "has_wheels": "false",
         "has_index": "true",
+        "registries": "",
         "boot_minutes": "20",
         "datasets": "",
     }

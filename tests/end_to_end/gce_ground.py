@@ -159,6 +159,7 @@ def node_start(bucket: str) -> str:
         "audience": _PREFIX,
         "boot_minutes": "20",
         "datasets": "",
+        "registries": "",
     }
     told = [f"{name}='{value}'" for name, value in variables.items()]
     names = ("install.sh", "first_boot.sh", "datasets.sh", "node.sh", "agent.sh")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autoscaler.domain.errors import NotFound
-from providers.metadata import InstanceMetadata, read_metadata, reclaim_notice
+from providers.metadata import InstanceMetadata, Registries, read_metadata, reclaim_notice
 
 METADATA = InstanceMetadata(
     instance_id="i-1",
@@ -24,6 +24,29 @@ def test_an_instance_reads_what_it_was_told() -> None:
     assert read_metadata(METADATA.environment()) == METADATA
     counted = replace(METADATA, accelerators=8, container_parent="castor.slice")
     assert read_metadata(counted.environment()) == counted
+    registries = Registries(("a.example/team", "b.example"), "robot", ("run", "a b"))
+    private = replace(METADATA, registries=registries)
+    assert read_metadata(private.environment()) == private
+    unused = {"CASTOR_REGISTRIES": "", "CASTOR_REGISTRY_USER": "robot"}
+    assert read_metadata({**METADATA.environment(), **unused}) == METADATA
+
+
+@pytest.mark.parametrize(
+    ("image", "host"),
+    [
+        ("a.example/team/train:1", "a.example"),
+        ("a.example/team:1", "a.example"),
+        ("a.example/team@sha256:0", "a.example"),
+        ("a.example/teams/train:1", None),
+        ("b.example/any/thing", "b.example"),
+        ("b.example.evil/any/thing", None),
+        ("b.example:5000/any", None),
+        ("docker.io/a.example/team", None),
+        ("ubuntu", None),
+    ],
+)
+def test_a_registry_covers_its_repositories_only(image: str, host: str | None) -> None:
+    assert Registries(("a.example/team", "b.example"), "robot", ()).host(image) == host
 
 
 @pytest.mark.parametrize("missing", sorted(METADATA.environment()))

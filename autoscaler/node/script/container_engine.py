@@ -5,15 +5,19 @@ Tested only with a fake engine. The image must contain `python`, torch and casto
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from autoscaler.domain.errors import NotFound
+from providers.metadata import Registries
 
 _ENGINES = ("docker", "podman")
+_REFUSED = re.compile(r"denied|authori[sz]ed|authenticat|credential|forbidden|\b40[13]\b", re.I)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,22 +79,68 @@ class ContainerEngine:
         """Return the command line that removes a container, running or not."""
         return [self._program, "rm", "--force", name]
 
-    def fetch_script(self, image: str) -> str:
-        """Return a shell script that pulls `image` unless the engine has it."""
+    def fetch_script(self, image: str, registries: Registries) -> str:
+        """Return a shell script that pulls `image` unless the engine has it.
+
+        If the image is in one of `registries`, the script logs in first. The password is in no
+        command line, and no file but that of `login_environment`.
+        """
         inspect = shlex.join([self._program, "image", "inspect", image])
-        return f"{inspect} >/dev/null 2>&1 || {shlex.join([self._program, 'pull', image])}"
+        script = [f"{inspect} >/dev/null 2>&1 && exit"]
+        if (host := registries.host(image)) is not None:
+            user = f"--username={registries.user}"
+            login = shlex.join([self._program, "login", user, "--password-stdin", host])
+            script += [
+                f"password=$({shlex.join([*registries.password, host])}) || exit",
+                f'said=$(printf %s "$password" | {login} 2>&1) || '
+                """{ printf '%s\\n' "$said" >&2; exit 1; }""",
+            ]
+        return "\n".join((*script, f"exec {shlex.join([self._program, 'pull', image])}"))
 
     def set_up_script(self, container: Container, script: str, image: str) -> str:
         """Return a shell script that runs `script` in a container and saves it as `image`.
 
-        An image keeps the variables of its container; therefore the secrets are emptied.
+        The engine must have the container's own image. An image keeps the variables of its
+        container; therefore the secrets are emptied.
         """
         options = container.options()
         run = [self._program, "run", *options, container.image, "sh", "-c", script]
         emptied = [f"--change=ENV {name}=" for name in container.secrets]
         commit = [self._program, "commit", *emptied, container.name, image]
-        fetch = self.fetch_script(container.image)
-        return f"{{ {fetch}; }} && {shlex.join(run)} && {shlex.join(commit)}"
+        return f"{shlex.join(run)} && {shlex.join(commit)}"
+
+
+@contextmanager
+def login_environment(directory: Path) -> Iterator[dict[str, str]]:
+    """Yield variables with which engines keep log-ins in `directory`.
+
+    Only the agent's user can read the directory. It exists only in this context.
+    """
+    directory.mkdir(mode=0o700)
+    file = directory / "config.json"
+    file.write_text("{}")
+    try:
+        yield {"DOCKER_CONFIG": str(directory), "REGISTRY_AUTH_FILE": str(file)}
+    finally:
+        shutil.rmtree(directory)
+
+
+def refusal(image: str, host: str | None, reason: str) -> str | None:
+    """Return the cause of a failed pull, with the way out; None if `reason` is no refusal.
+
+    `host` is the registry that the instance logged in to; None if it did not. `reason` is the last
+    line of the engine.
+    """
+    if not _REFUSED.search(reason):
+        return None
+    way_out = (
+        "it is not public, and no entry of the deployment's registries covers it: add its "
+        "repository to registries of the Terraform module (docs/how-to.md), or use a public image"
+        if host is None
+        else f"the permissions of this instance do not suffice at {host}: check registries of the "
+        "Terraform module, and the policy of the repository (docs/how-to.md)"
+    )
+    return f"image {image}: {reason}: {way_out}"
 
 
 def find_engine(path: str | None) -> ContainerEngine:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -83,16 +83,17 @@ class Orders:
             ends_with_agent=True,
         )
 
-    def fetch_image(self, image: str) -> ShimOrder:
-        """Return the order that fetches an image.
+    def fetch_image(self, image: str, environment: Mapping[str, str]) -> ShimOrder:
+        """Return the order that fetches an image, with these variables for the engine.
 
         Raises:
             NotFound: no container engine is installed.
         """
+        script = self._engine().fetch_script(image, self._instance.metadata.registries)
         return ShimOrder(
-            command=("/bin/sh", "-c", self._engine().fetch_script(image)),
+            command=("/bin/sh", "-c", script),
             directory=str(self._instance.disk.directory),
-            environment=self._instance.environment,
+            environment={**self._instance.environment, **environment},
             ends_with_agent=True,
         )
 

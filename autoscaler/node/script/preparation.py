@@ -8,20 +8,22 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 from autoscaler.back_off import BackOff
 from autoscaler.domain.errors import CastorError, NotAllowed, Unavailable
+from autoscaler.domain.job import JobSpec
 from autoscaler.domain.report import Failure
 from autoscaler.node.disk import Disk
 from autoscaler.node.files.grants import Grants
-from autoscaler.node.files.logs import log_size
+from autoscaler.node.files.logs import last_lines, log_size
 from autoscaler.node.files.outputs import save_laid_out
 from autoscaler.node.instance import Instance
 from autoscaler.node.script.account import give, make_writable, obstacle, own_user
+from autoscaler.node.script.container_engine import login_environment, refusal
 from autoscaler.node.script.environment import packages
 from autoscaler.node.script.orders import Orders
 from autoscaler.node.script.post_mortem import caused_failure, post_mortem
@@ -143,6 +145,7 @@ class Preparation:
         while self._process.is_alive:  # started by an earlier agent
             self._process.stop()
             self._pause(_POLL_SECONDS)
+        shutil.rmtree(self._disk.registry_login, ignore_errors=True)  # of a killed agent
         spec, work = assignment.spec, self._disk.work
         require_sources(spec.data)
         user = self._choose_user(assignment)
@@ -190,7 +193,7 @@ class Preparation:
         if spec.image is None:
             return Prepared(sys.executable, user)
         prepared = Prepared(_PYTHON_IN_IMAGE, user, spec.image)
-        self._execute(Orders(self._instance, assignment, prepared).fetch_image(spec.image))
+        self._fetch_image(spec.image, Orders(self._instance, assignment, prepared))
         return prepared
 
     def _set_up(self, assignment: Assignment, user: int | None) -> Prepared:
@@ -205,15 +208,17 @@ class Preparation:
         with entry.locked(self._stopped) as lock:
             if not entry.is_complete:
                 orders = Orders(self._instance, assignment, prepared)
-                self._run_setup(entry, spec.bundle, orders, lock)
+                self._run_setup(entry, spec, orders, lock)
             shutil.copytree(entry.tree, self._disk.work, symlinks=True)
         return prepared
 
-    def _run_setup(self, entry: SetupEntry, bundle: str | None, orders: Orders, lock: int) -> None:
+    def _run_setup(self, entry: SetupEntry, spec: JobSpec, orders: Orders, lock: int) -> None:
+        if spec.image is not None:
+            self._fetch_image(spec.image, orders, lock)
         entry.discard()
         entry.venv.mkdir(parents=True)
         try:
-            self._unpack(bundle, entry.tree)
+            self._unpack(spec.bundle, entry.tree)
             order = orders.set_up(entry)
             with _owned((entry.tree, entry.venv), order.user):
                 self._execute(order, lock)
@@ -221,6 +226,27 @@ class Preparation:
         finally:
             if not entry.is_complete:
                 entry.discard()
+
+    def _fetch_image(self, image: str, orders: Orders, *held: int) -> None:
+        """Fetch an image; its registry's credentials are on the disk only until it is there.
+
+        Raises:
+            NotAllowed: the registry refused to hand the image out.
+            SetupFailed: the image could not be fetched for another reason.
+        """
+        offset = log_size(self._disk.log)
+        host = self._instance.metadata.registries.host(image)
+        login: AbstractContextManager[dict[str, str]] = (
+            nullcontext({}) if host is None else login_environment(self._disk.registry_login)
+        )
+        try:
+            with login as environment:
+                self._execute(orders.fetch_image(image, environment), *held)
+        except SetupFailed:
+            reason = "".join(last_lines(self._disk.log, offset, 1))
+            if (why := refusal(image, host, reason)) is not None:
+                raise NotAllowed(why) from None
+            raise
 
     def _unpack(self, bundle: str | None, directory: Path, keeps: bool = False) -> None:
         """Create `directory` with the files of the bundle; empty if there is no bundle.

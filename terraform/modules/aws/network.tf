@@ -11,6 +11,7 @@ locals {
   called_services = setunion(
     ["ec2", "sqs", "ssm", "sts"],
     try(var.controller.session_manager, false) || var.instance_shell ? ["ssmmessages"] : [],
+    length(var.registries) > 0 ? ["ecr.api", "ecr.dkr"] : [],
   )
   interface_endpoints = var.interface_endpoints != null ? var.interface_endpoints : (
     local.is_closed ? local.called_services : toset([])

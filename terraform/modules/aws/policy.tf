@@ -311,7 +311,7 @@ resource "aws_iam_role" "node" {
 resource "aws_iam_role_policy" "node" {
   name   = "start"
   role   = aws_iam_role.node.id
-  policy = jsonencode({ Version = "2012-10-17", Statement = concat(local.node_statements, local.wheel_statements, local.dataset_statements, local.node_shell_statements) })
+  policy = jsonencode({ Version = "2012-10-17", Statement = concat(local.node_statements, local.wheel_statements, local.dataset_statements, local.registry_statements, local.node_shell_statements) })
 }
 
 resource "aws_iam_role" "job" {

@@ -75,6 +75,7 @@ locals {
     "has_index='${var.package_index}'",
     "boot_minutes='${local.boot_minutes[name]}'",
     "datasets='${local.datasets}'",
+    "registries='${join(" ", var.registries)}'",
     file("${path.module}/files/install.sh"),
     file("${path.module}/files/first_boot.sh"),
     file("${path.module}/files/datasets.sh"),

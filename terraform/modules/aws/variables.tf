@@ -361,6 +361,20 @@ variable "dataset_kms_key_arns" {
   }
 }
 
+variable "registries" {
+  description = "Private repositories of ECR whose images jobs may use, with all repositories below them: `[\"123456789012.dkr.ecr.us-east-1.amazonaws.com/team\"]`; a whole registry without a path. Another account's repository must let the instances' role read it."
+  type        = set(string)
+  default     = []
+  nullable    = false
+
+  validation {
+    condition = alltrue([for name in var.registries :
+      can(regex("^[0-9]{12}\\.dkr\\.ecr\\.[a-z0-9-]+\\.amazonaws\\.com(\\.cn)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*$", name))
+    ])
+    error_message = "registries: hosts of ECR with or without a path, no tag and no slash at the end, such as 123456789012.dkr.ecr.us-east-1.amazonaws.com/team."
+  }
+}
+
 variable "permissions_boundary_arn" {
   description = "Permissions boundary of all roles."
   type        = string

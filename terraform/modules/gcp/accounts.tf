@@ -50,6 +50,7 @@ locals {
       ]
     },
     length(google_compute_resource_policy.pool) == 0 ? {} : { placement = ["compute.resourcePolicies.use"] },
+    length(var.registries) == 0 ? {} : { pull = ["artifactregistry.repositories.downloadArtifacts"] },
     var.sweep_schedule == null ? {} : {
       sweep_look   = ["compute.instances.list", "logging.logEntries.create"]
       sweep_delete = ["compute.instances.delete"]

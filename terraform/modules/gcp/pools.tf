@@ -83,6 +83,7 @@ locals {
     "audience='${local.audience}'",
     "boot_minutes='${local.boot_minutes[name]}'",
     "datasets='${local.datasets}'",
+    "registries='${join(" ", var.registries)}'",
     file("${path.module}/files/install.sh"),
     file("${path.module}/files/first_boot.sh"),
     file("${path.module}/files/datasets.sh"),

@@ -15,7 +15,7 @@ locals {
     "cloudscheduler.googleapis.com",
     "workflowexecutions.googleapis.com",
     "workflows.googleapis.com",
-  ])
+  ], length(var.registries) == 0 ? [] : ["artifactregistry.googleapis.com"])
 }
 
 # Others may use these services too: destroying the deployment leaves them enabled.

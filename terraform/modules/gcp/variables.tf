@@ -344,6 +344,18 @@ variable "foreign_buckets" {
   }
 }
 
+variable "registries" {
+  description = "Private repositories of Artifact Registry whose images jobs may use: `[\"us-docker.pkg.dev/my-project/team\"]`. The owner of another project's repository must let the instances' account (`output service_accounts`) read it."
+  type        = set(string)
+  default     = []
+  nullable    = false
+
+  validation {
+    condition     = alltrue([for name in var.registries : can(regex("^[a-z0-9-]+-docker\\.pkg\\.dev/[a-z0-9.:-]+/[a-z0-9-]+$", name))])
+    error_message = "registries: LOCATION-docker.pkg.dev/PROJECT/REPOSITORY, without image and tag, such as us-docker.pkg.dev/my-project/team."
+  }
+}
+
 variable "sweep_schedule" {
   description = "When stopped instances of the deployment are deleted without a controller, as a cron expression in UTC. A lost controller leaves instances that stop themselves, and their disks are billed. Null: never, as in regions without Cloud Scheduler or Workflows."
   type        = string

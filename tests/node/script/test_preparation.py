@@ -311,6 +311,114 @@ def test_an_image_that_is_nowhere_is_a_failed_setup(site: Site, files: Path, eng
     assert the_failure(controller).cause.endswith("no such image: nowhere:1")
 
 
+PASSWORD = "open-sesame"
+
+
+@pytest.fixture
+def registry(site: Site, tmp_path: Path, engine: Path) -> Path:
+    """The cloud's program that prints passwords of the registry `private`, with what it prints."""
+    program = tmp_path / "password"
+    program.write_text(f"#!/bin/sh\necho $* >> {tmp_path}/asked\necho {PASSWORD}\n")
+    program.chmod(0o755)
+    site.variables |= {
+        "CASTOR_REGISTRIES": "private/team",
+        "CASTOR_REGISTRY_USER": "robot",
+        "CASTOR_REGISTRY_PASSWORD": f"{program} --for",
+    }
+    return program
+
+
+def assert_nobody_knows(password: str, *directories: Path) -> None:
+    for path in (path for directory in directories for path in directory.rglob("*")):
+        if path.is_file():
+            assert password not in path.read_text(errors="replace"), path
+
+
+@pytest.mark.parametrize("setup", [(), ("true",)])
+def test_an_image_of_a_private_registry_is_fetched_with_a_login_that_does_not_stay(
+    site: Site, files: Path, engine: Path, registry: Path, setup: tuple[str, ...]
+) -> None:
+    controller = site.serve(show(image="private/team/train:1", setup=setup), files=files)
+    instance = site.launch()
+    found = shown(controller, instance)
+    assert PASSWORD not in json.dumps(found)
+    verbs = [call[0] for call in calls(engine)]
+    assert verbs.index("login") < verbs.index("pull") < verbs.index("run")
+    assert ["login", "--username=robot", "--password-stdin", "private"] in calls(engine)
+    assert (registry.parent / "asked").read_text() == "--for private\n"
+    assert (engine / "modes").read_text() == "40700"
+    assert not (instance.disk / "registry-login").exists()
+    assert_nobody_knows(PASSWORD, instance.disk, engine)
+    assert "WARNING" not in controller.log, "it is the engine's, and about what is gone already"
+
+
+@pytest.mark.parametrize("image", ["registry/own:1", "private/team/here:1"])
+def test_public_images_and_those_that_are_here_need_no_login(
+    site: Site, files: Path, engine: Path, registry: Path, image: str
+) -> None:
+    engine.mkdir()
+    (engine / "private_team_here_1").touch()
+    controller = site.serve(show(image=image), files=files)
+    shown(controller, site.launch())
+    assert "login" not in [call[0] for call in calls(engine)]
+    assert not (registry.parent / "asked").exists()
+
+
+def test_a_private_image_outside_the_named_registries_says_where_to_name_it(
+    site: Site, files: Path, engine: Path, registry: Path
+) -> None:
+    controller = site.serve(show(image="private/others/train:1"), files=files)
+    site.launch()
+    cause = the_failure(controller).cause
+    assert cause.startswith("image private/others/train:1: Error response from daemon: ")
+    assert "no basic auth credentials" in cause and "registries of the Terraform module" in cause
+    assert cause in controller.log
+    assert "login" not in [call[0] for call in calls(engine)]
+
+
+@pytest.mark.parametrize(
+    ("said", "program"),
+    [
+        ("403 Forbidden", "echo wrong"),
+        ("Unable to locate credentials", "echo Unable to locate credentials >&2; exit 255"),
+    ],
+)
+def test_a_login_that_fails_names_the_image_and_the_registry(
+    site: Site, files: Path, engine: Path, registry: Path, said: str, program: str
+) -> None:
+    registry.write_text(f"#!/bin/sh\n{program}\n")
+    controller = site.serve(show(image="private/team/train:1"), files=files)
+    instance = site.launch()
+    cause = the_failure(controller).cause
+    assert cause.startswith("image private/team/train:1: ") and said in cause
+    assert "do not suffice at private" in cause and "policy of the repository" in cause
+    assert "pull" not in [call[0] for call in calls(engine)]
+    assert not (instance.disk / "registry-login").exists()
+
+
+def test_a_login_does_not_hide_why_a_private_image_can_not_be_fetched(
+    site: Site, files: Path, engine: Path, registry: Path
+) -> None:
+    site.variables["CASTOR_REGISTRIES"] = "private"
+    controller = site.serve(show(image="private/missing:1"), files=files)
+    site.launch()
+    assert "registries" not in the_failure(controller).cause
+
+
+def test_a_login_of_a_killed_agent_is_gone_before_the_job_starts(
+    site: Site, files: Path, engine: Path, registry: Path
+) -> None:
+    site.variables["CASTOR_REGISTRIES"] = "private"
+    controller = site.serve(show(image="private/slow:1"), files=files)
+    instance = site.launch()
+    wait_until((engine / "pulling").exists, "the pull")
+    assert (instance.disk / "registry-login/config.json").exists()
+    (engine / "private_slow_1").touch()  # so that the next agent needs no login
+    instance.kill_agent()
+    shown(controller, instance)
+    assert not (instance.disk / "registry-login").exists()
+
+
 def test_without_an_engine_an_image_is_a_failed_setup(site: Site, files: Path) -> None:
     site.variables = {"PATH": "/nothing"}
     controller = site.serve(show(image="registry/own:1"), files=files)

@@ -1,5 +1,7 @@
 # Start of the agent. node.sh has set the instance's id and written /run/castor/watch, which watches
-# for reclaims. This file is the same in every cloud's module, so that each module works alone.
+# for reclaims, and /run/castor/registry-password, which prints a password for private registries.
+# The agent starts the latter outside of castor.slice, where the metadata service can be reached.
+# This file is the same in every cloud's module, so that each module works alone.
 
 # One rank for each GPU; without GPUs, one for each processor. The controller ends an instance whose
 # driver lists fewer GPUs than its type has.
@@ -41,6 +43,9 @@ CASTOR_BIND_ADDRESS=$address
 CASTOR_RECLAIM_NOTICE=/run/castor/reclaim
 CASTOR_IDENTITY=/run/castor/identity
 CASTOR_CONTAINER_PARENT=castor.slice
+CASTOR_REGISTRIES=$registries
+CASTOR_REGISTRY_USER=$registry_user
+CASTOR_REGISTRY_PASSWORD=systemd-run --quiet --collect --pipe --wait /bin/bash /run/castor/registry-password
 END
 
 # The agent shuts the instance down with SIGTERM to its parent, this program.
@@ -82,7 +87,7 @@ TABLE
 }
 END
 
-chmod 0700 /run/castor/machine /run/castor/watch /run/castor/close
+chmod 0700 /run/castor/machine /run/castor/watch /run/castor/close /run/castor/registry-password
 
 # The watch has its own unit.
 # /run may be mounted noexec; hence bash runs the programs.

@@ -28,6 +28,14 @@ mount_datasets
 (umask 077 && ask dynamic/instance-identity/rsa2048 > /run/castor/identity)
 install_castor node training
 
+# Prints a password for a registry of ECR, which the node role may read.
+registry_user=AWS
+cat > /run/castor/registry-password <<END
+#!/bin/bash
+region=\${1#*.dkr.ecr.}
+exec $(command -v aws) ecr get-login-password --region "\${region%%.*}"
+END
+
 # Writes the time of a reclaim, in seconds since the epoch.
 cat > /run/castor/watch <<'END'
 #!/bin/bash

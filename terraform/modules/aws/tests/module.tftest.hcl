@@ -378,6 +378,37 @@ run "datasets" {
   }
 }
 
+run "registries" {
+  command = plan
+
+  variables {
+    internet_access = "none"
+    registries = [
+      "123456789012.dkr.ecr.us-east-1.amazonaws.com",
+      "999999999999.dkr.ecr.eu-west-1.amazonaws.com/team/vision",
+    ]
+  }
+
+  assert {
+    condition = jsonencode([for statement in local.registry_statements : statement.Resource if statement.Sid == "ReadImages"]) == jsonencode([[
+      "arn:aws:ecr:us-east-1:123456789012:repository/*",
+      "arn:aws:ecr:eu-west-1:999999999999:repository/team/vision",
+      "arn:aws:ecr:eu-west-1:999999999999:repository/team/vision/*",
+    ]])
+    error_message = "Instances read images of the named repositories only."
+  }
+
+  assert {
+    condition     = alltrue([for start in local.node_user_data : strcontains(start, "\nregistries='123456789012.dkr.ecr.us-east-1.amazonaws.com 999999999999.dkr.ecr.eu-west-1.amazonaws.com/team/vision'\n")])
+    error_message = "Instances of all pools are told of the registries."
+  }
+
+  assert {
+    condition     = length(setsubtract(["ecr.api", "ecr.dkr"], keys(aws_vpc_endpoint.interface))) == 0
+    error_message = "A closed network reaches ECR by endpoints."
+  }
+}
+
 run "many_pools_need_an_advanced_parameter" {
   variables {
     pools = { for number in range(18) : "pool-${number}" => {
@@ -458,6 +489,7 @@ run "refuses_what_can_not_be" {
     lifecycle_days             = { "user-data/" = 3 }
     datasets                   = { "/datasets/../etc" = "s3://my-data" }
     dataset_kms_key_arns       = ["alias/data"]
+    registries                 = ["123456789012.dkr.ecr.us-east-1.amazonaws.com/team:1"]
     permissions_boundary_arn   = "boundary"
     iam_path                   = "castor"
     controller_principals      = ["*"]
@@ -491,7 +523,7 @@ run "refuses_what_can_not_be" {
     var.controller_external_id, var.wheels_directory, var.python, var.boot_minutes, var.vpc_id,
     var.controller, var.pools, var.volume_usd_per_gb_month, var.address_usd_per_hour,
     var.volume_usd_per_iops_month, var.volume_usd_per_mibps_month,
-    var.datasets, var.dataset_kms_key_arns,
+    var.datasets, var.dataset_kms_key_arns, var.registries,
   ]
 }
 

@@ -30,6 +30,16 @@ install_castor node training
 # valid for an hour, so it is requested after the slow steps.
 (umask 077 && ask "instance/service-accounts/default/identity?audience=$audience&format=full" > /run/castor/identity)
 
+# Prints a password for Artifact Registry: a token of the instances' account.
+registry_user=oauth2accesstoken
+cat > /run/castor/registry-password <<'END'
+#!/bin/bash
+set -o pipefail
+curl -sSf --retry 5 -H 'Metadata-Flavor: Google' \
+  http://169.254.169.254/computeMetadata/v1/instance/service-accounts/default/token |
+  sed -n 's/.*"access_token" *: *"\([^"]*\)".*/\1/p'
+END
+
 # Writes the time of a reclaim, in seconds since the epoch. The service answers when
 # the value changes, and after 10 s at the latest, in case a change between two requests was missed.
 # It does not report the time of maintenance, which is an hour ahead for instances with GPUs.

@@ -276,6 +276,33 @@ run "datasets" {
   }
 }
 
+run "registries" {
+  variables {
+    enable_services = true
+    registries      = ["us-docker.pkg.dev/my-project/team", "us-docker.pkg.dev/their-project/team"]
+  }
+
+  assert {
+    condition = jsonencode({ for name, grant in google_artifact_registry_repository_iam_member.node : name => [grant.location, grant.repository, grant.member] }) == jsonencode({
+      "us-docker.pkg.dev/my-project/team" = ["us", "team", local.members["node"]]
+    })
+    error_message = "Instances read the named repositories of this project; other projects grant it themselves."
+  }
+
+  assert {
+    condition = alltrue([
+      jsonencode(output.roles["pull"]) == jsonencode(["artifactregistry.repositories.downloadArtifacts"]),
+      contains(output.services, "artifactregistry.googleapis.com"),
+    ])
+    error_message = "Instances may download images and nothing else."
+  }
+
+  assert {
+    condition     = alltrue([for template in google_compute_instance_template.pool : strcontains(template.metadata["startup-script"], "\nregistries='us-docker.pkg.dev/my-project/team us-docker.pkg.dev/their-project/team'\n")])
+    error_message = "Instances of all pools are told of the registries."
+  }
+}
+
 run "pools_without_placement" {
   command = plan
 
@@ -402,6 +429,7 @@ run "refuses_what_can_not_be" {
     lifecycle_days        = { "user-data/" = 3 }
     datasets              = { "/datasets/../etc" = "gs://my-data" }
     foreign_buckets       = ["gs://my-data"]
+    registries            = ["gcr.io/my-project"]
     soft_delete_days      = 3
     controller_principals = ["allUsers"]
     wheels_directory      = "./examples"
@@ -432,7 +460,7 @@ run "refuses_what_can_not_be" {
     var.fleet_usd, var.job_usd, var.study_usd, var.lease, var.policy, var.launches_per_minute, var.disk_usd_per_gb_month, var.labels, var.network, var.subnetwork, var.cidr,
     var.internet_access, var.egress_cidrs, var.client_cidrs, var.controller_cidrs, var.kms_key,
     var.disk_kms_key, var.bucket_name, var.lifecycle_days, var.soft_delete_days,
-    var.controller_principals, var.datasets, var.foreign_buckets,
+    var.controller_principals, var.datasets, var.foreign_buckets, var.registries,
     var.wheels_directory, var.python, var.sweep_schedule, var.boot_minutes, var.controller, var.pools,
   ]
 }
