@@ -126,7 +126,7 @@ class JobsConformance:
     def test_a_job_that_stops_is_not_changed(self, store: Store) -> None:
         add_job(store)
         store.jobs.request_stop("digits", NOW)
-        with pytest.raises(Conflict, match="digits is stopping: submit it again"):
+        with pytest.raises(Conflict, match="digits is stopping: castor resume"):
             store.jobs.change_spec("digits", objective=Objective())
 
     def test_attempts_only_go_up(self, store: Store) -> None:

@@ -43,9 +43,11 @@ def checkpoint_of(client: Client, job: JobView) -> str:
         return checkpoint_words(job) if has_saved else "no checkpoint was saved"
     except CastorError:
         return checkpoint_words(job)
+    resume = f"castor resume {job.id} continues from it, "
     return (
         f"the newest checkpoint is {newest.name} in {job.checkpoint_directory}: "
-        f"castor resume {job.id} continues from it, castor fetch {job.id} --checkpoint fetches it"
+        f"{'' if job.phase is JobPhase.FINISHED else resume}"
+        f"castor fetch {job.id} --checkpoint fetches it"
     )
 
 

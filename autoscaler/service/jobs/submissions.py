@@ -271,10 +271,14 @@ class Submissions:
         if deadline_seconds is not None:
             left_seconds = deadline_seconds - self._clock.now()
             if left_seconds <= boots_seconds:
+                away = (
+                    f"it is {left_seconds:.0f} s away, and an instance alone takes "
+                    f"{boots_seconds:.0f} s to boot"
+                    if left_seconds > 0
+                    else "it has passed"
+                )
                 raise SpecError(
-                    f"it is {max(left_seconds, 0):.0f} s away, and an instance alone takes "
-                    f"{boots_seconds:.0f} s to boot: set a later one",
-                    "objective.deadline",
+                    f"{away}: set a later one, as objective=deadline=2h", "objective.deadline"
                 )
         if objective.budget_usd is not None and offers:
             boot_usd = min(offer.usd_per_second * offer.boot_seconds for offer in offers)

@@ -112,7 +112,10 @@ class Jobs(ABC):
             phase, spec = record.phase, record.spec
             if phase.is_final or phase is JobPhase.STOPPING:
                 state = f"has ended ({phase})" if phase.is_final else "is stopping"
-                raise Conflict(f"job {record.id} {state}: submit it again to change it")
+                raise Conflict(
+                    f"job {record.id} {state}: castor resume {record.id} KEY=VALUE continues it "
+                    "with changes"
+                )
             changed = replace(
                 spec,
                 objective=objective or spec.objective,
