@@ -151,7 +151,7 @@ def test_offers_can_not_be_named_before_any_are_known(api: Api) -> None:
 def test_a_job_that_stops_is_not_changed(api: Api) -> None:
     joined(api)
     api.client.stop("job")
-    with pytest.raises(Conflict, match="is stopping: submit it again"):
+    with pytest.raises(Conflict, match="is stopping: castor resume"):
         api.client.change("job", Change(objective=Objective(budget_usd=Decimal(100))))
 
 
