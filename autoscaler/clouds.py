@@ -91,6 +91,11 @@ def _plugin_of(source: str) -> tuple[str, ProviderPlugin]:
     if cloud is None:
         document = read_yaml(read_text(Path(source)), source).value
         settings = document if isinstance(document, dict) else {}
+        if "cloud" not in settings and "project" in settings:
+            raise SpecError(
+                f"{source}: cloud is missing, and only gcp's pools have a project: add cloud: gcp",
+                "--pools",
+            )
         cloud = str(settings.get("cloud", _DEFAULT_CLOUD))
     try:
         return cloud, plugin_of(cloud, f"{source}: cloud")

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from autoscaler.domain.errors import SpecError
-from autoscaler.spec.forms import Form, Problem, problems_of, refusal
+from autoscaler.spec.forms import Form, Problem, keys_of, problems_of, refusal
 from autoscaler.spec.located_yaml import LocatedYaml, read_yaml
 
 AnyForm = TypeVar("AnyForm", bound=Form)
@@ -53,10 +53,8 @@ def validated(
             file, line number, key, problem and remedy; `field` is the first key.
     """
     if not isinstance(document.value, dict):
-        required = [name for name, field in form.model_fields.items() if field.is_required()]
-        raise SpecError(
-            f"{document.origin}: must be a mapping with at least {' and '.join(required)}"
-        )
+        required = " and ".join(keys_of(form, required=True))
+        raise SpecError(f"{document.origin}: must be a mapping with at least {required}")
     try:
         return form.model_validate(document.value, context=dict(context or {}))
     except ValidationError as error:

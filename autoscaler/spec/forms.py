@@ -200,9 +200,15 @@ _SAME_IN_OTHER_TOOLS: Final = {
 _MINIMUM_SIMILARITY: Final = 0.65
 
 
+def keys_of(form: type[Form], required: bool = False) -> list[str]:
+    """Return the keys of a form as a file has them; with `required`, those it must have."""
+    fields = form.model_fields.items()
+    return [field.alias or name for name, field in fields if field.is_required() or not required]
+
+
 def _unknown_key_message(path: KeyPath, form: type[Form]) -> str:
     key = str(path[-1])
-    known = _form_at(form, path[:-1]).model_fields
+    known = keys_of(_form_at(form, path[:-1]))
     nested = [path for path in _nested_keys(form) if path.endswith(f".{key}")]
     similar = [name for name in known if name.startswith(key) or key.startswith(name)]
     same = [_SAME_IN_OTHER_TOOLS[key]] if _SAME_IN_OTHER_TOOLS.get(key) in known else []

@@ -141,6 +141,18 @@ def test_where_pools_are_says_which_cloud(tmp_path: Path) -> None:
     path.write_text(json.dumps({"cloud": "azure"}))
     with pytest.raises(SpecError, match='cloud: "azure" is unknown: write aws or gcp'):
         cloud_of(str(path))
+    path.write_text(json.dumps({key: GOOD[key] for key in GOOD if key != "cloud"}))
+    with pytest.raises(SpecError, match=r"cloud is missing, .*: add cloud: gcp"):
+        cloud_of(str(path))
+    with pytest.raises(SpecError, match="write a file, ssm:/NAME or gs://BUCKET/NAME"):
+        cloud_of("s3://bucket/pools.json")
+
+
+def test_the_keys_that_a_document_must_have_are_those_of_the_file(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="a mapping with at least schema and deployment and"):
+        parse_settings("pools", "file")
+    with pytest.raises(SpecError, match="valid keys are schema, cloud, "):
+        parse_settings(json.dumps({**GOOD, "xyz": 1}), "file")
 
 
 def test_pools_of_a_file_are_opened(
