@@ -32,7 +32,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 UNFINISHED := .venv/.unfinished
 INSTALLED := .venv/.installed
 
-.PHONY: help setup demo test test-all test-kills test-aws test-gcp test-optuna test-optuna-next test-frameworks studies lint bench bench-check bench-gpu soak lock wheels clean
+.PHONY: help setup demo test test-all test-kills test-aws test-gcp test-optuna test-optuna-next test-frameworks studies lint bench bench-check bench-gpu soak lock wheels image-aws image-gcp clean
 .DEFAULT_GOAL := help
 
 help: ## List these commands.
@@ -143,6 +143,21 @@ wheels: ## Build what instances of clouds install into WHEELS, and pin their pac
 		--extra training --extra server --extra aws --extra gcp \
 		--output-file $(WHEELS)/requirements-controller.txt
 	@ls $(WHEELS)
+
+image-aws: ## Build an image for instances on EC2 with Packer: ARGS="-var region=us-east-1".
+	$(call build_image,aws)
+
+image-gcp: ## Build an image for instances on Compute Engine: ARGS="-var project=P -var zone=Z".
+	$(call build_image,gcp)
+
+define build_image
+	@command -v packer > /dev/null || { \
+		echo 'castor: packer is not installed: see https://developer.hashicorp.com/packer/install,' \
+			'or use the cloud'\''s own image (docs/images.md)' >&2; exit 1; }
+	@$(MAKE) --no-print-directory wheels
+	packer init terraform/images/$(1).pkr.hcl
+	packer build -var wheels=$(WHEELS) $(ARGS) terraform/images/$(1).pkr.hcl
+endef
 
 clean: ## Delete everything that these commands made.
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
