@@ -246,7 +246,7 @@ def set_job(
     as_json: Json = False,
 ) -> None:
     """Change objective, priority or instance bounds of a job."""
-    from autoscaler.cli.submit.changes import parse_changes
+    from autoscaler.cli.submit.changes import bounds_text, parse_changes
     from autoscaler.clock import SystemClock
     from autoscaler.spec.objective_text import describe_objective
     from autoscaler.spec.quantities import format_priority
@@ -260,11 +260,9 @@ def set_job(
     if as_json:
         print_json(JobView, view)
         return
-    bounds = view.bounds
     print(
         f"{view.id}: {describe_objective(view.objective, now_seconds)}, "
-        f"{bounds.minimum} to {bounds.maximum} instances, "
-        f"priority {format_priority(view.priority)}"
+        f"{bounds_text(view.bounds)}, priority {format_priority(view.priority)}"
     )
 
 

@@ -48,6 +48,14 @@ def parse_changes(words: Sequence[str], bounds: InstanceBounds, now_seconds: flo
     return Change(objective, changed if changed != bounds else None, priority)
 
 
+def bounds_text(bounds: InstanceBounds) -> str:
+    """Return the bounds of a job's instances as text: their number, offers, GPUs and spot."""
+    names = (*(bounds.offers or ()), *map(str, bounds.gpus or ()))
+    of_text = f" of {', '.join(names)}" if names else ""
+    spot_text = "" if bounds.spot else " on demand"
+    return f"{bounds.minimum} to {bounds.maximum} instances{of_text}{spot_text}"
+
+
 def _key_hint(key: str) -> str:
     valid = ["objective", "priority", *_BOUND_SETTERS]
     close = get_close_matches(key, valid, n=1)

@@ -181,7 +181,8 @@ class Submissions:
             objective = self.capped(replace(job.spec, objective=objective)).objective
         job = self._store.jobs.change_spec(job.id, objective, change.instances, change.priority)
         changed = [name for name in _CHANGEABLE if getattr(change, name) is not None]
-        self._add_event("changed", f"{' and '.join(changed)} by {person}", job)
+        if changed:
+            self._add_event("changed", f"{' and '.join(changed)} by {person}", job)
         return job
 
     def freeze(self, person: str) -> None:

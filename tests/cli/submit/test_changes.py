@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autoscaler.cli.submit.changes import parse_changes
+from autoscaler.cli.submit.changes import bounds_text, parse_changes
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.job import GpuKind, InstanceBounds
 
@@ -42,3 +42,9 @@ def test_gpus_are_named_or_any() -> None:
     assert change.instances is not None and change.instances.gpus is None
     with pytest.raises(SpecError, match=r"set gpu: 'H100:x': write NAME or NAME:NUMBER"):
         parse_changes(["gpu=H100:x"], BOUNDS, 0.0)
+
+
+def test_bounds_are_told_with_all_that_limits_offers() -> None:
+    assert bounds_text(InstanceBounds(1, 4)) == "1 to 4 instances"
+    limited = InstanceBounds(2, 4, ("a",), spot=False, gpus=(GpuKind("h100", 8),))
+    assert bounds_text(limited) == "2 to 4 instances of a, h100:8 on demand"
