@@ -131,8 +131,13 @@ data "google_compute_image" "gpu" {
   project = "ubuntu-os-accelerator-images"
 }
 
-data "google_compute_zones" "available" {
+data "google_compute_zones" "all" {
   region = $region
+}
+
+locals {
+  # Without the zones for accelerators alone, such as us-central1-ai1a.
+  zones = [for zone in data.google_compute_zones.all.names : zone if can(regex("-[a-z]$$", zone))]
 }
 
 module "castor" {
@@ -141,7 +146,7 @@ module "castor" {
   deployment       = $deployment
   project          = $project
   region           = $region
-  zones            = data.google_compute_zones.available.names
+  zones            = local.zones
   enable_services  = true
   wheels_directory = "$${path.module}/dist"
   max_usd_per_hour = $max_usd_per_hour
