@@ -46,7 +46,12 @@ from autoscaler.service.jobs.submissions import Submissions
 from autoscaler.service.jobs.views import Views
 from autoscaler.service.studies.checkpoints import TrialCheckpoints
 from autoscaler.service.studies.studies import Studies
-from autoscaler.state_directory import hold_state, let_owner_in, port_before
+from autoscaler.state_directory import (
+    hold_state,
+    let_owner_in,
+    port_before,
+    store_url_of,
+)
 from autoscaler.store.opening import open_store
 from autoscaler.store.sql.claim import Claim, claim_store
 from autoscaler.store.store import Store
@@ -114,7 +119,7 @@ class Deployment:
         self._clock = clock
         policy = _planner(settings.policy)
         self.wake = threading.Event()
-        self.store: Store = open_store(_store_url(settings))
+        self.store: Store = open_store(store_url_of(settings.state, settings.store_url))
         self.authentication = Authentication(self.store, load_key(state / "secret.key"), clock)
         self.workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="castor-call")
         self.termination_workers = ThreadPoolExecutor(
@@ -324,7 +329,7 @@ def serve(settings: ServeSettings) -> None:
     with (
         postponed_sigterm(),
         hold_state(settings.state),
-        claim_store(_store_url(settings), settings.state) as claim,
+        claim_store(store_url_of(settings.state, settings.store_url), settings.state) as claim,
         listening(settings) as listener,
     ):
         url = f"http://{settings.host}:{listener.getsockname()[1]}"
@@ -392,10 +397,6 @@ def _check_start(settings: ServeSettings) -> None:
     if not settings.state.exists():
         with listening(settings):
             pass
-
-
-def _store_url(settings: ServeSettings) -> str:
-    return settings.store_url or f"sqlite:///{settings.state / 'castor.db'}"
 
 
 def _is_claimed(claim: Claim, server: uvicorn.Server) -> bool:

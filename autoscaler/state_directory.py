@@ -1,4 +1,4 @@
-"""Files of a controller's state directory: the lock, and the address and token for clients."""
+"""Files of a controller's state directory: lock, database, and address and token for clients."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ from autoscaler.domain.errors import CastorError, Conflict, StoreError
 from autoscaler.supervision import LOCK_FILE
 
 CLIENT_FILE = "client.json"
+DATABASE_FILE = "castor.db"
+
+
+def store_url_of(state: Path, given: str | None) -> str:
+    """Return the URL of a controller's store: the given one, or the database in `state`."""
+    return given or f"sqlite:///{state / DATABASE_FILE}"
 
 
 @contextlib.contextmanager

@@ -29,6 +29,7 @@ def adopt(
     job for them, and ends them. It must be stopped, and have had no job yet.
     """
     from autoscaler.domain.errors import SpecError
+    from autoscaler.state_directory import store_url_of
     from autoscaler.wire.connection import state_directory
 
     directory = state or state_directory()
@@ -41,7 +42,7 @@ def adopt(
             "label castor-controller (Compute Engine)",
             "CONTROLLER",
         )
-    adopt_id(controller, directory, store or f"sqlite:///{directory / 'castor.db'}")
+    adopt_id(controller, directory, store_url_of(directory, store))
     print(f"this controller is {controller} now: castor serve ends what its cloud lists of it")
 
 

@@ -41,11 +41,12 @@ def check_sources(
     sources: Sequence[str],
     host: str,
     clock: Clock,
-    consents: Callable[[Offer], bool] = lambda offer: False,
+    consents: Callable[[Offer], bool] | None = None,
 ) -> list[Finding]:
     """Return the findings on all sources of pools, in the order of the checks.
 
-    `consents` returns whether one instance of an offer may be launched and ended.
+    `consents` returns whether one instance of an offer may be launched and ended; None: it is not
+    wanted.
     """
     findings: list[Finding] = []
     for source in sources:
@@ -56,7 +57,7 @@ def check_sources(
 
 
 def _check_source(
-    source: str, context: ControllerContext, consents: Callable[[Offer], bool]
+    source: str, context: ControllerContext, consents: Callable[[Offer], bool] | None
 ) -> Iterator[Finding]:
     try:
         providers = open_providers(None, [source], context)
@@ -69,14 +70,15 @@ def _check_source(
     for name, provider in providers.items():
         findings = list(check_provider(name, provider, context.clock.now()))
         yield from findings
-        if all(finding.verdict is not CheckResult.FAILED for finding in findings):
+        has_failed = any(finding.verdict is CheckResult.FAILED for finding in findings)
+        if consents is not None and not has_failed:
             yield from _check_account(provider, context.clock, consents)
 
 
 def _check_account(
     provider: Provider, clock: Clock, consents: Callable[[Offer], bool]
 ) -> Iterator[Finding]:
-    """Launch and end one instance if that is wanted."""
+    """Launch and end one instance if the user consents."""
     offer = offer_to_try(provider.offers())
     if offer is not None and consents(offer):
         yield from try_launch(provider, offer, clock)

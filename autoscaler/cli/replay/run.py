@@ -16,6 +16,7 @@ from autoscaler.cli.output import write_json
 from autoscaler.cli.tables import clock_time, number, words_table
 from autoscaler.controller.predict.replay import Choice, Moment, Replay, replay
 from autoscaler.domain.errors import SpecError
+from autoscaler.state_directory import DATABASE_FILE, store_url_of
 from autoscaler.store.opening import open_store
 
 _MEANING = (
@@ -40,12 +41,12 @@ def replay_of(
         SpecError: there is no run or no such policy, or the policy can't plan this run.
         StoreError: the store can't be opened.
     """
-    database = state / "castor.db"
+    database = state / DATABASE_FILE
     if store_url is None and not database.is_file():
         raise SpecError(
             f"{database} is missing: name the state directory of a run, or its --store", "--state"
         )
-    store = open_store(store_url or f"sqlite:///{database}")
+    store = open_store(store_url_of(state, store_url))
     try:
         return replay(store, policy, None if job is None else store.jobs.find(job).id, last)
     finally:

@@ -15,6 +15,7 @@ from autoscaler.clock import Clock
 from autoscaler.controller.act.intents import Workers
 from autoscaler.controller.observe.consoles import Consoles
 from autoscaler.controller.observe.orphans import Orphans
+from autoscaler.controller.offers.false_starts import give_up
 from autoscaler.controller.offers.market import Listing, Market
 from autoscaler.controller.offers.refusals import record_refusal, refusal_by
 from autoscaler.controller.settings import ControllerSettings
@@ -312,10 +313,8 @@ class Observer:
             overdue = silent_seconds > settings.silence_seconds
             cause = f"no heartbeat of its agent for {settings.silence_seconds:.0f} s"
         if overdue:
-            self._record_event(now_seconds, "instance given up", f"{held.id}: {cause}", held.job)
-            facts: dict[str, str] = {Fact.GIVEN_UP: cause}
             self.consoles.fetch(held)
-            self._store.instances.request_termination(held.id, now_seconds, facts)
+            give_up(self._store, held, cause, now_seconds)
 
     def _record_event(self, now_seconds: float, kind: str, text: str, job: str | None) -> None:
         _log.info("%s: %s", kind, text)

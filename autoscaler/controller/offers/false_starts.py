@@ -5,10 +5,15 @@ Counts come from the store, so that they survive a restart.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 
+from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
+from autoscaler.store.repositories.events import Event
 from autoscaler.store.store import Store
+
+_log = logging.getLogger(__name__)
 
 _TOLERATED_STARTS = 3
 _TOLERATED_STARTS_EVERYWHERE = 6
@@ -81,6 +86,15 @@ def false_starts_everywhere(store: Store, job: str, now_seconds: float) -> str |
         f"ordered for {wait_seconds:.0f} s; the last, {last.id} on {last.offer}: "
         f"{_cause(store, last)}"
     )
+
+
+def give_up(store: Store, held: HeldInstance, cause: str, now_seconds: float) -> None:
+    """Terminate an instance that does not start as it should; it counts as a false start."""
+    text = f"{held.id}: {cause}"
+    _log.info("instance given up: %s", text)
+    store.events.add(Event(now_seconds, "instance given up", text, held.job))
+    facts: dict[str, str] = {Fact.GIVEN_UP: cause}
+    store.instances.request_termination(held.id, now_seconds, facts)
 
 
 def _wait_seconds(doublings: int, last: HeldInstance) -> float:

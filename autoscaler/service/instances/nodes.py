@@ -22,6 +22,7 @@ from autoscaler.controller.jobs.sessions import (
     session_facts,
     sessionless_text,
 )
+from autoscaler.controller.offers.false_starts import give_up
 from autoscaler.controller.offers.networks import waits_for_network
 from autoscaler.domain.errors import (
     NotAllowed,
@@ -140,11 +141,8 @@ class Nodes:
         if listed is None or listed >= offer.devices or offer.is_cpu:
             return
         cause = f"its driver lists {listed} of {offer.devices} {offer.device_kind} devices"
-        now_seconds = self._clock.now()
         if held.given_up_cause is None:
-            self._add_event(held, "instance given up", f"{held.id}: {cause}", now_seconds)
-            facts: dict[str, str] = {Fact.GIVEN_UP: cause}
-            self._store.instances.request_termination(held.id, now_seconds, facts)
+            give_up(self._store, held, cause, self._clock.now())
             self._wake()
         raise NotAllowed(
             f"{held.id} is ended: {cause}: check the image's driver with nvidia-smi on "
