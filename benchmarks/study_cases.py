@@ -50,7 +50,7 @@ PILOTS = 4
 
 @dataclass(frozen=True)
 class Market:
-    """What is bought: one offer, on terms that are the same for all arms."""
+    """Offer that trials use, on terms that are the same for all arms."""
 
     devices: int = 1
     usd_per_device_hour: float = 2.5
@@ -65,7 +65,7 @@ class Market:
 
     @cached_property
     def supply(self) -> StudySupply:
-        """Sizes of whole instances; part of the devices of one, where it has several."""
+        """Sizes: whole instances, and part of the devices of one that has several."""
         offer = Offer(
             id="node",
             provider="simulated",
@@ -97,7 +97,7 @@ class Market:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One study as it really is.
+    """Study with its true curves and speeds.
 
     Attributes:
         name: task, application and seed.
@@ -122,7 +122,7 @@ class Case:
 
     @cached_property
     def survivors(self) -> tuple[tuple[int, ...], ...]:
-        """Who trains in each rung, the best first but for the first rung."""
+        """Trials of each rung, the best first except in the first rung."""
         alive = tuple(range(RUNG_TRIALS[0]))
         rungs = [alive]
         for rung, count in enumerate(RUNG_TRIALS[1:]):
@@ -137,13 +137,13 @@ class Case:
         return tuple(float(n) for n in np.diff((0, *RUNG_ENDS)))
 
     def work_of(self, rung: int, trial: int) -> float:
-        """Epochs that a trial trains in a rung."""
+        """Return the epochs that a trial trains in a rung."""
         return self.work[rung]
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """What was read: curves and the scaling of applications."""
+    """Published data: learning curves and the scaling of applications."""
 
     tasks: tuple[str, ...]
     accuracy: Array
@@ -169,7 +169,7 @@ def read_source(folder: Path) -> Source:
 
 
 def cases(source: Source, market: Market, seeds: Sequence[int]) -> list[Case]:
-    """Every task with every application, once a seed."""
+    """Return every task with every application, once for each seed."""
     return [
         make_case(source, market, (task, application), seed)
         for seed in seeds
@@ -179,7 +179,7 @@ def cases(source: Source, market: Market, seeds: Sequence[int]) -> list[Case]:
 
 
 def make_case(source: Source, market: Market, of: tuple[int, str], seed: int) -> Case:
-    """One study: which configurations it tries and how they are measured depends on the seed."""
+    """Return one study; the seed decides its configurations and measurements."""
     task, application = of
     rng = np.random.default_rng([seed, task, APPLICATIONS.index(application)])
     chosen = rng.permutation(source.features.shape[0])[: RUNG_TRIALS[0] + PILOTS]
@@ -203,7 +203,7 @@ def make_case(source: Source, market: Market, of: tuple[int, str], seed: int) ->
 def true_rates(
     source: Source, market: Market, of: tuple[int, str], chosen: NDArray[np.int64]
 ) -> Array:
-    """Epochs a second of the chosen configurations on each size, (N, A)."""
+    """Return the epochs per second of the chosen configurations on each size, (N, A)."""
     task, application = of
     epoch = source.seconds[task] / RUNG_ENDS[-1]
     epoch = epoch * MEDIAN_SECONDS / np.median(source.seconds[task])
@@ -214,7 +214,7 @@ def true_rates(
 
 
 def _speedups(profile: Profile, batch: float, market: Market) -> Array:
-    """Of one trial on each size against one device, (A,)."""
+    """Return the speed of one trial on each size relative to one device, (A,)."""
     kind = next(iter(profile.kinds))
     examples = round(profile.initial_batch * batch / LEAST_BATCH)
     step = [

