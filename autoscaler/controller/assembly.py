@@ -16,8 +16,7 @@ from autoscaler.controller.act.intents import (
 )
 from autoscaler.controller.act.job_lifecycle import JobLifecycle
 from autoscaler.controller.act.reconciler import Reconciler
-from autoscaler.controller.budgets.guard import Budgets
-from autoscaler.controller.budgets.launch_gate import LaunchGate
+from autoscaler.controller.budgets.guard import Budgets, LaunchGate
 from autoscaler.controller.budgets.spending import Spending
 from autoscaler.controller.controller import Controller
 from autoscaler.controller.observe.instance_sync import Observer

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Protocol
 
 from autoscaler.clock import Clock
-from autoscaler.controller.budgets.launch_gate import LaunchGate
+from autoscaler.controller.budgets.guard import LaunchGate
 from autoscaler.controller.offers.market import Market
 from autoscaler.controller.offers.refusals import NOTHING_LAUNCHED, record_refusal, refusal_by
 from autoscaler.domain.errors import (

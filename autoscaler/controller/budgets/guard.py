@@ -1,7 +1,7 @@
 """Budgets of jobs, studies and the whole fleet, all enforced by one guard.
 
 A guard ends the jobs of its scope before their spending, with the cost of leaving their instances,
-exceeds the budget.
+exceeds the budget. `LaunchGate` checks all of them again at the moment of a launch's call.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from functools import partial
 from autoscaler.controller.budgets.leave_limits import last_saves_usd, usual_seconds
 from autoscaler.controller.budgets.spending import Spending, cost_usd
 from autoscaler.controller.errors import ErrorRecord
-from autoscaler.domain.instance import HeldInstance
+from autoscaler.controller.hands_off import hands_off
+from autoscaler.controller.settings import ControllerSettings
+from autoscaler.domain.errors import CastorError
+from autoscaler.domain.instance import HeldInstance, by_job
 from autoscaler.domain.job import JobPhase, JobRecord, StopReason
 from autoscaler.domain.terms import TrialRecord
 from autoscaler.store.repositories.events import Event
@@ -27,11 +30,11 @@ _AT_WORK = (JobPhase.PENDING, JobPhase.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetScope:
-    """Jobs with a common budget, and what they cost, in US dollars.
+class BudgetGuard:
+    """Guard of the common budget of some jobs. Costs are in US dollars.
 
     Attributes:
-        budget_usd: most that the jobs may cost.
+        budget_usd: most that the jobs may cost; None: there is no budget.
         jobs: the jobs that have not ended.
         spent_usd: returns their cost up to a time; ended jobs of the scope are included.
         leaving_usd: returns the cost of leaving their instances, from now to the end of the bills.
@@ -39,40 +42,30 @@ class BudgetScope:
         stop_reason: the budget, as a value.
     """
 
-    budget_usd: Decimal
+    budget_usd: Decimal | None
     jobs: Sequence[JobRecord]
     spent_usd: Callable[[float], Decimal]
     leaving_usd: Callable[[], Decimal]
     cause: Callable[[], str]
     stop_reason: StopReason
 
-
-class BudgetGuard:
-    """Guard of the budget of one scope; None: there is no budget."""
-
-    def __init__(self, scope: BudgetScope | None) -> None:
-        self._scope = scope
-
     def permits(self, to_come_usd: Decimal, now_seconds: float) -> bool:
         """Return whether costs of `to_come_usd` from now on stay below the budget."""
-        scope = self._scope
-        return scope is None or scope.spent_usd(now_seconds) + to_come_usd < scope.budget_usd
+        budget_usd = self.budget_usd
+        return budget_usd is None or self.spent_usd(now_seconds) + to_come_usd < budget_usd
 
     def is_used_up(self, now_seconds: float) -> bool:
         """Return whether the jobs must leave their instances now to stay within the budget."""
-        if self._scope is None:
-            return False
-        return not self.permits(self._scope.leaving_usd(), now_seconds)
+        return self.budget_usd is not None and not self.permits(self.leaving_usd(), now_seconds)
 
     def enforce(self, store: Store, now_seconds: float) -> None:
         """Stop the jobs if their budget is used up, whatever the plan is."""
-        scope = self._scope
-        at_work = [] if scope is None else [job for job in scope.jobs if job.phase in _AT_WORK]
-        if scope is None or not at_work or not self.is_used_up(now_seconds):
+        at_work = [job for job in self.jobs if job.phase in _AT_WORK]
+        if not at_work or not self.is_used_up(now_seconds):
             return
-        cause = scope.cause()
+        cause = self.cause()
         for job in at_work:
-            store.jobs.set_phase(job.id, JobPhase.STOPPING, now_seconds, cause, scope.stop_reason)
+            store.jobs.set_phase(job.id, JobPhase.STOPPING, now_seconds, cause, self.stop_reason)
             store.events.add(Event(now_seconds, "budget", cause, job.id))
             _log.info("%s budget: %s", job.id, cause)
 
@@ -90,18 +83,14 @@ class Budgets:
 
     def of_job(self, job: JobRecord, held: Sequence[HeldInstance]) -> BudgetGuard:
         """Return the guard of one job; without instances it spends nothing and needs no guard."""
-        budget_usd = job.spec.objective.most_usd
-        if budget_usd is None or not held:
-            return BudgetGuard(None)
-        scope = BudgetScope(
-            budget_usd=budget_usd,
+        return BudgetGuard(
+            budget_usd=job.spec.objective.most_usd if held else None,
             jobs=(job,),
             spent_usd=partial(self.spending.of_job, job.id),
             leaving_usd=partial(_leaving_usd, (job,), held),
             cause=lambda: _job_cause(job, self.spending),
             stop_reason=StopReason.JOB_BUDGET,
         )
-        return BudgetGuard(scope)
 
     def of_study(
         self,
@@ -114,8 +103,6 @@ class Budgets:
         `jobs` are all jobs that have not ended, `instances` all held instances by job.
         """
         terms = self._store.studies.terms(study)
-        if terms is None or terms.objective.most_usd is None:
-            return BudgetGuard(None)
         trials = [job for job in jobs if job.spec.study == study]
 
         def leaving_usd() -> Decimal:
@@ -123,15 +110,14 @@ class Budgets:
             held = self._held_by_study(study, jobs, instances)
             return _leaving_usd(trials, held, _longest_unit_seconds(records))
 
-        scope = BudgetScope(
-            budget_usd=terms.objective.most_usd,
+        return BudgetGuard(
+            budget_usd=None if terms is None else terms.objective.most_usd,
             jobs=trials,
             spent_usd=partial(self.spending.of_study, study, jobs),
             leaving_usd=leaving_usd,
             cause=partial(_study_cause, study),
             stop_reason=StopReason.STUDY_BUDGET,
         )
-        return BudgetGuard(scope)
 
     def enforce_on_studies(
         self,
@@ -159,13 +145,11 @@ class Budgets:
 
         `jobs` are those that have not ended, `held` all instances that cost money.
         """
-        if self._fleet_usd is None:
-            return BudgetGuard(None)
         cause = (
             f"the fleet budget of ${self._fleet_usd} is used up: run castor serve with a larger "
             "--fleet-usd, and submit the job again"
         )
-        scope = BudgetScope(
+        return BudgetGuard(
             budget_usd=self._fleet_usd,
             jobs=jobs,
             spent_usd=partial(self.spending.of_fleet, held),
@@ -173,7 +157,6 @@ class Budgets:
             cause=lambda: cause,
             stop_reason=StopReason.FLEET_BUDGET,
         )
-        return BudgetGuard(scope)
 
     def _held_by_study(
         self,
@@ -190,6 +173,49 @@ class Budgets:
             == study
             for held in job_instances
         ]
+
+
+class LaunchGate:
+    """Final check of ordered launches. Thread-safe.
+
+    An order may wait long for its call, in a queue of workers or for a throttled cloud.
+    `Instances.begin_launch` checks whether the instance is still wanted and its job still takes
+    instances, in the transaction that marks the launch as sent.
+    """
+
+    def __init__(self, store: Store, settings: ControllerSettings, budgets: Budgets) -> None:
+        self._store = store
+        self._settings = settings
+        self._budgets = budgets
+
+    def obstacle(self, held: HeldInstance, now_seconds: float) -> str | None:
+        """Return why the instance must not be launched now; None if it may be.
+
+        Budgets count the instance as if it were running, so that no launch is made only to be
+        ended by the guard of its budget.
+        """
+        hands_off_reason = hands_off(self._settings, self._store)
+        if hands_off_reason is not None:
+            return hands_off_reason
+        job = self._store.jobs.get(held.job)
+        job_instances = self._store.instances.of_job(job.id)
+        if self._budgets.of_job(job, job_instances).is_used_up(now_seconds):
+            return f"the budget of job {job.id} is used up"
+        if job.spec.study is not None and self._is_study_used_up(job.spec.study, now_seconds):
+            return f"the budget of study {job.spec.study} is used up"
+        if self._settings.fleet_usd is not None:
+            jobs, instances = self._store.jobs.alive(), self._store.instances.alive()
+            if self._budgets.of_fleet(jobs, instances).is_used_up(now_seconds):
+                return "the fleet budget is used up"
+        return None
+
+    def _is_study_used_up(self, study: str, now_seconds: float) -> bool:
+        """Return whether a study's budget is used up; True also if its records can't be read."""
+        jobs, held = self._store.jobs.alive(), by_job(self._store.instances.alive())
+        try:
+            return self._budgets.of_study(study, jobs, held).is_used_up(now_seconds)
+        except CastorError:  # the control loop reports the error as the study's
+            return True
 
 
 def _leaving_usd(

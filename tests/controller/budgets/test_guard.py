@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.controller.budgets.guard import BudgetGuard, Budgets, BudgetScope
+from autoscaler.controller.budgets.guard import BudgetGuard, Budgets
 from autoscaler.controller.budgets.spending import Spending
 from autoscaler.domain.instance import by_job
-from autoscaler.domain.job import JobPhase, JobSpec, StopReason
+from autoscaler.domain.job import JobPhase, JobRecord, JobSpec, StopReason
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.terms import StudyTerms
 from autoscaler.store.memory.store import memory_store
@@ -23,16 +23,16 @@ from tests.controller.world import World
 USD = st.decimals("0", "100", places=12)
 
 
-def guard_of(budget_usd: Decimal, spent_usd: Decimal, leaving_usd: Decimal) -> BudgetGuard:
+def guard_of(
+    budget_usd: Decimal | None, spent_usd: Decimal, leaving_usd: Decimal, *jobs: JobRecord
+) -> BudgetGuard:
     return BudgetGuard(
-        BudgetScope(
-            budget_usd=budget_usd,
-            jobs=(),
-            spent_usd=lambda now_seconds: spent_usd,
-            leaving_usd=lambda: leaving_usd,
-            cause=lambda: "used up",
-            stop_reason=StopReason.JOB_BUDGET,
-        )
+        budget_usd=budget_usd,
+        jobs=jobs,
+        spent_usd=lambda now_seconds: spent_usd,
+        leaving_usd=lambda: leaving_usd,
+        cause=lambda: "used up",
+        stop_reason=StopReason.JOB_BUDGET,
     )
 
 
@@ -52,9 +52,12 @@ def test_tenths_of_a_dollar_are_exact() -> None:
 
 
 def test_without_a_budget_everything_is_permitted() -> None:
-    guard = BudgetGuard(None)
+    store = memory_store()
+    job = store.jobs.add(JobSpec("job", ("true",)), NOW)
+    guard = guard_of(None, Decimal(0), Decimal("1e12"), job)
     assert guard.permits(Decimal("1e12"), NOW) and not guard.is_used_up(NOW)
-    guard.enforce(memory_store(), NOW)
+    guard.enforce(store, NOW)
+    assert store.jobs.get(job.id).phase is JobPhase.PENDING
 
 
 @given(
