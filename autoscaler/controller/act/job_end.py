@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.report import Ending, TrainingReport
-from autoscaler.domain.trial import TrialEnd, TrialEnding
+from autoscaler.domain.trial import TrialEnding
 
 _AT_WORK = (
     InstancePhase.PREPARING,
@@ -50,12 +49,6 @@ class JobEnd:
     def cause(self) -> str | None:
         """The text shown beside the phase; None where training is complete."""
         return None if self.kind == "finished" else self.text
-
-
-def trial_end_facts(end: TrialEnd) -> dict[str, str]:
-    """Return the facts of an instance whose trial has ended."""
-    cause: dict[str, str] = {} if end.cause is None else {Fact.TRIAL_CAUSE: end.cause}
-    return {Fact.TRIAL_END: end.ending.value, **cause}
 
 
 def trial_ending(instances: Iterable[HeldInstance]) -> TrialEnding | None:

@@ -19,8 +19,10 @@ from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.errors import ErrorRecord
 from autoscaler.controller.jobs.holdings import trained_allocation
 from autoscaler.controller.jobs.study_starts import note_beginnings
-from autoscaler.domain.errors import Conflict, NotAllowed
+from autoscaler.domain.errors import Conflict, NotAllowed, UnknownJob
+from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import Desired, HeldInstance, by_job
+from autoscaler.domain.job import JobPhase
 from autoscaler.domain.rules import (
     LONGEST_SECONDS,
     require_amount,
@@ -34,12 +36,11 @@ from autoscaler.domain.study_rules import (
     require_valid_statement,
 )
 from autoscaler.domain.study_stay import StudyStay
-from autoscaler.domain.trial import StudyStop, TrialAnswer, WaitingCall
+from autoscaler.domain.trial import StudyStop, TrialAnswer, TrialEnd, WaitingCall
 from autoscaler.service.files.uploads import TrialFiles
 from autoscaler.service.notifier import Notifier
 from autoscaler.service.studies.checkpoints import TrialCheckpoints
 from autoscaler.service.studies.stays import stays_of_study
-from autoscaler.service.studies.trial_ends import record_trial_end
 from autoscaler.store.repositories.studies import unknown_study
 from autoscaler.store.store import Store
 from autoscaler.wire.study_messages import (
@@ -140,7 +141,7 @@ class Studies:
             self._require_driver(study, given.holder)
             for end in given.ended:
                 # Recorded before the worker receives the answer and exits.
-                record_trial_end(self._store, study, end, self._clock.now())
+                self._record_end(study, end)
             self._store.trials.answer(given.answers)
 
         await run_in_threadpool(keep)
@@ -309,6 +310,30 @@ class Studies:
             SpecError: a name is no checkpoint of a trial.
         """
         return self._checkpoints.remove(study, trials)
+
+    def _record_end(self, study: str, end: TrialEnd) -> None:
+        """Record the end of a trial, and that its instances will soon be free for the next one.
+
+        A job without instances is stopped, since it has no worker that could end it.
+
+        Raises:
+            UnknownJob: the study has no such trial.
+        """
+        job = self._store.jobs.get(end.job)
+        if job.spec.study != study:
+            raise UnknownJob(f"job {job.id} is no trial of study {study}")
+        now_seconds, instances = self._clock.now(), self._store.instances.of_job(job.id)
+        facts: dict[str, str] = {Fact.TRIAL_END: end.ending.value}
+        if end.cause is not None:
+            facts[Fact.TRIAL_CAUSE] = end.cause
+        for held in instances:
+            self._store.instances.note(held.id, {Fact.ENDING: str(now_seconds), **facts})
+        if instances:
+            return
+        for held in self._store.instances.of_job(job.id, include_ended=True)[-1:]:
+            self._store.instances.note(held.id, facts)
+        if not job.phase.is_final:
+            self._store.jobs.set_phase(job.id, JobPhase.STOPPING, now_seconds, end.cause)
 
     def _require_driver(self, study: str, holder: str) -> None:
         driver = self._store.leases.holder(study, self._clock.now())
