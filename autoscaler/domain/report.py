@@ -40,6 +40,11 @@ class StepObservation:
         return _configuration_of(self)
 
     @property
+    def size(self) -> tuple[int, int]:
+        """Instances, and devices in total."""
+        return self.instances, self.devices
+
+    @property
     def compute_seconds(self) -> float:
         """Seconds of one micro-step without synchronisation (T_compute)."""
         return max(self.step_seconds - self.sync_seconds, 1e-9) / (self.accumulation + 1)

@@ -75,9 +75,7 @@ def fit(
             )
     doubted_sizes = _doubted_sizes(observations, prior, draws, seed)
     believed = [
-        observation
-        for observation in observations
-        if (observation.instances, observation.devices) not in doubted_sizes
+        observation for observation in observations if observation.size not in doubted_sizes
     ]
     return _fitted(believed, prior, draws, seed)
 
@@ -109,21 +107,16 @@ def _doubted_sizes(
     data = measurements(observations, prior.formula)
     groups = np.flatnonzero(data.is_latest & ~data.is_settled).tolist()
     unsettled = frozenset(data.sizes[group] for group in groups)
-    rest = [
-        observation
-        for observation in observations
-        if (observation.instances, observation.devices) not in unsettled
-    ]
+    rest = [observation for observation in observations if observation.size not in unsettled]
     if not unsettled or (not rest and prior.inherited is None):
         return frozenset()
     model = _fitted(rest, prior, draws, seed)
     return frozenset(
-        (observation.instances, observation.devices)
+        observation.size
         for observation, log_error in zip(
             observations, log_errors(model, observations), strict=True
         )
-        if log_error > DOUBTED_LOG_ERROR
-        and (observation.instances, observation.devices) in unsettled
+        if log_error > DOUBTED_LOG_ERROR and observation.size in unsettled
     )
 
 

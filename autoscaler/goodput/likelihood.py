@@ -113,12 +113,9 @@ def measurements(observations: Sequence[StepObservation], formula: Formula) -> F
     _, configuration, repeats = np.unique(places, axis=0, return_inverse=True, return_counts=True)
     variance = repeats[configuration] + (STEP_LOG_DEVIATION / ROW_LOG_DEVIATION) ** 2 / steps
     eras, size_of = np.unique(
-        np.array(
-            [
-                (observation.instances, observation.devices, observation.era)
-                for observation in observations
-            ]
-        ).reshape(-1, 3),
+        np.array([(*observation.size, observation.era) for observation in observations]).reshape(
+            -1, 3
+        ),
         axis=0,
         return_inverse=True,
     )

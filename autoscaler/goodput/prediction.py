@@ -150,7 +150,7 @@ def predicted_step(model: ThroughputModel, observation: StepObservation) -> Pred
     The range covers the uncertainty of the parameters, the size and the device batch, and the
     error of a measurement.
     """
-    size = observation.instances, observation.devices
+    size = observation.size
     batch = observation.device_batch
     seconds = predictor_of(model.draws).step_seconds(*size, batch, observation.accumulation)
     log_seconds = np.log(seconds).ravel() + size_log_errors(model, size[0], size[1])[:, 0]

@@ -144,7 +144,7 @@ class Market:
         limits = tuple(limit for limits in self._limits.values() for limit in limits)
         if self._fleet_usd_per_hour is None:
             return limits
-        cap = Limit("fleet budget", LimitUnit.USD_PER_HOUR, self._fleet_usd_per_hour)
+        cap = Limit("fleet price", LimitUnit.USD_PER_HOUR, self._fleet_usd_per_hour)
         return (*limits, cap)
 
     def limits_beside_unsold(self, held: Iterable[HeldInstance]) -> tuple[Limit, ...]:

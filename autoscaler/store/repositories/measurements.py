@@ -127,10 +127,7 @@ class Book(ABC):
         if not valid:
             return
         for new in valid:
-            configuration = Configuration(
-                new.device_kind, new.instances, new.devices, new.device_batch, new.accumulation
-            )
-            self._merge(configuration, new, now_seconds)
+            self._merge(Configuration(*new.configuration), new, now_seconds)
         self._forget_all_but(MAXIMUM_CONFIGURATIONS)
         self._count_revision()
 

@@ -189,12 +189,12 @@ def test_a_gang_gets_all_or_nothing() -> None:
     assert roomy["gang"].target.instances >= 3
 
 
-def test_a_fleet_budget_limits_all_together() -> None:
-    limit = Limit("fleet budget", LimitUnit.USD_PER_HOUR, 0.35)
+def test_a_limit_on_the_fleet_s_price_limits_all_together() -> None:
+    limit = Limit("fleet price", LimitUnit.USD_PER_HOUR, 0.35)
     moment = snapshot(job("a", ONE), job("b", ONE), limits=[limit])
     found = plan(moment)
     assert used(limit, moment, found) <= 0.35
-    assert found.shadow_prices["fleet budget"] > 0
+    assert found.shadow_prices["fleet price"] > 0
     held = next(d for d in found.decisions if d.action is Action.HOLD or "no room" in d.reason)
     assert held is not None
 
