@@ -50,7 +50,7 @@ def offers_table(view: OffersView) -> RenderableType:
             offer.id,
             f"{offer.devices} x {offer.device_kind}",
             offer.zone,
-            "paid" if offer.is_paid else money(offer.usd_per_hour),
+            money(offer.usd_per_hour) if offer.usd_per_hour else "paid",
             price,
         )
     lines = [

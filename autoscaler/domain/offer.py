@@ -45,8 +45,8 @@ def is_stale(purchase: Purchase, age_seconds: float | None) -> bool:
 class Offer:
     """Instances of one type in one zone, under one purchase model, at one price.
 
-    A `reserved` offer is paid for already and may cost nothing more. A `shared` offer is one
-    machine that jobs share; its instances are the devices in use.
+    A `reserved` offer is paid for already and may cost nothing more, or its extras only. A
+    `shared` offer is one machine that jobs share; its instances are the devices in use.
 
     `boot_seconds`, `reclaims_per_hour` (0 but for spot), `fill_seconds` and
     `network_bytes_per_second` come from the provider; measurements replace them in a snapshot.
@@ -94,16 +94,19 @@ class Offer:
             raise ValueError(f"offer {self.id}: devices={self.devices}")
         if not self.usd_per_hour > 0 and not self.is_paid:
             raise ValueError(f"offer {self.id}: usd_per_hour={self.usd_per_hour} must be above 0")
-        if self.extras_usd_per_hour and not 0 < self.extras_usd_per_hour < self.usd_per_hour:
+        if self.extras_usd_per_hour and not (
+            0 < self.extras_usd_per_hour < self.usd_per_hour
+            or (self.is_paid and self.extras_usd_per_hour > 0)
+        ):
             raise ValueError(
                 f"offer {self.id}: extras_usd_per_hour={self.extras_usd_per_hour} must be "
-                "above 0 and below usd_per_hour"
+                "above 0 and below usd_per_hour, which a paid instance's extras may equal"
             )
 
     @property
     def is_paid(self) -> bool:
-        """Whether the offer is paid for already and its instances cost nothing more."""
-        return self.purchase is Purchase.RESERVED and self.usd_per_hour == 0
+        """Whether the offer is paid for already and its instances cost no more than extras."""
+        return self.purchase is Purchase.RESERVED and self.usd_per_hour == self.extras_usd_per_hour
 
     @property
     def is_cpu(self) -> bool:

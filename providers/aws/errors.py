@@ -53,6 +53,7 @@ _CAPACITY: Final = frozenset(
         "InsufficientCapacity",
         "InsufficientFreeAddressesInSubnet",
         "InsufficientVolumeCapacity",
+        "InvalidCapacityReservationState",  # a Capacity Block before its start
         "ReservationCapacityExceeded",
         "SpotMaxPriceTooLow",
         "UnfulfillableCapacity",
@@ -134,6 +135,7 @@ _SETTINGS: Final = {
     "InvalidInstanceType": "pools.{pool}.instance_types",
     "Unsupported": "pools.{pool}.instance_types",
     "UnsupportedOperation": "pools.{pool}.instance_types",
+    "InvalidCapacityReservationId": "pools.{pool}.reservation",
     "InvalidAMIID": "pools.{pool}.launch_template",
     "InvalidGroup": "pools.{pool}.launch_template",
     "QueueDoesNotExist": "regions.{region}.queue_url",

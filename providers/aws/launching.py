@@ -37,6 +37,12 @@ _log = logging.getLogger(__name__)
 _MAX_COUNTED_TOKENS: Final = 4096
 # What EC2's documentation of CreateFleet lists for instant fleets. Spot requests are not in it.
 _TAGGED_KINDS: Final = ("fleet", "instance", "volume", "network-interface")
+# Allocation strategies by type of capacity; a Capacity Block takes none.
+_STRATEGIES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "spot": {"SpotOptions": {"AllocationStrategy": "price-capacity-optimized"}},
+    "on-demand": {"OnDemandOptions": {"AllocationStrategy": "lowest-price"}},
+}
+_CAPACITY_BLOCK: Final = "capacity-block"
 _MISMATCH: Final = "IdempotentParameterMismatch"
 _ENDED: Final = "IdempotentInstanceTerminated"
 
@@ -184,7 +190,6 @@ class Launching:
 
     def _parameters(self, request: LaunchRequest, sale: AwsSale) -> dict[str, Any]:
         pool, offer = sale.pool, sale.offer
-        is_spot = offer.purchase is Purchase.SPOT
         template = {
             "LaunchTemplateId": pool.launch_template.id,
             "Version": pool.launch_template.version,
@@ -195,11 +200,7 @@ class Launching:
             {"Key": key, "Value": value}
             for key, value in sorted(self._tags(request, sale).items())
         ]
-        options: dict[str, Any] = (
-            {"SpotOptions": {"AllocationStrategy": "price-capacity-optimized"}}
-            if is_spot
-            else {"OnDemandOptions": {"AllocationStrategy": "lowest-price"}}
-        )
+        capacity_type = _capacity_type(sale)
         return {
             "Type": "instant",
             "ClientToken": self._client_token(request, sale),
@@ -208,10 +209,10 @@ class Launching:
             ],
             "TargetCapacitySpecification": {
                 "TotalTargetCapacity": 1,
-                "DefaultTargetCapacityType": offer.purchase.value,
+                "DefaultTargetCapacityType": capacity_type,
             },
             "TagSpecifications": [{"ResourceType": kind, "Tags": tags} for kind in _TAGGED_KINDS],
-            **options,
+            **_STRATEGIES.get(capacity_type, {}),
         }
 
     def _tags(self, request: LaunchRequest, sale: AwsSale) -> dict[str, str]:
@@ -242,6 +243,18 @@ class Launching:
         self._attempts[token] = self._attempts.pop(token, 0) + 1
         while len(self._attempts) > _MAX_COUNTED_TOKENS:
             self._attempts.popitem(last=False)
+
+
+def _capacity_type(sale: AwsSale) -> str:
+    """Return the type of capacity of a fleet.
+
+    The template of a reserved pool targets the reservation. A fleet for an on-demand capacity
+    reservation is on-demand, without `CapacityReservationOptions`: by botocore's model the usage
+    strategy `use-capacity-reservations-first` would buy on-demand what the reservation lacks.
+    """
+    if sale.offer.purchase is not Purchase.RESERVED:
+        return sale.offer.purchase.value
+    return _CAPACITY_BLOCK if sale.pool.capacity_block else Purchase.ON_DEMAND.value
 
 
 def _fleet_refusal(reply: Reply, call: Call) -> ProviderError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import ProviderError
@@ -19,17 +19,20 @@ from providers.aws.prices import (
     spot_quotes,
 )
 from providers.aws.quotas import VcpuQuota, quota_limits, read_quotas
+from providers.aws.reservations import reservations_of
 from providers.aws.settings import AwsSale, AwsSettings, CallTimeouts, PoolForm
 from providers.cloud.facts import TTLValue
+from providers.cloud.reservations import PoolReservations
 from providers.cloud.stock import AnyPrice, PoolInventory, PoolListing
 
 _log = logging.getLogger(__name__)
 
 
 class RegionOffering:
-    """Sales and quota limits of one region's pools, with cached types, prices and quotas.
+    """Sales, quotas and reservations of one region's pools, cached like types and prices.
 
-    `table` is the owner's price list, or None. `closed` names the quotas that have no room for one
+    `table` is the owner's price list, or None. `held` returns the number of the deployment's
+    instances in pools of these names. `closed` names the quotas that have no room for one
     instance.
     """
 
@@ -39,6 +42,7 @@ class RegionOffering:
         calls: RegionCalls,
         patience: CallTimeouts,
         table: PriceTable | None,
+        held: Callable[[Collection[str]], int],
         clock: Clock,
     ) -> None:
         self._region = calls.region
@@ -55,7 +59,7 @@ class RegionOffering:
         has_internet = settings.has_internet
         price_list = PriceList(calls, names, table, facts_seconds, is_asked=has_internet)
         self._kinds: TTLValue[Mapping[str, Kind]] = TTLValue(
-            lambda: kinds_of(calls, names), facts_seconds, retry_seconds, clock
+            lambda: kinds_of(calls, self._names(*Purchase)), facts_seconds, retry_seconds, clock
         )
         self._on_demand: TTLValue[OnDemandPrices] = TTLValue(
             lambda: price_list.prices(clock.now()), patience.prices_seconds, retry_seconds, clock
@@ -68,6 +72,14 @@ class RegionOffering:
         )
         self._quotas: TTLValue[list[VcpuQuota]] = TTLValue(
             lambda: read_quotas(calls) if has_internet else [], facts_seconds, retry_seconds, clock
+        )
+        self._reservations = PoolReservations(
+            self._pools,
+            lambda: reservations_of(calls, self._pools, settings.account),
+            held,
+            patience.prices_seconds,
+            retry_seconds,
+            clock,
         )
         self._stock = PoolInventory(
             "aws",
@@ -92,17 +104,21 @@ class RegionOffering:
         kinds, on_demand, spot = self._kinds.get(), self._on_demand.get(), self._spot.get()
 
         def prices(ware: PoolListing[PoolForm], kind: Kind) -> tuple[AnyPrice, AnyPrice]:
+            if ware.purchase is Purchase.RESERVED:
+                price = self._reservations.price(ware)
+                return price, price
             listed = on_demand[kind.name]
             if ware.purchase is not Purchase.SPOT:
                 return listed, listed
             return price_of_spot(spot.get((kind.name, ware.zone)), listed), listed
 
-        return self._stock.sales(
+        sales = self._stock.sales(
             kinds, prices, lambda ware, kind: kind.bytes_per_second_of(ware.pool.network_cards)
         )
+        return self._reservations.with_ends(sales)
 
     def limits(self, sales: Iterable[AwsSale]) -> list[Limit]:
-        """Return the account's quotas as limits, and update `closed`.
+        """Return the account's quotas and reservations as limits, and update `closed`.
 
         The last known quotas apply if the quotas can't be read. The result is empty if there are
         none.
@@ -115,7 +131,7 @@ class RegionOffering:
             quotas = self._quotas.last or []
         limits = quota_limits(self._region, quotas, region_sales, self._kinds.last or {})
         self.closed = frozenset(limit.name for limit in limits if limit.maximum == 0)
-        return limits
+        return limits + self._reservations.limits(region_sales)
 
     def _names(self, *purchases: Purchase) -> list[str]:
         """Return the types of the pools that allow one of these purchases."""

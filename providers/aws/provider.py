@@ -80,7 +80,7 @@ class AwsProvider(CloudProvider[PoolForm]):
             for region in settings.regions
         }
         self._offering = {
-            region: RegionOffering(settings, calls, patience, table, clock)
+            region: RegionOffering(settings, calls, patience, table, self._held, clock)
             for region, calls in self._calls.items()
         }
         self._notices = {

@@ -12,18 +12,20 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from autoscaler.domain.offer import Purchase
 from autoscaler.spec.forms import Form, one_or_many
 from autoscaler.spec.job_form import Count, Duration, Text
 from providers.cloud.forms import (
     BootMinutes,
-    Bought,
     Money,
     MoneyOrNothing,
     Name,
     Schema,
     Url,
+    bought,
     matching,
     require_ground,
+    require_reservation,
 )
 from providers.cloud.sales import Sale
 
@@ -49,6 +51,8 @@ TemplateVersion = Annotated[
     str, matching(r"[1-9]\d*", "3: a number, since a retry must launch the same")
 ]
 SubnetId = Annotated[str, matching(r"subnet-[0-9a-f]{8,17}", "subnet-0123456789abcdef0")]
+ReservationId = Annotated[str, matching(r"cr-[0-9a-f]{8,17}", "cr-0123456789abcdef0")]
+Bought = Annotated[Purchase, bought(Purchase.ON_DEMAND, Purchase.SPOT, Purchase.RESERVED)]
 Place = Annotated[str, matching(r"s3://[a-z0-9.-]{3,63}/.*[^/]", "s3://bucket/prefix")]
 RoleArn = Annotated[
     str, matching(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+", "arn:aws:iam::1234:role/job")
@@ -89,6 +93,9 @@ class PoolForm(Form):
     end. `boot` is an assumption for plans. `boot_minutes` is a limit: the controller ends an
     instance that has not joined by then, and so does the instance itself. `network_cards` is the
     number of cards on which the template has an interface.
+
+    A pool of purchase `reserved` launches into its `reservation` only, which the template targets:
+    a Capacity Block if `capacity_block` is true, else an on-demand capacity reservation.
     """
 
     region: RegionName
@@ -106,6 +113,15 @@ class PoolForm(Form):
     boot_minutes: BootMinutes = 20
     network_cards: Annotated[int, Field(ge=1, le=32)] = 1
     extras_usd_per_hour: MoneyOrNothing = Decimal(0)
+    reservation: ReservationId | None = None
+    capacity_block: bool = False
+
+    @model_validator(mode="after")
+    def _check_reservation(self) -> Self:
+        require_reservation(self.purchases, self.reservation, self.instance_types, self.zones)
+        if self.capacity_block and self.reservation is None:
+            raise ValueError("capacity_block: is for a reservation only: leave it out")
+        return self
 
 
 AwsSale = Sale[PoolForm]
@@ -154,7 +170,7 @@ class CallTimeouts:
         visible_seconds: maximum time for which EC2's lists may omit a new instance.
         notice_seconds: time from a spot interruption warning to the end, as EC2 promises.
         redelivery_seconds: time after which an unhandled message is delivered again.
-        prices_seconds: age at which a spot price is fetched again.
+        prices_seconds: age at which a spot price or a reservation is fetched again.
         facts_seconds: age at which quotas, types and on-demand prices are fetched again.
         retry_seconds: minimum time between a failed fetch and the next one.
         connect_seconds, answer_seconds: timeouts of one call.

@@ -50,6 +50,29 @@ def require_ground(
                 raise ValueError(f"pools.{name}.zones: {zone} {reason}; there are {known}")
 
 
+def require_reservation(
+    purchases: Collection[Purchase],
+    reservation: str | None,
+    types: Collection[str],
+    zones: Collection[str] | None,
+) -> None:
+    """Check that a pool is of its reservation alone, or has none.
+
+    Raises:
+        ValueError: the pool is partly reserved, lacks its reservation, or has several types or
+            zones.
+    """
+    if Purchase.RESERVED not in purchases:
+        if reservation is not None:
+            raise ValueError("reservation: is for purchases = reserved only: leave it out")
+    elif len(purchases) > 1:
+        raise ValueError("purchases: reserved stands alone: buy the others in another pool")
+    elif reservation is None:
+        raise ValueError("reservation is missing: name the one that was bought for this pool")
+    elif len(types) != 1 or len(zones or ()) != 1:
+        raise ValueError("zones: a reservation has one type in one zone: name one of each")
+
+
 def matching(pattern: str, example: str) -> AfterValidator:
     """Return a validator that accepts texts of `pattern`; its error shows `example`."""
 
@@ -95,7 +118,6 @@ def _parse_money_or_zero(value: object) -> Decimal:
 
 
 Schema = Annotated[int, AfterValidator(_check_schema)]
-Bought = Annotated[Purchase, bought(Purchase.ON_DEMAND, Purchase.SPOT)]
 Money = Annotated[Decimal, BeforeValidator(lambda value: parse_money(str(value)))]
 MoneyOrNothing = Annotated[Decimal, BeforeValidator(_parse_money_or_zero)]
 Name = Annotated[str, matching(r"[a-z0-9][a-z0-9-]{0,62}", "gpu-large")]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
 from autoscaler.clock import Clock
@@ -21,6 +21,7 @@ from providers.cloud.caps import SpendingCaps
 from providers.cloud.known_prices import KnownPrices
 from providers.cloud.register import Owned, Register
 from providers.cloud.sales import AnyPool, PoolBounds, Sale, SalesBounds
+from providers.cloud.tags import POOL_TAG
 
 _log = logging.getLogger(__name__)
 
@@ -238,6 +239,14 @@ class CloudProvider(Provider, Generic[Pool]):
         if not self._sales:
             self.offers()
         return self._sales
+
+    def _held(self, pools: Collection[str]) -> int:
+        """Return the number of instances in pools of these names that have not ended."""
+        self._ensure_listed()
+        return sum(
+            owned.instance.tags.get(POOL_TAG) in pools and not owned.has_ended
+            for owned in self._register.all()
+        )
 
     def _ensure_listed(self) -> None:
         """List the instances once before the first launch, so that no token launches twice."""

@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 # Prior, since clouds publish no rate; observed reclaims replace it.
 _PRIOR_RECLAIMS_PER_HOUR: Final = 0.2
-_POOL_PURCHASES: Final = frozenset(kind.value for kind in Purchase) - {Purchase.RESERVED.value}
+_POOL_PURCHASES: Final = frozenset(kind.value for kind in Purchase)
 
 
 class PoolTerms(PoolBounds, Protocol):

@@ -70,9 +70,18 @@ def test_extras_are_a_part_of_the_price(extras: str) -> None:
         told("5", extras_usd_per_hour=Decimal(extras))
 
 
-def test_what_is_paid_already_costs_nothing() -> None:
-    price = live_price(told("0", Purchase.RESERVED), (AGREED,), 0.0)
-    assert isinstance(price, Price) and price.usd_per_hour == 0 and price.is_paid
+@pytest.mark.parametrize("extras", ["0", "0.03"])
+def test_what_is_paid_already_costs_its_extras_at_most(extras: str) -> None:
+    offer = told(extras, Purchase.RESERVED, extras_usd_per_hour=Decimal(extras))
+    price = live_price(offer, (AGREED,), 0.0)
+    assert isinstance(price, Price) and price.usd_per_hour == Decimal(extras) and price.is_paid
+
+
+@pytest.mark.parametrize("extras", ["-0.1", "6"])
+def test_extras_of_what_is_paid_are_all_of_its_price(extras: str) -> None:
+    with pytest.raises(ValueError, match="extras"):
+        told("5", Purchase.RESERVED, extras_usd_per_hour=Decimal(extras))
+    assert not told("5", Purchase.RESERVED, extras_usd_per_hour=Decimal(1)).is_paid
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,17 @@ def test_the_cheapest_that_costs_nothing_is_the_fastest_of_it() -> None:
     assert "paid already" in found.decisions[0].reason
 
 
+def test_a_volume_beside_what_is_paid_is_no_price_of_time() -> None:
+    """Else a job that would pay $1/h for its time would hurry at $0.03/h only."""
+    extras = {"usd_per_hour": Decimal("0.03"), "extras_usd_per_hour": Decimal("0.03")}
+    one = job("a", Allocation("own", 1, 1), objective=Objective(Preference.FASTEST))
+    for offers in ((reserved(**extras), SMALL), (reserved(**extras),)):
+        with_volume = plan(one, offers=offers)
+        without = plan(one, offers=(reserved(), *offers[1:]))
+        assert target(with_volume) == target(without)
+        assert "paid already" in with_volume.decisions[0].reason
+
+
 def test_a_job_moves_from_what_it_pays_for_to_what_is_paid() -> None:
     one = job("a", Allocation("local-small", 1, 1), objective=Objective(Preference.CHEAPEST))
     assert target(plan(one, offers=(reserved(), SMALL))) == Allocation("own", 2, 1)

@@ -11,6 +11,7 @@ from decimal import Decimal
 from autoscaler.clock import Clock
 from tests.fakes.aws.billing import Bill
 from tests.fakes.aws.faults import Faults
+from tests.fakes.aws.reservations import FakeReservation
 
 Parameters = Mapping[str, str]
 
@@ -67,6 +68,7 @@ class Account:
             account has none, and EC2 may not create it for a role without permission to.
         forgets_ended: EC2 answers the token of an ended instance with an error.
         priced_regions: those that the price list has.
+        reservations: capacity that the account has reserved, by id.
         zones: those that have every type of the price list.
     """
 
@@ -86,6 +88,7 @@ class Account:
     forgets_ended: bool = False
     priced_regions: set[str] = field(default_factory=lambda: {"us-east-1"})
     zones: list[str] = field(default_factory=lambda: list(SPOT_SHARES))
+    reservations: dict[str, FakeReservation] = field(default_factory=dict)
     calls: Counter[str] = field(default_factory=Counter)
     sent: list[tuple[str, Parameters]] = field(default_factory=list)
     fleets: dict[str, KnownFleet] = field(default_factory=dict)

@@ -102,6 +102,17 @@ def offerings(account: Account, parameters: Parameters) -> bytes:
     return _reply("DescribeInstanceTypeOfferings", inner)
 
 
+def reservations(account: Account) -> bytes:
+    """All of the account."""
+    ended, now_seconds = account.ended_seconds, account.clock.now()
+    items = "".join(
+        f"<item>{one.described(account.number, ended, now_seconds)}</item>"
+        for one in account.reservations.values()
+    )
+    inner = f"<capacityReservationSet>{items}</capacityReservationSet>"
+    return _reply("DescribeCapacityReservations", inner)
+
+
 def as_seen_now(account: Account, body: bytes) -> bytes:
     """A list of instances as EC2 would show it at this moment of the account's clock."""
     tree = ElementTree.fromstring(body)

@@ -22,6 +22,7 @@ from tests.fakes.aws import ec2
 from tests.fakes.aws.account import Account, KnownFleet, Parameters
 from tests.fakes.aws.billing import cost_and_usage
 from tests.fakes.aws.faults import Fault, When, error_body
+from tests.fakes.aws.reservations import BLOCK, invalid_fleet, target_of
 
 Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
@@ -165,6 +166,8 @@ class FaultProxy:
                     return self._fleet(request)
             case "DescribeSpotPriceHistory":
                 return Answer("200 OK", _HTML, ec2.spot_history(account, request.parameters))
+            case "DescribeCapacityReservations":
+                return Answer("200 OK", _HTML, ec2.reservations(account))
             case "ListServiceQuotas":
                 return Answer("200 OK", _HTML, ec2.quotas(account, request.document))
             case "GetProducts":
@@ -196,19 +199,35 @@ class FaultProxy:
         if parameters.get("DryRun") == "true":
             text = "Request would have succeeded, but DryRun flag is set."
             return self._error(request, 412, "DryRunOperation", text)
+        name, market = self._reservation_of(request)
+        reservation = account.reservations.get(name)
+        if name and reservation is None:
+            text = f"The capacity reservation '{name}' does not exist"
+            return self._error(request, 400, "InvalidCapacityReservationId.NotFound", text)
+        if (refusal := invalid_fleet(reservation, market, parameters)) is not None:
+            return self._error(request, 400, *refusal)
         token = parameters["ClientToken"]
         known = account.fleets.get(token)
         if known is not None:
             return self._known_fleet(request, known)
         place = _place(parameters, self._zone_of(request))
         left = account.capacity.get(place)
-        if (refusal := _fleet_refusal(account, place)) is not None:
+        refusal = _fleet_refusal(account, place)
+        if reservation is not None:
+            ended, now_seconds = account.ended_seconds, account.clock.now()
+            refusal = reservation.refusal(*place[:2], ended, now_seconds)
+        if refusal is not None:
             body = ec2.fleet_without_instances(*refusal)
             account.fleets[token] = KnownFleet(parameters, body, ())
             return Answer("200 OK", _HTML, body)
-        answer = self._forward(request)
+        form = {  # moto launches nothing of another type of capacity
+            key: "on-demand" if value == BLOCK else value for key, value in parameters.items()
+        }
+        answer = self._forward(request, form)
         if answer.status.startswith("200"):
             launched = ec2.instance_ids(answer.body)
+            if reservation is not None:
+                reservation.instances.update(launched)
             account.has_launched(launched)
             account.fleets[token] = KnownFleet(parameters, answer.body, launched)
             if left is not None:
@@ -224,6 +243,17 @@ class FaultProxy:
             text = "the instance of this token has ended"
             return self._error(request, 400, "IdempotentInstanceTerminated", text)
         return Answer("200 OK", _HTML, known.body)
+
+    def _reservation_of(self, request: Request) -> tuple[str, str]:
+        """The reservation and the market type of a fleet's template; empty without."""
+        place = "LaunchTemplateConfigs.1.LaunchTemplateSpecification"
+        form = {
+            "Action": "DescribeLaunchTemplateVersions",
+            "Version": "2016-11-15",
+            "LaunchTemplateId": request.parameters.get(f"{place}.LaunchTemplateId", ""),
+            "LaunchTemplateVersion.1": request.parameters.get(f"{place}.Version", ""),
+        }
+        return target_of(self._forward(request, form).body.decode())
 
     def _zone_of(self, request: Request) -> str:
         """Where the subnet of a fleet's override is."""

@@ -36,6 +36,7 @@ USUAL = Rate(50, 10)
         ("InsufficientFreeAddressesInSubnet", InsufficientCapacity),
         ("InsufficientVolumeCapacity", InsufficientCapacity),
         ("ReservationCapacityExceeded", InsufficientCapacity),
+        ("InvalidCapacityReservationState.PendingActivation", InsufficientCapacity),
         ("MaxIOPSLimitExceeded", QuotaExceeded),
         ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", PermissionDenied),
         ("UnauthorizedOperation.Anything", PermissionDenied),

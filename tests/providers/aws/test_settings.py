@@ -76,7 +76,11 @@ def test_a_whole_document_is_read(tmp_path: Path) -> None:
             "flex-start",
             "flex-start is not sold here: write",
         ),
-        ("pools.gpu.purchases", "reserved", "pools.gpu.purchases: reserved is not sold"),
+        ("pools.gpu.purchases", "reserved", "pools.gpu: reservation is missing"),
+        ("pools.gpu.purchases", ["reserved", "spot"], "pools.gpu: purchases: reserved stands"),
+        ("pools.gpu.reservation", "cr-01234567", "pools.gpu: reservation: is for purchases ="),
+        ("pools.gpu.reservation", "odcr", 'pools.gpu.reservation: "odcr" is not valid'),
+        ("pools.gpu.capacity_block", True, "pools.gpu: capacity_block: is for a reservation"),
         ("pools.gpu.boot_minutes", 2, "pools.gpu.boot_minutes: must be at least 3"),
         ("pools.gpu.boot_minutes", 121, "pools.gpu.boot_minutes: must be at most 120"),
         ("pools.gpu.max_instances", 0, "pools.gpu.max_instances: must be at least 1"),
@@ -100,6 +104,18 @@ def test_what_is_wrong_is_named_with_the_way_out(path: str, value: object, said:
         parse_settings(json.dumps(document, indent=1), "pools.json")
     assert said in str(caught.value)
     assert str(caught.value).startswith("pools.json:")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{}, {"zones": ["us-east-1a"], "instance_types": ["g5.xlarge", "g5.2xlarge"]}],
+)
+def test_a_reservation_is_of_one_type_in_one_zone(change: dict[str, Any]) -> None:
+    document = json.loads(json.dumps(GOOD))
+    reserved = {"purchases": "reserved", "reservation": "cr-01234567"}
+    document["pools"]["gpu"] |= {"instance_types": ["g5.xlarge"], **reserved, **change}
+    with pytest.raises(SpecError, match="a reservation has one type in one zone: name one of"):
+        parse_settings(json.dumps(document), "pools.json")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "3"])

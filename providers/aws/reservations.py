@@ -1,0 +1,83 @@
+"""Capacity reservations of EC2: on-demand ones and Capacity Blocks for ML.
+
+Either kind is described by DescribeCapacityReservations and bought outside of the deployment. An
+open on-demand reservation is billed whether it is used or not, and a block was paid for in
+advance, so an instance in either costs no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from providers.aws.calls import RegionCalls
+from providers.aws.settings import PoolForm
+from providers.cloud.replies import readable
+from providers.cloud.reservations import Reservation, moment
+
+# EC2 begins to end the instances of a block half an hour before the block's end ("Capacity Blocks
+# for ML", Amazon EC2 User Guide).
+_BLOCK_EVICTION_SECONDS: Final = 30 * 60.0
+_BEFORE_START: Final = ("scheduled", "payment-pending", "pending", "assessing", "delayed")
+
+
+def reservations_of(
+    calls: RegionCalls, pools: Mapping[str, PoolForm], account: str | None
+) -> dict[str, Reservation]:
+    """Return the region's reservations that the pools name, by id.
+
+    `account` is the one that is billed for the deployment's instances; None if it is unknown.
+
+    Raises:
+        ProviderError: the reservations can't be read.
+    """
+    pools_by_id = {pool.reservation: pool for pool in pools.values()}
+    reservations = {}
+    for page in calls.pages("DescribeCapacityReservations"):
+        with readable(f"{calls.region}: DescribeCapacityReservations"):
+            for described in page["CapacityReservations"]:
+                pool = pools_by_id.get(described["CapacityReservationId"])
+                if pool is not None:
+                    reservation = _reservation(described, pool, account)
+                    reservations[described["CapacityReservationId"]] = reservation
+    return reservations
+
+
+def _reservation(described: Mapping[str, Any], pool: PoolForm, account: str | None) -> Reservation:
+    end = described.get("EndDate")
+    until_seconds = None if end is None else end.timestamp()
+    if _is_block(described) and until_seconds is not None:
+        until_seconds -= _BLOCK_EVICTION_SECONDS
+    return Reservation(
+        described["InstanceType"],
+        described["AvailabilityZone"],
+        described["TotalInstanceCount"],
+        described["AvailableInstanceCount"],
+        until_seconds,
+        _closed_reason(described, pool, account),
+    )
+
+
+def _closed_reason(
+    described: Mapping[str, Any], pool: PoolForm, account: str | None
+) -> str | None:
+    state, is_block = described["State"], _is_block(described)
+    if is_block is not pool.capacity_block:
+        kind, flag = ("a Capacity Block", "true") if is_block else ("no Capacity Block", "false")
+        return f"is {kind}: set capacity_block = {flag}"
+    if described.get("Interruptible"):
+        return "is interruptible: EC2 takes its instances back, which no pool expects"
+    if state in _BEFORE_START:
+        return f"begins {moment(described['StartDate'].timestamp())} ({state})"
+    if state != "active":
+        return f"is {state}: remove the pool, or name another reservation"
+    if is_block:
+        return None if described.get("EndDate") else "has no end, as every Capacity Block should"
+    payer = described.get("UnusedReservationBillingOwnerId") or described["OwnerId"]
+    if account is not None and payer != account:
+        return f"is billed to account {payer} while unused, so using it would cost this account"
+    return None
+
+
+def _is_block(described: Mapping[str, Any]) -> bool:
+    return bool(described.get("ReservationType") == "capacity-block")

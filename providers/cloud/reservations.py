@@ -1,0 +1,159 @@
+"""Reserved capacity of pools: what it costs more, how many instances fit, and until when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Generic, Protocol, TypeVar
+
+from autoscaler.clock import Clock
+from autoscaler.domain.errors import ProviderError
+from autoscaler.domain.offer import Limit, LimitUnit
+from autoscaler.market.prices import Price, RefusedPrice
+from providers.cloud.facts import TTLValue
+from providers.cloud.sales import Sale
+from providers.cloud.stock import PoolListing, PoolTerms
+
+
+class ReservingPool(PoolTerms, Protocol):
+    """Pool of the settings that may have a reservation."""
+
+    @property
+    def reservation(self) -> str | None:
+        """Name of the reservation that the pool launches into; None without one."""
+        ...
+
+
+Pool = TypeVar("Pool", bound=ReservingPool)
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Reserved capacity as its cloud describes it.
+
+    `total` instances of one type in one zone are reserved, and `free` of them are unused.
+    Instances must have left at `until_seconds`, since the Unix epoch; None: there is no end.
+    `closed` says why nothing can be launched into the reservation now; None: it is open.
+    """
+
+    instance_type: str
+    zone: str
+    total: int
+    free: int
+    until_seconds: float | None = None
+    closed: str | None = None
+
+
+class PoolReservations(Generic[Pool]):
+    """Reservations of `pools`, described anew at intervals, with the last known ones until then.
+
+    `describe` returns the cloud's reservations by name. `held` returns the number of this
+    deployment's instances in pools of these names. Without a reserved pool neither is called.
+    """
+
+    def __init__(
+        self,
+        pools: Mapping[str, Pool],
+        describe: Callable[[], Mapping[str, Reservation]],
+        held: Callable[[Collection[str]], int],
+        every_seconds: float,
+        retry_seconds: float,
+        clock: Clock,
+    ) -> None:
+        self._clock = clock
+        self._held = held
+        self._pools: dict[str, list[str]] = {}
+        for name, pool in pools.items():
+            if pool.reservation is not None:
+                self._pools.setdefault(pool.reservation, []).append(name)
+        self._described: TTLValue[_Described] = TTLValue(
+            lambda: self._fetch(describe), every_seconds, retry_seconds, clock
+        )
+
+    def price(self, listing: PoolListing[Pool]) -> Price | RefusedPrice:
+        """Return the price of a reserved item: 0, or the reason why it can't be had now."""
+        field, name = f"pools.{listing.pool_name}.reservation", listing.pool.reservation or ""
+        described = self._known()
+        if isinstance(described, ProviderError):
+            return RefusedPrice(f"{field}: {name} can't be read: {described}")
+        reason = self._reason(listing, described.reservations.get(name))
+        if reason is not None:
+            return RefusedPrice(f"{field}: {name} {reason}")
+        source = f"reservation {name}: paid already"
+        return Price(Decimal(0), described.at_seconds, source, is_paid=True)
+
+    def with_ends(self, sales: Sequence[Sale[Pool]]) -> list[Sale[Pool]]:
+        """Return the sales, those into a reservation with its end."""
+        with_ends = []
+        for sale in sales:
+            if sale.pool.reservation is not None:
+                reservation = self._last(sale.pool.reservation)
+                if reservation is None:  # gone since the sale was priced
+                    continue
+                offer = replace(sale.offer, until_seconds=reservation.until_seconds)
+                sale = replace(sale, offer=offer)
+            with_ends.append(sale)
+        return with_ends
+
+    def limits(self, sales: Sequence[Sale[Pool]]) -> list[Limit]:
+        """Return the number of instances that fit into each reservation that is sold.
+
+        It is what was free, and what this deployment held when the reservation was described. An
+        instance held now fits, whatever else has changed since.
+        """
+        limits = []
+        for name, pools in self._pools.items():
+            offers = frozenset(sale.offer.id for sale in sales if sale.pool.reservation == name)
+            described, reservation = self._described.last, self._last(name)
+            if not offers or described is None or reservation is None:
+                continue
+            fitting = max(reservation.free + described.held[name], self._held(pools))
+            most = min(fitting, reservation.total)
+            limits.append(Limit(f"reservation {name}", LimitUnit.INSTANCES, most, offers))
+        return limits
+
+    def _last(self, name: str) -> Reservation | None:
+        """Return a reservation as last described; None if it was not."""
+        described = self._described.last
+        return None if described is None else described.reservations.get(name)
+
+    def _reason(self, listing: PoolListing[Pool], reservation: Reservation | None) -> str | None:
+        if reservation is None:
+            return f"does not exist in {listing.pool.region}: correct it"
+        if reservation.closed is not None:
+            return reservation.closed
+        until_seconds = reservation.until_seconds
+        if until_seconds is not None and until_seconds <= self._clock.now():
+            return f"ended at {moment(until_seconds)}"
+        if (listing.type, listing.zone) != (reservation.instance_type, reservation.zone):
+            place = f"{reservation.instance_type} in {reservation.zone}"
+            return f"is of {place}, not {listing.type} in {listing.zone}: correct type and zone"
+        return None
+
+    def _known(self) -> _Described | ProviderError:
+        try:
+            return self._described.get()
+        except ProviderError as error:
+            return self._described.last or error
+
+    def _fetch(self, describe: Callable[[], Mapping[str, Reservation]]) -> _Described:
+        """Return the reservations, and then what is held: a launch between the two counts."""
+        reservations = describe()
+        held = {name: self._held(pools) for name, pools in self._pools.items()}
+        return _Described(self._clock.now(), reservations, held)
+
+
+@dataclass(frozen=True, slots=True)
+class _Described:
+    """Reservations by name at a time, and the instances that the deployment held in each."""
+
+    at_seconds: float
+    reservations: Mapping[str, Reservation]
+    held: Mapping[str, int]
+
+
+def moment(seconds: float) -> str:
+    """Return a time since the epoch as text in UTC."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,115 @@
+"""Capacity reservations and Capacity Blocks of an account, which moto does not have.
+
+Refusals are those of EC2's error codes ("Error codes for the Amazon EC2 API"): a reservation that
+lacks compatible and available capacity is `ReservationCapacityExceeded`, a block before its start
+`InvalidCapacityReservationState.PendingActivation`, an unknown one
+`InvalidCapacityReservationId.NotFound`. What a fleet for a block must say is of the Amazon EC2
+User Guide ("Configure your EC2 Fleet to launch instances into Capacity Blocks"): the market type
+in its template, the same type of capacity in the request, and no `CapacityReservationOptions`.
+Which code EC2 answers otherwise is not documented.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+BLOCK = "capacity-block"
+_NO_CAPACITY = (
+    "The requested reservation does not have sufficient compatible and available capacity for "
+    "this request."
+)
+Refusal = tuple[str, str]
+"""Code and message."""
+
+
+@dataclass(slots=True)
+class FakeReservation:
+    """A reservation; `others` of its instances are not of the deployment."""
+
+    id: str
+    kind: str
+    zone: str
+    total: int
+    is_block: bool = False
+    start_seconds: float = 0.0
+    end_seconds: float | None = None
+    others: int = 0
+    is_cancelled: bool = False
+    owner: str | None = None
+    is_interruptible: bool = False
+    instances: set[str] = field(default_factory=set)
+
+    def state(self, now_seconds: float) -> str:
+        if self.is_cancelled:
+            return "cancelled"
+        if now_seconds < self.start_seconds:
+            return "scheduled"
+        has_ended = self.end_seconds is not None and now_seconds >= self.end_seconds
+        return "expired" if has_ended else "active"
+
+    def free(self, ended: Iterable[str]) -> int:
+        return self.total - self.others - len(self.instances - set(ended))
+
+    def refusal(
+        self, kind: str, zone: str, ended: Iterable[str], now_seconds: float
+    ) -> Refusal | None:
+        """What an instance of a type in a zone is refused with."""
+        state = self.state(now_seconds)
+        if state == "scheduled":
+            text = f"Your Capacity Block reservation {self.id} is not active yet."
+            return "InvalidCapacityReservationState.PendingActivation", text
+        is_fit = (kind, zone) == (self.kind, self.zone) and self.free(ended) > 0
+        return (
+            None if state == "active" and is_fit else ("ReservationCapacityExceeded", _NO_CAPACITY)
+        )
+
+    def described(self, number: str, ended: Iterable[str], now_seconds: float) -> str:
+        """The item of DescribeCapacityReservations, in the names of botocore's model."""
+        end = self.end_seconds
+        fields = {
+            "capacityReservationId": self.id,
+            "ownerId": self.owner or number,
+            "instanceType": self.kind,
+            "instancePlatform": "Linux/UNIX",
+            "availabilityZone": self.zone,
+            "tenancy": "default",
+            "totalInstanceCount": self.total,
+            "availableInstanceCount": self.free(ended),
+            "state": self.state(now_seconds),
+            "startDate": _moment(self.start_seconds),
+            **({} if end is None else {"endDate": _moment(end)}),
+            "endDateType": "unlimited" if end is None else "limited",
+            "instanceMatchCriteria": "targeted",
+            "reservationType": BLOCK if self.is_block else "default",
+            "interruptible": str(self.is_interruptible).lower(),
+        }
+        return "".join(f"<{name}>{value}</{name}>" for name, value in fields.items())
+
+
+def invalid_fleet(
+    reservation: FakeReservation | None, market: str, parameters: Mapping[str, str]
+) -> Refusal | None:
+    """What a fleet is refused with whose template and request do not fit its reservation."""
+    wanted = parameters.get("TargetCapacitySpecification.DefaultTargetCapacityType", "")
+    is_block = reservation is not None and reservation.is_block
+    if {is_block, market == BLOCK, wanted == BLOCK} == {True, False}:
+        text = "A Capacity Block needs the market type and the target capacity capacity-block."
+        return "InvalidParameterCombination", text
+    if is_block and any("CapacityReservationOptions" in name for name in parameters):
+        text = "CapacityReservationOptions can't be used with capacity-block."
+        return "InvalidParameterCombination", text
+    return None
+
+
+def target_of(template: str) -> tuple[str, str]:
+    """The reservation and the market type in a reply of DescribeLaunchTemplateVersions."""
+    reservation = re.search(r"<capacityReservationId>(.+?)</capacityReservationId>", template)
+    market = re.search(r"<marketType>(.+?)</marketType>", template)
+    return reservation[1] if reservation else "", market[1] if market else ""
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
