@@ -96,6 +96,15 @@ def test_castor_reads_the_pools_that_it_renders(outputs: dict[str, Any]) -> None
 
 
 @pytest.mark.aws
+def test_castor_reads_the_reserved_pools_that_it_renders(rendered: dict[str, Any]) -> None:
+    outputs = rendered["reserved_pools"]["outputs"]
+    settings = parse_settings(outputs["pools_json"]["value"], "pools.json")
+    reserved = {name: pool.reservation for name, pool in settings.pools.items()}
+    assert reserved == {"own": "cr-0123456789abcdef0", "block": "cr-0123456789abcdef1"}
+    assert [settings.pools[name].capacity_block for name in ("own", "block")] == [False, True]
+
+
+@pytest.mark.aws
 @pytest.mark.parametrize("action", LAUNCHES)
 def test_what_is_launched_says_whose_it_is(statements: list[Statement], action: str) -> None:
     seen: set[str] = set()

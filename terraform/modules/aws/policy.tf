@@ -13,6 +13,8 @@ locals {
     ["${local.ec2}:security-group/${aws_security_group.nodes.id}"],
     [for name in sort(keys(var.pools)) : aws_launch_template.pool[name].arn],
     [for name in sort(keys(aws_placement_group.pool)) : aws_placement_group.pool[name].arn],
+    # A reservation's ARN has the account of its owner.
+    [for id in sort(distinct(compact([for pool in var.pools : pool.reservation]))) : "arn:${local.partition}:ec2:${local.region}:*:capacity-reservation/${id}"],
   )
 
   launch_statements = [
@@ -92,6 +94,7 @@ locals {
       Sid    = "LookAround"
       Effect = "Allow"
       Action = [
+        "ec2:DescribeCapacityReservations",
         "ec2:DescribeInstanceTypeOfferings",
         "ec2:DescribeInstanceTypes",
         "ec2:DescribeInstances",

@@ -55,6 +55,7 @@ locals {
           extras_usd_per_hour = local.extras_usd_per_hour[name]
         },
         pool.zones == null ? {} : { zones = pool.zones },
+        pool.reservation == null ? {} : { reservation = pool.reservation, capacity_block = pool.capacity_block },
       ) }
       max_usd_per_hour    = var.max_usd_per_hour
       launches_per_minute = var.launches_per_minute
@@ -170,6 +171,25 @@ resource "aws_launch_template" "pool" {
 
     content {
       group_name = placement.value
+    }
+  }
+
+  # Without room in its reservation a launch fails, and buys nothing on demand.
+  dynamic "capacity_reservation_specification" {
+    for_each = each.value.reservation[*]
+
+    content {
+      capacity_reservation_target {
+        capacity_reservation_id = capacity_reservation_specification.value
+      }
+    }
+  }
+
+  dynamic "instance_market_options" {
+    for_each = each.value.capacity_block ? ["capacity-block"] : []
+
+    content {
+      market_type = instance_market_options.value
     }
   }
 

@@ -10,7 +10,7 @@ variable "deployment" {
 }
 
 variable "pools" {
-  description = "Pools of instances by name: image, types, purchases, zones (by default all with a subnet) and caps. `boot` is the assumed start time until one is measured. `boot_minutes` is the limit for joining, by default the module's. `volume_iops` and `volume_mibps` (MiB/s) are the speed of the volume, gp3, above whose free 3,000 and 125 each costs. `efa` needs types that support it. `network_cards` is the number of network cards with an EFA interface, which all types of the pool must have: p4d has 4, p5 32, p5en 16, p6-b200 8. Plans count their bandwidth only. With more than one, instances get no public address. `placement_group` places a pool's instances close together and needs one zone."
+  description = "Pools of instances by name: image, types, purchases, zones (by default all with a subnet) and caps. `boot` is the assumed start time until one is measured. `boot_minutes` is the limit for joining, by default the module's. `volume_iops` and `volume_mibps` (MiB/s) are the speed of the volume, gp3, above whose free 3,000 and 125 each costs. `efa` needs types that support it. `network_cards` is the number of network cards with an EFA interface, which all types of the pool must have: p4d has 4, p5 32, p5en 16, p6-b200 8. Plans count their bandwidth only. With more than one, instances get no public address. `placement_group` places a pool's instances close together and needs one zone. A pool with `purchases = [\"reserved\"]` launches only into its `reservation`, the id of a capacity reservation, or of a Capacity Block with `capacity_block = true`; it has one type and one zone."
   type = map(object({
     image_id         = string
     instance_types   = list(string)
@@ -26,6 +26,8 @@ variable "pools" {
     efa              = optional(bool, false)
     network_cards    = optional(number, 1)
     placement_group  = optional(bool, false)
+    reservation      = optional(string)
+    capacity_block   = optional(bool, false)
   }))
   nullable = false
 
@@ -48,9 +50,17 @@ variable "pools" {
 
   validation {
     condition = alltrue([for pool in var.pools :
-      length(pool.purchases) > 0 && length(setsubtract(pool.purchases, ["spot", "on-demand"])) == 0
+      length(pool.purchases) > 0 && length(setsubtract(pool.purchases, ["spot", "on-demand"])) == 0 || pool.purchases == tolist(["reserved"])
     ])
-    error_message = "pools.*.purchases: spot, on-demand or both."
+    error_message = "pools.*.purchases: spot, on-demand or both; or reserved alone."
+  }
+
+  validation {
+    condition = alltrue([for pool in var.pools :
+      contains(pool.purchases, "reserved") ? can(regex("^cr-[0-9a-f]{8,17}$", pool.reservation)) && length(pool.instance_types) == 1 && try(length(pool.zones), 0) == 1 :
+      pool.reservation == null && !pool.capacity_block
+    ])
+    error_message = "pools.*.reservation: the id of a capacity reservation, such as cr-0123456789abcdef0, with purchases = [\"reserved\"], one type and one zone; other pools have neither reservation nor capacity_block."
   }
 
   validation {

@@ -527,6 +527,74 @@ run "refuses_what_can_not_be" {
   ]
 }
 
+run "reserved_pools" {
+  variables {
+    pools = {
+      own = {
+        image_id         = "ami-0123456789abcdef0"
+        instance_types   = ["g5.xlarge"]
+        purchases        = ["reserved"]
+        reservation      = "cr-0123456789abcdef0"
+        zones            = ["us-east-1a"]
+        max_instances    = 4
+        max_usd_per_hour = 1
+      }
+      block = {
+        image_id         = "ami-0123456789abcdef0"
+        instance_types   = ["p5.48xlarge"]
+        purchases        = ["reserved"]
+        reservation      = "cr-0123456789abcdef1"
+        capacity_block   = true
+        zones            = ["us-east-1b"]
+        max_instances    = 2
+        max_usd_per_hour = 1
+      }
+    }
+  }
+
+  assert {
+    condition = alltrue([for name, id in { own = "cr-0123456789abcdef0", block = "cr-0123456789abcdef1" } :
+      aws_launch_template.pool[name].capacity_reservation_specification[0].capacity_reservation_target[0].capacity_reservation_id == id
+    ])
+    error_message = "A reserved pool launches into its reservation and nowhere else."
+  }
+
+  assert {
+    condition = (
+      length(aws_launch_template.pool["own"].instance_market_options) == 0 &&
+      aws_launch_template.pool["block"].instance_market_options[0].market_type == "capacity-block"
+    )
+    error_message = "A Capacity Block needs its market type, and an on-demand reservation has none."
+  }
+
+  assert {
+    condition = toset([for arn in local.launch_inputs : arn if strcontains(arn, "capacity-reservation")]) == toset([
+      "arn:aws:ec2:us-east-1:*:capacity-reservation/cr-0123456789abcdef0",
+      "arn:aws:ec2:us-east-1:*:capacity-reservation/cr-0123456789abcdef1",
+    ])
+    error_message = "The controller may use these reservations and no other."
+  }
+}
+
+run "refuses_a_reservation_without_its_purchase" {
+  command = plan
+
+  variables {
+    pools = {
+      gpu = {
+        image_id         = "ami-0123456789abcdef0"
+        instance_types   = ["g5.xlarge"]
+        reservation      = "cr-0123456789abcdef0"
+        zones            = ["us-east-1a"]
+        max_instances    = 4
+        max_usd_per_hour = 1
+      }
+    }
+  }
+
+  expect_failures = [var.pools]
+}
+
 run "refuses_a_volume_that_can_not_be_that_fast" {
   command = plan
 
