@@ -23,8 +23,7 @@ from autoscaler.domain.goodput import (
     ThroughputParameters,
 )
 from autoscaler.domain.job import ParallelismSpec
-from autoscaler.goodput.beliefs import GAMMA_BELIEF, compute_priors, sync_priors
-from autoscaler.goodput.coordinates import GAMMA_MINIMUM
+from autoscaler.goodput.coordinates import GAMMA_MINIMUM, gamma_slope
 from autoscaler.goodput.throughput import (
     Features,
     FloatArray,
@@ -36,6 +35,20 @@ from autoscaler.goodput.throughput import (
 )
 
 # Time of forward and backward pass in forward passes: a backward pass takes about twice as long.
+# Priors before any measurement; the constants were measured, see docs/goodput.md.
+# The constant part of a micro-step, in units of the seconds per example.
+_OVERHEAD_EXAMPLES = 20.0
+_OVERHEAD_LOG_DEVIATION = 1.5
+_SYNC_LOG_DEVIATION = 0.8
+# Time that each doubling of the devices adds to a sync, relative to a sync of two devices.
+_GROWTH = 0.3
+_GROWTH_LOG_DEVIATION = 1.0
+_GAMMA = 1.5
+_GAMMA_LOG_DEVIATION = 0.3
+
+_GAMMA_PRIOR = ParameterPrior(_GAMMA, _GAMMA_LOG_DEVIATION * _GAMMA / gamma_slope(_GAMMA))
+
+
 _PASSES = 3.0
 # Time to pass a micro-batch to a stage on another instance, relative to a micro-step's overhead.
 _HANDOVER = 0.3
@@ -59,10 +72,10 @@ class _DataParallel:
 
     def beliefs(self, scale: Scale) -> tuple[ParameterPrior, ...]:
         return (
-            *compute_priors(scale.example_seconds, scale.example_log_deviation),
-            *sync_priors(scale.across_seconds, 2),
-            *sync_priors(scale.within_seconds, 4),
-            GAMMA_BELIEF,
+            *_compute_priors(scale.example_seconds, scale.example_log_deviation),
+            *_sync_priors(scale.across_seconds, 2),
+            *_sync_priors(scale.within_seconds, 4),
+            _GAMMA_PRIOR,
         )
 
     def runs(self, devices: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -89,7 +102,7 @@ class _Localities(_DataParallel):
 
     def beliefs(self, scale: Scale) -> tuple[ParameterPrior, ...]:
         *data_parallel, gamma = DATA_PARALLEL.beliefs(scale)
-        return (*data_parallel, *sync_priors(scale.across_seconds, len(data_parallel)), gamma)
+        return (*data_parallel, *_sync_priors(scale.across_seconds, len(data_parallel)), gamma)
 
     def sync_features(self, instances: FloatArray, devices: FloatArray) -> Features:
         groups = np.ceil(instances / self.near_instances)
@@ -114,14 +127,14 @@ class _Pipeline:
 
     def beliefs(self, scale: Scale) -> tuple[ParameterPrior, ...]:
         stage_seconds = scale.example_seconds / (_PASSES * self.stages)
-        overhead, example = compute_priors(stage_seconds, scale.example_log_deviation)
+        overhead, example = _compute_priors(stage_seconds, scale.example_log_deviation)
         return (
             overhead,
             example,
             ParameterPrior(_HANDOVER * overhead.median, _HANDOVER_LOG_DEVIATION, follows=1),
-            *sync_priors(scale.across_seconds / self.stages, 3),
-            *sync_priors(scale.within_seconds / self.stages, 5),
-            GAMMA_BELIEF,
+            *_sync_priors(scale.across_seconds / self.stages, 3),
+            *_sync_priors(scale.within_seconds / self.stages, 5),
+            _GAMMA_PRIOR,
         )
 
     def runs(self, devices: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -218,3 +231,27 @@ def _validate(theta: FloatArray, names: Sequence[str]) -> None:
         raise ValueError(f"{names[column]}={value}: must be finite and at least {minimum:g}")
     if (theta[:, :2].sum(axis=1) == 0).any():
         raise ValueError(f"{names[0]}=0: computing takes no time because {names[1]} is 0 too")
+
+
+def _compute_priors(
+    example_seconds: float, log_deviation: float
+) -> tuple[ParameterPrior, ParameterPrior]:
+    """Return the priors of parameters 0 and 1: overhead of a micro-step, and seconds per example.
+
+    `log_deviation` is the standard deviation of the logarithm of `example_seconds`.
+    """
+    return (
+        ParameterPrior(_OVERHEAD_EXAMPLES * example_seconds, _OVERHEAD_LOG_DEVIATION, follows=1),
+        ParameterPrior(example_seconds, log_deviation),
+    )
+
+
+def _sync_priors(seconds: float, place: int) -> tuple[ParameterPrior, ParameterPrior]:
+    """Return the priors of the parameters at `place` and `place + 1` of a formula.
+
+    They are the constant part of a sync, in seconds, and its growth per doubling of the devices.
+    """
+    return (
+        ParameterPrior(seconds, _SYNC_LOG_DEVIATION),
+        ParameterPrior(_GROWTH * seconds, _GROWTH_LOG_DEVIATION, follows=place),
+    )

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import suppress
+from typing import Final
 
+from autoscaler.back_off import BackOff
 from autoscaler.clock import Clock
+from autoscaler.domain.errors import CastorError, Unavailable
 from autoscaler.node.agent import Agent
 from autoscaler.node.disk import Disk
 from autoscaler.node.instance import DEFAULT_SETTINGS, Instance, NodeSettings
-from autoscaler.node.joining import join
+from autoscaler.node.power import PowerButton
 from autoscaler.node.script.environment import base_environment
 from autoscaler.node.script.preparation import placed
 from autoscaler.node.state import AgentState, load_state
 from autoscaler.node.user_data import UserData
 from autoscaler.node.watchdog import Watchdog
 from autoscaler.wire.client import NodeClient
-from providers.metadata import InstanceMetadata
+from autoscaler.wire.messages import JoinReply, JoinRequest
+from providers.metadata import InstanceMetadata, identity_proof
+
+_log = logging.getLogger(__name__)
+
+_JOIN_SECONDS: Final = 900.0
+"""Time for which the agent tries to join, in seconds. The start's own limit may end it before."""
 
 
 def run_agent(
@@ -41,7 +51,7 @@ def run_agent(
     state, joined = load_state(disk.state), None
     client = NodeClient(user_data.controller, state.token if state else None)
     if state is None:
-        reply = join(client, user_data, metadata, instance.power, clock)
+        reply = _join(client, user_data, metadata, instance.power, clock)
         joined = placed(reply.assignment, disk)
         state = AgentState(
             reply.token,
@@ -53,3 +63,33 @@ def run_agent(
         with suppress(OSError):  # a full disk
             disk.answered.touch()
     Agent(instance, client, state, joined, clock, Watchdog(os.environ, clock)).run()
+
+
+def _join(
+    client: NodeClient,
+    user_data: UserData,
+    metadata: InstanceMetadata,
+    power: PowerButton,
+    clock: Clock,
+) -> JoinReply:
+    """Exchange the join token for an assignment; power the instance off if that fails.
+
+    Raises:
+        CastorError: the controller refused the instance.
+        Unavailable: no controller answered within `_JOIN_SECONDS`.
+    """
+    deadline_seconds = clock.monotonic() + _JOIN_SECONDS
+    back_off = BackOff()
+    while True:
+        try:
+            proof = identity_proof(metadata)
+            return client.join(
+                JoinRequest(user_data.join_token, user_data.instance, proof, metadata.accelerators)
+            )
+        except CastorError as error:
+            if not isinstance(error, Unavailable) or clock.monotonic() >= deadline_seconds:
+                _log.error("powering off: %s", error)  # before the machine ends this process
+                power.press()
+                raise
+            _log.warning("can't join yet: %s", error)
+        clock.sleep(back_off.next_seconds())

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
 from autoscaler.clock import Clock
 from providers.local.instance import (
     LOST,
@@ -23,7 +25,10 @@ from providers.local.instance import (
     LocalInstance,
     create_instance,
 )
-from providers.local.leftovers import find_orphans, kill_orphans
+from providers.metadata import DIRECTORY_VARIABLE
+
+_ATTEMPTS = 20
+_PAUSE_SECONDS = 0.05
 
 
 class LocalHost:
@@ -104,7 +109,38 @@ class LocalHost:
         Surviving processes used the cores until now. Without any, the host was off from about when
         the machine was last seen.
         """
-        orphans = find_orphans(instance.disk)
+        orphans = _find_orphans(instance.disk)
         ended_seconds = self._clock.now() if orphans else instance.seen_seconds
-        if kill_orphans(instance.disk, self._clock):
+        if _kill_orphans(instance.disk, self._clock):
             instance.record_end(InstanceEnd(ended_seconds, LOST))
+
+
+def _find_orphans(disk: Path) -> set[psutil.Process]:
+    """Return the processes of the instance with this disk, and their descendants.
+
+    An environment variable marks the processes. A process that dropped the variable and has left
+    its parent is not found.
+    """
+    processes: set[psutil.Process] = set()
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(DIRECTORY_VARIABLE) == str(disk):
+                processes |= {process, *process.children(recursive=True)}
+        except psutil.Error:
+            continue
+    return processes
+
+
+def _kill_orphans(disk: Path, clock: Clock) -> bool:
+    """Kill the processes of an instance; return False if some remain after a second."""
+    for _ in range(_ATTEMPTS):
+        orphans = _find_orphans(disk)
+        if not orphans:
+            return True
+        for process in orphans:
+            try:
+                process.kill()
+            except psutil.Error:
+                continue
+        clock.sleep(_PAUSE_SECONDS)
+    return False

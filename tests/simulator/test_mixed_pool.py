@@ -19,7 +19,7 @@ from autoscaler.simulator.profiles.profiles import Profile
 from autoscaler.simulator.scenario import Scenario
 from autoscaler.simulator.simulation import Simulation, SimulationRun, TimedPolicy
 from autoscaler.simulator.training.profiled import TrainingSettings
-from autoscaler.simulator.workloads.initial_measurements import first_look
+from autoscaler.simulator.workloads.arrivals import first_look
 from autoscaler.simulator.workloads.workload import Arrival
 from autoscaler.store.memory.store import memory_store
 from providers.simulated.cloud import SimulatedCloud

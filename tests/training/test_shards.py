@@ -19,8 +19,8 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from autoscaler.training import session
+from autoscaler.training.data.loader import joined, packed, split
 from autoscaler.training.data.orders import Order, Shuffled
-from autoscaler.training.data.pieces import joined, packed, split
 from autoscaler.training.data.sampler import ElasticSampler, share
 from autoscaler.training.data.shard_order import ShardOrder
 from autoscaler.training.data.shards import ShardedDataset

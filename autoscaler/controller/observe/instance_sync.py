@@ -10,10 +10,10 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from autoscaler.clock import Clock
 from autoscaler.controller.act.intents import Workers
-from autoscaler.controller.observe.consoles import Consoles
 from autoscaler.controller.observe.orphans import Orphans
 from autoscaler.controller.offers.false_starts import give_up
 from autoscaler.controller.offers.market import Listing, Market
@@ -36,6 +36,8 @@ from autoscaler.store.repositories.events import Event
 from autoscaler.store.store import Store
 
 _log = logging.getLogger(__name__)
+
+_MOST_CHARACTERS: Final = 65_536
 
 _TERMINATE_AGAIN_SECONDS = 60.0
 # Rest after a slow listing, in listing times, so that listings take at most a tenth of the time.
@@ -332,3 +334,30 @@ def _has_changed(held: HeldInstance, listed: CloudInstance) -> bool:
     """Return whether a listing shows a state of an instance that the store does not have."""
     has_capacity = held.launched_seconds is None and listed.launched_seconds is not None
     return held.cloud_id is None or has_capacity or listed.state is CloudState.TERMINATED
+
+
+class Consoles:
+    """Requests for the console output, which alone tells why an instance did not start.
+
+    `keep` stores the output of an instance. The calls are made in workers, and their errors are
+    only logged.
+    """
+
+    def __init__(self, market: Market, workers: Workers) -> None:
+        self._market = market
+        self._workers = workers
+        self.keep: Callable[[HeldInstance, str], None] = lambda held, text: None
+
+    def fetch(self, held: HeldInstance) -> None:
+        """Store the last output of an instance that the cloud has launched."""
+        if held.cloud_id is not None and held.seen_seconds is None:
+            self._workers.submit(partial(self._fetch, held, held.cloud_id))
+
+    def _fetch(self, held: HeldInstance, cloud_id: str) -> None:
+        try:
+            text = self._market.console(held.offer, cloud_id)
+        except CastorError as error:
+            _log.warning("the console of %s can't be read: %s", held.id, error)
+            return
+        if text:
+            self.keep(held, text[-_MOST_CHARACTERS:])

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from autoscaler.back_off import BackOff
-from autoscaler.domain.errors import CastorError, NotAllowed, Unavailable
-from autoscaler.domain.job import JobSpec
+from autoscaler.domain.errors import CastorError, NotAllowed, SpecError, Unavailable
+from autoscaler.domain.job import DataMount, JobSpec
 from autoscaler.domain.report import Failure
 from autoscaler.node.disk import Disk
 from autoscaler.node.files.grants import Grants
@@ -28,7 +28,6 @@ from autoscaler.node.script.environment import packages
 from autoscaler.node.script.orders import Orders
 from autoscaler.node.script.post_mortem import caused_failure, post_mortem
 from autoscaler.node.script.setups import SetupEntry, Stopped
-from autoscaler.node.script.work import clear, link_data, require_sources
 from autoscaler.node.shims.shim import ShimOrder
 from autoscaler.node.state import Prepared
 from autoscaler.objects import granted, open_grant
@@ -147,18 +146,18 @@ class Preparation:
             self._pause(_POLL_SECONDS)
         shutil.rmtree(self._disk.registry_login, ignore_errors=True)  # of a killed agent
         spec, work = assignment.spec, self._disk.work
-        require_sources(spec.data)
+        _require_sources(spec.data)
         user = self._choose_user(assignment)
         self._grants.let_in(user)
         checkpoints = Path(assignment.checkpoint_directory)
         if assignment.depot is not None and checkpoints.exists():  # of an earlier job
             shutil.rmtree(checkpoints)
         make_writable(checkpoints, user)
-        clear(work)
+        _clear(work)
         prepared = (
             self._set_up(assignment, user) if spec.setup else self._lay_out(assignment, user)
         )
-        link_data(work, spec.data)
+        _link_data(work, spec.data)
         save_laid_out(self._disk.laid_out, work)
         if user is not None:
             give(work, user)
@@ -326,3 +325,47 @@ def _owned(directories: Sequence[Path], user: int | None) -> Iterator[None]:
     yield
     for directory in directories:
         give(directory, os.geteuid())
+
+
+def _clear(work: Path) -> None:
+    """Delete the directory `work`, if it exists."""
+    if work.exists():
+        shutil.rmtree(work)
+
+
+def _require_sources(mounts: Sequence[DataMount]) -> None:
+    """Check that the sources of all mounts exist.
+
+    Raises:
+        SpecError: a source is missing; the message names it.
+    """
+    for number, mount in enumerate(mounts):
+        if not Path(mount.source).exists():
+            raise SpecError(
+                f"{mount.source} is not on this instance: put it there, or correct the path",
+                f"data[{number}].source",
+            )
+
+
+def _link_data(work: Path, mounts: Sequence[DataMount]) -> None:
+    """Create a link in `work` from the target of each mount to its source.
+
+    A link can't make its source read-only: the job's user must have no permission to write there.
+
+    Raises:
+        SpecError: a target can't be created; the message names it.
+    """
+    for number, mount in enumerate(mounts):
+        target, field = work / mount.target, f"data[{number}].target"
+        if not _is_inside(target, work):
+            raise SpecError(f"{mount.target} leads out of the job's tree", field)
+        if target.is_symlink() or target.exists():
+            raise SpecError(
+                f"{mount.target} is in the working directory already: choose another name", field
+            )
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.symlink_to(mount.source)
+
+
+def _is_inside(target: Path, work: Path) -> bool:
+    return target != work and target.parent.resolve().is_relative_to(work.resolve())

@@ -14,13 +14,12 @@ from autoscaler.domain.snapshot import JobSnapshot, Snapshot, StudySnapshot
 from autoscaler.economics.explanation.reasons import action_of
 from autoscaler.economics.pricing.objectives import price_range
 from autoscaler.economics.studies.asynchronous import plan_asynchronous
-from autoscaler.economics.studies.constraints import study_constraints
-from autoscaler.economics.studies.infeasible import infeasible_reason
-from autoscaler.economics.studies.rungs.synchronous import plan_synchronous
-from autoscaler.economics.studies.study_plan import StudyPlan, TrialDecision
+from autoscaler.economics.studies.constraints import StudyConstraints, study_constraints
+from autoscaler.economics.studies.rungs.synchronous import plan_synchronous, trials_to_begin
+from autoscaler.economics.studies.study_plan import StudyPlan, TrialDecision, WaitCause
 from autoscaler.economics.studies.study_state import StudyState, study_state
 from autoscaler.economics.studies.supply import Room
-from autoscaler.economics.studies.trial_state import TrialState
+from autoscaler.economics.studies.trial_state import TrialState, size_of
 from autoscaler.economics.supply.supply import SECONDS_PER_HOUR, Supply
 from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.transition import releases_first
@@ -100,7 +99,7 @@ def plan_study(
     constraints = study_constraints(work.study, supply.now_seconds, prices)
     planned = plan_synchronous if work.study.terms.synchronous else plan_asynchronous
     plan = planned(state, constraints).with_note(constraints.note)
-    ground = infeasible_reason(state, constraints, plan) or ReasonCode.STUDY
+    ground = _infeasible_reason(state, constraints, plan) or ReasonCode.STUDY
     decisions = [
         replace(_decision(trial, decision, plan, state), ground=ground)
         for trial, decision in zip(state.trials, plan.decisions, strict=True)
@@ -126,6 +125,34 @@ def together(rest: Plan, parts: Sequence[StudyPart], supply: Supply) -> Plan:
             for decision, waits in zip(decisions, first, strict=True)
         ),
     )
+
+
+def _infeasible_reason(
+    state: StudyState, constraints: StudyConstraints, plan: StudyPlan
+) -> ReasonCode | None:
+    """Return why no trial of a study will ever begin; None if one may.
+
+    Nothing trains, nothing is to train, and there is room. Free instances of the study may be what
+    leaves no room.
+    """
+    if state.free or any(job.held is not None for job in state.jobs.values()):
+        return None
+    if any(decision.target is not None for decision in plan.decisions):
+        return None
+    supply, room = state.supply, Room(state.supply)
+    waiting = [trial for trial in state.trials if trial.can_train and not trial.waits_for_decision]
+    sizes = [size for trial in waiting if (size := size_of(trial, supply)) is not None]
+    if not any(room.bears(int(supply.offer_of[s]), int(supply.instances[s])) for s in sizes):
+        return None
+    if any(decision.cause is WaitCause.BUDGET for decision in plan.decisions):
+        return ReasonCode.BEYOND_BUDGET
+    if constraints.begins_none:
+        return ReasonCode.BEYOND_DEADLINE
+    if state.study.terms.synchronous and trials_to_begin(state):
+        return None  # trials of the rung wait for instances of those that have not begun
+    if constraints.deadline_seconds is not None:
+        return ReasonCode.BEYOND_DEADLINE
+    return ReasonCode.BEYOND_BUDGET if constraints.budget_usd is not None else None
 
 
 def _within_limits(state: StudyState) -> StudyState:

@@ -18,8 +18,8 @@ from autoscaler.domain.snapshot import GroundTruth
 from autoscaler.goodput.batch_choice import batch_to_look_at, next_batch_total, split_batch
 from autoscaler.simulator.profiles.profiles import Profile
 from autoscaler.simulator.profiles.slowdowns import Slowdown, SlowedProfile
+from autoscaler.simulator.profiles.step_times import Unprofiled
 from autoscaler.simulator.training.base import JobTraining, Member
-from autoscaler.simulator.training.placements import placements_of
 from autoscaler.simulator.training.published_compat import Quirks
 from autoscaler.simulator.training.truth import MachineKind, RigidRun
 
@@ -233,7 +233,7 @@ class Training(JobTraining):
                 key=lambda kind_bounds: kind_bounds.device_maximum,
                 default=self.bounds,
             )
-            placements = placements_of(self.members, self._profile)
+            placements = _placements_of(self.members, self._profile)
             measured = (self._profile.device_batches(*placement)[1] for placement in placements)
             largest = min(bounds.device_maximum, int(min(measured)))
             self._member_properties = _MemberProperties(
@@ -396,3 +396,39 @@ class Training(JobTraining):
         deviation = max(self._settings.noise_error, _LEAST_NOISE_DEVIATION)
         reported_variance = variance * self._noise_factor * self._settings.noise_factor
         return NoiseScale(self.bounds.initial, square, reported_variance, deviation)
+
+
+def _placements_of(
+    members: Sequence[Member], profile: Profile
+) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Return (kind of device, devices on each instance) for each profiled placement.
+
+    A job that moves between instance sizes may hold a placement that was not profiled. Then the
+    instances of each size count as a placement.
+
+    Raises:
+        Unprofiled: the instances of one size were not profiled.
+    """
+    by_kind: dict[str, tuple[int, ...]] = {}
+    for member in members:
+        by_kind[member.profile_kind] = (*by_kind.get(member.profile_kind, ()), member.devices)
+    return tuple(
+        part
+        for kind, placement in sorted(by_kind.items())
+        for part in _profiled_parts(profile, kind, placement)
+    )
+
+
+def _profiled_parts(
+    profile: Profile, kind: str, placement: tuple[int, ...]
+) -> Iterator[tuple[str, tuple[int, ...]]]:
+    sizes = sorted(set(placement))
+    try:
+        profile.device_batches(kind, placement)
+    except Unprofiled:
+        if len(sizes) == 1:
+            raise
+        for size in sizes:
+            yield kind, (size,) * placement.count(size)
+        return
+    yield kind, placement

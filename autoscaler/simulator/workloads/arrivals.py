@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+
+import numpy as np
 
 from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.job import BatchSpec, InstanceBounds, JobSpec
 from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import GroundTruth
+from autoscaler.simulator.agents import Equipment
 from autoscaler.simulator.profiles.coverage import bounds_on, profiled_maxima
 from autoscaler.simulator.profiles.profiles import Profile
 from autoscaler.simulator.scenario import Scenario
@@ -16,9 +20,12 @@ from autoscaler.simulator.training.exclusive import RigidRequest, exclusive_seco
 from autoscaler.simulator.training.profiled import Training
 from autoscaler.simulator.training.regimes import RegimeTraining
 from autoscaler.simulator.training.truth import MachineKind
-from autoscaler.simulator.workloads.initial_measurements import first_look
 from autoscaler.simulator.workloads.submission import SimulatedSubmission, Submit
 from autoscaler.simulator.workloads.workload import Arrival
+
+# Number of batches per kind of device, and seconds of each.
+_BATCHES = 10
+_SECONDS = 2.0
 
 
 class Arriving:
@@ -144,3 +151,36 @@ class Arriving:
                 min(largest, caps.get(profile.name, largest), maxima.get(kind, largest))
             )
         return bounds_on(maxima, profile.initial_batch, profile.maximum_batch, adaptive=True)
+
+
+def first_look(
+    profile: Profile, equipment: Iterable[Equipment], slowdown: float
+) -> tuple[StepObservation, ...]:
+    """Return step times on one device of each kind, over its profiled batches.
+
+    Ten batches and less than 20 s on each kind, as in Sia (SOSP'23), section 3.2.
+    """
+    kinds = {machine.offer.device_kind: machine.profile_kind for machine in equipment}
+    return tuple(
+        observation
+        for kind, profile_kind in sorted(kinds.items())
+        for observation in _on_one_device(profile, kind, profile_kind, slowdown)
+    )
+
+
+def _on_one_device(
+    profile: Profile, kind: str, profile_kind: str, slowdown: float
+) -> Iterator[StepObservation]:
+    smallest, largest = profile.device_batches(profile_kind, (1,))
+    for batch in np.unique(np.geomspace(smallest, largest, _BATCHES).astype(np.int64)).tolist():
+        times = profile.step_times(profile_kind, (1,), batch)
+        yield StepObservation(
+            device_kind=kind,
+            instances=1,
+            devices=1,
+            device_batch=batch,
+            accumulation=0,
+            step_seconds=times.step_seconds * slowdown,
+            sync_seconds=times.sync_seconds * slowdown,
+            steps=max(int(_SECONDS / (times.step_seconds * slowdown)), 1),
+        )

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from autoscaler.economics.pricing.hulls import upper_hull
+from autoscaler.economics.pricing.price import upper_hull
 
 
 def test_what_lies_beneath_the_line_between_two_others_is_no_corner() -> None:

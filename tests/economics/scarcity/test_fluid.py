@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.economics.pricing.hulls import upper_hull
+from autoscaler.economics.pricing.price import upper_hull
 from autoscaler.economics.scarcity import fluid
 from autoscaler.goodput.throughput import FloatArray
 from tests.economics.scarcity.cases import OneJob, some_jobs, together
