@@ -73,29 +73,30 @@ class PoolReservations(Generic[Pool]):
         )
 
     def price(self, listing: PoolListing[Pool]) -> Price | RefusedPrice:
-        """Return the price of a reserved item: 0, or the reason why it can't be had now."""
-        field, name = f"pools.{listing.pool_name}.reservation", listing.pool.reservation or ""
-        described = self._known()
+        """Return the price of a reserved item: 0, or the reason why it can't be had now.
+
+        An item that this deployment holds keeps its price, so that `with_ends` can end it.
+        """
+        described, name = self._known(), listing.pool.reservation or ""
         if isinstance(described, ProviderError):
-            return RefusedPrice(f"{field}: {name} can't be read: {described}")
-        reason = self._reason(listing, described.reservations.get(name))
-        if reason is not None:
-            return RefusedPrice(f"{field}: {name} {reason}")
-        source = f"reservation {name}: paid already"
+            return RefusedPrice(f"{_field(listing)}: {name} can't be read: {described}")
+        reason = self._closed_reason(described, listing)
+        if reason is not None and not self._held([listing.pool_name]):
+            return RefusedPrice(f"{_field(listing)}: {name} {reason}")
+        source = f"reservation {name}: {reason or 'paid already'}"
         return Price(Decimal(0), described.at_seconds, source, is_paid=True)
 
     def with_ends(self, sales: Sequence[Sale[Pool]]) -> list[Sale[Pool]]:
-        """Return the sales, those into a reservation with its end."""
-        with_ends = []
-        for sale in sales:
-            if sale.pool.reservation is not None:
-                reservation = self._last(sale.pool.reservation)
-                if reservation is None:  # gone since the sale was priced
-                    continue
-                offer = replace(sale.offer, until_seconds=reservation.until_seconds)
-                sale = replace(sale, offer=offer)
-            with_ends.append(sale)
-        return with_ends
+        """Return the sales, those into a reservation with its end.
+
+        If nothing can be launched into a reservation, its end is past, and jobs leave.
+        """
+        return [
+            sale
+            if sale.pool.reservation is None
+            else replace(sale, offer=replace(sale.offer, until_seconds=self._until_seconds(sale)))
+            for sale in sales
+        ]
 
     def limits(self, sales: Sequence[Sale[Pool]]) -> list[Limit]:
         """Return the number of instances that fit into each reservation that is sold.
@@ -104,22 +105,31 @@ class PoolReservations(Generic[Pool]):
         instance held now fits, whatever else has changed since.
         """
         limits = []
+        described = self._described.last
         for name, pools in self._pools.items():
             offers = frozenset(sale.offer.id for sale in sales if sale.pool.reservation == name)
-            described, reservation = self._described.last, self._last(name)
-            if not offers or described is None or reservation is None:
+            if not offers or described is None:
                 continue
-            fitting = max(reservation.free + described.held[name], self._held(pools))
-            most = min(fitting, reservation.total)
+            most, reservation = self._held(pools), described.reservations.get(name)
+            if reservation is not None:
+                most = max(most, reservation.free + described.held[name])
+                most = min(most, reservation.total)
             limits.append(Limit(f"reservation {name}", LimitUnit.INSTANCES, most, offers))
         return limits
 
-    def _last(self, name: str) -> Reservation | None:
-        """Return a reservation as last described; None if it was not."""
-        described = self._described.last
-        return None if described is None else described.reservations.get(name)
+    def _until_seconds(self, sale: Sale[Pool]) -> float | None:
+        described, offer = self._described.last, sale.offer
+        assert described is not None and sale.pool.reservation is not None
+        listing = PoolListing(
+            sale.pool_name, sale.pool, offer.instance_type, offer.zone, offer.purchase
+        )
+        if self._closed_reason(described, listing) is not None:
+            return described.at_seconds
+        return described.reservations[sale.pool.reservation].until_seconds
 
-    def _reason(self, listing: PoolListing[Pool], reservation: Reservation | None) -> str | None:
+    def _closed_reason(self, described: _Described, listing: PoolListing[Pool]) -> str | None:
+        """Return why nothing can be launched into a pool's reservation; None if it can."""
+        reservation = described.reservations.get(listing.pool.reservation or "")
         if reservation is None:
             return f"does not exist in {listing.pool.region}: correct it"
         if reservation.closed is not None:
@@ -152,6 +162,10 @@ class _Described:
     at_seconds: float
     reservations: Mapping[str, Reservation]
     held: Mapping[str, int]
+
+
+def _field(listing: PoolListing[Pool]) -> str:
+    return f"pools.{listing.pool_name}.reservation"
 
 
 def moment(seconds: float) -> str:

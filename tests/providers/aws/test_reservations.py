@@ -144,6 +144,10 @@ def test_a_block_is_left_half_an_hour_before_its_end(fake: FakeAws) -> None:
     assert sent["TargetCapacitySpecification.DefaultTargetCapacityType"] == BLOCK
     assert not [name for name in sent if name.startswith("OnDemandOptions")]
     world.pass_time(DAY - 1800)
+    left = offer_of(provider)
+    assert left is not None and left.until_seconds <= world.clock.now()
+    provider.terminate(world.alive())
+    provider.instances()
     assert "ended at" in reason_of(provider)
 
 
@@ -160,6 +164,23 @@ def test_a_block_is_not_offered_before_it_begins(fake: FakeAws) -> None:
     assert world.account.calls["CreateFleet"] == 0
     world.pass_time(3600)
     assert offer_of(provider) is not None
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_what_runs_in_a_cancelled_reservation_is_left(fake: FakeAws, is_listed: bool) -> None:
+    """EC2 lets it run, on demand, and a job stays on an offer that no longer exists."""
+    world = ReservedWorld(fake)
+    provider = world.connect()
+    provider.launch(world.request("1", OFFER))
+    world.reservation.is_cancelled = True
+    if not is_listed:
+        del world.account.reservations[ID]
+    assert world.later(provider) == (2 if is_listed else 1)
+    offer = offer_of(provider)
+    assert offer is not None and offer.until_seconds is not None
+    assert offer.until_seconds <= world.clock.now()
+    assert offer.price_source.startswith(f"reservation {ID}: ")
+    assert "paid already" not in offer.price_source
 
 
 def test_a_reservation_that_ends_is_used_until_then(fake: FakeAws) -> None:
