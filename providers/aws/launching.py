@@ -27,6 +27,7 @@ from autoscaler.domain.offer import Purchase
 from providers.aws.calls import RegionCalls, Reply
 from providers.aws.errors import Call, error_code, refusal
 from providers.aws.replies import instances_in, told_instance
+from providers.aws.reservations import CAPACITY_BLOCK
 from providers.aws.settings import AwsSale, AwsSettings
 from providers.cloud.register import Register
 from providers.cloud.replies import readable
@@ -42,7 +43,6 @@ _STRATEGIES: Final[Mapping[str, Mapping[str, Any]]] = {
     "spot": {"SpotOptions": {"AllocationStrategy": "price-capacity-optimized"}},
     "on-demand": {"OnDemandOptions": {"AllocationStrategy": "lowest-price"}},
 }
-_CAPACITY_BLOCK: Final = "capacity-block"
 _MISMATCH: Final = "IdempotentParameterMismatch"
 _ENDED: Final = "IdempotentInstanceTerminated"
 
@@ -254,7 +254,7 @@ def _capacity_type(sale: AwsSale) -> str:
     """
     if sale.offer.purchase is not Purchase.RESERVED:
         return sale.offer.purchase.value
-    return _CAPACITY_BLOCK if sale.pool.capacity_block else Purchase.ON_DEMAND.value
+    return CAPACITY_BLOCK if sale.pool.capacity_block else Purchase.ON_DEMAND.value
 
 
 def _fleet_refusal(reply: Reply, call: Call) -> ProviderError:

@@ -15,6 +15,7 @@ from providers.aws.settings import PoolForm
 from providers.cloud.replies import readable
 from providers.cloud.reservations import Reservation, moment
 
+CAPACITY_BLOCK: Final = "capacity-block"
 # EC2 begins to end the instances of a block half an hour before the block's end ("Capacity Blocks
 # for ML", Amazon EC2 User Guide).
 _BLOCK_EVICTION_SECONDS: Final = 30 * 60.0
@@ -26,24 +27,44 @@ def reservations_of(
 ) -> dict[str, Reservation]:
     """Return the region's reservations that the pools name, by id.
 
+    One whose pool's template does not target it is closed: its instances would run on demand.
     `account` is the one that is billed for the deployment's instances; None if it is unknown.
 
     Raises:
-        ProviderError: the reservations can't be read.
+        ProviderError: the reservations or the templates can't be read.
     """
-    pools_by_id = {pool.reservation: pool for pool in pools.values()}
+    pools_by_id = {pool.reservation: pool for pool in pools.values() if pool.reservation}
+    template_errors = {name: _template_error(calls, pool) for name, pool in pools_by_id.items()}
     reservations = {}
     for page in calls.pages("DescribeCapacityReservations"):
         with readable(f"{calls.region}: DescribeCapacityReservations"):
             for described in page["CapacityReservations"]:
-                pool = pools_by_id.get(described["CapacityReservationId"])
-                if pool is not None:
-                    reservation = _reservation(described, pool, account)
-                    reservations[described["CapacityReservationId"]] = reservation
+                name = described["CapacityReservationId"]
+                if name in pools_by_id:
+                    reason = _closed_reason(described, pools_by_id[name], account)
+                    closed = reason or template_errors[name]
+                    reservations[name] = _reservation(described, closed)
     return reservations
 
 
-def _reservation(described: Mapping[str, Any], pool: PoolForm, account: str | None) -> Reservation:
+def _template_error(calls: RegionCalls, pool: PoolForm) -> str | None:
+    """Return why a pool's template launches elsewhere than into its reservation; None if not."""
+    template = pool.launch_template
+    reply = calls.describe(
+        "DescribeLaunchTemplateVersions", LaunchTemplateId=template.id, Versions=[template.version]
+    )
+    with readable(f"{calls.region}: DescribeLaunchTemplateVersions"):
+        data = reply["LaunchTemplateVersions"][0]["LaunchTemplateData"]
+    target = data.get("CapacityReservationSpecification", {}).get("CapacityReservationTarget", {})
+    if target.get("CapacityReservationId") != pool.reservation:
+        return f"is not the target of {template.id}: apply Terraform again"
+    market = data.get("InstanceMarketOptions", {}).get("MarketType")
+    if (market == CAPACITY_BLOCK) is not pool.capacity_block:
+        return f"has another market in {template.id}, {market}: apply Terraform again"
+    return None
+
+
+def _reservation(described: Mapping[str, Any], closed: str | None) -> Reservation:
     end = described.get("EndDate")
     until_seconds = None if end is None else end.timestamp()
     if _is_block(described) and until_seconds is not None:
@@ -54,7 +75,7 @@ def _reservation(described: Mapping[str, Any], pool: PoolForm, account: str | No
         described["TotalInstanceCount"],
         described["AvailableInstanceCount"],
         until_seconds,
-        _closed_reason(described, pool, account),
+        closed,
     )
 
 
@@ -80,4 +101,4 @@ def _closed_reason(
 
 
 def _is_block(described: Mapping[str, Any]) -> bool:
-    return bool(described.get("ReservationType") == "capacity-block")
+    return bool(described.get("ReservationType") == CAPACITY_BLOCK)

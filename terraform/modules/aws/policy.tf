@@ -98,6 +98,7 @@ locals {
         "ec2:DescribeInstanceTypeOfferings",
         "ec2:DescribeInstanceTypes",
         "ec2:DescribeInstances",
+        "ec2:DescribeLaunchTemplateVersions",
         "ec2:DescribeSpotPriceHistory",
         "servicequotas:ListServiceQuotas",
       ]

@@ -214,6 +214,26 @@ def test_what_can_not_be_used_is_left_out_with_the_reason(
     assert not [one for one in provider.limits() if one.name.startswith("reservation")]
 
 
+@pytest.mark.parametrize(
+    ("is_block", "reservation", "said"),
+    [
+        (False, "cr-99999999", "is not the target of lt-"),
+        (False, ID, "has another market in lt-"),
+        (True, None, "is not the target of lt-"),
+    ],
+)
+def test_a_template_that_launches_elsewhere_would_buy_on_demand(
+    fake: FakeAws, is_block: bool, reservation: str | None, said: str
+) -> None:
+    world = ReservedWorld(fake, is_block=True, end_seconds=START_SECONDS + DAY)
+    own = world.document["pools"]["own"]
+    if reservation is None:
+        own["launch_template"] = world.document["pools"]["gpu"]["launch_template"]
+    else:
+        own["launch_template"]["id"] = world.template(is_block, reservation)
+    assert said in reason_of(world.connect())
+
+
 def test_what_another_account_pays_while_unused_is_not_paid_already(fake: FakeAws) -> None:
     world = ReservedWorld(fake, owner="222222222222")
     world.document["account"] = "111111111111"
@@ -270,15 +290,17 @@ class TestWhatEc2Refuses:
 
     def test_a_block_without_its_market_type(self, fake: FakeAws) -> None:
         world = ReservedWorld(fake, is_block=True, end_seconds=START_SECONDS + DAY)
-        world.document["pools"]["own"]["launch_template"]["id"] = world.template(is_block=False)
-        error = refused(world, world.connect())
+        provider = world.connect()
+        provider.offers()
+        world.reservation.is_block = False
+        error = refused(world, provider)
         assert not isinstance(error, InsufficientCapacity | PermissionDenied | UnknownRefusal)
         assert "InvalidParameterCombination" in str(error) and not world.alive()
 
     def test_an_unknown_one(self, fake: FakeAws) -> None:
         world = ReservedWorld(fake)
-        world.document["pools"]["own"]["launch_template"]["id"] = world.template(
-            False, "cr-99999999"
-        )
-        error = refused(world, world.connect())
+        provider = world.connect()
+        provider.offers()
+        del world.account.reservations[ID]
+        error = refused(world, provider)
         assert isinstance(error, NotFound) and "correct pools.own.reservation" in str(error)
