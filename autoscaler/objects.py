@@ -45,14 +45,10 @@ Access = Callable[[], StorageGrant]
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object in a listing: its name below the place, its size, and when it was written.
-
-    `modified_seconds` are since the Unix epoch.
-    """
+    """An object in a listing: its name below the place, and its size."""
 
     name: str
     bytes: int
-    modified_seconds: float
 
 
 class Meter:
@@ -106,10 +102,6 @@ class Objects:
         self._access = access
         self._patience_seconds = patience_seconds
         self._store = self._open()
-
-    def below(self, name: str) -> Objects:
-        """Return the objects under the folder `name`."""
-        return Objects(f"{self.place}/{name}", self._access, self._patience_seconds, self.meter)
 
     def put(self, name: str, content: bytes | Path) -> None:
         """Write an object with this content, or with this file's content.
@@ -190,11 +182,7 @@ class Objects:
         with self._translated_errors(prefix):
             pages = self._store.list(prefix or None, offset=after)
             return sorted(
-                (
-                    StoredObject(entry["path"], entry["size"], entry["last_modified"].timestamp())
-                    for page in pages
-                    for entry in page
-                ),
+                (StoredObject(entry["path"], entry["size"]) for page in pages for entry in page),
                 key=lambda stored: stored.name,
             )
 

@@ -246,8 +246,8 @@ def _pruned(curves: Set, others: NDArray[np.intp]) -> list[int]:
 def judged(case: Case) -> Iterator[Row]:
     """Yield the score of each value's forecast, beside those of simpler forecasts."""
     study = Study([*case.known, case.trial], case.curves.maximize, case.curves.best)
-    forecasts = forecast(study, [len(case.known)], case.horizons)
-    low, high = forecasts.band(0.9)
+    draws = forecast(study, [len(case.known)], case.horizons)
+    low, high = np.quantile(draws, [0.05, 0.95], axis=1)
     unit = case.curves.unit
     for index, (horizon, truth) in enumerate(zip(case.horizons, case.truth, strict=True)):
         baselines = (last_value(case), like_siblings(case, horizon), power_law(case, horizon))
@@ -255,7 +255,7 @@ def judged(case: Case) -> Iterator[Row]:
             case,
             bool(low[0, index] <= truth <= high[0, index]),
             float(high[0, index] - low[0, index]) / unit,
-            crps(forecasts.draws[0, :, index], truth) / unit,
+            crps(draws[0, :, index], truth) / unit,
             (
                 crps(baselines[0], truth) / unit,
                 crps(baselines[1], truth) / unit,
@@ -360,8 +360,8 @@ def _panel(axes: Axes, curves: Set, reports: int) -> None:
     study = Study([*running, *siblings], curves.maximize)
     for trial, color in enumerate(("C0", "C1", "C2")):
         progress, values = curves.progress[trial], curves.values[trial]
-        forecasts = forecast(study, [trial], progress[reports - 1 :])
-        low, high = forecasts.band()
+        draws = forecast(study, [trial], progress[reports - 1 :])
+        low, high = np.quantile(draws, [0.05, 0.95], axis=1)
         axes.fill_between(progress[reports - 1 :], low[0], high[0], color=color, alpha=0.25, lw=0)
         axes.plot(progress, values, color=color, linewidth=0.8)
         axes.plot(progress[:reports], values[:reports], ".", color=color)

@@ -61,7 +61,6 @@ class TickReport:
     that is to end has not ended, so the next listing probably changes the store.
     """
 
-    tick: int
     plan: Plan | None
     decisions: tuple[Decision, ...]
     calls_started: int
@@ -163,7 +162,7 @@ class Controller:
         self._ticked_seconds = now_seconds
         self._update_status(plan, observed, now_seconds)
         awaits_end = any(held.desired is Desired.ABSENT for held in self._store.instances.alive())
-        return TickReport(self._tick, plan, decisions, started, self.status.trouble, awaits_end)
+        return TickReport(plan, decisions, started, self.status.trouble, awaits_end)
 
     def _decide(
         self, alive: Sequence[HeldInstance], now_seconds: float

@@ -29,7 +29,6 @@ from types import MappingProxyType
 from typing import Final
 
 from autoscaler.domain.errors import CastorError
-from autoscaler.market.device_kinds import device_kind
 from autoscaler.market.prices import Price
 
 _BYTES_PER_GBIT: Final = 1e9 / 8
@@ -53,11 +52,6 @@ class InstanceType:
     network_bytes_per_second: float
     region: str
     price: Price
-
-    @property
-    def device_memory_bytes(self) -> int:
-        """The memory of one device, in bytes."""
-        return device_kind(self.device_kind).memory_bytes
 
 
 @cache

@@ -81,7 +81,6 @@ class Driver:
             objective: budget and deadline of the study as a whole.
         """
         self._study = study
-        self._template = template
         self._client = client
         self._study_client = study_client
         self._lease = DriverLease(study_client, holder, clock)

@@ -25,7 +25,7 @@ from optuna.trial import TrialState
 
 from autoscaler.clock import Clock, SystemClock
 from autoscaler.domain.training import SOCKET_VARIABLE
-from autoscaler.failures.classify import caught_words
+from autoscaler.failures.causes import caught_words
 from hpo.objective.closure import closure_study
 from hpo.objective.distributed import distributed_settings
 from hpo.objective.packaging import OBJECTIVE_FILE, Objective

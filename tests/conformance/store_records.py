@@ -14,7 +14,7 @@ from autoscaler.domain.goodput import (
     PipelineParameters,
     ThroughputParameters,
 )
-from autoscaler.domain.report import MembershipPause, ReportOrigin
+from autoscaler.domain.report import ReportOrigin
 from autoscaler.store.records.step_times import HALF_LIFE_SECONDS
 from autoscaler.store.repositories.events import Event
 from autoscaler.store.repositories.measurements import MAXIMUM_CONFIGURATIONS
@@ -145,7 +145,7 @@ class MeasurementsConformance:
         add_job(store)
         for seconds in (10.0, 20.0):
             store.measurements.add_duration("digits", "local-small", "start", seconds)
-        store.measurements.add_pause("digits", MembershipPause("drain", 3.0, 2, 1))
+        store.measurements.add_duration("digits", None, "drain pause", 3.0)
         durations = store.measurements.durations("digits")
         assert durations["local-small", "start"].seconds == 15.0
         assert durations["local-small", "start"].count == 2

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.failures.classify import classify
+from autoscaler.failures.causes import cause_of_failure
 from autoscaler.failures.signature import signature
 from tests.failures.texts import ELSEWHERE, HERE, TEXTS, Run, killed_among_ranks, traceback
 
@@ -122,7 +122,7 @@ def test_a_progress_bar_is_seen_as_it_was_last_drawn() -> None:
 def test_any_text_has_a_signature_and_a_cause_of_one_line(
     exit_code: int, lines: list[str]
 ) -> None:
-    found = [signature(exit_code, lines), classify(exit_code, lines).words]
+    found = [signature(exit_code, lines), cause_of_failure(exit_code, lines)]
     assert all(text and len(text.splitlines()) == 1 for text in found)
 
 

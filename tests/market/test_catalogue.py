@@ -15,7 +15,6 @@ from autoscaler.market.device_kinds import device_kind
 def test_a_row_as_the_domain_has_it() -> None:
     found = instance_type("g4dn.12xlarge")
     assert (found.provider, found.devices, found.device_kind) == ("aws", 4, "t4")
-    assert found.device_memory_bytes == 16 * 10**9
     assert found.network_bytes_per_second == 6.25e9
     assert found.vcpus == 48
     assert found.region == "us-east-1"

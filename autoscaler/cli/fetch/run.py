@@ -28,7 +28,6 @@ from autoscaler.domain.output import (
 )
 from autoscaler.wire.client import Client
 
-_CHUNK_BYTES: Final = 1 << 20
 _ATTEMPTS: Final = 3  # a running job may replace a file between listing and download
 _PATHS_SHOWN: Final = 5
 

@@ -47,7 +47,6 @@ class TrialDecision:
         action: change of its allocation.
         size: allocation to hold now, or after the wait for another trial's instances.
         reason: one line that begins with the change.
-        after: trial whose instances it waits for; None: none.
         seconds: until it reaches its barrier; None: not known.
         cause: cause of the wait; None: it holds something.
     """
@@ -56,7 +55,6 @@ class TrialDecision:
     action: TrialAction
     size: Allocation | None
     reason: str
-    after: str | None = None
     seconds: Range | None = None
     cause: WaitCause | None = None
 

@@ -60,7 +60,6 @@ class StudyState:
     fresh: FloatArray
     later_fresh: FloatArray
     first_work: float
-    full_work: float
     usual_work: float
     keeps_progress: bool
     free: tuple[FreedInstances, ...]
@@ -129,7 +128,6 @@ def study_state(
         fresh=speeds.fresh * bounds,
         later_fresh=speeds.unsettled_fresh * bounds,
         first_work=min(_first_work(study.trials) or full_work, full_work),
-        full_work=full_work,
         usual_work=min(float(np.mean(worked)), full_work) if worked else full_work,
         keeps_progress=common.keeps_progress,
         free=tuple(
@@ -204,7 +202,6 @@ class _Trial:
             later_goodput=later * bounds,
             progress=progress,
             can_pause=_keeps_progress(job, self._record),
-            ordered_seconds=job.ordered_seconds,
             is_changing=job.trained != job.held,
         )
 

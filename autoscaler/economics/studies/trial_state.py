@@ -33,7 +33,6 @@ class TrialState:
         later_goodput: goodput before the trial's speed is known, (K, A).
         progress: latest report of the trial.
         can_pause: whether the trial resumes from a checkpoint after giving back its instances.
-        ordered_seconds: time at which the last of its instances was ordered; None: not known.
         is_changing: whether a change of its allocation has not yet come about.
         is_expected: whether it stands for a trial that has not begun, and may never.
     """
@@ -49,7 +48,6 @@ class TrialState:
     later_goodput: FloatArray = field(default_factory=lambda: _NO_DRAWS)
     progress: TrialProgress = field(default_factory=lambda: TrialProgress(""))
     can_pause: bool = False
-    ordered_seconds: float | None = None
     is_changing: bool = False
     is_expected: bool = False
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from autoscaler.domain.report import Failure
-from autoscaler.failures.classify import classify
+from autoscaler.failures.causes import cause_of_failure
 from autoscaler.failures.evidence import read_evidence
 from autoscaler.failures.signature import signature
 from autoscaler.node.files.logs import last_lines, write_line
@@ -30,7 +30,7 @@ def post_mortem(instance: Instance, attempt: int, log_offset: int, exit_code: in
         instance=instance.name,
         attempt=attempt,
         exit_code=exit_code,
-        cause=classify(exit_code, lines).words,
+        cause=cause_of_failure(exit_code, lines),
         signature=signature(exit_code, lines),
         steps=0,
         last_lines=read_evidence(exit_code, lines).lines[-_LINES_REPORTED:],

@@ -79,8 +79,8 @@ def _study_chances(
     curves = [trial.curve for trial in trials]
     so_far = np.array([(sign * curve.finite[1]).max(initial=-np.inf) for curve in curves])
     horizons = np.stack([_progress_points(trial) for trial in trials])
-    forecasts = forecast(Study(curves, maximize), range(len(trials)), horizons, _DRAWS)
-    reached = np.nan_to_num(sign * forecasts.draws, nan=-np.inf).max(axis=2)
+    draws = forecast(Study(curves, maximize), range(len(trials)), horizons, _DRAWS)
+    reached = np.nan_to_num(sign * draws, nan=-np.inf).max(axis=2)
     reached = np.maximum(reached, so_far[:, None])
     if target is None:
         likely = reached > max(so_far.max(), -np.inf if best is None else sign * best)

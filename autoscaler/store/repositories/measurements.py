@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autoscaler.domain.goodput import NoiseScale
-from autoscaler.domain.report import MembershipPause, StepObservation, TrainingReport
+from autoscaler.domain.report import StepObservation, TrainingReport
 from autoscaler.domain.snapshot import ThroughputModel
 from autoscaler.store.records.step_times import Configuration
 
@@ -82,10 +82,6 @@ class Measurements(ABC):
     @abstractmethod
     def step_seconds(self, job: str) -> float | None:
         """Return the step time of the latest configuration in seconds; None before the first."""
-
-    def add_pause(self, job: str, pause: MembershipPause) -> None:
-        """Merge the pause of a change of membership into the mean of `pause_name(pause.kind)`."""
-        self.add_duration(job, None, pause_name(pause.kind), pause.seconds)
 
     @abstractmethod
     def add_duration(self, job: str, offer: str | None, what: str, seconds: float) -> None:

@@ -55,7 +55,6 @@ class Reducer:
         has_static_graph: bool = False,
     ) -> None:
         self._squares = Squares(preconditioner)
-        self._local_ranks = dist.get_world_size() if dist.is_initialized() else 1
         self._waits = Timer(clock)
         self._sampling = Timer(clock)
         self.sample: SampledSquares | None = None

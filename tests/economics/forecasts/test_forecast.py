@@ -1,15 +1,13 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.job import InstanceBounds
-from autoscaler.economics.forecasts.forecast import fixed_sizes, outlook
+from autoscaler.economics.forecasts.forecast import fixed_sizes
 from tests.economics import naive
-from tests.economics.cases import LARGE, SMALL, job, model, offer, snapshot
+from tests.economics.cases import LARGE, SMALL, job, model, snapshot
 
 ONE = Allocation("local-small", 1, 1)
 
@@ -35,20 +33,3 @@ def test_ninety_percent_is_beyond_the_median_where_the_model_is_unsure() -> None
     seconds = np.sort([6.0 + 9000.0 * d for d in draws])
     assert first.seconds.median == pytest.approx(seconds[16])
     assert first.seconds.ninety_percent == pytest.approx(seconds[29])
-
-
-def test_the_outlook_adds_what_was_spent() -> None:
-    job_snapshot = job(held=ONE, spent_usd=1.0)
-    forecast = outlook(job_snapshot, (SMALL, LARGE), ONE)
-    assert forecast is not None
-    assert forecast.seconds.median == pytest.approx(90.0)
-    assert forecast.usd.median == pytest.approx(1.0 + 90 * 0.10 / 3600)
-    beyond = outlook(job_snapshot, (SMALL, LARGE), Allocation("local-small", 8, 1))
-    assert beyond is not None
-
-
-def test_no_outlook_without_an_end_or_a_model() -> None:
-    job_snapshot = job(held=ONE)
-    assert outlook(replace(job_snapshot, remaining_examples=None), (SMALL,), ONE) is None
-    assert outlook(job_snapshot, (SMALL,), Allocation("gone", 1, 1)) is None
-    assert outlook(job_snapshot, (offer("card", kind="card"),), Allocation("card", 1, 1)) is None

@@ -87,7 +87,6 @@ def _decision(index: int, rung: Rung, supply: StudySupply, chosen: Filling) -> T
         action,
         supply.sizes[assignment.size],
         f"{change}: {_why(index, rung, supply, chosen)}",
-        after,
         range_of(chosen.packing.ends[:, index]),
         WaitCause.OTHER_TRIAL if action is TrialAction.WAIT else None,
     )

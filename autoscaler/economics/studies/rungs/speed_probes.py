@@ -54,14 +54,12 @@ def speed_probes(
             decisions[index],
             action=TrialAction.TAKE_OVER,
             size=supply.sizes[size],
-            after=None,
             reason=f"start {trial} on {supply.sizes[size]}: {why}",
         )
         if host is not None:
             changed[host] = replace(
                 changed[host],
                 action=TrialAction.PAUSE,
-                after=trial,
                 reason=f"wait {rung.trials[host].id}, paused for a look at {trial}",
             )
     return tuple(changed)
@@ -86,10 +84,10 @@ def _deferred(trial: TrialState, decision: TrialDecision, supply: StudySupply) -
     """Return the decision that a trial keeps what it holds until the probes are over."""
     if trial.held is None:
         reason = f"wait {trial.id} until all have been looked at"
-        return replace(decision, action=TrialAction.WAIT, after=None, reason=reason)
+        return replace(decision, action=TrialAction.WAIT, reason=reason)
     size = supply.sizes[trial.held]
     reason = f"hold {trial.id} at {size} until all have been looked at"
-    return replace(decision, action=TrialAction.HOLD, size=size, after=None, reason=reason)
+    return replace(decision, action=TrialAction.HOLD, size=size, reason=reason)
 
 
 def _why(unknown: int, supply: StudySupply, chosen: Filling) -> str | None:

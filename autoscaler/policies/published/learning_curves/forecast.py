@@ -88,64 +88,13 @@ class Study:
     best: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReportForecast:
-    """Equally likely reports: `draws` (T trials, D draws, H horizons), in units of the metric.
-
-    The values of a draw at the horizons of one trial are a joint sample; draws of different trials
-    are independent. All draws of a diverged trial are NaN; no comparison counts it as better.
-    """
-
-    draws: FloatArray
-    maximize: bool
-
-    def median(self) -> FloatArray:
-        """Return the median of the draws, (T, H)."""
-        median: FloatArray = np.median(self.draws, axis=1)
-        return median
-
-    def band(self, share: float = 0.9) -> tuple[FloatArray, FloatArray]:
-        """Return the ends, each (T, H), of the central interval with probability `share`.
-
-        Raises:
-            CurveError: `share` is not within (0, 1).
-        """
-        if not 0.0 < share < 1.0:
-            raise CurveError(f"share={share}: must be within (0, 1)")
-        low, high = np.quantile(self.draws, [(1.0 - share) / 2.0, (1.0 + share) / 2.0], axis=1)
-        return low, high
-
-    def chance_better(self, threshold: ArrayLike) -> FloatArray:
-        """Return the probability of being better than a threshold, (T, H).
-
-        Better is higher if the study maximises, else lower. `threshold` is a number, or an array
-        that broadcasts to (T, H).
-        """
-        chance: FloatArray = (self._gain(threshold) > 0.0).mean(axis=1)
-        return chance
-
-    def expected_improvement(self, incumbent: ArrayLike) -> FloatArray:
-        """Return the expected improvement over a value, (T, H); worse draws count as 0."""
-        improvement: FloatArray = np.maximum(self._gain(incumbent), 0.0).mean(axis=1)
-        return improvement
-
-    def _gain(self, threshold: ArrayLike) -> FloatArray:
-        """Return each draw's improvement over a value, (T, D, H); 0 for a diverged trial."""
-        shape = self.draws.shape[0], self.draws.shape[2]
-        try:
-            value = np.broadcast_to(np.asarray(threshold, dtype=np.float64), shape)[:, None, :]
-        except ValueError:
-            message = f"threshold: must be a number, or {shape[0]} trials x {shape[1]} horizons"
-            raise CurveError(message) from None
-        gain = self.draws - value if self.maximize else value - self.draws
-        finite_gain: FloatArray = np.where(np.isnan(self.draws), 0.0, gain)
-        return finite_gain
-
-
 def forecast(
     study: Study, trials: Sequence[int], horizons: ArrayLike, draws: int = DRAWS, seed: int = 0
-) -> ReportForecast:
-    """Return the forecast of trials of a study at later progress.
+) -> FloatArray:
+    """Return equally likely later reports of T trials of a study at H horizons, (T, draws, H).
+
+    The values of a draw at the horizons of one trial are a joint sample; draws of different trials
+    are independent. All draws of a diverged trial are NaN.
 
     Equal arguments give equal draws, and a trial's draws do not depend on the other trials asked
     for. At progress already reported, the draws are the reports, interpolated.
@@ -184,7 +133,7 @@ def forecast(
     draws_without_unit = draw(evidence, shapes, belief, request)
     values = sign * np.minimum(units.outward(draws_without_unit), np.inf if best is None else best)
     _overwrite_known(values, [study.curves[trial] for trial in index.tolist()], horizon_array)
-    return ReportForecast(values, study.maximize)
+    return values
 
 
 def _overwrite_known(values: FloatArray, curves: Sequence[Curve], horizons: FloatArray) -> None:
