@@ -25,25 +25,27 @@ _BEFORE_START: Final = ("scheduled", "payment-pending", "pending", "assessing", 
 def reservations_of(
     calls: RegionCalls, pools: Mapping[str, PoolForm], account: str | None
 ) -> dict[str, Reservation]:
-    """Return the region's reservations that the pools name, by id.
+    """Return the reservations of a region's pools, by pool.
 
-    One whose pool's template does not target it is closed: its instances would run on demand.
+    One that the pool's template does not target is closed: instances would run on demand.
     `account` is the one that is billed for the deployment's instances; None if it is unknown.
 
     Raises:
         ProviderError: the reservations or the templates can't be read.
     """
-    pools_by_id = {pool.reservation: pool for pool in pools.values() if pool.reservation}
-    template_errors = {name: _template_error(calls, pool) for name, pool in pools_by_id.items()}
-    reservations = {}
+    described_by_id: dict[str, Mapping[str, Any]] = {}
     for page in calls.pages("DescribeCapacityReservations"):
         with readable(f"{calls.region}: DescribeCapacityReservations"):
             for described in page["CapacityReservations"]:
-                name = described["CapacityReservationId"]
-                if name in pools_by_id:
-                    reason = _closed_reason(described, pools_by_id[name], account)
-                    closed = reason or template_errors[name]
-                    reservations[name] = _reservation(described, closed)
+                described_by_id[described["CapacityReservationId"]] = described
+    reservations = {}
+    for name, pool in pools.items():
+        if pool.reservation in described_by_id:
+            template_error = _template_error(calls, pool)
+            with readable(f"{calls.region}: DescribeCapacityReservations"):
+                described = described_by_id[pool.reservation]
+                closed = _closed_reason(described, pool, account) or template_error
+                reservations[name] = _reservation(described, closed)
     return reservations
 
 

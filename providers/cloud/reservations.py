@@ -25,6 +25,11 @@ class ReservingPool(PoolTerms, Protocol):
         """Name of the reservation that the pool launches into; None without one."""
         ...
 
+    @property
+    def zones(self) -> Sequence[str] | None:
+        """Zones that the pool names; None if it names none."""
+        ...
+
 
 Pool = TypeVar("Pool", bound=ReservingPool)
 
@@ -49,8 +54,9 @@ class Reservation:
 class PoolReservations(Generic[Pool]):
     """Reservations of `pools`, described anew at intervals, with the last known ones until then.
 
-    `describe` returns the cloud's reservations by name. `held` returns the number of this
-    deployment's instances in pools of these names. Without a reserved pool neither is called.
+    `describe` returns the reservations by pool, without those that do not exist. `held` returns
+    the number of this deployment's instances in pools of these names. Without a reserved pool
+    neither is called.
     """
 
     def __init__(
@@ -64,10 +70,11 @@ class PoolReservations(Generic[Pool]):
     ) -> None:
         self._clock = clock
         self._held = held
-        self._pools: dict[str, list[str]] = {}
+        self._pools: dict[str, list[str]] = {}  # by reservation: names are unique in a zone
         for name, pool in pools.items():
             if pool.reservation is not None:
-                self._pools.setdefault(pool.reservation, []).append(name)
+                place = f"{pool.reservation} in {', '.join(pool.zones or ())}"
+                self._pools.setdefault(place, []).append(name)
         self._described: TTLValue[_Described] = TTLValue(
             lambda: self._fetch(describe), every_seconds, retry_seconds, clock
         )
@@ -106,30 +113,30 @@ class PoolReservations(Generic[Pool]):
         """
         limits = []
         described = self._described.last
-        for name, pools in self._pools.items():
-            offers = frozenset(sale.offer.id for sale in sales if sale.pool.reservation == name)
+        for place, pools in self._pools.items():
+            offers = frozenset(sale.offer.id for sale in sales if sale.pool_name in pools)
             if not offers or described is None:
                 continue
-            most, reservation = self._held(pools), described.reservations.get(name)
+            most, reservation = self._held(pools), described.reservations.get(pools[0])
             if reservation is not None:
-                most = max(most, reservation.free + described.held[name])
+                most = max(most, reservation.free + described.held[place])
                 most = min(most, reservation.total)
-            limits.append(Limit(f"reservation {name}", LimitUnit.INSTANCES, most, offers))
+            limits.append(Limit(f"reservation {place}", LimitUnit.INSTANCES, most, offers))
         return limits
 
     def _until_seconds(self, sale: Sale[Pool]) -> float | None:
         described, offer = self._described.last, sale.offer
-        assert described is not None and sale.pool.reservation is not None
+        assert described is not None
         listing = PoolListing(
             sale.pool_name, sale.pool, offer.instance_type, offer.zone, offer.purchase
         )
         if self._closed_reason(described, listing) is not None:
             return described.at_seconds
-        return described.reservations[sale.pool.reservation].until_seconds
+        return described.reservations[sale.pool_name].until_seconds
 
     def _closed_reason(self, described: _Described, listing: PoolListing[Pool]) -> str | None:
         """Return why nothing can be launched into a pool's reservation; None if it can."""
-        reservation = described.reservations.get(listing.pool.reservation or "")
+        reservation = described.reservations.get(listing.pool_name)
         if reservation is None:
             return f"does not exist in {listing.pool.region}: correct it"
         if reservation.closed is not None:
@@ -151,13 +158,13 @@ class PoolReservations(Generic[Pool]):
     def _fetch(self, describe: Callable[[], Mapping[str, Reservation]]) -> _Described:
         """Return the reservations, and then what is held: a launch between the two counts."""
         reservations = describe()
-        held = {name: self._held(pools) for name, pools in self._pools.items()}
+        held = {place: self._held(pools) for place, pools in self._pools.items()}
         return _Described(self._clock.now(), reservations, held)
 
 
 @dataclass(frozen=True, slots=True)
 class _Described:
-    """Reservations by name at a time, and the instances that the deployment held in each."""
+    """Reservations by pool at a time, and the instances held in each, by reservation."""
 
     at_seconds: float
     reservations: Mapping[str, Reservation]

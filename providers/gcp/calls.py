@@ -158,6 +158,15 @@ class ProjectCalls:
         call = Call(name, "regions.get")
         return _require_name(self._make(client.get, call, get_request), call)
 
+    def reservation(self, zone: str, name: str, pool: str) -> Any:
+        """Return a reservation of the project."""
+        client = self._session.client(compute_v1.ReservationsClient)
+        get_request = compute_v1.GetReservationRequest(
+            project=self.project, zone=zone, reservation=name
+        )
+        call = Call(zone, "reservations.get", pool)
+        return _require_name(self._make(client.get, call, get_request), call)
+
     def template(self, link: str, pool: str) -> Any:
         """Return the instance template that a link names."""
         _, owner, place, *_, name = link.split("/")

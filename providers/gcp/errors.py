@@ -54,6 +54,10 @@ _CAPACITY: Final = frozenset(
 _ZONES_WITH_CAPACITY: Final = "zonesAvailable"
 # Some immediate refusals have this code in their message only.
 _STOCKOUT: Final = "ZONE_RESOURCE_POOL_EXHAUSTED"
+# Refusals into a reservation are told by their message, as in cluster-autoscaler's table of them.
+_RESERVATION_FULL: Final = re.compile(
+    "eservation .* does not have sufficient capacity|requires reservation to be in READY state"
+)
 _QUOTA: Final = frozenset({"QUOTA_EXCEEDED", "QUOTA_LIMIT", "limitExceeded", "quotaExceeded"})
 _CONSTRAINT: Final = "conditionNotMet"
 _THROTTLED: Final = frozenset(
@@ -121,6 +125,7 @@ _SETTING_BY_WORD: Final = (
     ("instanceTemplate", "pools.{pool}.templates"),
     ("machineType", "pools.{pool}.machine_types"),
     ("machine type", "pools.{pool}.machine_types"),
+    ("reservation", "pools.{pool}.reservation"),
     ("acceleratorType", "pools.{pool}.accelerator"),
     ("subscription", "regions.{region}.subscription"),
     ("bucket", "regions.{region}.user_data"),
@@ -166,7 +171,7 @@ def refusal(code: str, message: str, call: Call) -> ProviderError:
     `code` is a reason, an operation's error code, or ``http`` and a status.
     """
     text = told(code, message, call)
-    if code in _CAPACITY or _STOCKOUT in message:
+    if code in _CAPACITY or _STOCKOUT in message or _RESERVATION_FULL.search(message):
         return InsufficientCapacity(text)
     if code in _QUOTA:
         return QuotaExceeded(f"{text}: request an increase in IAM & Admin, Quotas")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,11 +13,13 @@ from autoscaler.domain.offer import Limit, Purchase
 from autoscaler.market.price_table import PriceTable
 from autoscaler.market.prices import RefusedPrice
 from providers.cloud.facts import TTLValue
+from providers.cloud.reservations import PoolReservations, Reservation
 from providers.cloud.stock import AnyPrice, PoolInventory, PoolListing
 from providers.gcp.calls import ProjectCalls
 from providers.gcp.kinds import Kind, kinds_of
 from providers.gcp.prices import PartPrices, part_prices, price_of
 from providers.gcp.quotas import Quotas, quota_limits, read_quotas
+from providers.gcp.reservations import reservations_of
 from providers.gcp.series import unfit_disk_reason, unsold_reason
 from providers.gcp.settings import (
     CallTimeouts,
@@ -31,18 +33,20 @@ from providers.gcp.settings import (
 _log = logging.getLogger(__name__)
 
 _PROVISIONING_MODELS: Final = {
-    Purchase.SPOT: "SPOT",
-    Purchase.ON_DEMAND: "STANDARD",
-    Purchase.FLEX_START: "FLEX_START",
+    Purchase.SPOT: ("SPOT",),
+    Purchase.ON_DEMAND: ("STANDARD",),
+    Purchase.FLEX_START: ("FLEX_START",),
+    Purchase.RESERVED: ("STANDARD", "RESERVATION_BOUND"),
 }
 _MAX_RUN_SECONDS: Final = 7 * 86400
 
 
 class Offering:
-    """Sales and quota limits of the pools, with cached types, templates, prices and quotas.
+    """Sales, quotas and reservations of the pools, cached like types, templates and prices.
 
-    `table` is the owner's price list, or None. `closed` names the quotas that have no room for one
-    device or instance. `unpriced` is the error of the last price fetch, or None.
+    `table` is the owner's price list, or None. `held` returns the number of the deployment's
+    instances in pools of these names. `closed` names the quotas that have no room for one device
+    or instance. `unpriced` is the error of the last price fetch, or None.
     """
 
     def __init__(
@@ -51,6 +55,7 @@ class Offering:
         calls: ProjectCalls,
         patience: CallTimeouts,
         table: PriceTable | None,
+        held: Callable[[Collection[str]], int],
         clock: Clock,
     ) -> None:
         self._settings = settings
@@ -73,6 +78,14 @@ class Offering:
         )
         self._quotas: TTLValue[Quotas] = TTLValue(
             lambda: read_quotas(calls, regions), facts_seconds, retry_seconds, clock
+        )
+        self._reservations = PoolReservations(
+            settings.pools,
+            self._describe_reservations,
+            held,
+            patience.reservations_seconds,
+            retry_seconds,
+            clock,
         )
         self._stock = PoolInventory(
             "gcp", settings.pools, PoolForm.types, settings.zones_of, lambda ware: ware.zone
@@ -99,16 +112,19 @@ class Offering:
             return price_of(kind, ware.zone, region, purchase, parts, self._table, fetched_seconds)
 
         def prices(ware: PoolListing[PoolForm], kind: Kind) -> tuple[AnyPrice, AnyPrice]:
+            if ware.purchase is Purchase.RESERVED:
+                paid = self._reservations.price(ware)
+                return paid, paid
             listed = price(ware, kind, Purchase.ON_DEMAND)
             reason = _reason_not_sold(ware, kind, templates.get((ware.pool_name, ware.purchase)))
             if reason is not None:
                 return RefusedPrice(reason), listed
             return price(ware, kind, ware.purchase), listed
 
-        return self._stock.sales(kinds, prices)
+        return self._reservations.with_ends(self._stock.sales(kinds, prices))
 
-    def limits(self, sales: Iterable[GcpSale]) -> list[Limit]:
-        """Return the project's quotas as limits, and update `closed`.
+    def limits(self, sales: Sequence[GcpSale]) -> list[Limit]:
+        """Return the project's quotas and reservations as limits, and update `closed`.
 
         The last known quotas apply if the quotas can't be read. The result is empty if there are
         none.
@@ -120,7 +136,16 @@ class Offering:
             quotas = self._quotas.last or {}
         limits = quota_limits(quotas, sales, self._kinds.last or {}, self._is_short)
         self.closed = frozenset(limit.name for limit in limits if limit.maximum == 0)
-        return limits
+        return limits + self._reservations.limits(sales)
+
+    def _describe_reservations(self) -> dict[str, Reservation]:
+        """Return the pools' reservations; closed ones where the template does not fit."""
+        errors = {
+            name: facts.error and f"has a wrong template: {facts.error}"
+            for (name, purchase), facts in self._templates.get().items()
+            if purchase is Purchase.RESERVED
+        }
+        return reservations_of(self._calls, self._settings.pools, errors)
 
     def _is_short(self, sale: GcpSale) -> bool:
         """Return whether a template is known by which its instances end within seven days."""
@@ -153,7 +178,7 @@ class Offering:
             for purchase in pool.purchases:
                 try:
                     template = self._calls.template(template_of(pool, purchase), name)
-                    facts[name, purchase] = _facts_of(template.properties, purchase)
+                    facts[name, purchase] = _facts_of(template.properties, purchase, pool)
                 except NotFound as error:
                     facts[name, purchase] = TemplateFacts(error=str(error))
                 except PermissionDenied as error:
@@ -175,11 +200,12 @@ class TemplateFacts:
     is_short: bool = False
 
 
-def _facts_of(properties: Any, purchase: Purchase) -> TemplateFacts:
+def _facts_of(properties: Any, purchase: Purchase, pool: PoolForm) -> TemplateFacts:
     disk_types = [disk.initialize_params.disk_type for disk in properties.disks if disk.boot]
     scheduling = properties.scheduling
+    affinity_error = _affinity_error(properties.reservation_affinity, pool)
     return TemplateFacts(
-        error=_template_error(scheduling, purchase),
+        error=_template_error(scheduling, purchase) or affinity_error,
         is_short=scheduling.instance_termination_action == "DELETE"
         and 0 < scheduling.max_run_duration.seconds <= _MAX_RUN_SECONDS,
         disk_type=disk_types[0].rpartition("/")[2] if disk_types else "",
@@ -207,14 +233,15 @@ def _template_error(scheduling: Any, purchase: Purchase) -> str | None:
     capacity.
     """
     model = scheduling.provisioning_model or ("" if scheduling.preemptible else "STANDARD")
-    if model != _PROVISIONING_MODELS[purchase]:
+    if model not in _PROVISIONING_MODELS[purchase]:
         model_name = model or "preemptible, as it was before spot"
-        return (
-            f"it launches {model_name}: provisioningModel must be {_PROVISIONING_MODELS[purchase]}"
-        )
+        right = " or ".join(_PROVISIONING_MODELS[purchase])
+        return f"it launches {model_name}: provisioningModel must be {right}"
     is_deleted = scheduling.instance_termination_action == "DELETE"
     if purchase is Purchase.SPOT and not is_deleted:
         return "preempted instances would remain: instanceTerminationAction must be DELETE"
+    if model == "RESERVATION_BOUND" and not is_deleted:
+        return "instances would remain at the end: instanceTerminationAction must be DELETE"
     if purchase is Purchase.FLEX_START:
         longest_seconds = scheduling.max_run_duration.seconds
         if not is_deleted:
@@ -222,3 +249,16 @@ def _template_error(scheduling: Any, purchase: Purchase) -> str | None:
         if not 0 < longest_seconds <= _MAX_RUN_SECONDS:
             return f"maxRunDuration is {longest_seconds} s: it must be 7 days at most"
     return None
+
+
+def _affinity_error(affinity: Any, pool: PoolForm) -> str | None:
+    """Return why a template launches elsewhere than into the pool's reservation; None if not.
+
+    Without this affinity Compute Engine would launch on demand what does not fit.
+    """
+    if pool.reservation is None:
+        return None
+    is_specific = affinity.consume_reservation_type == "SPECIFIC_RESERVATION"
+    if is_specific and list(affinity.values) == [pool.reservation]:
+        return None
+    return f"reservationAffinity must be SPECIFIC_RESERVATION of {pool.reservation}"

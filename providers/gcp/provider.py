@@ -74,7 +74,7 @@ class GcpProvider(CloudProvider[PoolForm]):
         self._patience = patience
         self._records = records
         self._calls = ProjectCalls(settings.project, patience, session, budget)
-        self._offering = Offering(settings, self._calls, patience, table, clock)
+        self._offering = Offering(settings, self._calls, patience, table, self._held, clock)
         self._ending = DeleteCalls(
             settings, controller, self._calls, self._register, visible_seconds, clock
         )

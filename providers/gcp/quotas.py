@@ -69,7 +69,8 @@ def quota_limits(
         instances[region].add(offer.id)
         kind = kinds.get(offer.instance_type)
         metric = _METRICS.get(kind.accelerator) if kind is not None else None
-        if metric is not None:
+        is_reserved = offer.purchase is Purchase.RESERVED  # the reservation counts, used or not
+        if metric is not None and not is_reserved:
             for metrics in _counted_by(quotas, region, metric, offer.purchase, is_short(sale)):
                 devices[region, metrics].add(offer.id)
     limits = [

@@ -4,7 +4,8 @@
 counts. The Terraform module has a copy. Sources of the columns:
 
 - purchases: Google's table of consumption options by machine type, as its pages on GPU machine
-  types, AI Hypercomputer and Cluster Director have it. Reservations are no purchase of Castor;
+  types, AI Hypercomputer and Cluster Director have it. Reservations are not in it, since the
+  project's own show what was sold;
 - disks: boot disks in the tables of each series, as skypilot#4705 and #5457 have them;
 - gbit_per_second: bandwidth of the first of several network interfaces, as the module's templates
   have one; Google's page on network bandwidth states the number and the sum of all. Without it,
@@ -53,7 +54,9 @@ def unsold_reason(machine_type: str, purchase: Purchase) -> str | None:
     if series is None or purchase in series.purchases:
         return None
     if not series.purchases:
-        return f"Google sells {machine_type} by reservation only: choose another type"
+        return (
+            f"Google sells {machine_type} by reservation only: reserve it, or choose another type"
+        )
     words = " and ".join(sorted(sold.value for sold in series.purchases))
     return (
         f"Google sells {machine_type} on {words} only, not on {purchase.value}: choose "

@@ -23,9 +23,9 @@ from providers.cloud.forms import (
     Name,
     Schema,
     Url,
-    bought,
     matching,
     require_ground,
+    require_reservation,
 )
 from providers.cloud.sales import Sale
 
@@ -50,7 +50,7 @@ def _check_labels(labels: dict[str, str]) -> dict[str, str]:
     return labels
 
 
-Bought = Annotated[Purchase, bought(Purchase.ON_DEMAND, Purchase.SPOT, Purchase.FLEX_START)]
+ReservationName = Annotated[str, matching(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", "my-reservation")]
 Project = Annotated[str, matching(PROJECT, "my-project-123")]
 # IAM conditions compare the beginning of instances' names, which contain it: hence no hyphens. Ids
 # of service accounts contain it and have at most 30 characters: hence 12.
@@ -106,20 +106,27 @@ class PoolForm(Form):
 
     `extras_usd_per_hour` is charged for each instance in addition to its price, from launch to
     end. `boot` is an assumption for plans. `boot_minutes` is a limit: the controller ends an
-    instance that has not joined by then, and so does the instance itself.
+    instance that has not joined by then, and so does the instance itself. A pool of purchase
+    `reserved` launches into its `reservation` only, which the template targets.
     """
 
     region: RegionName
-    templates: dict[Bought, TemplateLink]
+    templates: dict[Purchase, TemplateLink]
     machine_types: Annotated[tuple[MachineType, ...], Field(min_length=1)]
     accelerator: AcceleratorForm | None = None
-    purchases: Annotated[tuple[Bought, ...], one_or_many(), Field(min_length=1)]
+    purchases: Annotated[tuple[Purchase, ...], one_or_many(), Field(min_length=1)]
     zones: tuple[ZoneName, ...] | None = None
     max_instances: Count
     max_usd_per_hour: Money
     boot: Duration = 180.0
     boot_minutes: BootMinutes = 20
     extras_usd_per_hour: MoneyOrNothing = Decimal(0)
+    reservation: ReservationName | None = None
+
+    @model_validator(mode="after")
+    def _check_reservation(self) -> Self:
+        require_reservation(self.purchases, self.reservation, self.machine_types, self.zones)
+        return self
 
     @model_validator(mode="after")
     def _check_templates(self) -> Self:
@@ -216,6 +223,7 @@ class CallTimeouts:
         look_seconds: time between two polls of a launch.
         notice_seconds: maximum time from a preemption notice to the end.
         prices_seconds: age at which a price is fetched again.
+        reservations_seconds: age at which a reservation is fetched again.
         facts_seconds: age at which quotas, machine types and templates are fetched again.
         retry_seconds: minimum time between a failed fetch and the next one.
         answer_seconds: timeout of one call.
@@ -227,6 +235,7 @@ class CallTimeouts:
     look_seconds: float = 2.0
     notice_seconds: float = 30.0
     prices_seconds: float = 3600.0
+    reservations_seconds: float = 300.0
     facts_seconds: float = 3600.0
     retry_seconds: float = 30.0
     answer_seconds: float = 30.0

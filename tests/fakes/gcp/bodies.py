@@ -188,7 +188,8 @@ def _check_scheduling(scheduling: Body, has_accelerators: bool) -> None:
     if has_accelerators and scheduling.get("onHostMaintenance", default) == "MIGRATE":
         why = "Instances with guest accelerators do not support live migration."
         raise Refusal(400, "badRequest", why)
-    if scheduling.get("instanceTerminationAction") and model not in DISCOUNTED and limit is None:
+    ends_itself = model in DISCOUNTED or model == "RESERVATION_BOUND" or limit is not None
+    if scheduling.get("instanceTerminationAction") and not ends_itself:
         why = "A standard instance has one only with a maximum run duration."
         raise invalid(f"{at}.instanceTerminationAction", model, why)
     if model == "FLEX_START" and limit is None:

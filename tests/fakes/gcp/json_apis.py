@@ -22,6 +22,7 @@ from tests.fakes.gcp import (
     making,
     operations,
     prices,
+    reservations,
     subscriptions,
     templates,
 )
@@ -50,6 +51,7 @@ _HANDLERS: Final[dict[str, Handler]] = {
     **making.HANDLERS,
     **operations.HANDLERS,
     **prices.HANDLERS,
+    **reservations.HANDLERS,
     **subscriptions.HANDLERS,
     **templates.HANDLERS,
 }

@@ -67,7 +67,7 @@ def usage(project: Project, region: str, metric: str) -> float:
 
 def _used(project: Project, region: str, metric: str) -> float:
     return sum(
-        needs(one.kind, one.purchase, accelerators_of(one), is_short(one.body)).get(metric, 0.0)
+        needs_of(one.kind, one.purchase, one.body).get(metric, 0.0)
         for one in project.instances.values()
         if one.status != "TERMINATED" and region in (GLOBAL, region_of(one.zone))
     )
@@ -78,6 +78,19 @@ def is_short(body: Body) -> bool:
     seconds = float((body.get("scheduling", {}).get("maxRunDuration") or {}).get("seconds", 0))
     action = body.get("scheduling", {}).get("instanceTerminationAction")
     return action == "DELETE" and 0 < seconds <= _WEEK_SECONDS
+
+
+def needs_of(kind: str, purchase: str, body: Body) -> Need:
+    """The same of an instance's body: one in a reservation was counted with that."""
+    if is_reserved(body):
+        return {"INSTANCES": 1.0}
+    return needs(kind, purchase, accelerators(kind, body), is_short(body))
+
+
+def is_reserved(body: Body) -> bool:
+    """Whether an instance is for one reservation and no other capacity."""
+    affinity = body.get("reservationAffinity") or {}
+    return bool(affinity.get("consumeReservationType") == "SPECIFIC_RESERVATION")
 
 
 def needs(kind: str, purchase: str, accelerators: dict[str, int], is_short: bool = False) -> Need:
@@ -232,7 +245,7 @@ def _take_capacity(project: Project, instance: Instance) -> bool:
     """One instance's, if there is some left."""
     place = (instance.kind, instance.zone, instance.purchase)
     left = project.capacity.get(place)
-    if left is None:
+    if left is None or is_reserved(instance.body):
         return True
     if left > 0:
         project.capacity[place] = left - 1
@@ -241,7 +254,7 @@ def _take_capacity(project: Project, instance: Instance) -> bool:
 
 def _give_capacity(project: Project, instance: Instance) -> None:
     place = (instance.kind, instance.zone, instance.purchase)
-    if place in project.capacity:
+    if place in project.capacity and not is_reserved(instance.body):
         project.capacity[place] += 1
 
 

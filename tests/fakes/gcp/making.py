@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from tests.fakes.gcp import bodies, lifecycle, operations
+from tests.fakes.gcp import bodies, lifecycle, operations, reservations
 from tests.fakes.gcp.call import Call, Handler
 from tests.fakes.gcp.errors import (
     already_exists,
@@ -151,6 +151,7 @@ def _kind(call: Call, zone: str, whole: Body, is_bare: bool) -> str:
     at = "resource.machineType"
     kind = bodies.machine_type(call.project, zone, whole["machineType"], at, is_bare)
     bodies.check(call.project, zone, kind, whole)
+    reservations.check(call.project, zone, kind, whole)
     return kind
 
 
@@ -163,9 +164,7 @@ def _refuse_taken(project: Project, zone: str, name: str) -> None:
 
 
 def _need(kind: str, whole: Body) -> Need:
-    accelerators = lifecycle.accelerators(kind, whole)
-    short = lifecycle.is_short(whole)
-    return lifecycle.needs(kind, bodies.purchase(whole), accelerators, short)
+    return lifecycle.needs_of(kind, bodies.purchase(whole), whole)
 
 
 def _failure(call: Call, zone: str, needs: list[Need]) -> operations.Failure | None:

@@ -90,6 +90,7 @@ class Project:
     Attributes:
         capacity: how many more instances of a machine type, zone and provisioning model there
             are; None of one that is not named: as many as are wanted.
+        reservations: capacity that the project has reserved, by zone and name.
         quotas: limits by region, or ``global``, and metric. What is not named has no limit.
         quota_in_operation: a quota is found to be too small only while the operation runs.
         stockout: the code that a lack of capacity is told with.
@@ -140,6 +141,7 @@ class Project:
     requests: dict[str, KnownRequest] = field(default_factory=dict)
     templates: dict[str, Body] = field(default_factory=dict)
     policies: dict[tuple[str, str], Body] = field(default_factory=dict)
+    reservations: dict[tuple[str, str], Any] = field(default_factory=dict)
     subscriptions: dict[str, Any] = field(default_factory=dict)
     buckets: dict[str, Any] = field(default_factory=dict)
     tokens: dict[str, Any] = field(default_factory=dict)

@@ -65,7 +65,7 @@ class ReservedWorld(AwsWorld):
         """How many instances fit, as the planner is told; None if no limit is named."""
         provider.offers()
         limits = {one.name: one for one in provider.limits()}
-        limit = limits.get(f"reservation {ID}")
+        limit = limits.get(f"reservation {ID} in us-east-1a")
         assert limit is None or (limit.unit, limit.offers) == (LimitUnit.INSTANCES, {OFFER})
         return None if limit is None else limit.maximum
 

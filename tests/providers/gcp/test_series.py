@@ -64,7 +64,10 @@ def test_the_longest_beginning_of_a_type_counts() -> None:
     assert unsold_reason("a3-highgpu-8g", Purchase.ON_DEMAND) is None
     assert unsold_reason("a3-highgpu-4g", Purchase.ON_DEMAND) is not None
     told = unsold_reason("a4x-highgpu-4g", Purchase.SPOT)
-    assert told == "Google sells a4x-highgpu-4g by reservation only: choose another type"
+    assert (
+        told
+        == "Google sells a4x-highgpu-4g by reservation only: reserve it, or choose another type"
+    )
 
 
 def test_of_a_series_that_is_not_known_nothing_is_refused() -> None:
