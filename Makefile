@@ -114,11 +114,12 @@ bench: $(INSTALLED) ## Measure what planning, fitting and the training library c
 bench-check: $(INSTALLED) ## Measure the check for gradients that are not finite, as a ratio to steps without it.
 	$(BIN)/python benchmarks/training_overhead.py --check $(ARGS)
 
-bench-gpu: $(INSTALLED) ## Measure and check a session on this machine's GPUs: parts, scaler, joins, kills.
+bench-gpu: $(INSTALLED) ## Measure and check a session on this machine's GPUs: parts, scaler, joins, kills, a job.
 	$(BIN)/python benchmarks/gpu_overhead.py
 	$(BIN)/python benchmarks/gpu_scaler.py
 	$(BIN)/python benchmarks/gpu_join_kill.py
 	$(BIN)/python benchmarks/gpu_instances.py --across gloo
+	$(BIN)/python benchmarks/gpu_job.py
 
 soak: $(INSTALLED) ## Kill replicas of a training 2,000 times; goes on where it was ended: ARGS="DIRECTORY --minutes 30".
 	$(BIN)/python benchmarks/soak.py $(ARGS)

@@ -160,7 +160,6 @@ def test_a_pause_is_what_a_change_takes_beyond_a_usual_step_after_it() -> None:
     assert pauses(_lines(*alone), 1, 2) == []
 
 
-@pytest.mark.slow
 def test_parts_of_a_session_are_put_on_bare_ddp_one_after_the_other() -> None:
     """On a machine with a GPU the script does the same there with larger models."""
     status, found = _run("gpu_overhead.py", "--tiny", "--steps", "2", "--rounds", "1")
@@ -172,6 +171,16 @@ def test_parts_of_a_session_are_put_on_bare_ddp_one_after_the_other() -> None:
     assert parts["bare"]["ratio_to_bare"] == 1.0
     assert parts["sample"]["samples_a_step"] == 0.5, "every second step of a job that begins"
     assert 0 < tiny["checkpoint"]["pause_seconds"] < tiny["checkpoint"]["until_published_seconds"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_job_takes_two_sizes_and_continues_in_the_measurement_for_one_gpu() -> None:
+    """On a machine with a GPU the job trains on it."""
+    status, found = _run("gpu_job.py", "--device", "cpu", "--model", "tiny", "--seconds", "2")
+    assert status == 0 and found["result"] == "passed"
+    assert [size["instances"] for size in found["sizes"]] == [1, 2, 1]
+    assert found["resumed_step"] >= found["checkpoint_step"] > 0
 
 
 @pytest.mark.slow

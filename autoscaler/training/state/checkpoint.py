@@ -29,7 +29,6 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict_loader import load as read_tensors
 from torch.distributed.checkpoint.state_dict_saver import save as write_tensors
-from torch.utils._pytree import tree_map
 
 from autoscaler.clock import Clock
 from autoscaler.domain.checkpoint import MANIFEST, name_of, step_of
@@ -43,6 +42,7 @@ from autoscaler.training.state.checkpoint_files import (
     root_cause,
     saved_digest,
 )
+from autoscaler.training.state.host_copies import HostCopies
 from autoscaler.training.state.remote_checkpoints import RemoteCheckpoints
 
 _log = logging.getLogger(__name__)
@@ -68,6 +68,7 @@ class Checkpoints:
         self._writer: threading.Thread | None = None
         self._status = CheckpointStatus()
         self._pause_seconds: float | None = None
+        self._host_copies = HostCopies()
 
     @property
     def place(self) -> str:
@@ -107,7 +108,7 @@ class Checkpoints:
         if self.is_writing:
             return
         began_seconds = self._clock.monotonic()
-        copies = tree_map(_copied_to_cpu, dict(tensors)), tree_map(_copied_to_cpu, dict(rest))
+        copies = self._host_copies.copy((dict(tensors), dict(rest)))
         self._pause_seconds = self._clock.monotonic() - began_seconds
         self._writer = threading.Thread(
             target=self._write, args=(step, *copies, texts or {}), name="castor-checkpoint"
@@ -346,10 +347,6 @@ class Checkpoints:
         if self._directory.is_dir():
             paths = self._directory.iterdir()
             yield from (path for path in paths if step_of(path.name) is not None)
-
-
-def _copied_to_cpu(leaf: Any) -> Any:
-    return leaf.detach().to("cpu", copy=True) if isinstance(leaf, torch.Tensor) else leaf
 
 
 def _bytes_of(path: Path) -> bytes | None:
