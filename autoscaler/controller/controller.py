@@ -329,7 +329,8 @@ class Controller:
         if decision.action is Action.STOP:
             self._stop(decision, now_seconds)
             return
-        self._reconciler.order_missing(decision, self._store.instances.alive(), now_seconds)
+        alive, offers = self._store.instances.alive(), self.status.believed.offers
+        self._reconciler.order_missing(decision, alive, offers, now_seconds)
 
     def _stop(self, decision: Decision, now_seconds: float) -> None:
         is_budget = decision.ground is ReasonCode.STOPS

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class CastorError(Exception):
     """Base class of all errors of Castor. `str()` gives one line that names a remedy."""
@@ -72,7 +74,14 @@ class ProviderError(CastorError):
 
 
 class InsufficientCapacity(ProviderError):
-    """The cloud has no capacity for the offer now. Try another offer, or retry later."""
+    """The cloud has no capacity for the offer now. Try another offer, or retry later.
+
+    `open_zones` are zones in which, as the cloud says, the type has capacity now.
+    """
+
+    def __init__(self, message: str = "", open_zones: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.open_zones = frozenset(open_zones)
 
 
 class QuotaExceeded(ProviderError):

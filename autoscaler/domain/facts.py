@@ -28,6 +28,7 @@ class Fact(StrEnum):
     FIRST_START = "first start"
     GIVEN_UP = "given up"
     JOIN = "join seconds"
+    ASKED = "offers asked"
     COMPLETE = "complete"
     DONE = "done"
     SCRIPT_END = "script end"

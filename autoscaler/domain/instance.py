@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 
 from autoscaler.domain.errors import ProviderError
@@ -63,19 +63,51 @@ class LaunchRequest:
     """Request to launch one instance. Repeating a `token` never launches a second one.
 
     `tags` hold at least the three tags of this module. `user_data` reaches the instance and must
-    contain no lasting secret.
+    contain no lasting secret. The cloud may launch one of `alternatives` instead of `offer`; they
+    are of the same `Offer.order_group`.
     """
 
     token: str
     offer: str
     tags: Mapping[str, str]
     user_data: str
+    alternatives: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AskedOffer:
+    """Offer that an order names, at its price when the order was made."""
+
+    id: str
+    usd_per_hour: Decimal
+    extras_usd_per_hour: Decimal
+
+
+def asked_text(asked: Iterable[AskedOffer]) -> str:
+    """Return the offers of an order as text, a line for each; the planned offer is the first."""
+    return "\n".join(
+        f"{offer.id} {offer.usd_per_hour} {offer.extras_usd_per_hour}" for offer in asked
+    )
+
+
+def asked_offers(text: str) -> tuple[AskedOffer, ...]:
+    """Return the offers of an order from `asked_text`.
+
+    Raises:
+        ValueError: the text is malformed.
+    """
+    parts = (line.rsplit(" ", 2) for line in text.splitlines())
+    try:
+        return tuple(AskedOffer(id, Decimal(usd), Decimal(extras)) for id, usd, extras in parts)
+    except InvalidOperation as error:
+        raise ValueError(f"not a price: {text}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class CloudInstance:
     """An instance as its cloud describes it; billing follows the cloud's times.
 
+    `offer` is what the cloud launched, which may be one of the order's alternatives.
     `launched_seconds` is when the instance got its capacity. It is None while the instance is
     `QUEUED`, and for an unbilled order that ended in the queue. It is never None in states
     `PENDING` and `RUNNING`. `is_decided` is False while the cloud may still refuse the launch.
@@ -114,6 +146,9 @@ class HeldInstance:
     one slot in succession. Both are part of `id`. Times are in seconds since the epoch, None until
     the event happens. `extras_usd_per_hour` is included in `usd_per_hour`, as in the offer.
     `facts` are texts by `Fact`; read them by the attributes below.
+
+    `offer` is the planned one until the cloud reports which of several it launched; until then
+    `usd_per_hour` is the price of the dearest.
     """
 
     id: str
@@ -162,6 +197,8 @@ class HeldInstance:
     starts_first = FactValue(Fact.FIRST_START, bool)
     # Longest time from capacity to the agent's join, as the offer had it at the order.
     join_seconds = FactValue(Fact.JOIN, seconds_of)
+    # Offers that the order named, the planned one first; None for an order of one offer.
+    asked = FactValue(Fact.ASKED, asked_offers)
     # Cause for which the controller gave the instance up.
     given_up_cause = FactValue(Fact.GIVEN_UP, str)
     # Time at which the replica completed its job, and the attempt in which it did its part.
@@ -174,6 +211,16 @@ class HeldInstance:
     ending_seconds = FactValue(Fact.ENDING, seconds_of)
     trial_ending = FactValue(Fact.TRIAL_END, TrialEnding)
     trial_cause = FactValue(Fact.TRIAL_CAUSE, str)
+
+    @property
+    def ordered_offer(self) -> str:
+        """Id of the offer for which the instance was planned and ordered."""
+        return self.asked[0].id if self.asked else self.offer
+
+    @property
+    def alternatives(self) -> tuple[str, ...]:
+        """Ids of the other offers that the order named."""
+        return tuple(offer.id for offer in (self.asked or ())[1:])
 
     @property
     def network(self) -> str:

@@ -58,6 +58,9 @@ class Offer:
     equality. `extras_usd_per_hour`, a part of `usd_per_hour`, is billed beside the instance while
     it exists, such as for its volume and address.
 
+    One order may name several offers of one `order_group`, which differ in zone, price and
+    reclaims only; empty: an order names this offer alone.
+
     `join_seconds` is the longest time from capacity to the agent's join, after which the instance
     is given up; None leaves it to the controller.
 
@@ -86,6 +89,7 @@ class Offer:
     upload_usd_per_gb: Decimal = Decimal(0)
     download_usd_per_gb: Decimal = Decimal(0)
     join_seconds: float | None = None
+    order_group: str = ""
     price_source: str = field(default="", compare=False)
     priced_seconds: float | None = field(default=None, compare=False)
 

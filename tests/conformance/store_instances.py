@@ -67,6 +67,30 @@ class InstancesConformance:
         assert order_up_to(3) is not None, "what leaves does not count"
         assert order_up_to(3) is None
 
+    def test_of_several_offers_an_instance_gets_the_one_launched_at_its_price(
+        self, store: Store
+    ) -> None:
+        """Until then it counts at the price of the dearest, so that no budget is exceeded."""
+        add_job(store)
+        others = (offer("zone-b", "0.0510"), offer("zone-c", "0.0490"))
+        token = "token of {}".format
+        held = store.instances.order_up_to(9, "digits", offer(), 1, token, NOW, others)
+        assert held is not None
+        assert (held.offer, held.usd_per_hour) == ("local-small", Decimal("0.0510"))
+        assert held.alternatives == ("zone-b", "zone-c")
+        assert store.instances.get(held.id) == held
+        after = store.instances.observe_cloud(
+            held.id, replace(seen(held.id), offer="zone-c"), NOW + 2
+        )
+        assert (after.offer, after.ordered_offer) == ("zone-c", "local-small")
+        assert after.usd_per_hour == Decimal("0.0490")
+        (line,) = store.ledger.entries()
+        assert (line.offer, line.usd_per_hour) == ("zone-c", Decimal("0.0490"))
+        planned = store.instances.order_up_to(9, "digits", offer(), 1, token, NOW, others)
+        assert planned is not None
+        after = store.instances.observe_cloud(planned.id, seen(planned.id), NOW + 2)
+        assert (after.offer, after.usd_per_hour) == ("local-small", Decimal("0.0500"))
+
     def test_threads_that_order_at_once_get_slots_of_their_own(self, store: Store) -> None:
         add_job(store)
         with ThreadPoolExecutor(8) as pool:
@@ -157,6 +181,14 @@ class InstancesConformance:
         end(store, held.id)
         later = store.instances.record_node(held.id, InstancePhase.TRAINING, NOW + 200)
         assert (later.phase, later.seen_seconds) == (InstancePhase.ENDED, None)
+
+    def test_a_refusal_is_amended_only_if_there_is_one(self, store: Store) -> None:
+        store.capacity.refused("a", "InsufficientCapacity", NOW, NOW + 180)
+        for name in ("a", "b"):
+            store.capacity.amend(name, lambda known: replace(known, until_seconds=NOW + 15))
+        assert store.capacity.refusals().keys() == {"a"}
+        assert store.capacity.unavailable(NOW + 14) == {"a"}
+        assert store.capacity.unavailable(NOW + 15) == frozenset()
 
     def test_the_earliest_notice_of_a_reclaim_counts(self, store: Store) -> None:
         add_job(store)

@@ -53,6 +53,7 @@ class FileCloud(Provider):
         self.answers = True
         self.launch_calls = 0
         self.unlisted: set[str] = set()
+        self.out_of_stock: set[str] = set()
         if not path.exists():
             path.write_text("{}")
 
@@ -80,12 +81,16 @@ class FileCloud(Provider):
             raise self.refusals.pop(0)
         with self._records() as records:
             if request.token not in records:
-                self._check_room(request.offer, records)
+                asked = (request.offer, *request.alternatives)
+                in_stock = [offer for offer in asked if offer not in self.out_of_stock]
+                if not in_stock:
+                    raise InsufficientCapacity(f"no capacity in any of {len(asked)} zones")
+                self._check_room(in_stock[0], records)
                 records[request.token] = asdict(
                     CloudInstance(
                         id=f"cloud-{len(records)}",
                         token=request.token,
-                        offer=request.offer,
+                        offer=in_stock[0],
                         state=CloudState.PENDING,
                         tags=dict(request.tags),
                         launched_seconds=self._clock.now(),

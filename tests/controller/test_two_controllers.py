@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from autoscaler.domain.instance import HeldInstance
+from autoscaler.domain.offer import Offer
 from autoscaler.domain.plan import Decision
 from tests.controller.world import World
 
@@ -24,12 +25,15 @@ def test_a_decision_is_ordered_once_though_another_controller_acts_in_between(
     order_missing = reconciler.order_missing
 
     def order_missing_late(
-        decision: Decision, alive: Sequence[HeldInstance], now_seconds: float
+        decision: Decision,
+        alive: Sequence[HeldInstance],
+        offers: Sequence[Offer],
+        now_seconds: float,
     ) -> None:
         """Order by what was read before the other controller ordered."""
         second.controller.tick(second.clock.now())
         second.controller.tick(second.clock.now())
-        order_missing(decision, alive, now_seconds)
+        order_missing(decision, alive, offers, now_seconds)
 
     monkeypatch.setattr(reconciler, "order_missing", order_missing_late)
     first.controller.tick(first.clock.now())

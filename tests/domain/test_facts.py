@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.domain.facts import Fact
-from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
+from autoscaler.domain.instance import AskedOffer, Desired, HeldInstance, InstancePhase
 from autoscaler.domain.report import Ending
 from autoscaler.domain.trial import TrialEnding
 
@@ -43,6 +43,14 @@ TIMES = {
 }
 OTHERS: dict[Fact, tuple[str, str, object]] = {
     Fact.NETWORK: ("network", "aws/us-east-1", "aws/us-east-1"),
+    Fact.ASKED: (
+        "asked",
+        "a 0.10 0\nb 0.11 0.01",
+        (
+            AskedOffer("a", Decimal("0.10"), Decimal(0)),
+            AskedOffer("b", Decimal("0.11"), Decimal("0.01")),
+        ),
+    ),
     Fact.UNDECIDED: ("is_undecided", "yes", True),
     Fact.FIRST_START: ("starts_first", "1", True),
     Fact.GIVEN_UP: ("given_up_cause", "its agent never joined", "its agent never joined"),
@@ -74,6 +82,7 @@ def test_every_fact_has_an_attribute_and_a_key_that_old_stores_hold() -> None:
         "known without session",
         "let in",
         "network",
+        "offers asked",
         "ready",
         "script end",
         "session",
@@ -117,3 +126,5 @@ def test_a_malformed_fact_keeps_no_instance() -> None:
     assert held_with(Fact.SCRIPT_END, "new").script_ending is Ending.WITHOUT_SESSION
     assert held_with(Fact.TRIAL_END, "new").trial_ending is None
     assert held_with(Fact.DONE, "x").done_attempt is None
+    assert held_with(Fact.ASKED, "a b c").asked is None
+    assert held_with(Fact.ASKED, "a").alternatives == ()

@@ -22,6 +22,7 @@ from autoscaler.clock import Clock
 from autoscaler.controller.budgets.guard import LaunchGate
 from autoscaler.controller.offers.market import Market
 from autoscaler.controller.offers.refusals import NOTHING_LAUNCHED, record_refusal, refusal_by
+from autoscaler.controller.offers.zones import record_launched
 from autoscaler.domain.errors import (
     CastorError,
     Conflict,
@@ -174,7 +175,9 @@ class IntentExecutor:
             JOB_TAG: held.job,
             INSTANCE_TAG: held.id,
         }
-        request = LaunchRequest(intent.token, held.offer, tags, self._user_data(held))
+        request = LaunchRequest(
+            intent.token, held.offer, tags, self._user_data(held), held.alternatives
+        )
         if not self._store.instances.begin_launch(held.id, self._clock.now()):
             return
         try:
@@ -190,9 +193,10 @@ class IntentExecutor:
             else:
                 self._record_refusal(held, error)
         else:
-            self._store.instances.observe_cloud(held.id, launched, self._clock.now())
+            after = self._store.instances.observe_cloud(held.id, launched, self._clock.now())
+            record_launched(self._store, held, after, self._clock.now())
             if launched.is_decided:
-                self._store.capacity.accepted(held.offer)
+                self._store.capacity.accepted(after.offer)
             else:
                 self._store.instances.note(held.id, {Fact.UNDECIDED: "yes"})
 
@@ -214,7 +218,7 @@ class IntentExecutor:
             self._store.instances.launch_failed(held.id, str(error), now_seconds, refuse)
         except Conflict:
             return
-        record_refusal(self._store, held, error, now_seconds)
+        record_refusal(self._store, self._market.offers, held, error, now_seconds)
 
     def _handle_unknown_outcome(self, intent: Intent, error: Exception) -> None:
         """Retry a call whose outcome is unknown; after several attempts give up the launch.
@@ -233,7 +237,7 @@ class IntentExecutor:
         except CastorError:
             _log.exception("the launch of %s stays pending", intent.instance)
             return
-        record_refusal(self._store, held, error, now_seconds)
+        record_refusal(self._store, self._market.offers, held, error, now_seconds)
 
     def _schedule_retry(
         self,

@@ -7,16 +7,18 @@ room for both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from autoscaler.controller.act.idle_instances import IdleInstances
 from autoscaler.controller.act.standby import Standby, replaced_by_recall
 from autoscaler.controller.offers.false_starts import false_starts, false_starts_everywhere
 from autoscaler.controller.offers.market import Market
 from autoscaler.controller.offers.networks import awaits_admission
+from autoscaler.controller.offers.zones import as_launched, other_zones
 from autoscaler.domain.allocation import Allocation, Placement
 from autoscaler.domain.errors import Conflict
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
+from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.plan import Decision
 from autoscaler.store.records.holding import has_left
 from autoscaler.store.repositories.events import Event
@@ -48,6 +50,7 @@ class Reconciler:
         Old instances go on standby while a new size is measured.
         """
         wanted = [held for held in instances if held.desired is Desired.PRESENT]
+        decision = as_launched(decision, wanted)
         target = decision.target
         if decision.placement is not None:
             for held in _outside_placement(decision.placement, wanted):
@@ -83,15 +86,20 @@ class Reconciler:
                 self._store.instances.release(held.id, now_seconds)
 
     def order_missing(
-        self, decision: Decision, alive: Sequence[HeldInstance], now_seconds: float
+        self,
+        decision: Decision,
+        alive: Sequence[HeldInstance],
+        offers: Sequence[Offer],
+        now_seconds: float,
     ) -> None:
         """Order the instances that the decision wants and the job lacks, as far as limits permit.
 
         A trial takes idle instances of its study before it orders, and waits for those about to
-        become idle. `alive` are the instances of all jobs.
+        become idle. `alive` are the instances of all jobs. `offers` have present estimates.
         """
         job_instances = [held for held in alive if held.job == decision.job]
         wanted = [held for held in job_instances if held.desired is Desired.PRESENT]
+        decision = as_launched(decision, wanted)
         if decision.placement is not None:
             self._order_shares(decision.job, decision.placement, wanted, alive, now_seconds)
             return
@@ -114,11 +122,37 @@ class Reconciler:
             return
         if missing > 0 and self._is_backed_off(decision.job, target.offer, now_seconds):
             return
+        is_alone = target.instances == 1 and not wanted
+        zones = other_zones(target.offer, offers, now_seconds) if is_alone else []
         for number in range(missing):
             if not self._has_room(target.offer, alive, number):
                 self._make_room(target.offer, alive, now_seconds)
                 return
-            self._order(decision.job, target.offer, target.devices_used, most_held, now_seconds)
+            alternatives = self._permitted(decision.job, zones, alive, now_seconds)
+            self._order(decision.job, target, most_held, now_seconds, alternatives)
+
+    def _permitted(
+        self,
+        job: str,
+        offers: Sequence[Offer],
+        alive: Sequence[HeldInstance],
+        now_seconds: float,
+    ) -> tuple[Offer, ...]:
+        """Return the offers of which a job may order one now."""
+        if not offers:
+            return ()
+        bounds = self._store.jobs.get(job).spec.instances
+        refused = self._store.capacity.unavailable(now_seconds)
+        backed_off = false_starts(self._store, job, now_seconds)
+        return tuple(
+            offer
+            for offer in offers
+            if bounds.permits(offer)
+            and bounds.most_of(offer) >= 1
+            and offer.id not in refused
+            and offer.id not in backed_off
+            and self._has_room(offer.id, alive, 0)
+        )
 
     def _take_over(
         self,
@@ -174,7 +208,7 @@ class Reconciler:
             used = sum(held.devices_used for held in alive if held.offer == offer)
             has_room = used + devices <= self._market.offer(offer).devices
             if offer not in held_offers and has_room:
-                self._order(job, offer, devices, 1, now_seconds)
+                self._order(job, Allocation(offer, 1, devices), 1, now_seconds)
 
     def _is_backed_off(self, job: str, offer: str, now_seconds: float) -> bool:
         """Return whether false starts forbid an order now; record the reason once."""
@@ -188,31 +222,43 @@ class Reconciler:
         return True
 
     def _order(
-        self, job: str, offer_id: str, devices_used: int, most: int, now_seconds: float
+        self,
+        job: str,
+        target: Allocation,
+        most: int,
+        now_seconds: float,
+        alternatives: tuple[Offer, ...] = (),
     ) -> None:
-        """Order one more instance, unless the job already holds `most` of the offer."""
-        offer = self._market.offer(offer_id)
+        """Order one more instance, unless the job already holds `most` of the target's offer."""
         self._store.instances.order_up_to(
             most,
             job,
-            offer,
-            devices_used,
-            lambda instance: self._token_of(instance, offer.id),
+            self._market.offer(target.offer),
+            target.devices_used,
+            lambda instance: self._token_of(instance, target.offer),
             now_seconds,
+            alternatives,
         )
 
     def _has_room(self, offer_id: str, alive: Sequence[HeldInstance], ordered: int) -> bool:
         """Return whether the limits permit one more instance beside all existing ones.
 
-        Instances that are leaving count, and so do `ordered` instances of this tick.
+        Instances that are leaving count, and so do `ordered` instances of this tick. An order that
+        names several offers counts as the one that uses most.
         """
         offers = {offer.id: offer for offer in self._market.offers}
         offer = offers[offer_id]
         for limit in self._market.limits_beside_unsold(alive):
-            used = sum(limit.use(offers[held.offer]) for held in alive if held.offer in offers)
+            used = sum(_most_use(limit, held, offers) for held in alive)
             if used + (ordered + 1) * limit.use(offer) > limit.maximum + 1e-9:
                 return False
         return True
+
+
+def _most_use(limit: Limit, held: HeldInstance, offers: Mapping[str, Offer]) -> float:
+    """Return how much of a limit an instance may use; 0 if its offers are no longer sold."""
+    names = (held.offer, *held.alternatives) if held.cloud_id is None else (held.offer,)
+    return max((limit.use(offers[name]) for name in names if name in offers), default=0.0)
 
 
 def _outside_placement(placement: Placement, wanted: Sequence[HeldInstance]) -> list[HeldInstance]:

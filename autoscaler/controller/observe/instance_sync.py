@@ -18,6 +18,7 @@ from autoscaler.controller.observe.orphans import Orphans
 from autoscaler.controller.offers.false_starts import give_up
 from autoscaler.controller.offers.market import Listing, Market
 from autoscaler.controller.offers.refusals import record_refusal, refusal_by
+from autoscaler.controller.offers.zones import record_launched
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import CastorError, Conflict, UnknownInstance
 from autoscaler.domain.facts import Fact
@@ -153,10 +154,11 @@ class Observer:
             error = listed.refusal
             refuse = None if error is None else refusal_by(error, held.offer, now_seconds)
             after = self._store.instances.observe_cloud(held.id, listed, now_seconds, refuse)
+            record_launched(self._store, held, after, now_seconds)
             if listed.state is CloudState.TERMINATED:
                 self._settled.add(listed.id)
             if error is not None:
-                record_refusal(self._store, held, error, now_seconds)
+                record_refusal(self._store, self._market.offers, held, error, now_seconds)
             elif after.phase is InstancePhase.ENDED and held.desired is Desired.PRESENT:
                 self._record_lost(after, now_seconds)
         else:

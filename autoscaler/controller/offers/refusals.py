@@ -1,7 +1,9 @@
-"""Back-off from an offer after its cloud refused a launch."""
+"""Back-off from offers after their cloud refused a launch."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
 from typing import Final
 
 from autoscaler.domain.errors import (
@@ -11,6 +13,7 @@ from autoscaler.domain.errors import (
     QuotaExceeded,
 )
 from autoscaler.domain.instance import HeldInstance
+from autoscaler.domain.offer import Offer
 from autoscaler.store.repositories.capacity import Refusal, Refuse
 from autoscaler.store.repositories.events import Event
 from autoscaler.store.store import Store
@@ -29,15 +32,67 @@ _LONGEST_SECONDS: Final = 1800.0
 _LONGEST_OUTAGE_SECONDS: Final = 480.0
 
 
-def record_refusal(store: Store, held: HeldInstance, error: Exception, now_seconds: float) -> None:
-    """Record the event that an instance's launch was refused, with the back-off in seconds."""
-    refusal = store.capacity.refusals().get(held.offer)
-    wait_seconds = refusal.until_seconds - now_seconds if refusal else 0.0
+def record_refusal(
+    store: Store,
+    offers: Collection[Offer],
+    held: HeldInstance,
+    error: Exception,
+    now_seconds: float,
+) -> None:
+    """Record what follows from the refusal of an instance's launch, beside that of its offer.
+
+    A refusal for capacity or quota covers all offers that the order named. Zones in which the
+    cloud has capacity are asked again soon. `offers` are those of all providers. The event states
+    the back-off in seconds.
+    """
+    asked = [held.offer]
+    if isinstance(error, InsufficientCapacity | QuotaExceeded):
+        asked += held.alternatives
+    for offer in asked[1:]:
+        refusal = refusal_by(error, offer, now_seconds)(store.capacity.refusals().get(offer))
+        store.capacity.refused(
+            offer, refusal.error_kind, now_seconds, refusal.until_seconds, refusal.reason
+        )
+    if isinstance(error, InsufficientCapacity):
+        for offer in _in_open_zones(offers, held.offer, error.open_zones):
+            store.capacity.amend(offer, _as_refused_once)
+    known = store.capacity.refusals().get(held.offer)
+    wait_seconds = known.until_seconds - now_seconds if known else 0.0
     text = (
-        f"{held.offer} refused ({type(error).__name__}): {error}; not asked for again in "
+        f"{', '.join(asked)} refused ({type(error).__name__}): {error}; not asked for again in "
         f"{wait_seconds:.0f} s"
     )
     store.events.add(Event(now_seconds, "launch refused", text, held.job))
+
+
+def _in_open_zones(
+    offers: Collection[Offer], refused: str, open_zones: Collection[str]
+) -> list[str]:
+    """Return the offers of a refused offer's type and purchase in zones that have capacity."""
+    return [
+        other.id
+        for offer in offers
+        if offer.id == refused
+        for other in offers
+        if other.zone in open_zones
+        and (other.provider, other.instance_type, other.purchase)
+        == (offer.provider, offer.instance_type, offer.purchase)
+    ]
+
+
+def _as_refused_once(refusal: Refusal) -> Refusal:
+    """Return a refusal for capacity with the back-off of a first one; any other as it is.
+
+    So zones that the cloud names in vain are asked no more often than zones refused once.
+    """
+    if refusal.error_kind != InsufficientCapacity.__name__:
+        return refusal
+    first_seconds = _FIRST_SECONDS[InsufficientCapacity]
+    wait_seconds = min(
+        first_seconds * 2.0 ** min(refusal.in_a_row - 1, 10), _LONGEST_OUTAGE_SECONDS
+    )
+    until_seconds = refusal.until_seconds - wait_seconds + first_seconds
+    return replace(refusal, in_a_row=1, until_seconds=until_seconds)
 
 
 def refusal_by(error: Exception, offer: str, now_seconds: float) -> Refuse:

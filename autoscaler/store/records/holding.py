@@ -9,11 +9,13 @@ from dataclasses import dataclass, replace
 from autoscaler.domain.errors import Conflict
 from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import (
+    AskedOffer,
     CloudInstance,
     CloudState,
     Desired,
     HeldInstance,
     InstancePhase,
+    asked_text,
 )
 from autoscaler.domain.intent import Intent, IntentKind, IntentState
 from autoscaler.domain.job import JobPhase
@@ -45,7 +47,8 @@ class InstanceOrder:
     """Request for one more instance of an offer for a job.
 
     `token_of` returns the launch token of an instance id. The job gets the instance only if it
-    holds fewer than `most` wanted instances of the offer; None is no limit.
+    holds fewer than `most` wanted instances of the offer; None is no limit. The cloud may launch
+    one of `alternatives` instead, offers of the same `Offer.order_group`.
     """
 
     job: str
@@ -54,6 +57,7 @@ class InstanceOrder:
     token_of: Callable[[str], str]
     now_seconds: float
     most: int | None = None
+    alternatives: tuple[Offer, ...] = ()
 
     def is_needed(self, held: Iterable[HeldInstance]) -> bool:
         """Return whether the job, which holds the instances `held`, is below the limit `most`."""
@@ -91,6 +95,7 @@ def ordered(order: InstanceOrder, phase: JobPhase, places: Iterable[Place]) -> H
     if phase not in TAKES_INSTANCES:
         raise Conflict(f"job {job} is {phase}: it takes no more instances")
     slot, generation = next_place(list(places))
+    dearest = max((offer, *order.alternatives), key=lambda offer: offer.usd_per_hour)
     held = HeldInstance(
         id=f"{job}-{slot}-{generation}",
         job=job,
@@ -98,21 +103,27 @@ def ordered(order: InstanceOrder, phase: JobPhase, places: Iterable[Place]) -> H
         generation=generation,
         offer=offer.id,
         devices_used=order.devices_used,
-        usd_per_hour=offer.usd_per_hour,
+        usd_per_hour=dearest.usd_per_hour,
         desired=Desired.PRESENT,
         phase=InstancePhase.REQUESTED,
         requested_seconds=order.now_seconds,
-        extras_usd_per_hour=offer.extras_usd_per_hour,
-        facts=_facts_of(offer),
+        extras_usd_per_hour=dearest.extras_usd_per_hour,
+        facts=_facts_of(order),
         transfer=TransferAccount(offer.upload_usd_per_gb, offer.download_usd_per_gb),
     )
     launch = _new_intent(IntentKind.LAUNCH, held.id, order.token_of(held.id), order.now_seconds)
     return Holding(held, offer.minimum_billed_seconds, launch)
 
 
-def _facts_of(offer: Offer) -> dict[str, str]:
-    """Return the facts of a new instance that stay as they were in its offer at the order."""
+def _facts_of(order: InstanceOrder) -> dict[str, str]:
+    """Return the facts of a new instance that stay as they were in its offers at the order."""
+    offer = order.offer
     facts: dict[str, str] = {}
+    if order.alternatives:
+        facts[Fact.ASKED] = asked_text(
+            AskedOffer(asked.id, asked.usd_per_hour, asked.extras_usd_per_hour)
+            for asked in (offer, *order.alternatives)
+        )
     if offer.network:
         facts[Fact.NETWORK] = offer.network
     if offer.join_seconds is not None:
@@ -302,8 +313,19 @@ def _may_follow(phase: InstancePhase, known: InstancePhase) -> bool:
 
 
 def _first_seen(holding: Holding, seen: CloudInstance) -> Holding:
-    """Return the holding with its instance known to the cloud, at least in a queue."""
+    """Return the holding with its instance known to the cloud, at least in a queue.
+
+    Of several offers that the order named, the instance gets the one that the cloud launched.
+    """
     held = holding.held
+    for asked in held.asked or ():
+        if asked.id == seen.offer:
+            held = replace(
+                held,
+                offer=asked.id,
+                usd_per_hour=asked.usd_per_hour,
+                extras_usd_per_hour=asked.extras_usd_per_hour,
+            )
     phase = InstancePhase.QUEUED if held.phase is InstancePhase.REQUESTED else held.phase
     return replace(
         holding,

@@ -62,6 +62,12 @@ class Capacity(ABC):
         refusal = Refusal(offer, error_kind, 1, until_seconds, reason)
         return self._change(offer, lambda known: refusal.after(known, now_seconds))
 
+    def amend(self, offer: str, change: Callable[[Refusal], Refusal]) -> None:
+        """Store the result of `change` for the refusal of an offer, if the offer was refused."""
+        known = self.refusals().get(offer)
+        if known is not None:
+            self._change(offer, lambda latest: change(latest or known))
+
     @abstractmethod
     def accepted(self, offer: str) -> None:
         """Delete the refusal of an offer, after a launch of the offer succeeded."""

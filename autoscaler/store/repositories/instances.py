@@ -67,8 +67,12 @@ class Instances(ABC):
         devices_used: int,
         token_of: Callable[[str], str],
         now_seconds: float,
+        alternatives: tuple[Offer, ...] = (),
     ) -> HeldInstance | None:
         """Order as `order` does, if the job holds fewer than `most` wanted instances of the offer.
+
+        The cloud may launch one of `alternatives` instead (`Offer.order_group`). Until it reports
+        which, the instance has the price of the dearest.
 
         Instances are counted in the transaction that writes the order, so that concurrent
         callers do not exceed `most`. Returns None if the job holds enough.
@@ -77,7 +81,7 @@ class Instances(ABC):
             Conflict: the job is stopping or has ended.
             UnknownJob: no job has this id.
         """
-        order = InstanceOrder(job, offer, devices_used, token_of, now_seconds, most)
+        order = InstanceOrder(job, offer, devices_used, token_of, now_seconds, most, alternatives)
         holding = self._add(order)
         return None if holding is None else holding.held
 
@@ -173,12 +177,12 @@ class Instances(ABC):
     ) -> HeldInstance:
         """Update an instance from a report of its cloud. A repeated report changes nothing.
 
-        The first report settles the launch. The first report with a launch time opens the bill
-        at that time; an instance that ends in a queue for capacity has no bill. `TERMINATED`
-        ends the instance and closes the bill at the end time of the cloud. The ledger follows
-        the cloud alone: an instance that appears after its launch was given up is billed and
-        terminated. A launch that the cloud accepted and later refused is not billed; `refuse`
-        then works as in `launch_failed`.
+        The first report settles the launch, and which offer of the order it was. The first report
+        with a launch time opens the bill at that time; an instance that ends in a queue for
+        capacity has no bill. `TERMINATED` ends the instance and closes the bill at the end time of
+        the cloud. The ledger follows the cloud alone: an instance that appears after its launch
+        was given up is billed and terminated. A launch that the cloud accepted and later refused
+        is not billed; `refuse` then works as in `launch_failed`.
 
         Raises:
             Conflict: another cloud instance is known under this id.
