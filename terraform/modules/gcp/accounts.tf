@@ -29,6 +29,7 @@ locals {
         "compute.machineTypes.list",
         "compute.projects.get",
         "compute.regions.get",
+        "compute.reservations.get",
         "compute.zoneOperations.get",
         "compute.zoneOperations.list",
         "compute.zones.list",

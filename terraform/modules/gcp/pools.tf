@@ -5,7 +5,7 @@ locals {
     for purchase in pool.purchases : "${name}/${purchase}" => { pool = name, purchase = purchase }
   }]...)
 
-  provisioning_models = { "spot" = "SPOT", "on-demand" = "STANDARD", "flex-start" = "FLEX_START" }
+  provisioning_models = { "spot" = "SPOT", "on-demand" = "STANDARD", "flex-start" = "FLEX_START", "reserved" = "STANDARD" }
 
   # Facts of machine series (providers/gcp/series.py): the longest beginning of a type counts.
   series = jsondecode(file("${path.module}/files/machine_series.json"))
@@ -62,6 +62,7 @@ locals {
         },
         pool.accelerator == null ? {} : { accelerator = pool.accelerator },
         pool.zones == null ? {} : { zones = pool.zones },
+        pool.reservation == null ? {} : { reservation = pool.reservation },
       ) }
       max_usd_per_hour    = var.max_usd_per_hour
       launches_per_minute = var.launches_per_minute
@@ -170,25 +171,39 @@ resource "google_compute_instance_template" "pool" {
     }
   }
 
-  # Compute Engine deletes an instance after this time, even without a controller.
+  # Compute Engine deletes an instance after this time, even without a controller. In a reservation
+  # it is paid for in any case; a bound one ends with the reservation.
   scheduling {
     automatic_restart           = false
     on_host_maintenance         = "TERMINATE"
     preemptible                 = each.value.purchase == "spot"
-    provisioning_model          = local.provisioning_models[each.value.purchase]
-    instance_termination_action = "DELETE"
+    provisioning_model          = var.pools[each.value.pool].reservation_bound ? "RESERVATION_BOUND" : local.provisioning_models[each.value.purchase]
+    instance_termination_action = each.value.purchase == "reserved" && !var.pools[each.value.pool].reservation_bound ? null : "DELETE"
 
-    max_run_duration {
-      seconds = var.pools[each.value.pool].max_run_hours * 3600
+    dynamic "max_run_duration" {
+      for_each = each.value.purchase == "reserved" ? [] : [var.pools[each.value.pool].max_run_hours * 3600]
+
+      content {
+        seconds = max_run_duration.value
+      }
     }
   }
 
-  # Queued capacity never comes from a reservation.
+  # Queued capacity never comes from a reservation, and reserved capacity from nowhere else.
   dynamic "reservation_affinity" {
-    for_each = each.value.purchase == "flex-start" ? ["NO_RESERVATION"] : []
+    for_each = compact([lookup({ "flex-start" = "NO_RESERVATION", "reserved" = "SPECIFIC_RESERVATION" }, each.value.purchase, "")])
 
     content {
       type = reservation_affinity.value
+
+      dynamic "specific_reservation" {
+        for_each = var.pools[each.value.pool].reservation[*]
+
+        content {
+          key    = "compute.googleapis.com/reservation-name"
+          values = [specific_reservation.value]
+        }
+      }
     }
   }
 
@@ -219,7 +234,7 @@ resource "google_compute_instance_template" "pool" {
       ])}."
     }
     precondition {
-      condition     = anytrue([for type in var.pools[each.value.pool].machine_types : try(contains(local.series_of[type].purchases, each.value.purchase), true)])
+      condition     = each.value.purchase == "reserved" || anytrue([for type in var.pools[each.value.pool].machine_types : try(contains(local.series_of[type].purchases, each.value.purchase), true)])
       error_message = "pools.${each.value.pool}.purchases: Google sells none of machine_types on ${each.value.purchase}: leave it out."
     }
     precondition {

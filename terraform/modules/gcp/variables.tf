@@ -53,7 +53,7 @@ variable "zones" {
 }
 
 variable "pools" {
-  description = "Pools of instances by name: image, types, purchases, zones (by default all of `zones`) and caps. `accelerator` is for n1 only, since all other types with GPUs include them. `boot` is the assumed start time until one is measured. `disk_type` must fit all of `machine_types`: A3 Ultra and A4 take only `hyperdisk-balanced`, which A2, G2 and N1 do not take. `boot_minutes` is the limit for joining, by default the module's. Compute Engine deletes an instance `max_run_hours` after its start in any case; on `flex-start` the maximum is 168. `secure_boot` needs an image with a signed NVIDIA driver. `compact_placement` places a pool's instances close together and needs one zone."
+  description = "Pools of instances by name: image, types, purchases, zones (by default all of `zones`) and caps. `accelerator` is for n1 only, since all other types with GPUs include them. `boot` is the assumed start time until one is measured. `disk_type` must fit all of `machine_types`: A3 Ultra and A4 take only `hyperdisk-balanced`, which A2, G2 and N1 do not take. `boot_minutes` is the limit for joining, by default the module's. Compute Engine deletes an instance `max_run_hours` after its start in any case, but in a reservation; on `flex-start` the maximum is 168. `secure_boot` needs an image with a signed NVIDIA driver. `compact_placement` places a pool's instances close together and needs one zone. A pool with `purchases = [\"reserved\"]` launches only into its `reservation`, a specific one of the project; it has one machine type and one zone. `reservation_bound` is for what is sold by reservation only, as A4, and in calendar mode: its instances end with the reservation."
   type = map(object({
     image             = string
     machine_types     = list(string)
@@ -70,6 +70,8 @@ variable "pools" {
     nic_type          = optional(string, "GVNIC")
     secure_boot       = optional(bool, false)
     compact_placement = optional(bool, false)
+    reservation       = optional(string)
+    reservation_bound = optional(bool, false)
   }))
   nullable = false
 
@@ -101,9 +103,17 @@ variable "pools" {
   validation {
     condition = alltrue([for pool in var.pools :
       length(pool.purchases) > 0 && length(distinct(pool.purchases)) == length(pool.purchases) &&
-      length(setsubtract(pool.purchases, ["spot", "on-demand", "flex-start"])) == 0
+      length(setsubtract(pool.purchases, ["spot", "on-demand", "flex-start"])) == 0 || pool.purchases == tolist(["reserved"])
     ])
-    error_message = "pools.*.purchases: at least one of spot, on-demand and flex-start, and none twice."
+    error_message = "pools.*.purchases: at least one of spot, on-demand and flex-start, and none twice; or reserved alone."
+  }
+
+  validation {
+    condition = alltrue([for pool in var.pools :
+      contains(pool.purchases, "reserved") ? can(regex("^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$", pool.reservation)) && length(pool.machine_types) == 1 && try(length(pool.zones), 0) == 1 :
+      pool.reservation == null && !pool.reservation_bound
+    ])
+    error_message = "pools.*.reservation: the name of a reservation of the project, with purchases = [\"reserved\"], one machine type and one zone; other pools have neither reservation nor reservation_bound."
   }
 
   validation {

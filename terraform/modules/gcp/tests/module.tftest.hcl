@@ -351,6 +351,74 @@ run "queued_capacity" {
   }
 }
 
+run "reserved_capacity" {
+  command = plan
+
+  variables {
+    pools = {
+      own = {
+        image            = "projects/my-project/global/images/castor-7"
+        machine_types    = ["g2-standard-8"]
+        purchases        = ["reserved"]
+        reservation      = "my-l4"
+        zones            = ["us-central1-a"]
+        max_instances    = 4
+        max_usd_per_hour = 1
+      }
+      bound = {
+        image             = "projects/my-project/global/images/castor-7"
+        machine_types     = ["a4x-highgpu-4g"]
+        purchases         = ["reserved"]
+        reservation       = "my-gb200"
+        reservation_bound = true
+        zones             = ["us-central1-a"]
+        max_instances     = 2
+        max_usd_per_hour  = 1
+        disk_type         = "hyperdisk-balanced"
+      }
+    }
+  }
+
+  assert {
+    condition = alltrue([for name, reservation in { own = "my-l4", bound = "my-gb200" } : alltrue([
+      google_compute_instance_template.pool["${name}/reserved"].reservation_affinity[0].type == "SPECIFIC_RESERVATION",
+      google_compute_instance_template.pool["${name}/reserved"].reservation_affinity[0].specific_reservation[0].key == "compute.googleapis.com/reservation-name",
+      google_compute_instance_template.pool["${name}/reserved"].reservation_affinity[0].specific_reservation[0].values == tolist([reservation]),
+      length(google_compute_instance_template.pool["${name}/reserved"].scheduling[0].max_run_duration) == 0,
+    ])])
+    error_message = "A reserved pool launches into its reservation and nowhere else, for as long as that lasts."
+  }
+
+  assert {
+    condition = alltrue([
+      google_compute_instance_template.pool["own/reserved"].scheduling[0].provisioning_model == "STANDARD",
+      google_compute_instance_template.pool["own/reserved"].scheduling[0].instance_termination_action == null,
+      google_compute_instance_template.pool["bound/reserved"].scheduling[0].provisioning_model == "RESERVATION_BOUND",
+      google_compute_instance_template.pool["bound/reserved"].scheduling[0].instance_termination_action == "DELETE",
+    ])
+    error_message = "Bound instances are deleted at the end of their reservation."
+  }
+}
+
+run "refuses_a_reservation_without_its_purchase" {
+  command = plan
+
+  variables {
+    pools = {
+      own = {
+        image            = "projects/my-project/global/images/castor-7"
+        machine_types    = ["g2-standard-8"]
+        reservation      = "my-l4"
+        zones            = ["us-central1-a"]
+        max_instances    = 4
+        max_usd_per_hour = 1
+      }
+    }
+  }
+
+  expect_failures = [var.pools]
+}
+
 run "refuses_more_than_a_week_on_flex_start" {
   command = plan
 
