@@ -30,4 +30,12 @@ class BucketUserData:
         region = sale.pool.region
         location = urlsplit(self._settings.regions[region].user_data)
         key = f"{location.path.strip('/')}/{token}"
-        self._calls[region].put(location.netloc, key, user_data)
+        region_of_bucket = self._region_of(location.netloc) or region
+        self._calls[region_of_bucket].put(location.netloc, key, user_data)
+
+    def _region_of(self, bucket: str) -> str | None:
+        """Return the region of jobs' bucket, None of another: S3 serves a bucket in one region."""
+        for name, region in self._settings.regions.items():
+            if region.jobs is not None and urlsplit(region.jobs).netloc == bucket:
+                return name
+        return None

@@ -56,6 +56,16 @@ def test_all_regions_are_one_cloud(world: AwsWorld) -> None:
     assert world.account.alive() == []
 
 
+def test_user_data_is_written_in_the_region_of_its_bucket(world: AwsWorld) -> None:
+    """S3 answers a write in another region with a redirect."""
+    home = world.document["regions"]["us-east-1"]
+    home["jobs"] = home["user_data"].replace("user-data", "jobs")
+    home["job_role"] = "arn:aws:iam::123456789012:role/job"
+    world.account.faults.add(Fault("PutObject", matching={"region": WEST}, times=None))
+    launched = world.connect().launch(world.request("1", SMALL_WEST))
+    assert world.account.alive() == [launched.id]
+
+
 def test_after_a_restart_an_end_finds_its_region(world: AwsWorld) -> None:
     provider = world.connect()
     provider.launch(world.request("1"))
