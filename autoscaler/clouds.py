@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from autoscaler.clock import Clock
 from autoscaler.domain.errors import SpecError
 from autoscaler.spec.form_file import read_text
 from autoscaler.spec.located_yaml import read_yaml
 from providers.base import Provider
+from providers.blocks import BlockMarket
 from providers.local.provider import LocalProvider
 from providers.local.settings import LocalSettings
 from providers.plugin import ControllerContext, ProviderPlugin
@@ -72,6 +74,16 @@ def open_storage(sources: Sequence[str], context: ControllerContext) -> JobStora
             _require_place(storage.jobs.place, source, context.state / _STORAGE_PLACE_FILE)
             return storage
     return None
+
+
+def open_block_market(source: str, clock: Clock) -> BlockMarket:
+    """Return the market of capacity blocks of a source's cloud.
+
+    Raises:
+        SpecError: the cloud has none, or the source can't be read.
+        ProviderError: the cloud does not return the pools.
+    """
+    return _plugin_of(source)[1].open_block_market(source, clock)
 
 
 def cloud_of(source: str) -> str:

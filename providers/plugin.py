@@ -14,6 +14,7 @@ from autoscaler.clock import Clock
 from autoscaler.domain.errors import SpecError
 from providers.base import Provider
 from providers.bill import Account, BillSource
+from providers.blocks import BlockMarket
 from providers.storage import JobStorage
 
 
@@ -73,6 +74,15 @@ class ProviderPlugin(ABC):
             ProviderError: the cloud does not return the pools, or there are no credentials.
         """
         return None
+
+    def open_block_market(self, source: str, clock: Clock) -> BlockMarket:
+        """Return the market in which `castor buy` buys for the pools in `source`.
+
+        Raises:
+            SpecError: the cloud has none, or the source can't be read.
+            ProviderError: the cloud does not return the pools.
+        """
+        raise SpecError("castor buy buys Capacity Blocks of EC2 only", source)
 
     def shell_command(self, offer_id: str, cloud_id: str) -> tuple[str, ...] | None:
         """Return the command that opens a shell on an instance, for the user's own credentials.

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from autoscaler.cli.adopt import adopt
+from autoscaler.cli.buy.options import buy
 from autoscaler.cli.check.options import check
 from autoscaler.cli.compare.options import compare
 from autoscaler.cli.fleet import drain, freeze, invite, reclaim, unfreeze
@@ -344,6 +345,7 @@ app.command()(replay)
 app.command()(ssh)
 app.command()(init)
 app.command()(check)
+app.command()(buy)
 app.command()(reconcile)
 app.add_typer(programs, name="programs")
 app.add_typer(study, name="study")

@@ -91,6 +91,15 @@ class RegionCalls:
         call = Call(self.region, "CreateFleet", pool)
         return self._make(self._launch_client.create_fleet, call, parameters, can_wait=False)
 
+    def purchase_block(self, **parameters: Any) -> Reply:
+        """Buy a Capacity Block. The call is sent once; only `blocks` calls this method.
+
+        Raises:
+            ProviderError: the call failed; its type gives the cause.
+        """
+        call = Call(self.region, "PurchaseCapacityBlock")
+        return self._make(self._launch_client.purchase_capacity_block, call, parameters)
+
     def terminate(self, instance_ids: list[str]) -> Reply:
         """End instances. Only `ending` calls this method.
 

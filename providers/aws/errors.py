@@ -101,6 +101,8 @@ _DENIED: Final = frozenset(
 )
 # Code for an account that has never used spot or fleets.
 _NO_ROLE: Final = frozenset({"AuthFailure.ServiceLinkedRoleCreationNotPermitted"})
+# Actions of people, which the controller's role lacks.
+_PERSONAL: Final = ("DescribeCapacityBlockOfferings", "PurchaseCapacityBlock")
 _MISSING: Final = frozenset(
     {
         "404",
@@ -190,6 +192,8 @@ def refusal(code: str, message: str, call: Call) -> ProviderError:
         )
     if _is_code_in(code, _CREDENTIALS):
         return PermissionDenied(f"{text}: these credentials are not valid: {_CREDENTIALS_HINT}")
+    if _is_code_in(code, _DENIED) and call.action in _PERSONAL:
+        return PermissionDenied(f"{text}: allow ec2:{call.action} to your own credentials")
     if _is_code_in(code, _DENIED):
         return PermissionDenied(
             f"{text}: allow {call.action} to the controller's role; the Terraform module has "

@@ -11,6 +11,7 @@ from autoscaler.domain.errors import SpecError
 from autoscaler.extras import from_extras
 from providers.base import Provider
 from providers.bill import Account, BillSource, BillWords
+from providers.blocks import BlockMarket
 from providers.cloud.following import FollowingProvider, PoolsSource
 from providers.cloud.hosts import require_reachable
 from providers.cloud.known_prices import KnownPrices
@@ -71,6 +72,18 @@ class AwsPlugin(ProviderPlugin):
         endpoint_url = _endpoint_url(settings.endpoint_url)
         settings = settings.model_copy(update={"endpoint_url": endpoint_url})
         return S3JobStorage(settings, open_session(), context.clock)
+
+    def open_block_market(self, source: str, clock: Clock) -> BlockMarket:
+        """Return the market of Capacity Blocks; see `ProviderPlugin.open_block_market`."""
+        with from_extras(f"server,{_NAME}", "buy"):
+            from providers.aws.blocks import CapacityBlocks
+            from providers.aws.reading import open_session, read_settings
+
+        session = open_session()
+        settings = read_settings(source, session)
+        endpoint_url = _endpoint_url(settings.endpoint_url)
+        settings = settings.model_copy(update={"endpoint_url": endpoint_url})
+        return CapacityBlocks(settings, session, clock)
 
     def shell_command(self, offer_id: str, cloud_id: str) -> tuple[str, ...] | None:
         """Return the command of Session Manager; see `ProviderPlugin.shell_command`."""

@@ -11,7 +11,7 @@ from decimal import Decimal
 from autoscaler.clock import Clock
 from tests.fakes.aws.billing import Bill
 from tests.fakes.aws.faults import Faults
-from tests.fakes.aws.reservations import FakeReservation
+from tests.fakes.aws.reservations import FakeBlock, FakeReservation
 
 Parameters = Mapping[str, str]
 
@@ -69,6 +69,7 @@ class Account:
         forgets_ended: EC2 answers the token of an ended instance with an error.
         priced_regions: those that the price list has.
         reservations: capacity that the account has reserved, by id.
+        blocks: Capacity Blocks that it may buy, by id of the offering.
         zones: those that have every type of the price list.
     """
 
@@ -89,6 +90,7 @@ class Account:
     priced_regions: set[str] = field(default_factory=lambda: {"us-east-1"})
     zones: list[str] = field(default_factory=lambda: list(SPOT_SHARES))
     reservations: dict[str, FakeReservation] = field(default_factory=dict)
+    blocks: dict[str, FakeBlock] = field(default_factory=dict)
     calls: Counter[str] = field(default_factory=Counter)
     sent: list[tuple[str, Parameters]] = field(default_factory=list)
     fleets: dict[str, KnownFleet] = field(default_factory=dict)

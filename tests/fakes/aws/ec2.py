@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import botocore.session
 
 from tests.fakes.aws.account import Account, Parameters
+from tests.fakes.aws.reservations import FakeReservation
 
 _NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
 
@@ -111,6 +112,40 @@ def reservations(account: Account) -> bytes:
     )
     inner = f"<capacityReservationSet>{items}</capacityReservationSet>"
     return _reply("DescribeCapacityReservations", inner)
+
+
+def blocks(account: Account, parameters: Parameters) -> bytes:
+    """Those that fit."""
+    items = "".join(
+        f"<item>{one.described()}</item>"
+        for one in account.blocks.values()
+        if one.fits(parameters)
+    )
+    inner = f"<capacityBlockOfferingSet>{items}</capacityBlockOfferingSet>"
+    return _reply("DescribeCapacityBlockOfferings", inner)
+
+
+def block_bought(account: Account, parameters: Parameters) -> bytes:
+    """Its reservation, which is paid for later and begins when the block does."""
+    block = account.blocks.pop(parameters["CapacityBlockOfferingId"])
+    name = f"cr-{len(account.reservations):017x}"
+    places = [
+        key for key in parameters if re.fullmatch(r"TagSpecification\.1\.Tag\.\d+\.Key", key)
+    ]
+    tags = {parameters[key]: parameters[f"{key.removesuffix('.Key')}.Value"] for key in places}
+    reservation = account.reservations[name] = FakeReservation(
+        name,
+        block.kind,
+        block.zone,
+        block.total,
+        is_block=True,
+        start_seconds=block.start_seconds,
+        end_seconds=block.end_seconds,
+        tags=tags,
+    )
+    told = reservation.described(account.number, (), account.clock.now())
+    inner = f"<capacityReservation>{told}</capacityReservation>"
+    return _reply("PurchaseCapacityBlock", inner)
 
 
 def as_seen_now(account: Account, body: bytes) -> bytes:

@@ -19,6 +19,8 @@ from tests.fakes.aws.server import FakeAws
 from tests.fakes.machines import Machines, Power, Start, Teller
 
 REGION: Final = "us-east-1"
+OTHER_REGION: Final = "us-west-2"
+KIND: Final = "g4dn.xlarge"
 _METADATA: Final = "http://169.254.169.254"
 # `aws s3 cp ... s3://BUCKET/KEY FILE`, from the fake account.
 _AWS: Final = """#!{python} -P
@@ -36,10 +38,11 @@ class AwsMachines(Machines):
         self.fake = fake
         self._key = key
         self._cloud = boto3.session.Session(key + CLOUD_SUFFIX, "secret", region_name=REGION)
-        self._ec2 = self._client("ec2")
+        self._ec2 = {name: self._client("ec2", name) for name in (REGION, OTHER_REGION)}
+        self._regions: dict[str, str] = {}
         self._metadata = MetadataService()
         self._reclaims: dict[str, float] = {}
-        self._signer = signer(REGION)
+        self._signers = {name: signer(name) for name in self._ec2}
         super().__init__(directory)
 
     def alive(self) -> list[str]:
@@ -63,10 +66,27 @@ class AwsMachines(Machines):
             "DetailType": "EC2 Spot Instance Interruption Warning",
             "Detail": json.dumps({"instance-id": instance_id, "instance-action": "terminate"}),
         }
-        self._client("events").put_events(Entries=[event])
+        self._client("events", self.region_of(instance_id)).put_events(Entries=[event])
+
+    def region_of(self, instance_id: str) -> str:
+        if instance_id not in self._regions:
+            chosen = [{"Name": "instance-id", "Values": [instance_id]}]
+            (self._regions[instance_id],) = (
+                region
+                for region, ec2 in self._ec2.items()
+                if ec2.describe_instances(Filters=chosen)["Reservations"]
+            )
+        return self._regions[instance_id]
+
+    def sell_out(self, region: str) -> None:
+        for zone in (f"{region}{letter}" for letter in "abc"):
+            for purchase in ("spot", "on-demand"):
+                self._account.capacity[KIND, zone, purchase] = 0
 
     def forge(self, is_forging: bool) -> None:
-        self._signer = DocumentSigner(REGION) if is_forging else signer(REGION)
+        self._signers = {
+            name: DocumentSigner(name) if is_forging else signer(name) for name in self._ec2
+        }
 
     def close(self) -> None:
         super().close()
@@ -76,8 +96,8 @@ class AwsMachines(Machines):
     def _account(self) -> Account:
         return self.fake.proxy.account(self._key)
 
-    def _client(self, service: str) -> Any:
-        return self._cloud.client(service, endpoint_url=self.fake.url)
+    def _client(self, service: str, region: str) -> Any:
+        return self._cloud.client(service, region_name=region, endpoint_url=self.fake.url)
 
     def _pass_time(self) -> None:
         for instance_id in self.alive():
@@ -90,14 +110,15 @@ class AwsMachines(Machines):
         return {one: Power.ON for one in account.alive() if not account.is_pending(one)}
 
     def _power_off(self, instance_id: str) -> None:
-        self._ec2.terminate_instances(InstanceIds=[instance_id])
+        self._ec2[self.region_of(instance_id)].terminate_instances(InstanceIds=[instance_id])
 
     def _start_of(self, instance_id: str) -> Start:
-        (told,) = self._ec2.describe_instances(InstanceIds=[instance_id])["Reservations"]
+        region = self.region_of(instance_id)
+        (told,) = self._ec2[region].describe_instances(InstanceIds=[instance_id])["Reservations"]
         (instance,) = told["Instances"]
         tags = {f"meta-data/tags/instance/{one['Key']}": one["Value"] for one in instance["Tags"]}
         own = {"meta-data/instance-id": instance_id, "meta-data/local-ipv4": "127.0.0.1"}
-        proof = self._signer.proof(
+        proof = self._signers[region].proof(
             instance_id, instance["LaunchTime"].timestamp(), accountId=self._account.number
         )
         signed = {"dynamic/instance-identity/rsa2048": proof}
@@ -105,20 +126,21 @@ class AwsMachines(Machines):
         return Start(
             self._user_data(instance_id).replace("has_wheels='true'", "has_wheels='false'"),
             {_METADATA: self._metadata.url(instance_id)},
-            self._environment(),
+            self._environment(region),
             {"aws": _AWS},
         )
 
     def _user_data(self, instance_id: str) -> str:
-        told = self._ec2.describe_instance_attribute(InstanceId=instance_id, Attribute="userData")
+        ec2 = self._ec2[self.region_of(instance_id)]
+        told = ec2.describe_instance_attribute(InstanceId=instance_id, Attribute="userData")
         return base64.b64decode(told["UserData"]["Value"]).decode()
 
-    def _environment(self) -> dict[str, str]:
+    def _environment(self, region: str) -> dict[str, str]:
         """The role of an instance is in keys."""
         return {
             "AWS_ENDPOINT_URL": self.fake.url,
-            "AWS_REGION": REGION,
-            "AWS_DEFAULT_REGION": REGION,
+            "AWS_REGION": region,
+            "AWS_DEFAULT_REGION": region,
             "AWS_ACCESS_KEY_ID": self._key,
             "AWS_SECRET_ACCESS_KEY": "secret",
         }

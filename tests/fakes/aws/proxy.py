@@ -22,7 +22,7 @@ from tests.fakes.aws import ec2
 from tests.fakes.aws.account import Account, KnownFleet, Parameters
 from tests.fakes.aws.billing import cost_and_usage
 from tests.fakes.aws.faults import Fault, When, error_body
-from tests.fakes.aws.reservations import BLOCK, invalid_fleet, target_of
+from tests.fakes.aws.reservations import BLOCK, invalid_fleet, target_of, unsold_duration
 
 Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
@@ -61,6 +61,18 @@ class Answer:
     status: str
     headers: list[tuple[str, str]]
     body: bytes
+
+
+# What is told of the account as it is.
+_TOLD: dict[str, Callable[[Account, Request], bytes]] = {
+    "DescribeCapacityBlockOfferings": lambda one, request: ec2.blocks(one, request.parameters),
+    "DescribeCapacityReservations": lambda one, request: ec2.reservations(one),
+    "DescribeInstanceTypeOfferings": lambda one, request: ec2.offerings(one, request.parameters),
+    "DescribeSpotPriceHistory": lambda one, request: ec2.spot_history(one, request.parameters),
+    "GetCostAndUsage": lambda one, request: cost_and_usage(one.bill, request.document),
+    "GetProducts": lambda one, request: ec2.products(one, request.document),
+    "ListServiceQuotas": lambda one, request: ec2.quotas(one, request.document),
+}
 
 
 class FaultProxy:
@@ -164,22 +176,18 @@ class FaultProxy:
             case "CreateFleet":
                 with account.lock:
                     return self._fleet(request)
-            case "DescribeSpotPriceHistory":
-                return Answer("200 OK", _HTML, ec2.spot_history(account, request.parameters))
-            case "DescribeCapacityReservations":
-                return Answer("200 OK", _HTML, ec2.reservations(account))
-            case "ListServiceQuotas":
-                return Answer("200 OK", _HTML, ec2.quotas(account, request.document))
-            case "GetProducts":
-                return Answer("200 OK", _HTML, ec2.products(account, request.document))
-            case "GetCostAndUsage":
-                return Answer("200 OK", _HTML, cost_and_usage(account.bill, request.document))
             case "TerminateInstances":
                 return self._terminated(request)
             case "DescribeInstances":
                 return self._listed(request)
-            case "DescribeInstanceTypeOfferings":
-                return Answer("200 OK", _HTML, ec2.offerings(account, request.parameters))
+            case "DescribeCapacityBlockOfferings" if unsold_duration(request.parameters):
+                text = "The duration is not one of those that are sold."
+                return self._error(request, 400, "InvalidParameterValue", text)
+            case "PurchaseCapacityBlock":
+                with account.lock:
+                    return self._block_bought(request)
+        if request.action in _TOLD:
+            return Answer("200 OK", _HTML, _TOLD[request.action](account, request))
         return self._forward(request)
 
     def _assumed(self, request: Request) -> Answer:
@@ -243,6 +251,18 @@ class FaultProxy:
             text = "the instance of this token has ended"
             return self._error(request, 400, "IdempotentInstanceTerminated", text)
         return Answer("200 OK", _HTML, known.body)
+
+    def _block_bought(self, request: Request) -> Answer:
+        name = request.parameters["CapacityBlockOfferingId"]
+        if name not in request.account.blocks:
+            text = f"The Capacity Block offering ID {name} cannot be found for this account."
+            return self._error(request, 400, "InvalidCapacityBlockOfferingIdNotFound", text)
+        kind = request.parameters.get("TagSpecification.1.ResourceType", "capacity-reservation")
+        if kind != "capacity-reservation":
+            text = f"'{kind}' is not a valid taggable resource type for this operation."
+            return self._error(request, 400, "InvalidParameterValue", text)
+        body = ec2.block_bought(request.account, request.parameters)
+        return Answer("200 OK", _HTML, body)
 
     def _reservation_of(self, request: Request) -> tuple[str, str]:
         """The reservation and the market type of a fleet's template; empty without."""

@@ -7,6 +7,10 @@ lacks compatible and available capacity is `ReservationCapacityExceeded`, a bloc
 User Guide ("Configure your EC2 Fleet to launch instances into Capacity Blocks"): the market type
 in its template, the same type of capacity in the request, and no `CapacityReservationOptions`.
 Which code EC2 answers otherwise is not documented.
+
+Blocks for sale: the durations are those of botocore's model (`CapacityDurationHours`), an unknown
+one is `InvalidCapacityBlockOfferingIdNotFound`, and what is tagged is a `capacity-reservation`, as
+Terraform's provider does it.
 """
 
 from __future__ import annotations
@@ -25,6 +29,58 @@ Refusal = tuple[str, str]
 """Code and message."""
 
 
+@dataclass(frozen=True, slots=True)
+class FakeBlock:
+    """A block for sale, as DescribeCapacityBlockOfferings has it."""
+
+    id: str
+    kind: str
+    zone: str
+    total: int
+    start_seconds: float
+    hours: int
+    fee: str
+    currency: str = "USD"
+    segments: int = 1
+
+    @property
+    def end_seconds(self) -> float:
+        return self.start_seconds + self.hours * 3600
+
+    def fits(self, parameters: Mapping[str, str]) -> bool:
+        """Whether it is one of those that a call wants."""
+        first, last = parameters.get("StartDateRange"), parameters.get("EndDateRange")
+        return (
+            self.kind == parameters["InstanceType"]
+            and self.total == int(parameters["InstanceCount"])
+            and self.hours == int(parameters["CapacityDurationHours"])
+            and (first is None or self.start_seconds >= _seconds(first))
+            and (last is None or self.end_seconds <= _seconds(last))
+        )
+
+    def described(self) -> str:
+        fields = {
+            "capacityBlockOfferingId": self.id,
+            "instanceType": self.kind,
+            "availabilityZone": self.zone,
+            "instanceCount": self.total,
+            "startDate": _moment(self.start_seconds),
+            "endDate": _moment(self.end_seconds),
+            "capacityBlockDurationHours": self.hours,
+            "upfrontFee": self.fee,
+            "currencyCode": self.currency,
+            "tenancy": "default",
+            "capacityBlockOfferingSegmentSet": "<item/>" * self.segments,
+        }
+        return "".join(f"<{name}>{value}</{name}>" for name, value in fields.items())
+
+
+def unsold_duration(parameters: Mapping[str, str]) -> bool:
+    """Whether EC2 sells no block of that length."""
+    days, rest = divmod(int(parameters["CapacityDurationHours"]), 24)
+    return bool(rest) or not (0 < days <= 14 or (days <= 182 and days % 7 == 0))
+
+
 @dataclass(slots=True)
 class FakeReservation:
     """A reservation; `others` of its instances are not of the deployment."""
@@ -41,6 +97,7 @@ class FakeReservation:
     owner: str | None = None
     is_interruptible: bool = False
     instances: set[str] = field(default_factory=set)
+    tags: dict[str, str] = field(default_factory=dict)
 
     def state(self, now_seconds: float) -> str:
         if self.is_cancelled:
@@ -109,6 +166,10 @@ def target_of(template: str) -> tuple[str, str]:
     reservation = re.search(r"<capacityReservationId>(.+?)</capacityReservationId>", template)
     market = re.search(r"<marketType>(.+?)</marketType>", template)
     return reservation[1] if reservation else "", market[1] if market else ""
+
+
+def _seconds(text: str) -> float:
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
 
 def _moment(seconds: float) -> str:
