@@ -23,6 +23,7 @@ from tests.fakes.aws.faults import Fault
 from tests.fakes.aws.reservations import BLOCK, FakeReservation
 from tests.fakes.aws.server import FakeAws
 from tests.providers.aws.cloud import START_SECONDS, AwsWorld, error_of
+from tests.providers.cloud.controlled import WANTED, ControlledWorld
 
 ID = "cr-0123456789abcdef0"
 OFFER = "own/p5.48xlarge/us-east-1a/reserved"
@@ -31,6 +32,8 @@ DAY = 86400.0
 
 class ReservedWorld(AwsWorld):
     """An account with one reservation, and a pool of it."""
+
+    spot_offer = OFFER  # of what a job wants
 
     def __init__(self, fake: FakeAws, pool: dict[str, Any] | None = None, **facts: Any) -> None:
         super().__init__(fake)
@@ -145,7 +148,8 @@ def test_a_block_is_left_half_an_hour_before_its_end(fake: FakeAws) -> None:
     assert not [name for name in sent if name.startswith("OnDemandOptions")]
     world.pass_time(DAY - 1800)
     left = offer_of(provider)
-    assert left is not None and left.until_seconds <= world.clock.now()
+    assert left is not None and left.until_seconds is not None
+    assert left.until_seconds <= world.clock.now()
     provider.terminate(world.alive())
     provider.instances()
     assert "ended at" in reason_of(provider)
@@ -164,6 +168,19 @@ def test_a_block_is_not_offered_before_it_begins(fake: FakeAws) -> None:
     assert world.account.calls["CreateFleet"] == 0
     world.pass_time(3600)
     assert offer_of(provider) is not None
+
+
+def test_a_job_fills_its_reservation_and_is_charged_for_volumes_only(fake: FakeAws) -> None:
+    cloud = ReservedWorld(fake, {"extras_usd_per_hour": "0.0269"}, total=WANTED)
+    world = ControlledWorld(cloud)
+    world.until(world.is_settled)
+    assert sorted(cloud.reservation.instances) == cloud.alive()
+    held = world.store.instances.alive()
+    assert {one.usd_per_hour for one in held} == {Decimal("0.0269")}
+    world.restart()
+    world.tick(times=5)
+    assert world.is_settled(), "though nothing is free"
+    world.give_up()
 
 
 @pytest.mark.parametrize("is_listed", [True, False])
