@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -113,6 +114,12 @@ class Deployment:
             self._process.wait(60)
             self._process = None
 
+    def lose_state(self) -> None:
+        """End the controller and its lighthouses at once, and delete its state directory."""
+        self.end(signal.SIGKILL)
+        self._put_lights_out()
+        shutil.rmtree(self.state)
+
     def _put_lights_out(self) -> None:
         """Lighthouses outlive their controller: those of a story that broke off."""
         lights = LighthouseHost(self.state / "lighthouses", "127.0.0.1", SystemClock())
@@ -167,6 +174,11 @@ class Story:
         """The last one that it told of; none is 0."""
         report = self.job().report
         return 0 if report is None else report.step
+
+    def saved_step(self) -> int:
+        """Return the step of the newest checkpoint; 0 if there is none."""
+        report = self.job().report
+        return 0 if report is None or report.checkpoint.step is None else report.checkpoint.step
 
     def training(self) -> set[str]:
         """Those of its instances that train, by the controller's names."""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 import boto3
 
 from tests.fakes.aws.identity import signer
-from tests.fakes.aws.machines import REGION
+from tests.fakes.aws.machines import KIND, REGION
 from tests.fakes.aws.server import FakeAws
 
 MODULE: Final = Path(__file__).parents[2] / "terraform" / "modules" / "aws"
 SOURCE: Final = "ssm:/castor/prod/pools"
-_ZONES: Final = ("us-east-1a", "us-east-1b")
 
 
 def environment(url: str, key: str) -> dict[str, str]:
@@ -28,54 +28,72 @@ def environment(url: str, key: str) -> dict[str, str]:
     }
 
 
-def lay_ground(fake: FakeAws, key: str) -> str:
-    """Lay it in that account; returns what `castor serve --pools` takes."""
+def lay_ground(fake: FakeAws, key: str, *regions: str) -> str:
+    """Lay it in that account; returns what `castor serve --pools` takes.
+
+    There is a pool in each of `regions`: `gpu` in the first, `gpu-REGION` in others. None named
+    stands for `REGION`. The bucket is in the first one.
+    """
     session = boto3.session.Session(key, "secret", region_name=REGION)
+    chosen = regions or (REGION,)
+    number = fake.proxy.account(key).number
+    bucket = f"castor-prod-{number}"
+    session.client("s3", endpoint_url=fake.url).create_bucket(Bucket=bucket)
+    documents, pools = {}, {}
+    for region in chosen:
 
-    def client(service: str) -> Any:
-        return session.client(service, endpoint_url=fake.url)
+        def client(service: str, region: str = region) -> Any:
+            return session.client(service, region_name=region, endpoint_url=fake.url)
 
-    ec2, bucket = client("ec2"), f"castor-prod-{fake.proxy.account(key).number}"
-    zones = [{"Name": "availability-zone", "Values": list(_ZONES)}]
-    subnets = ec2.describe_subnets(Filters=zones)["Subnets"]
-    template = ec2.create_launch_template(
-        LaunchTemplateName="castor-prod-gpu",
-        LaunchTemplateData={
-            "ImageId": "ami-0123456789abcdef0",
-            "UserData": base64.b64encode(_user_data(bucket).encode()).decode(),
-        },
-    )["LaunchTemplate"]
-    client("s3").create_bucket(Bucket=bucket)
+        documents[region] = _region(client, region, bucket)
+        name = "gpu" if region == chosen[0] else f"gpu-{region}"
+        pools[name] = _pool(client("ec2"), name, region, bucket)
+    document = {
+        "schema": 1,
+        "deployment": "prod",
+        "account": number,
+        "regions": documents,
+        "pools": pools,
+        "max_usd_per_hour": 10,
+    }
+    session.client("ssm", endpoint_url=fake.url).put_parameter(
+        Name=SOURCE.removeprefix("ssm:"), Value=json.dumps(document), Type="String"
+    )
+    return SOURCE
+
+
+def _region(client: Callable[[str], Any], region: str, bucket: str) -> dict[str, Any]:
+    zones = [{"Name": "availability-zone", "Values": [f"{region}a", f"{region}b"]}]
+    subnets = client("ec2").describe_subnets(Filters=zones)["Subnets"]
     queue_url = client("sqs").create_queue(QueueName="castor-prod-events")["QueueUrl"]
     _route_events(client("events"), client("sqs"), queue_url)
-    region = {
+    return {
         "subnets": {one["AvailabilityZone"]: one["SubnetId"] for one in subnets},
         "user_data": f"s3://{bucket}/user-data",
         "queue_url": queue_url,
-        "identity_certificate": signer(REGION).certificate,
+        "identity_certificate": signer(region).certificate,
         "jobs": f"s3://{bucket}/jobs",
         "job_role": "arn:aws:iam::123456789012:role/castor-prod-job",
     }
-    pool = {
-        "region": REGION,
+
+
+def _pool(ec2: Any, name: str, region: str, bucket: str) -> dict[str, Any]:
+    template = ec2.create_launch_template(
+        LaunchTemplateName=f"castor-prod-{name}",
+        LaunchTemplateData={
+            "ImageId": "ami-0123456789abcdef0",
+            "UserData": base64.b64encode(_user_data(region, bucket).encode()).decode(),
+        },
+    )["LaunchTemplate"]
+    return {
+        "region": region,
         "launch_template": {"id": template["LaunchTemplateId"], "version": "1"},
-        "instance_types": ["g4dn.xlarge"],
+        "instance_types": [KIND],
         "purchases": ["spot", "on-demand"],
         "max_instances": 2,
         "max_usd_per_hour": 10,
         "boot": "5s",
     }
-    document = {
-        "schema": 1,
-        "deployment": "prod",
-        "account": fake.proxy.account(key).number,
-        "regions": {REGION: region},
-        "pools": {"gpu": pool},
-        "max_usd_per_hour": 10,
-    }
-    name = SOURCE.removeprefix("ssm:")
-    client("ssm").put_parameter(Name=name, Value=json.dumps(document), Type="String")
-    return SOURCE
 
 
 def _route_events(events: Any, sqs: Any, queue_url: str) -> None:
@@ -87,10 +105,10 @@ def _route_events(events: Any, sqs: Any, queue_url: str) -> None:
     events.put_targets(Rule="castor-prod-reclaim", Targets=[target])
 
 
-def _user_data(bucket: str) -> str:
+def _user_data(region: str, bucket: str) -> str:
     """As pools.tf puts it together."""
     settings = {
-        "region": REGION,
+        "region": region,
         "bucket": bucket,
         "parcels": "user-data",
         "python": "python3",

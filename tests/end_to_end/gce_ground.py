@@ -17,7 +17,11 @@ from tests.fakes.gcp.server import FakeGcp
 MODULE: Final = Path(__file__).parents[2] / "terraform" / "modules" / "gcp"
 DEPLOYMENT: Final = "prod"
 REGION: Final = "us-central1"
-ZONES: Final = ("us-central1-a", "us-central1-b")
+OTHER_REGION: Final = "europe-west4"
+_ZONES: Final = {
+    REGION: ("us-central1-a", "us-central1-b"),
+    OTHER_REGION: ("europe-west4-a",),
+}
 _PREFIX: Final = f"castor-{DEPLOYMENT}"
 _MODELS: Final = {"spot": "SPOT", "on-demand": "STANDARD"}
 _MACHINE_TYPES: Final = ("g2-standard-4",)
@@ -43,17 +47,24 @@ def new_project(fake: FakeGcp, project: str) -> Project:
     return found
 
 
-def lay_ground(fake: FakeGcp, project: str) -> str:
-    """Lay it in that project; returns what `castor serve --pools` takes."""
+def lay_ground(fake: FakeGcp, project: str, *others: str) -> str:
+    """Lay it in that project; returns what `castor serve --pools` takes.
+
+    There is a pool `gpu` in `REGION`, and a pool `gpu-REGION` in each of `others`.
+    """
     bucket = bucket_of(project)
     compute = f"{fake.url}/compute/v1/projects/{project}"
-    for purchase in _MODELS:
-        body = {"name": template_name(purchase), "properties": template(project, purchase)}
-        _send("POST", f"{compute}/global/instanceTemplates", json=body)
+    for region in (REGION, *others):
+        for purchase in _MODELS:
+            body = {
+                "name": template_name(purchase, _pool_name(region)),
+                "properties": template(project, purchase, region),
+            }
+            _send("POST", f"{compute}/global/instanceTemplates", json=body)
     _send("POST", f"{fake.url}/storage/v1/b?project={project}", json={"name": bucket})
     events = {"topic": f"projects/{project}/topics/{_PREFIX}-events", "ackDeadlineSeconds": 20}
     _send("PUT", f"{fake.url}/v1/{_subscription(project)}", json=events)
-    document = {**pools(project), "endpoint_url": fake.url}
+    document = {**pools(project, *others), "endpoint_url": fake.url}
     upload = f"{fake.url}/upload/storage/v1/b/{bucket}/o?uploadType=media&name=pools.json"
     _send("POST", upload, content=json.dumps(document))
     return f"gs://{bucket}/pools.json"
@@ -64,29 +75,24 @@ def bucket_of(project: str) -> str:
     return f"{_PREFIX}-{project}"
 
 
-def template_name(purchase: str) -> str:
-    """The name of the template of a purchase, with what Terraform adds to it."""
-    return f"{_PREFIX}-gpu-{purchase}-1"
+def template_name(purchase: str, pool: str = "gpu") -> str:
+    """Return the name of the template of a purchase, with what Terraform adds to it."""
+    return f"{_PREFIX}-{pool}-{purchase}-1"
 
 
-def pools(project: str) -> dict[str, Any]:
-    """The document, as pools.tf makes it."""
+def pools(project: str, *others: str) -> dict[str, Any]:
+    """Return the document, as pools.tf makes it for the first region."""
     bucket = bucket_of(project)
     link = f"projects/{project}/global/instanceTemplates"
     region = {
-        "zones": list(ZONES),
         "user_data": f"gs://{bucket}/user-data",
         "subscription": _subscription(project),
         "jobs": f"gs://{bucket}/jobs",
         "job_account": _account(project, "job"),
     }
-    gpu = {
-        "region": REGION,
-        "templates": {purchase: f"{link}/{template_name(purchase)}" for purchase in _MODELS},
+    pool = {
         "machine_types": list(_MACHINE_TYPES),
         "purchases": list(_MODELS),
-        # All zones cost the same: where one has taken instances back, jobs would go to the next.
-        "zones": [ZONES[0]],
         "max_instances": 2,
         "max_usd_per_hour": 10,
         "boot": "5s",
@@ -99,15 +105,27 @@ def pools(project: str) -> dict[str, Any]:
         "deployment": DEPLOYMENT,
         "project": project,
         "audience": _PREFIX,
-        "regions": {REGION: region},
-        "pools": {"gpu": gpu},
+        "regions": {name: {"zones": list(_ZONES[name]), **region} for name in (REGION, *others)},
+        "pools": {
+            _pool_name(name): {
+                "region": name,
+                "templates": {
+                    purchase: f"{link}/{template_name(purchase, _pool_name(name))}"
+                    for purchase in _MODELS
+                },
+                # All zones cost the same: a job whose instance was reclaimed would go to another.
+                "zones": list(_ZONES[name][:1]),
+                **pool,
+            }
+            for name in (REGION, *others)
+        },
         "max_usd_per_hour": 10,
         "launches_per_minute": 60,
         "labels": {"team": "vision"},
     }
 
 
-def template(project: str, purchase: str) -> dict[str, Any]:
+def template(project: str, purchase: str, region: str = REGION) -> dict[str, Any]:
     """The properties of an instance template, as pools.tf makes it."""
     metadata = {
         "block-project-ssh-keys": "TRUE",
@@ -129,7 +147,7 @@ def template(project: str, purchase: str) -> dict[str, Any]:
         "metadata": {"items": [{"key": key, "value": told} for key, told in metadata.items()]},
         "disks": [{"boot": True, "autoDelete": True, "initializeParams": disk}],
         "networkInterfaces": [
-            {"subnetwork": f"projects/{project}/regions/{REGION}/subnetworks/{_PREFIX}"}
+            {"subnetwork": f"projects/{project}/regions/{region}/subnetworks/{_PREFIX}"}
         ],
         "scheduling": scheduling(purchase),
         "serviceAccounts": [{"email": _account(project, "node"), "scopes": [_SCOPE]}],
@@ -165,6 +183,10 @@ def node_start(bucket: str) -> str:
     names = ("install.sh", "first_boot.sh", "datasets.sh", "node.sh", "agent.sh")
     scripts = [(MODULE / "files" / name).read_text() for name in names]
     return "\n".join(["#!/bin/bash", *told, *scripts])
+
+
+def _pool_name(region: str) -> str:
+    return "gpu" if region == REGION else f"gpu-{region}"
 
 
 def _account(project: str, name: str) -> str:

@@ -15,6 +15,7 @@ import pytest
 
 from autoscaler.domain.checkpoint import step_of
 from autoscaler.domain.job import JobPhase
+from tests.builders.waiting import wait_until
 from tests.end_to_end.deployment import Deployment, Story
 from tests.fakes.machines import Machines, Teller
 
@@ -26,6 +27,7 @@ class Stories:
 
     storage: ClassVar[str]
     distrust: ClassVar[str]
+    regions: ClassVar[tuple[str, str]]
 
     @pytest.mark.timeout(400)
     def test_a_job_grows_is_reclaimed_shrinks_and_ends(
@@ -130,3 +132,36 @@ class Stories:
         machines.forge(False)
         story.trains_on(1)
         deployment.castor("drain", "--all")
+
+    @pytest.mark.timeout(400)
+    def test_a_job_changes_regions_and_a_lost_controller_is_replaced(
+        self, wide: Deployment, machines: Machines
+    ) -> None:
+        """Two regions: a stockout, a reboot, a loss of the state, and `castor adopt`."""
+        home, other = self.regions
+        wide.submit("words")
+        story = Story(wide, machines, "words")
+        story.trains_on(1)
+        (rebooted,) = machines.alive()
+        assert machines.region_of(rebooted) == home
+        story.until(lambda: story.saved_step() > 0, "a checkpoint")
+        saved_step = story.saved_step()
+
+        machines.sell_out(home)
+        machines.machines[rebooted].reboot()
+        story.trains_on(1, without=rebooted)
+        (moved,) = machines.alive()
+        assert machines.region_of(moved) == other
+        story.until(lambda: story.step() > saved_step, "progress after the checkpoint")
+
+        lost = wide.client().fleet().controller
+        wide.lose_state()
+        wide.start()
+        assert wide.client().fleet().controller != lost
+        assert machines.alive() == [moved], "a new controller does not know the instance"
+        wide.end()
+        assert lost in wide.castor("adopt", lost)
+        wide.start()
+        wait_until(lambda: not machines.remaining(), seconds=90, what="the end of the instance")
+        said = wide.castor("drain", "--all")
+        assert said.endswith("nothing is left: no instance of this deployment runs\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from autoscaler.clock import SystemClock
 from tests.end_to_end.deployment import Deployment
 from tests.end_to_end.ec2_ground import environment, lay_ground
 from tests.end_to_end.stories import Stories
-from tests.fakes.aws.machines import AwsMachines
+from tests.fakes.aws.machines import KIND, OTHER_REGION, REGION, AwsMachines
 from tests.fakes.aws.server import FakeAws
 
 KEY = "AKIAENDTOEND"
@@ -48,7 +49,21 @@ def deployment(fake: FakeAws, tmp_path: Path) -> Iterator[Deployment]:
         yield deployment
 
 
+@pytest.fixture
+def wide(fake: FakeAws, tmp_path: Path) -> Iterator[Deployment]:
+    """Return a deployment with pools in two regions, of which the second is dearer."""
+    account = fake.proxy.account(KEY)
+    zones = [f"{OTHER_REGION}a", f"{OTHER_REGION}b"]
+    account.zones += zones
+    account.priced_regions.add(OTHER_REGION)
+    account.spot_prices |= {(KIND, zone): Decimal("0.4") for zone in zones}
+    source = lay_ground(fake, KEY, REGION, OTHER_REGION)
+    with Deployment(tmp_path, environment(fake.url, KEY), source).running() as deployment:
+        yield deployment
+
+
 @pytest.mark.aws
 class TestOnEc2(Stories):
     storage = "s3://castor-prod-"
     distrust = "not signed by AWS in us-east-1"
+    regions = (REGION, OTHER_REGION)

@@ -15,7 +15,13 @@ pytest.importorskip("google.cloud.compute_v1", reason="the extra gcp is not inst
 
 from autoscaler.clock import SystemClock
 from tests.end_to_end.deployment import Deployment, Story
-from tests.end_to_end.gce_ground import environment, lay_ground, new_project
+from tests.end_to_end.gce_ground import (
+    OTHER_REGION,
+    REGION,
+    environment,
+    lay_ground,
+    new_project,
+)
 from tests.end_to_end.stories import Stories
 from tests.fakes.gcp import lifecycle
 from tests.fakes.gcp.machines import GcpMachines
@@ -53,10 +59,19 @@ def deployment(server: FakeGcp, project: Project, tmp_path: Path) -> Iterator[De
         yield deployment
 
 
+@pytest.fixture
+def wide(server: FakeGcp, project: Project, tmp_path: Path) -> Iterator[Deployment]:
+    """Return a deployment with pools in two regions, of which the second is dearer."""
+    source = lay_ground(server, project.id, OTHER_REGION)
+    with Deployment(tmp_path, environment(server.url, tmp_path), source).running() as deployment:
+        yield deployment
+
+
 @pytest.mark.gcp
 class TestOnGce(Stories):
     storage = "gs://castor-prod-"
     distrust = "the identity token is not valid"
+    regions = (REGION, OTHER_REGION)
 
     @pytest.mark.timeout(200)
     def test_a_preemption_that_all_hear_of_at_once_leaves_time_to_save(

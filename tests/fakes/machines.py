@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -87,13 +88,15 @@ class Start:
 class Machine:
     """One instance's: its start, then the agent's unit, with the watch beside it.
 
-    `was_cut` says that the cloud took its power while it was at work.
+    `was_cut` says that the cloud took its power while it was at work. `is_idle`: it runs after a
+    reboot, and nothing of Castor's does.
     """
 
     root: Path
     environment: dict[str, str]
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     was_cut: bool = False
+    is_idle: bool = False
     _leaving: subprocess.Popen[bytes] | None = None
     _was_told: bool | None = None
 
@@ -161,6 +164,25 @@ class Machine:
         is_leaving = self._leaving is not None and self._leaving.poll() is None
         if self.is_running and not is_leaving:
             self.end()
+
+    def reboot(self) -> None:
+        """End all processes, empty /run, and start the units that are enabled for each boot.
+
+        The start script is not run again, as on EC2. A unit may power the machine off.
+        """
+        self.is_idle = True
+        self.end()
+        shutil.rmtree(self.root / "run")
+        enabled = [
+            line.removeprefix("systemctl enable ") for line in self.told() if "enable" in line
+        ]
+        for unit in enabled:
+            condition = self._command(unit, "ConditionPathExists")
+            is_met = all(not Path(path.removeprefix("!")).exists() for path in condition)
+            if is_met:
+                words = self._command(unit, "ExecStart")
+                self._run([Path(words[0]).name, *words[1:]]).wait()
+        self.is_idle = "systemctl --no-block poweroff" not in self.told()
 
     def end(self) -> None:
         """As a power cut after a short grace: nothing of it runs on."""
@@ -243,6 +265,14 @@ class Machines(ABC):
         """The cloud takes a spot instance back, and says so in one of the ways that it has."""
 
     @abstractmethod
+    def region_of(self, instance_id: str) -> str:
+        """Return the region that an instance is in."""
+
+    @abstractmethod
+    def sell_out(self, region: str) -> None:
+        """Refuse all launches in a region from now on, for lack of capacity."""
+
+    @abstractmethod
     def forge(self, is_forging: bool) -> None:
         """From now on instances show a forger's word of who they are, or the cloud's again."""
 
@@ -290,7 +320,7 @@ class Machines(ABC):
                 machine.end()
         elif power is Power.GOING:
             machine.leave()
-        elif not machine.is_running:
+        elif not machine.is_running and not machine.is_idle:
             if machine.has_booted() and not machine.runs_unit:
                 machine.run_unit()
             else:  # its start failed, or its agent has ended

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.fakes.gcp import lifecycle, subscriptions
+from tests.fakes.gcp.geography import ZONES, region_of
 from tests.fakes.gcp.identity import TokenSigner, signer
 from tests.fakes.gcp.project import Instance, Project
 from tests.fakes.gcp.server import FakeGcp
@@ -51,6 +52,14 @@ class GcpMachines(Machines):
             now = project.clock.now()
             self._reclaims[instance_id] = now + notice_seconds
             subscriptions.log(project, instance, "compute.instances.preempted", now)
+
+    def region_of(self, instance_id: str) -> str:
+        return region_of(instance_id.partition("/")[0])
+
+    def sell_out(self, region: str) -> None:
+        for zone in (zone for zone in ZONES if region_of(zone) == region):
+            for purchase in ("SPOT", "STANDARD"):
+                self.project.capacity["g2-standard-4", zone, purchase] = 0
 
     def forge(self, is_forging: bool) -> None:
         self.project.signer = TokenSigner(signer().name) if is_forging else None
