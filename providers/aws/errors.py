@@ -147,6 +147,12 @@ _SETTINGS: Final = {
 }
 _RETRY_SECONDS: Final = 2.0
 _MAX_MESSAGE_CHARACTERS: Final = 300
+# End of EC2's message for a lack of capacity in one zone, as users report it (openshift/installer
+# #7088): "... by not specifying an Availability Zone in your request or choosing ZONE, ZONE."
+_ZONE: Final = re.compile(r"[a-z]+(?:-[a-z0-9]+)*-\d+[a-z]\b")
+_OPEN_ZONES: Final = re.compile(
+    rf"\bchoosing ({_ZONE.pattern}(?:,? (?:(?:and|or) )?{_ZONE.pattern})*)"
+)
 # IAM appends thousands of characters that differ in each refusal.
 _ENCODED: Final = re.compile(r"\s*Encoded authorization failure message: \S*")
 
@@ -182,7 +188,8 @@ def refusal(code: str, message: str, call: Call) -> ProviderError:
     short_message = " ".join(_ENCODED.sub("", message).split())[:_MAX_MESSAGE_CHARACTERS]
     text = f"{call}: {code}: {short_message}".rstrip(": .")
     if _is_code_in(code, _CAPACITY):
-        return InsufficientCapacity(text)
+        open_zones = _OPEN_ZONES.search(message)
+        return InsufficientCapacity(text, _ZONE.findall(open_zones[1]) if open_zones else ())
     if _is_code_in(code, _QUOTA):
         return QuotaExceeded(f"{text}: request an increase in Service Quotas of {call.region}")
     if code in _NO_ROLE:  # the part before its dot is a code of invalid credentials

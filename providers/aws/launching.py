@@ -2,7 +2,9 @@
 
 EC2 recognises a repeated request by its client token and returns the same instance. The token is a
 hash of everything that could differ, and a repeated request sends the same parameters. User data
-is not among them (`UserDataStore` carries it), since its join token is new in each try.
+is not among them (`UserDataStore` carries it), since its join token is new in each try. The zones
+beside the planned one are not in the token: with others a repeated request is refused, and never
+bought a second time.
 """
 
 from __future__ import annotations
@@ -10,12 +12,13 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import (
+    InsufficientCapacity,
     NotFound,
     ProviderError,
     Throttled,
@@ -38,11 +41,13 @@ _log = logging.getLogger(__name__)
 _MAX_COUNTED_TOKENS: Final = 4096
 # What EC2's documentation of CreateFleet lists for instant fleets. Spot requests are not in it.
 _TAGGED_KINDS: Final = ("fleet", "instance", "volume", "network-interface")
-# Allocation strategies by type of capacity; a Capacity Block takes none.
+# Allocation strategies by type of capacity; a Capacity Block takes none. Of several spot zones EC2
+# knows which have most; on demand, at one price, the planned zone comes first.
 _STRATEGIES: Final[Mapping[str, Mapping[str, Any]]] = {
     "spot": {"SpotOptions": {"AllocationStrategy": "price-capacity-optimized"}},
     "on-demand": {"OnDemandOptions": {"AllocationStrategy": "lowest-price"}},
 }
+_IN_ORDER: Final = {"OnDemandOptions": {"AllocationStrategy": "prioritized"}}
 _MISMATCH: Final = "IdempotentParameterMismatch"
 _ENDED: Final = "IdempotentInstanceTerminated"
 
@@ -85,17 +90,21 @@ class Launching:
         self._mismatched_seconds: dict[str, float] = {}
 
     def launch(
-        self, request: LaunchRequest, sale: AwsSale, visible_seconds: float
+        self, request: LaunchRequest, sales: Sequence[AwsSale], visible_seconds: float
     ) -> CloudInstance:
         """Launch an instance, or return the instance that this token launched.
+
+        `sales` are what the order names: types and pools are the same, and the planned one is the
+        first.
 
         Raises:
             ProviderError: see `Provider.launch`. After any error but `Unavailable`, nothing was
                 launched and the token may be used again.
         """
+        sale = sales[0]
         self._user_data.put(sale, request.token, request.user_data)
         try:
-            return self._send(request, sale)
+            return self._send(request, sales)
         except Unavailable as error:
             if error_code(error.__cause__) not in (_MISMATCH, _ENDED):
                 raise
@@ -108,7 +117,7 @@ class Launching:
             ProviderError: EC2 would refuse the launch, or does not answer.
         """
         request = LaunchRequest(_REHEARSAL, sale.offer.id, {CONTROLLER_TAG: _REHEARSAL}, "")
-        parameters = self._parameters(request, sale)
+        parameters = self._parameters(request, [sale])
         calls = self._calls[sale.pool.region]
         try:
             calls.create_fleet(sale.pool_name, **parameters, DryRun=True)
@@ -118,23 +127,32 @@ class Launching:
         else:
             raise Unavailable(f"{sale.pool.region}: CreateFleet: no answer to a dry run")
 
-    def _send(self, request: LaunchRequest, sale: AwsSale) -> CloudInstance:
+    def _send(self, request: LaunchRequest, sales: Sequence[AwsSale]) -> CloudInstance:
+        sale = sales[0]
         calls = self._calls[sale.pool.region]
-        reply = calls.create_fleet(sale.pool_name, **self._parameters(request, sale))
+        reply = calls.create_fleet(sale.pool_name, **self._parameters(request, sales))
         with readable(f"{sale.pool.region}: CreateFleet"):
-            ids = [
-                instance_id
+            launched = [
+                (instance_id, _subnet(instances))
                 for instances in reply.get("Instances", ())
                 for instance_id in instances["InstanceIds"]
             ]
-        if not ids:
-            error = _fleet_refusal(reply, Call(calls.region, "CreateFleet", sale.pool_name))
+        if not launched:
+            call = Call(calls.region, "CreateFleet", sale.pool_name)
+            error = _fleet_refusal(reply, self._subnet_of(sale), call)
             self._count_attempt(request.token)
             raise error
-        return self._register_launch(calls, ids[0], request, sale)
+        instance_id, subnet = launched[0]
+        bought = (asked for asked in sales if self._subnet_of(asked) == subnet)
+        return self._register_launch(calls, instance_id, request, sale, next(bought, sale))
 
     def _register_launch(
-        self, calls: RegionCalls, instance_id: str, request: LaunchRequest, sale: AwsSale
+        self,
+        calls: RegionCalls,
+        instance_id: str,
+        request: LaunchRequest,
+        sale: AwsSale,
+        bought: AwsSale,
     ) -> CloudInstance:
         """Register and return the instance as EC2 describes it, or as pending if unlisted."""
         instance: CloudInstance | None = None
@@ -151,7 +169,7 @@ class Launching:
             instance = CloudInstance(
                 id=instance_id,
                 token=request.token,
-                offer=request.offer,
+                offer=bought.offer.id,
                 state=CloudState.PENDING,
                 tags={},
                 launched_seconds=now_seconds,
@@ -159,7 +177,7 @@ class Launching:
         description = replace(  # EC2 may show an instance's tags later than the instance
             instance,
             token=request.token,
-            offer=request.offer,
+            offer=bought.offer.id,
             tags={**self._tags(request, sale), **instance.tags},
         )
         return self._register.add(calls.region, description, now_seconds)
@@ -188,31 +206,42 @@ class Launching:
         self._count_attempt(request.token)
         raise Throttled(f"{error}: that request launched nothing; a new request replaces it")
 
-    def _parameters(self, request: LaunchRequest, sale: AwsSale) -> dict[str, Any]:
-        pool, offer = sale.pool, sale.offer
+    def _subnet_of(self, sale: AwsSale) -> str:
+        return self._settings.regions[sale.pool.region].subnets[sale.offer.zone]
+
+    def _parameters(self, request: LaunchRequest, sales: Sequence[AwsSale]) -> dict[str, Any]:
+        sale = sales[0]
+        pool = sale.pool
         template = {
             "LaunchTemplateId": pool.launch_template.id,
             "Version": pool.launch_template.version,
         }
-        subnet = self._settings.regions[pool.region].subnets[offer.zone]
-        override = {"InstanceType": offer.instance_type, "SubnetId": subnet}
+        capacity_type = _capacity_type(sale)
+        strategy = _STRATEGIES.get(capacity_type, {})
+        overrides: list[dict[str, Any]] = [
+            {"InstanceType": asked.offer.instance_type, "SubnetId": self._subnet_of(asked)}
+            for asked in sales
+        ]
+        if len(sales) > 1 and sale.offer.purchase is Purchase.ON_DEMAND:
+            strategy = _IN_ORDER
+            for priority, override in enumerate(overrides):
+                override["Priority"] = float(priority)
         tags = [
             {"Key": key, "Value": value}
             for key, value in sorted(self._tags(request, sale).items())
         ]
-        capacity_type = _capacity_type(sale)
         return {
             "Type": "instant",
             "ClientToken": self._client_token(request, sale),
             "LaunchTemplateConfigs": [
-                {"LaunchTemplateSpecification": template, "Overrides": [override]}
+                {"LaunchTemplateSpecification": template, "Overrides": overrides}
             ],
             "TargetCapacitySpecification": {
                 "TotalTargetCapacity": 1,
                 "DefaultTargetCapacityType": capacity_type,
             },
             "TagSpecifications": [{"ResourceType": kind, "Tags": tags} for kind in _TAGGED_KINDS],
-            **_STRATEGIES.get(capacity_type, {}),
+            **strategy,
         }
 
     def _tags(self, request: LaunchRequest, sale: AwsSale) -> dict[str, str]:
@@ -257,19 +286,35 @@ def _capacity_type(sale: AwsSale) -> str:
     return CAPACITY_BLOCK if sale.pool.capacity_block else Purchase.ON_DEMAND.value
 
 
-def _fleet_refusal(reply: Reply, call: Call) -> ProviderError:
-    """Return the error for a fleet reply without an instance.
+def _subnet(entry: Mapping[str, Any]) -> str | None:
+    """Return the subnet of an entry of a fleet's reply; None if the entry names none."""
+    overrides = entry.get("LaunchTemplateAndOverrides", {}).get("Overrides", {})
+    subnet: str | None = overrides.get("SubnetId")
+    return subnet
+
+
+def _fleet_refusal(reply: Reply, planned_subnet: str, call: Call) -> ProviderError:
+    """Return the error for a fleet reply without an instance: that of the planned subnet, if any.
+
+    A refusal for capacity has the open zones of all entries.
 
     Raises:
         Unavailable: the reply has no error, so the outcome is unknown.
     """
     with readable(str(call)):
-        errors = [
-            (entry["ErrorCode"], entry.get("ErrorMessage") or "") for entry in reply["Errors"]
+        refusals = [
+            (
+                _subnet(entry) == planned_subnet,
+                refusal(entry["ErrorCode"], entry.get("ErrorMessage") or "", call),
+            )
+            for entry in reply["Errors"]
         ]
-        code, message = errors[0]
-    error = refusal(code, message, call)
+        error = next((error for is_planned, error in refusals if is_planned), refusals[0][1])
     if isinstance(error, Unavailable):
         # The reply proves that nothing was launched; a failed call with this code does not.
         return UnknownRefusal(str(error))
+    if isinstance(error, InsufficientCapacity):
+        others = (other for _, other in refusals if isinstance(other, InsufficientCapacity))
+        open_zones = frozenset[str]().union(*(other.open_zones for other in others))
+        return InsufficientCapacity(str(error), open_zones)
     return error

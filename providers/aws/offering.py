@@ -87,6 +87,7 @@ class RegionOffering:
             lambda pool: pool.instance_types,
             settings.zones_of,
             lambda ware: ware.pool.region,
+            spans_zones=True,
         )
         self.closed: frozenset[str] = frozenset()
 

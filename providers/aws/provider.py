@@ -154,8 +154,11 @@ class AwsProvider(CloudProvider[PoolForm]):
     def _quotas(self, sales: Sequence[AwsSale]) -> Sequence[Limit]:
         return [limit for region in self._offering.values() for limit in region.limits(sales)]
 
-    def _send(self, request: LaunchRequest, sale: AwsSale) -> CloudInstance:
-        return self._launching.launch(request, sale, self._patience.visible_seconds)
+    def _send(
+        self, request: LaunchRequest, sale: AwsSale, alternatives: Sequence[AwsSale]
+    ) -> CloudInstance:
+        sales = (sale, *alternatives)
+        return self._launching.launch(request, sales, self._patience.visible_seconds)
 
     def _rehearse(self, sale: AwsSale) -> bool:
         self._launching.rehearse(sale)

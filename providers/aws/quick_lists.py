@@ -65,6 +65,8 @@ class _ElementNames:
         self._state = f"{space}instanceState"
         self._state_name = f"{space}name"
         self._launched = f"{space}launchTime"
+        self._placement = f"{space}placement"
+        self._zone = f"{space}availabilityZone"
         self._reason = f"{space}reason"
         self._tags = f"{space}tagSet"
         self._key, self._value = f"{space}key", f"{space}value"
@@ -80,11 +82,13 @@ class _ElementNames:
             {"Key": tag.find(self._key).text or "", "Value": tag.find(self._value).text or ""}  # type: ignore[union-attr]
             for tag in parts.get(self._tags, ())
         ]
-        reason = parts.get(self._reason)
+        placement, reason = parts.get(self._placement), parts.get(self._reason)
+        zone = None if placement is None else placement.findtext(self._zone)
         return {
             "InstanceId": parts[self._id].text,
             "State": {"Name": parts[self._state].find(self._state_name).text},  # type: ignore[union-attr]
             "LaunchTime": datetime.fromisoformat(parts[self._launched].text),  # type: ignore[arg-type]
+            "Placement": {} if zone is None else {"AvailabilityZone": zone},
             "StateTransitionReason": "" if reason is None else reason.text or "",
             "Tags": tags,
         }

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from autoscaler.domain.instance import CloudInstance, CloudState
+from providers.cloud.stock import in_zone
 from providers.cloud.tags import OFFER_TAG, TOKEN_TAG
 
 _STATES: Final = {
@@ -30,19 +31,21 @@ def instances_in(page: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def told_instance(reply: Mapping[str, Any]) -> CloudInstance:
     """Return one described instance.
 
+    Its tag names the planned offer; EC2 may have launched the same type in another zone.
     `ended_seconds` is None unless the instance has ended and EC2 reports when.
 
     Raises:
         KeyError, ValueError, ...: see `providers.cloud.replies.readable`.
     """
     tags = {tag["Key"]: tag["Value"] for tag in reply.get("Tags", ())}
+    planned, zone = tags.get(OFFER_TAG, ""), reply.get("Placement", {}).get("AvailabilityZone")
     state = _STATES[reply["State"]["Name"]]
     launched_seconds = reply["LaunchTime"].timestamp()
     reason_seconds = _reason_seconds(reply.get("StateTransitionReason") or "")
     return CloudInstance(
         id=reply["InstanceId"],
         token=tags.get(TOKEN_TAG, ""),
-        offer=tags.get(OFFER_TAG, ""),
+        offer=in_zone(planned, zone) if zone else planned,
         state=state,
         tags=tags,
         launched_seconds=launched_seconds,

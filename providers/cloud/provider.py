@@ -94,6 +94,8 @@ class CloudProvider(Provider, Generic[Pool]):
     def launch(self, request: LaunchRequest) -> CloudInstance:
         """Launch one instance, or return the instance of this token, which may have ended.
 
+        Alternatives that the order can't name are ignored. The caps reserve the dearest offer.
+
         Raises:
             PermissionDenied: the tags name another deployment, or the cloud denies the launch.
             NotFound: no such offer exists, or the cloud lacks something that the settings name.
@@ -113,10 +115,12 @@ class CloudProvider(Provider, Generic[Pool]):
         registered = self._register.of_token(request.token)
         if registered is not None:
             return registered.instance
-        self._caps.reserve(request.token, sale)
+        alternatives = self._alternatives(request, sale)
+        dearest = max((sale, *alternatives), key=lambda asked: asked.most_usd_per_hour)
+        self._caps.reserve(request.token, dearest)
         try:
             self._budget.take(self._whole, _LAUNCHES)
-            launched = self._send(request, sale)
+            launched = self._send(request, sale, alternatives)
         except Unavailable:
             self._caps.unknown(request.token)
             raise
@@ -176,8 +180,16 @@ class CloudProvider(Provider, Generic[Pool]):
         """Return the cloud's quotas that bound these sales."""
 
     @abstractmethod
-    def _send(self, request: LaunchRequest, sale: Sale[Pool]) -> CloudInstance:
-        """Launch the instance and add it to the register."""
+    def _send(
+        self, request: LaunchRequest, sale: Sale[Pool], alternatives: Sequence[Sale[Pool]]
+    ) -> CloudInstance:
+        """Launch an instance of the sale or an alternative, and add it to the register."""
+
+    def _alternatives(self, request: LaunchRequest, sale: Sale[Pool]) -> list[Sale[Pool]]:
+        """Return the alternatives that are sold and that one order can name beside a sale."""
+        group, sales = sale.offer.order_group, self._known_sales()
+        named = [sales[name] for name in request.alternatives if name in sales]
+        return [asked for asked in named if group and asked.offer.order_group == group]
 
     def _rehearse(self, sale: Sale[Pool]) -> bool:
         """Ask whether a launch would be permitted; False if the cloud can't be asked."""

@@ -97,6 +97,12 @@ class PoolListing(Generic[Pool]):
         return f"{self.pool_name}/{self.type}/{self.zone}/{self.purchase.value}"
 
 
+def in_zone(offer_id: str, zone: str) -> str:
+    """Return the id of a `PoolListing` in another zone; any other id as it is."""
+    parts = offer_id.split("/")
+    return "/".join((*parts[:2], zone, parts[3])) if len(parts) == 4 else offer_id
+
+
 def is_pool_offer(offer_id: str, region: str) -> bool:
     """Return whether an offer is a `PoolListing` of the cloud whose regions match `region`.
 
@@ -113,7 +119,7 @@ class PoolInventory(Generic[Pool]):
 
     `left_out` maps an offer id to the reason why it can't be bought. `provider` is the provider's
     name in offers. `types` and `zones` return those of a pool. `scope` returns the scope whose
-    list shows an item once it is bought.
+    list shows an item once it is bought. `spans_zones`: one order may name several zones.
     """
 
     def __init__(
@@ -123,9 +129,11 @@ class PoolInventory(Generic[Pool]):
         types: Callable[[Pool], Iterable[str]],
         zones: Callable[[Pool], Iterable[str]],
         scope: Callable[[PoolListing[Pool]], str],
+        spans_zones: bool = False,
     ) -> None:
         self._provider = provider
         self._scope = scope
+        self._spans_zones = spans_zones
         self._wares = [
             PoolListing(name, pool, kind, zone, purchase)
             for name, pool in pools.items()
@@ -188,6 +196,7 @@ class PoolInventory(Generic[Pool]):
             extras_usd_per_hour=ware.pool.extras_usd_per_hour,
             network=network_of(self._provider, ware.pool.region),
             join_seconds=ware.pool.boot_minutes * 60.0,
+            order_group=in_zone(ware.id, "*") if self._spans_zones else "",
             price_source=price.source,
             priced_seconds=price.as_of_seconds,
         )

@@ -204,8 +204,10 @@ def failure(operation: Any, call: Call) -> ProviderError | None:
     ]
     translated = refusal(first.code, first.message, call)
     if isinstance(translated, InsufficientCapacity) and zones:
-        named = ", ".join(zones[0].split(","))[:_MAX_MESSAGE_CHARACTERS]
-        return InsufficientCapacity(f"{translated}: Google has capacity in {named}")
+        open_zones = [zone.strip().rpartition("/")[2] for zone in zones[0].split(",")]
+        named = ", ".join(open_zones)[:_MAX_MESSAGE_CHARACTERS]
+        text = f"{translated}: Google has capacity in {named}"
+        return InsufficientCapacity(text, open_zones)
     return translated
 
 

@@ -138,7 +138,9 @@ class GcpProvider(CloudProvider[PoolForm]):
     def _quotas(self, sales: Sequence[GcpSale]) -> Sequence[Limit]:
         return self._offering.limits(sales)
 
-    def _send(self, request: LaunchRequest, sale: GcpSale) -> CloudInstance:
+    def _send(
+        self, request: LaunchRequest, sale: GcpSale, alternatives: Sequence[GcpSale]
+    ) -> CloudInstance:
         return self._launching.launch(request, sale)
 
     def _console(self, owned: Owned) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from typing import Protocol
 
 import pytest
@@ -62,6 +63,23 @@ def order(provider: Provider, token: str, controller: str = OURS) -> LaunchReque
     """An order of the cheapest on-demand offer."""
     tags = {CONTROLLER_TAG: controller, JOB_TAG: "digits", INSTANCE_TAG: f"digits-{token}"}
     return LaunchRequest(token, cheapest(provider).id, tags, user_data=f"join {token}")
+
+
+def is_grouped(provider: Provider, offer_id: str) -> bool:
+    """Whether one order may name other zones beside this offer."""
+    return any(offer.order_group for offer in provider.offers() if offer.id == offer_id)
+
+
+def spanning(provider: Provider, request: LaunchRequest) -> LaunchRequest:
+    """The request with the other offers of its group as alternatives; without one, with all."""
+    offers = {offer.id: offer for offer in provider.offers()}
+    group = offers[request.offer].order_group
+    others = [
+        offer.id
+        for offer in offers.values()
+        if offer.id != request.offer and offer.order_group == group
+    ]
+    return replace(request, alternatives=tuple(others))
 
 
 def cheapest(provider: Provider) -> Offer:
@@ -197,6 +215,35 @@ class ProviderConformance:
         with pytest.raises((InsufficientCapacity, QuotaExceeded)):
             provider.launch(LaunchRequest(request.token, offer, request.tags, ""))
         assert {instance.id for instance in provider.instances()} == before
+
+    def test_an_order_of_several_zones_launches_one_of_them(
+        self, cloud: ConformanceCloud, provider: Provider
+    ) -> None:
+        """A provider may ignore the alternatives."""
+        request = spanning(provider, order(provider, "1"))
+        launched = provider.launch(request)
+        assert launched.offer in (request.offer, *request.alternatives)
+        assert provider.launch(request).id == launched.id
+        cloud.wait_until(lambda: state(provider, launched.id) is CloudState.RUNNING)
+        for seen in (provider, cloud.connect(OURS)):
+            assert [one.offer for one in seen.instances()] == [launched.offer]
+
+    def test_an_alternative_has_the_capacity_that_the_planned_zone_lacks(
+        self, cloud: ConformanceCloud, provider: Provider
+    ) -> None:
+        exhausted = cloud.exhaust(provider)
+        before = {instance.id for instance in provider.instances()}
+        request = spanning(provider, replace(order(provider, "spans"), offer=exhausted))
+        if not is_grouped(provider, exhausted):
+            with pytest.raises((InsufficientCapacity, QuotaExceeded)):
+                provider.launch(request)
+            return
+        launched = provider.launch(request)
+        assert launched.offer in request.alternatives
+        cloud.wait_until(lambda: state(provider, launched.id) is CloudState.RUNNING)
+        after = {instance.id: instance.offer for instance in cloud.connect(OURS).instances()}
+        assert after.keys() - before == {launched.id}
+        assert after[launched.id] == launched.offer
 
     def test_terminate_ends_an_instance_for_good(
         self, cloud: ConformanceCloud, provider: Provider

@@ -58,13 +58,11 @@ def untaggable_kinds(parameters: Parameters) -> list[str]:
     return sorted(named - fleet_tag_kinds())
 
 
-def fleet_without_instances(code: str, message: str) -> bytes:
+def fleet_without_instances(errors: str) -> bytes:
     """The 200 of a fleet that got nothing."""
     return _reply(
         "CreateFleet",
-        "<fleetId>fleet-0</fleetId><fleetInstanceSet/><errorSet><item>"
-        f"<errorCode>{code}</errorCode><errorMessage>{message}</errorMessage>"
-        "<lifecycle>spot</lifecycle></item></errorSet>",
+        f"<fleetId>fleet-0</fleetId><fleetInstanceSet/><errorSet>{errors}</errorSet>",
     )
 
 

@@ -14,15 +14,22 @@ import socket
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from autoscaler.clock import Clock
-from tests.fakes.aws import ec2
+from tests.fakes.aws import ec2, fleets
 from tests.fakes.aws.account import Account, KnownFleet, Parameters
 from tests.fakes.aws.billing import cost_and_usage
 from tests.fakes.aws.faults import Fault, When, error_body
-from tests.fakes.aws.reservations import BLOCK, invalid_fleet, target_of, unsold_duration
+from tests.fakes.aws.reservations import (
+    BLOCK,
+    FakeReservation,
+    invalid_fleet,
+    target_of,
+    unsold_duration,
+)
 
 Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
@@ -150,7 +157,9 @@ class FaultProxy:
             case When.REFUSED:
                 return self._error(request, fault.status, fault.code, "injected")
             case When.IN_REPLY:
-                body = ec2.fleet_without_instances(fault.code, "injected")
+                overrides = fleets.overrides_of(request.parameters, lambda subnet: "")
+                refusals = [(override, (fault.code, "injected")) for override in overrides]
+                body = ec2.fleet_without_instances(fleets.refused(refusals))
                 return Answer("200 OK", _HTML, body)
             case When.LOST_BEFORE:
                 return None
@@ -218,18 +227,32 @@ class FaultProxy:
         known = account.fleets.get(token)
         if known is not None:
             return self._known_fleet(request, known)
-        place = _place(parameters, self._zone_of(request))
-        left = account.capacity.get(place)
-        refusal = _fleet_refusal(account, place)
-        if reservation is not None:
-            ended, now_seconds = account.ended_seconds, account.clock.now()
-            refusal = reservation.refusal(*place[:2], ended, now_seconds)
-        if refusal is not None:
-            body = ec2.fleet_without_instances(*refusal)
+        return self._new_fleet(request, reservation)
+
+    def _new_fleet(self, request: Request, reservation: FakeReservation | None) -> Answer:
+        account, parameters = request.account, request.parameters
+        token = parameters["ClientToken"]
+        overrides = fleets.overrides_of(parameters, partial(self._zone_of, request))
+        if (refusal := fleets.invalid_overrides(overrides)) is not None:
+            return self._error(request, 400, *refusal)
+        refusals = []
+        for override in overrides:
+            refusal = fleets.refusal_of(account, override)
+            if reservation is not None:
+                ended, now_seconds = account.ended_seconds, account.clock.now()
+                refusal = reservation.refusal(override.kind, override.zone, ended, now_seconds)
+            if refusal is not None:
+                refusals.append((override, refusal))
+        refused = [override for override, _ in refusals]
+        if len(refused) == len(overrides):
+            body = ec2.fleet_without_instances(fleets.refused(refusals))
             account.fleets[token] = KnownFleet(parameters, body, ())
             return Answer("200 OK", _HTML, body)
+        in_stock = [override for override in overrides if override not in refused]
+        override = fleets.chosen(account, parameters, in_stock)
         form = {  # moto launches nothing of another type of capacity
-            key: "on-demand" if value == BLOCK else value for key, value in parameters.items()
+            key: "on-demand" if value == BLOCK else value
+            for key, value in fleets.only(parameters, override).items()
         }
         answer = self._forward(request, form)
         if answer.status.startswith("200"):
@@ -238,8 +261,8 @@ class FaultProxy:
                 reservation.instances.update(launched)
             account.has_launched(launched)
             account.fleets[token] = KnownFleet(parameters, answer.body, launched)
-            if left is not None:
-                account.capacity[place] = left - len(launched)
+            if override.place in account.capacity:
+                account.capacity[override.place] -= len(launched)
         return answer
 
     def _known_fleet(self, request: Request, known: KnownFleet) -> Answer:
@@ -275,9 +298,7 @@ class FaultProxy:
         }
         return target_of(self._forward(request, form).body.decode())
 
-    def _zone_of(self, request: Request) -> str:
-        """Where the subnet of a fleet's override is."""
-        subnet = request.parameters.get("LaunchTemplateConfigs.1.Overrides.1.SubnetId", "")
+    def _zone_of(self, request: Request, subnet: str) -> str:
         form = {"Action": "DescribeSubnets", "Version": "2016-11-15", "SubnetId.1": subnet}
         body = self._forward(request, form).body.decode()
         found = re.search(r"<availabilityZone>(.+?)</availabilityZone>", body)
@@ -324,20 +345,6 @@ class FaultProxy:
         return Answer(status, list(headers), whole)
 
 
-def _fleet_refusal(account: Account, place: tuple[str, str, str]) -> tuple[str, str] | None:
-    """Return code and message of the `Errors` with which a fleet gets nothing; None if it does."""
-    kind, zone, purchase = place
-    if purchase == "spot" and not account.has_spot_role:
-        return (
-            "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
-            "The provided credentials do not have permission to create the service-linked role "
-            "for EC2 Spot Instances.",
-        )
-    if account.capacity.get(place) == 0:
-        return "InsufficientInstanceCapacity", f"no {kind} in {zone}"
-    return None
-
-
 def _s3_action(environ: Environ) -> str:
     query = environ.get("QUERY_STRING", "")
     match environ["REQUEST_METHOD"]:
@@ -350,9 +357,3 @@ def _s3_action(environ: Environ) -> str:
         case method:
             actions = {"PUT": "PutObject", "GET": "GetObject", "HEAD": "HeadObject"}
             return actions.get(method, "")
-
-
-def _place(parameters: Parameters, zone: str) -> tuple[str, str, str]:
-    kind = parameters.get("LaunchTemplateConfigs.1.Overrides.1.InstanceType", "")
-    purchase = parameters.get("TargetCapacitySpecification.DefaultTargetCapacityType", "")
-    return kind, zone, purchase

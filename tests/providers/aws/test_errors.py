@@ -29,6 +29,29 @@ USUAL = Rate(50, 10)
 
 
 @pytest.mark.parametrize(
+    ("end", "zones"),
+    [
+        ("by not specifying an Availability Zone in your request or choosing us-west-2d.", "d"),
+        ("or choosing us-west-2a, us-west-2c, us-west-2d.", "acd"),
+        ("by choosing another type. You have used us-west-2a.", ""),
+        ("", ""),
+    ],
+)
+def test_the_zones_that_ec2_names_are_read_whatever_the_length_of_the_text(
+    end: str, zones: str
+) -> None:
+    """The text is that of openshift/installer#7088, with its zones changed."""
+    text = (
+        "We currently do not have sufficient m6a.xlarge capacity in the Availability Zone you "
+        f"requested (us-west-2b). {'Our system will be working on it. ' * 10}You can currently "
+        f"get m6a.xlarge capacity {end}"
+    )
+    error = refusal("InsufficientInstanceCapacity", text, CALL)
+    assert isinstance(error, InsufficientCapacity)
+    assert error.open_zones == {f"us-west-2{zone}" for zone in zones}
+
+
+@pytest.mark.parametrize(
     ("code", "meant"),
     [
         ("InsufficientInstanceCapacity", InsufficientCapacity),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 
@@ -18,8 +19,9 @@ from autoscaler.domain.errors import (
     Unavailable,
     UnknownRefusal,
 )
-from autoscaler.domain.instance import CONTROLLER_TAG, CloudState
+from autoscaler.domain.instance import CONTROLLER_TAG, CloudState, LaunchRequest
 from providers.aws import launching
+from providers.aws.errors import Call
 from tests.conformance.provider import OURS, THEIRS
 from tests.fakes.aws.account import KnownFleet
 from tests.fakes.aws.faults import Fault, When
@@ -346,3 +348,141 @@ def test_a_role_that_was_revoked_is_told_as_such(world: AwsWorld) -> None:
 def test_another_deployments_tag_is_refused(world: AwsWorld) -> None:
     request = world.request("1", controller=THEIRS)
     assert isinstance(error_of(lambda: world.connect().launch(request)), PermissionDenied)
+
+
+SMALL_B = SMALL.replace("-1a", "-1b")
+
+
+def _spanning(world: AwsWorld, token: str, *offers: str) -> LaunchRequest:
+    """A request of the first offer with the others as alternatives."""
+    return replace(world.request(token, offers[0]), alternatives=offers[1:])
+
+
+def _overrides(world: AwsWorld) -> list[tuple[str, str | None]]:
+    """Subnet and priority of each override of the last fleet."""
+    sent = world.account.of("CreateFleet")[-1]
+    prefix = "LaunchTemplateConfigs.1.Overrides"
+    subnets = [sent.get(f"{prefix}.{number}.SubnetId") for number in (1, 2, 3)]
+    return [
+        (subnet, sent.get(f"{prefix}.{number}.Priority"))
+        for number, subnet in enumerate(subnets, start=1)
+        if subnet is not None
+    ]
+
+
+@pytest.mark.parametrize("purchase", ["on-demand", "spot"])
+def test_an_order_of_several_zones_is_one_fleet(world: AwsWorld, purchase: str) -> None:
+    offers = [offer.replace("on-demand", purchase) for offer in (SMALL, SMALL_B)]
+    world.connect().launch(_spanning(world, "1", *offers))
+    (sent,) = world.account.of("CreateFleet")
+    zones = world.document["regions"]["us-east-1"]["subnets"]
+    is_spot = purchase == "spot"
+    priorities = (None, None) if is_spot else ("0.0", "1.0")
+    assert _overrides(world) == list(
+        zip((zones["us-east-1a"], zones["us-east-1b"]), priorities, strict=True)
+    )
+    option = "SpotOptions" if is_spot else "OnDemandOptions"
+    strategy = "price-capacity-optimized" if is_spot else "prioritized"
+    assert sent[f"{option}.AllocationStrategy"] == strategy
+    assert sent["TargetCapacitySpecification.TotalTargetCapacity"] == "1"
+    assert len(world.account.alive()) == 1
+
+
+@pytest.mark.parametrize("lag_seconds", [0.0, 10.0])
+def test_the_zone_that_has_capacity_is_reported_at_once_and_in_lists(
+    world: AwsWorld, lag_seconds: float
+) -> None:
+    """The reply names the subnet; a list has the zone, though the tag names the planned offer."""
+    world.account.capacity["g4dn.xlarge", "us-east-1a", "on-demand"] = 0
+    world.account.lag_seconds = lag_seconds
+    provider = world.connect()
+    launched = provider.launch(_spanning(world, "1", SMALL, SMALL_B))
+    assert (launched.offer, launched.tags["castor:offer"]) == (SMALL_B, SMALL)
+    world.pass_time(11.0)
+    for seen in (provider, world.connect()):
+        assert [instance.offer for instance in seen.instances()] == [SMALL_B]
+
+
+def test_of_spot_the_zone_with_most_capacity_is_launched(world: AwsWorld) -> None:
+    world.account.capacity["g4dn.xlarge", "us-east-1a", "spot"] = 1
+    spot_b = SMALL_SPOT.replace("-1a", "-1b")
+    launched = world.connect().launch(_spanning(world, "1", SMALL_SPOT, spot_b))
+    assert launched.offer == spot_b
+
+
+def test_a_refusal_of_all_zones_names_those_that_have_capacity(world: AwsWorld) -> None:
+    for zone in ("us-east-1a", "us-east-1b"):
+        world.account.capacity["g4dn.xlarge", zone, "on-demand"] = 0
+    error = error_of(lambda: world.connect().launch(_spanning(world, "1", SMALL, SMALL_B)))
+    assert isinstance(error, InsufficientCapacity)
+    assert error.open_zones == {"us-east-1c"}
+    assert "requested (us-east-1a)" in str(error)
+    assert world.account.alive() == []
+
+
+def test_the_planned_zone_s_own_refusal_is_told() -> None:
+    """Capacity and quota need different reactions, and each zone may be refused for its own."""
+    call = Call("us-east-1", "CreateFleet", "gpu")
+    capacity = "none here: choosing us-east-1d."
+    entries = [
+        {"ErrorCode": "VcpuLimitExceeded", "ErrorMessage": "64 vCPUs"},
+        {"ErrorCode": "InsufficientInstanceCapacity", "ErrorMessage": capacity},
+    ]
+    for entry, subnet in zip(entries, ("subnet-b", "subnet-a"), strict=True):
+        entry["LaunchTemplateAndOverrides"] = {"Overrides": {"SubnetId": subnet}}  # type: ignore[assignment]
+    error = launching._fleet_refusal({"Errors": entries}, "subnet-a", call)
+    assert isinstance(error, InsufficientCapacity) and error.open_zones == {"us-east-1d"}
+    error = launching._fleet_refusal({"Errors": entries}, "subnet-b", call)
+    assert isinstance(error, QuotaExceeded)
+    error = launching._fleet_refusal({"Errors": entries}, "subnet-c", call)
+    assert isinstance(error, QuotaExceeded), "the first, if none is of the planned zone"
+
+
+def test_a_lost_reply_of_an_order_of_several_zones_is_found_out_about(world: AwsWorld) -> None:
+    world.account.capacity["g4dn.xlarge", "us-east-1a", "on-demand"] = 0
+    world.account.lag_seconds = 10.0
+    world.account.faults.add(replace(LOST))
+    request = _spanning(world, "1", SMALL, SMALL_B)
+    assert isinstance(error_of(lambda: world.connect().launch(request)), Unavailable)
+    world.account.capacity.clear()
+    assert world.connect().launch(request).offer == SMALL_B
+    assert len(world.account.alive()) == 1
+
+
+def test_a_repeated_order_of_other_zones_buys_nothing_more(world: AwsWorld) -> None:
+    """A zone may have left the settings; the client token is that of the first request."""
+    world.account.capacity["g4dn.xlarge", "us-east-1a", "on-demand"] = 0
+    world.account.lag_seconds = 10.0
+    world.account.faults.add(replace(LOST))
+    error_of(lambda: world.connect().launch(_spanning(world, "1", SMALL, SMALL_B)))
+    provider = world.connect()
+    error = error_of(lambda: provider.launch(world.request("1", SMALL)))
+    assert "IdempotentParameterMismatch" in str(error)
+    world.pass_time(11.0)
+    assert provider.launch(world.request("1", SMALL)).offer == SMALL_B
+    assert len(world.account.alive()) == 1
+
+
+def test_what_can_not_be_in_the_same_order_is_left_out_of_it(world: AwsWorld) -> None:
+    others = (SMALL_SPOT, SMALL.replace("g4dn", "g5"), SMALL.replace("gpu/", "other/"), "none")
+    world.connect().launch(_spanning(world, "1", SMALL, *others))
+    assert len(_overrides(world)) == 1
+
+
+def test_the_caps_reserve_the_dearest_zone(fake: FakeAws) -> None:
+    world = AwsWorld(fake, max_usd_per_hour="0.55")
+    world.account.spot_prices["g4dn.xlarge", "us-east-1b"] = Decimal("0.6")
+    provider, spot_b = world.connect(), SMALL_SPOT.replace("-1a", "-1b")
+    error = error_of(lambda: provider.launch(_spanning(world, "1", SMALL_SPOT, spot_b)))
+    assert isinstance(error, QuotaExceeded) and "may cost $0.6" in str(error)
+    assert world.account.calls["CreateFleet"] == 0
+    provider.launch(world.request("2", SMALL_SPOT))
+
+
+def test_the_fake_refuses_a_fleet_that_names_a_zone_twice(
+    world: AwsWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider, subnet = world.connect(), world.settings.regions["us-east-1"].subnets["us-east-1a"]
+    monkeypatch.setattr(launching.Launching, "_subnet_of", lambda self, sale: subnet)
+    error = error_of(lambda: provider.launch(_spanning(world, "1", SMALL, SMALL_B)))
+    assert isinstance(error, NotFound) and "duplicate instance pools" in str(error)

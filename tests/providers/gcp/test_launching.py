@@ -161,6 +161,7 @@ def test_a_zone_that_has_capacity_is_named(world: GcpWorld) -> None:
     for error in (found.refusal, error_of(lambda: provider.launch(world.request("2")))):
         assert isinstance(error, InsufficientCapacity)
         assert str(error).endswith(": Google has capacity in us-central1-b")
+        assert error.open_zones == {"us-central1-b"}
 
 
 def test_a_launch_that_is_done_is_not_waited_for(world: GcpWorld) -> None:

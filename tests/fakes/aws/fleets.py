@@ -1,0 +1,133 @@
+"""Instant fleets of several overrides, among which EC2 chooses by what each zone has.
+
+What moto lacks: it launches the first override, whatever there is of it. The strategies are those
+of botocore's documentation of CreateFleet: `prioritized` takes the lowest number first,
+`price-capacity-optimized` the zones with most capacity and then the cheapest of them. Refusals are
+as users of EC2 report them: `InvalidFleetConfig` for two overrides of one type and zone
+(github-aws-runners/terraform-aws-github-runner#5297), and for a lack of capacity on demand the
+zones that have some (openshift/installer#7088).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from xml.sax.saxutils import escape
+
+from tests.fakes.aws.account import Account, Parameters
+
+_OVERRIDES = "LaunchTemplateConfigs.1.Overrides"
+Refusal = tuple[str, str]
+"""Code and message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """One override of a fleet, with the zone of its subnet."""
+
+    number: int
+    kind: str
+    subnet: str
+    zone: str
+    purchase: str
+    priority: float
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """The key of `Account.capacity`."""
+        return self.kind, self.zone, self.purchase
+
+
+def overrides_of(parameters: Parameters, zone_of: Callable[[str], str]) -> list[Override]:
+    """The overrides of a request; `zone_of` is the zone of a subnet."""
+    pattern = re.compile(rf"{re.escape(_OVERRIDES)}\.(\d+)\.SubnetId")
+    numbers = sorted(int(found[1]) for key in parameters if (found := pattern.fullmatch(key)))
+    purchase = parameters.get("TargetCapacitySpecification.DefaultTargetCapacityType", "")
+    found = []
+    for number in numbers:
+        prefix = f"{_OVERRIDES}.{number}."
+        subnet = parameters[f"{prefix}SubnetId"]
+        kind = parameters.get(f"{prefix}InstanceType", "")
+        priority = float(parameters.get(f"{prefix}Priority", math.inf))
+        found.append(Override(number, kind, subnet, zone_of(subnet), purchase, priority))
+    return found
+
+
+def invalid_overrides(overrides: Sequence[Override]) -> Refusal | None:
+    """What overrides are refused with that no fleet may have."""
+    if len({override.place for override in overrides}) < len(overrides):
+        return "InvalidFleetConfig", "The fleet configuration contains duplicate instance pools."
+    return None
+
+
+def refusal_of(account: Account, override: Override) -> Refusal | None:
+    """What one override is refused with; None if it can be launched."""
+    if override.purchase == "spot" and not account.has_spot_role:
+        return (
+            "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
+            "The provided credentials do not have permission to create the service-linked role "
+            "for EC2 Spot Instances.",
+        )
+    if account.capacity.get(override.place) != 0:
+        return None
+    if override.purchase == "spot":
+        text = "There is no Spot capacity available that matches your request."
+        return "InsufficientInstanceCapacity", text
+    kind = override.kind
+    text = (
+        f"We currently do not have sufficient {kind} capacity in the Availability Zone you "
+        f"requested ({override.zone}). Our system will be working on provisioning additional "
+        "capacity."
+    )
+    in_stock = [
+        zone
+        for zone in account.zones
+        if account.capacity.get((kind, zone, override.purchase)) != 0
+    ]
+    if in_stock:
+        text += (
+            f" You can currently get {kind} capacity by not specifying an Availability Zone in "
+            f"your request or choosing {', '.join(in_stock)}."
+        )
+    return "InsufficientInstanceCapacity", text
+
+
+def chosen(account: Account, parameters: Parameters, overrides: Sequence[Override]) -> Override:
+    """The override that EC2 launches of those that it can."""
+    strategy = parameters.get("SpotOptions.AllocationStrategy") or parameters.get(
+        "OnDemandOptions.AllocationStrategy"
+    )
+
+    def rank(override: Override) -> tuple[Any, ...]:
+        if strategy == "prioritized":
+            return (override.priority, override.number)
+        if strategy != "price-capacity-optimized":  # on demand, all zones cost the same
+            return (override.number,)
+        price = account.spot_prices[override.kind, override.zone]
+        return (-account.capacity.get(override.place, math.inf), price, override.number)
+
+    return min(overrides, key=rank)
+
+
+def only(parameters: Parameters, override: Override) -> dict[str, str]:
+    """The request with one override only."""
+    kept = f"{_OVERRIDES}.{override.number}."
+    return {
+        key.replace(kept, f"{_OVERRIDES}.1."): value
+        for key, value in parameters.items()
+        if key.startswith(kept) or not key.startswith(f"{_OVERRIDES}.")
+    }
+
+
+def refused(refusals: Sequence[tuple[Override, Refusal]]) -> str:
+    """The `Errors` of a fleet that got nothing, one for each override."""
+    return "".join(
+        f"<item><errorCode>{code}</errorCode><errorMessage>{escape(message)}</errorMessage>"
+        f"<lifecycle>{override.purchase}</lifecycle><launchTemplateAndOverrides><overrides>"
+        f"<instanceType>{override.kind}</instanceType><subnetId>{override.subnet}</subnetId>"
+        "</overrides></launchTemplateAndOverrides></item>"
+        for override, (code, message) in refusals
+    )
