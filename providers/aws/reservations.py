@@ -19,6 +19,7 @@ CAPACITY_BLOCK: Final = "capacity-block"
 # EC2 begins to end the instances of a block half an hour before the block's end ("Capacity Blocks
 # for ML", Amazon EC2 User Guide).
 _BLOCK_EVICTION_SECONDS: Final = 30 * 60.0
+_ACTIVE: Final = "active"
 _BEFORE_START: Final = ("scheduled", "payment-pending", "pending", "assessing", "delayed")
 
 
@@ -78,6 +79,7 @@ def _reservation(described: Mapping[str, Any], closed: str | None) -> Reservatio
         described["AvailableInstanceCount"],
         until_seconds,
         closed,
+        is_over=described["State"] not in (*_BEFORE_START, _ACTIVE),
     )
 
 
@@ -92,7 +94,7 @@ def _closed_reason(
         return "is interruptible: EC2 takes its instances back, which no pool expects"
     if state in _BEFORE_START:
         return f"begins {moment(described['StartDate'].timestamp())} ({state})"
-    if state != "active":
+    if state != _ACTIVE:
         return f"is {state}: remove the pool, or name another reservation"
     if is_block:
         return None if described.get("EndDate") else "has no end, as every Capacity Block should"

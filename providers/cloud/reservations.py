@@ -40,7 +40,8 @@ class Reservation:
 
     `total` instances of one type in one zone are reserved, and `free` of them are unused.
     Instances must have left at `until_seconds`, since the Unix epoch; None: there is no end.
-    `closed` says why nothing can be launched into the reservation now; None: it is open.
+    `closed` says why nothing can be launched into the reservation now; None: it is open. If it
+    `is_over`, too, what runs in it is no longer paid for.
     """
 
     instance_type: str
@@ -49,6 +50,7 @@ class Reservation:
     free: int
     until_seconds: float | None = None
     closed: str | None = None
+    is_over: bool = False
 
 
 class PoolReservations(Generic[Pool]):
@@ -82,7 +84,8 @@ class PoolReservations(Generic[Pool]):
     def price(self, listing: PoolListing[Pool]) -> Price | RefusedPrice:
         """Return the price of a reserved item: 0, or the reason why it can't be had now.
 
-        An item that this deployment holds keeps its price, so that `with_ends` can end it.
+        An item that this deployment holds keeps its price, since a job stays on an offer that is
+        no longer sold.
         """
         described, name = self._known(), listing.pool.reservation or ""
         if isinstance(described, ProviderError):
@@ -94,10 +97,7 @@ class PoolReservations(Generic[Pool]):
         return Price(Decimal(0), described.at_seconds, source, is_paid=True)
 
     def with_ends(self, sales: Sequence[Sale[Pool]]) -> list[Sale[Pool]]:
-        """Return the sales, those into a reservation with its end.
-
-        If nothing can be launched into a reservation, its end is past, and jobs leave.
-        """
+        """Return the sales, those into a reservation with its end: past, if that is over."""
         return [
             sale
             if sale.pool.reservation is None
@@ -109,7 +109,8 @@ class PoolReservations(Generic[Pool]):
         """Return the number of instances that fit into each reservation that is sold.
 
         It is what was free, and what this deployment held when the reservation was described. An
-        instance held now fits, whatever else has changed since.
+        instance held now fits, whatever else has changed since, and nothing more into a closed
+        one.
         """
         limits = []
         described = self._described.last
@@ -118,21 +119,19 @@ class PoolReservations(Generic[Pool]):
             if not offers or described is None:
                 continue
             most, reservation = self._held(pools), described.reservations.get(pools[0])
-            if reservation is not None:
+            if reservation is not None and reservation.closed is None:
                 most = max(most, reservation.free + described.held[place])
                 most = min(most, reservation.total)
             limits.append(Limit(f"reservation {place}", LimitUnit.INSTANCES, most, offers))
         return limits
 
     def _until_seconds(self, sale: Sale[Pool]) -> float | None:
-        described, offer = self._described.last, sale.offer
+        described = self._described.last
         assert described is not None
-        listing = PoolListing(
-            sale.pool_name, sale.pool, offer.instance_type, offer.zone, offer.purchase
-        )
-        if self._closed_reason(described, listing) is not None:
+        reservation = described.reservations.get(sale.pool_name)
+        if reservation is None or reservation.is_over:
             return described.at_seconds
-        return described.reservations[sale.pool_name].until_seconds
+        return reservation.until_seconds
 
     def _closed_reason(self, described: _Described, listing: PoolListing[Pool]) -> str | None:
         """Return why nothing can be launched into a pool's reservation; None if it can."""

@@ -55,6 +55,7 @@ def _reservation(described: Any, pool: PoolForm, zone: str, closed: str | None) 
         specific.count - specific.in_use_count,
         _until_seconds(described),
         closed,
+        is_over=described.status == "DELETING",
     )
 
 

@@ -155,6 +155,26 @@ def test_what_runs_in_an_ended_reservation_is_left(
         assert offer.until_seconds <= world.clock.now()
 
 
+@pytest.mark.parametrize("is_denied", [True, False])
+def test_what_runs_stays_while_nothing_can_be_launched(
+    fake: FakeGcp, tmp_path: Path, is_denied: bool
+) -> None:
+    """While someone changes the reservation, or the role may not read templates."""
+    world = ReservedWorld(fake, tmp_path, total=4)
+    provider = world.connect()
+    provider.launch(world.request("1", OFFER))
+    if is_denied:
+        action = "compute.instanceTemplates.get"
+        world.faults.add(Fault(action, code="forbidden", status=403, times=None))
+        world.pass_time(CallTimeouts().facts_seconds)
+    else:
+        world.reservation.status = "UPDATING"
+    assert world.later(provider) == 1
+    offer = offer_of(provider)
+    assert offer is not None and offer.until_seconds is None
+    assert "paid already" not in offer.price_source
+
+
 @pytest.mark.parametrize(
     ("facts", "pool", "said"),
     [
