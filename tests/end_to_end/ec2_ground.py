@@ -117,6 +117,8 @@ def _user_data(region: str, bucket: str) -> str:
         "registries": "",
         "boot_minutes": "20",
         "datasets": "",
+        "pre_bootstrap": "",
+        "post_bootstrap": "",
     }
     told = [f"{name}='{value}'" for name, value in settings.items()]
     names = ("install.sh", "first_boot.sh", "datasets.sh", "node.sh", "agent.sh")

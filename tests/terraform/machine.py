@@ -56,6 +56,8 @@ EC2 = Cloud(
     variables={
         "region": "us-east-1",
         "has_wheels": "true",
+        "pre_bootstrap": "",
+        "post_bootstrap": "",
         "parameter": "/castor/test/pools",
         "port": "8470",
         "volume": "vol-0123456789abcdef0",

@@ -29,13 +29,13 @@ OWN = {"castor:deployment": "prod"}
 
 Statement = dict[str, Any]
 
-# Terraform takes half a minute on a quiet machine, and its tests share one run.
-pytestmark = pytest.mark.timeout(600)
+# Terraform takes two minutes on a quiet machine, and its tests share one run.
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="session")
 def rendered(tmp_path_factory: pytest.TempPathFactory, configuration: Path) -> dict[str, Any]:
-    """What each run of the module's own tests made, by the run's name: they all pass."""
+    """What each run of the module's own tests made, by its file and name: they all pass."""
     directory = tmp_path_factory.mktemp("module")
     module = terraform_in(directory, configuration)
     module = replace(module, directory=directory / "aws")
@@ -43,12 +43,26 @@ def rendered(tmp_path_factory: pytest.TempPathFactory, configuration: Path) -> d
     module.run("validate")
     _, told = module.run("test", "-json", "-verbose")
     lines = [json.loads(line) for line in told.splitlines()]
-    return {line["@testrun"]: line["test_state"] for line in lines if line["type"] == "test_state"}
+    return {
+        f"{Path(line['@testfile']).name.partition('.')[0]}/{line['@testrun']}": line["test_state"]
+        for line in lines
+        if line["type"] == "test_state"
+    }
+
+
+def resources_in(state: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    """Return the attributes of all resources of a type, in all modules."""
+    waiting, found = [state["root_module"]], []
+    while waiting:
+        module = waiting.pop()
+        waiting += module.get("child_modules", [])
+        found += [one["values"] for one in module.get("resources", []) if one["type"] == kind]
+    return found
 
 
 @pytest.fixture(scope="session")
 def outputs(rendered: dict[str, Any]) -> dict[str, Any]:
-    return {name: told["value"] for name, told in rendered["ground"]["outputs"].items()}
+    return {name: told["value"] for name, told in rendered["module/ground"]["outputs"].items()}
 
 
 @pytest.fixture(scope="session")
@@ -96,9 +110,12 @@ def test_castor_reads_the_pools_that_it_renders(outputs: dict[str, Any]) -> None
 
 
 @pytest.mark.aws
-def test_castor_reads_the_reserved_pools_that_it_renders(rendered: dict[str, Any]) -> None:
-    outputs = rendered["reserved_pools"]["outputs"]
-    settings = parse_settings(outputs["pools_json"]["value"], "pools.json")
+def test_castor_reads_the_reserved_pools_that_it_renders(
+    rendered: dict[str, Any], outputs: dict[str, Any]
+) -> None:
+    region = rendered["pools/reserved_pools"]["outputs"]["region"]["value"]
+    document = json.loads(outputs["pools_json"]) | {"pools": region["pools"]}
+    settings = parse_settings(json.dumps(document), "pools.json")
     reserved = {name: pool.reservation for name, pool in settings.pools.items()}
     assert reserved == {"own": "cr-0123456789abcdef0", "block": "cr-0123456789abcdef1"}
     assert [settings.pools[name].capacity_block for name in ("own", "block")] == [False, True]
@@ -224,7 +241,7 @@ def test_instances_only_read_who_they_are(outputs: dict[str, Any]) -> None:
 def test_instances_read_and_list_datasets_and_nothing_beside_them(
     rendered: dict[str, Any], outputs: dict[str, Any]
 ) -> None:
-    policy = rendered["datasets"]["outputs"]["node_policy"]["value"]
+    policy = rendered["module/datasets"]["outputs"]["node_policy"]["value"]
     before = json.loads(outputs["node_policy"])["Statement"]
     added = [one for one in json.loads(policy)["Statement"] if one not in before]
     assert {action for one in added for action in listed(one["Action"])} == {
@@ -251,8 +268,7 @@ def test_instances_read_and_list_datasets_and_nothing_beside_them(
 def test_nobody_else_reads_what_instances_find(
     rendered: dict[str, Any], outputs: dict[str, Any]
 ) -> None:
-    resources = rendered["ground"]["root_module"]["resources"]
-    (policy,) = [one["values"] for one in resources if one["type"] == "aws_s3_bucket_policy"]
+    (policy,) = resources_in(rendered["module/ground"], "aws_s3_bucket_policy")
     plain, reading = json.loads(policy["policy"])["Statement"]
     assert plain["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
     assert plain["Action"] == "s3:*" and plain["Effect"] == reading["Effect"] == "Deny"
@@ -263,10 +279,8 @@ def test_nobody_else_reads_what_instances_find(
 
 @pytest.mark.aws
 def test_the_start_of_an_instance_is_a_program(rendered: dict[str, Any], tmp_path: Path) -> None:
-    resources = [
-        one for run in ("ground", "datasets") for one in rendered[run]["root_module"]["resources"]
-    ]
-    found = [one["values"] for one in resources if one["type"] == "aws_launch_template"]
+    states = [rendered["module/ground"], rendered["module/datasets"]]
+    found = [values for one in states for values in resources_in(one, "aws_launch_template")]
     assert len(found) == 4
     for values in found:
         path = tmp_path / "start"

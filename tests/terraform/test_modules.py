@@ -43,6 +43,18 @@ def argument(block: str, name: str) -> str:
     return "" if found is None else found[1]
 
 
+def sub_modules_of(module: Path) -> list[dict[str, str]]:
+    """Return the variables of each sub-module."""
+    paths = sorted(module.glob("modules/*/variables.tf"))
+    return [variables_in(path.read_text()) for path in paths]
+
+
+def form_of(block: str) -> str:
+    """Return the type and the default of a variable, as they are written."""
+    text = re.sub(r"\n\n  validation \{\n.*?^  \}", "", block, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"^variable .*\n|^  description = .*\n|^  nullable .*\n", "", text, flags=re.M)
+
+
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
 def test_every_variable_and_output_is_in_the_readme(module: Path) -> None:
     readme = (module / "README.md").read_text()
@@ -77,9 +89,21 @@ def test_every_variable_has_a_type_and_a_check(module: Path) -> None:
     for name, block in blocks.items():
         assert argument(block, "type"), name
         is_free = argument(block, "type") == "bool" or name == "prices_from"
-        assert is_free or "  validation {" in block, name
+        checks = [block, *(own[name] for own in sub_modules_of(module) if name in own)]
+        assert is_free or any("  validation {" in text for text in checks), name
     required = {name for name, block in blocks.items() if not argument(block, "default")}
     assert required == REQUIRED[module.name]
+
+
+def test_variables_of_sub_modules_are_those_of_the_module() -> None:
+    """A sub-module checks each of its variables; the module only hands it on."""
+    of_module = variables_in(text_of(MODULE, "variables"))
+    found = sub_modules_of(MODULE)
+    assert len(found) == 4
+    for variables in found:
+        for name in variables.keys() & of_module.keys():
+            assert form_of(variables[name]) == form_of(of_module[name]), name
+        assert all('  description = "' in block for block in variables.values())
 
 
 def test_what_modules_share_is_the_same_in_each() -> None:

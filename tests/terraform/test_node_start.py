@@ -6,6 +6,7 @@ systemd and the cloud can show is in the README of the module.
 
 from __future__ import annotations
 
+import base64
 import os
 import shutil
 import signal
@@ -209,6 +210,36 @@ def test_a_start_that_fails_anywhere_ends_the_instance_at_once(
     assert machine.start() != 0
     assert machine.calls[-1] == "shutdown -h now castor: the start failed"
     assert "shutdown -c" not in machine.calls
+
+
+def in_base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def test_own_programs_run_before_and_after_the_installation(on_ec2: Machine) -> None:
+    on_ec2.variables = {
+        "pre_bootstrap": in_base64("shutdown 'it is' before"),
+        "post_bootstrap": in_base64("shutdown after\nexit 0"),
+    }
+    assert on_ec2.start() == 0
+    calls = [call for call in on_ec2.calls if not call.startswith("install ")]
+    before, after = calls.index("shutdown it is before"), calls.index("shutdown after")
+    installed = [number for number, call in enumerate(calls) if call.startswith("pip ")]
+    assert calls[0].startswith("shutdown -h +20 ") and before < min(installed)
+    assert max(installed) < after < calls.index("systemctl start castor-node.service")
+
+
+@pytest.mark.parametrize(
+    "text", ["false\ntrue", "exit 3", "echo 'without an end", "echo $nothing"]
+)
+@pytest.mark.parametrize("name", ["pre_bootstrap", "post_bootstrap"])
+def test_an_own_program_that_fails_ends_the_instance(
+    on_ec2: Machine, name: str, text: str
+) -> None:
+    on_ec2.variables = {name: in_base64(text)}
+    assert on_ec2.start() != 0
+    assert on_ec2.calls[-1] == "shutdown -h now castor: the start failed"
+    assert "systemctl start castor-node.service" not in on_ec2.calls
 
 
 def test_jobs_and_containers_share_a_slice_that_reaches_no_metadata(machine: Machine) -> None:

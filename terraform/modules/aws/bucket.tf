@@ -1,6 +1,7 @@
 locals {
   bucket_name = var.bucket_name != null ? var.bucket_name : "castor-${var.deployment}-${local.account}-${local.region}"
-  kms_key_arn = var.kms_key_arn != null ? var.kms_key_arn : aws_kms_key.bucket[0].arn
+  makes_key   = var.create_kms_key != null ? var.create_kms_key : var.kms_key_arn == null
+  kms_key_arn = local.makes_key ? aws_kms_key.bucket[0].arn : var.kms_key_arn
   parcels     = "user-data"
   jobs        = "jobs"
   bundles     = "bundles"
@@ -9,7 +10,7 @@ locals {
 }
 
 resource "aws_kms_key" "bucket" {
-  count = var.kms_key_arn == null ? 1 : 0
+  count = local.makes_key ? 1 : 0
 
   description             = "Castor ${var.deployment}: the bucket"
   enable_key_rotation     = true
@@ -21,6 +22,17 @@ resource "aws_s3_bucket" "this" {
   bucket        = local.bucket_name
   force_destroy = var.bucket_force_destroy
   tags          = local.tags
+
+  lifecycle {
+    precondition {
+      condition     = var.wheels_directory == null ? true : !var.package_index || fileexists("${var.wheels_directory}/requirements-node.txt")
+      error_message = "wheels_directory: no requirements-node.txt, so that instances could train one job with different packages: run make wheels, or set package_index = false and add all wheels."
+    }
+    precondition {
+      condition     = !contains(keys(local.dataset_prefixes), local.bucket_name)
+      error_message = "datasets: Castor's own bucket holds join tokens and all jobs' files, which no job may read: use another bucket."
+    }
+  }
 }
 
 resource "aws_s3_bucket_public_access_block" "this" {
@@ -105,7 +117,7 @@ resource "aws_s3_bucket_policy" "this" {
         Principal = "*"
         Action    = "s3:GetObject"
         Resource  = "${aws_s3_bucket.this.arn}/${local.parcels}/*"
-        Condition = { ArnNotEquals = { "aws:PrincipalArn" = aws_iam_role.node.arn } }
+        Condition = { ArnNotEquals = { "aws:PrincipalArn" = local.node_role_arn } }
       },
     ]
   })

@@ -4,8 +4,6 @@ data "aws_partition" "current" {}
 
 data "aws_region" "current" {}
 
-data "aws_default_tags" "current" {}
-
 locals {
   # Versions 5 and 6 of the provider both have `id`; only one of them has `name` or `region`.
   region    = data.aws_region.current.id
@@ -16,11 +14,21 @@ locals {
   ownership = { "castor:deployment" = var.deployment }
   tags      = merge(var.tags, local.ownership)
 
-  # The provider adds its default tags to its own resources, but not to what Castor launches.
-  given_tags  = merge(data.aws_default_tags.current.tags, var.tags)
-  launch_tags = merge(local.given_tags, local.ownership)
-
-  named = { for part in ["nodes", "controller", "endpoints", "network"] :
-    part => merge(local.tags, { Name = "${local.name}-${part}" })
+  # Facts that the modules of all regions share.
+  shared = {
+    deployment           = var.deployment
+    account              = local.account
+    partition            = local.partition
+    tags                 = var.tags
+    region               = local.region
+    bucket               = aws_s3_bucket.this.bucket
+    instance_profile_arn = local.instance_profile_arn
+    python               = var.python
+    has_wheels           = var.wheels_directory != null
+    package_index        = var.package_index
+    boot_minutes         = var.boot_minutes
+    datasets             = local.datasets
+    registries           = var.registries
+    max_usd_per_hour     = var.max_usd_per_hour
   }
 }

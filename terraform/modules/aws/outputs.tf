@@ -1,11 +1,11 @@
 output "pools_source" {
   description = "Argument of `castor serve --pools`: location of the pools and their caps."
-  value       = "ssm:${aws_ssm_parameter.pools.name}"
+  value       = module.controller.pools_source
 }
 
 output "pools_json" {
   description = "Content of that location: a document of the schema in providers/aws/settings.py."
-  value       = local.pools_json
+  value       = module.controller.pools_json
 }
 
 output "region" {
@@ -15,72 +15,72 @@ output "region" {
 
 output "vpc_id" {
   description = "Network of instances."
-  value       = local.vpc_id
+  value       = module.network.network.vpc_id
 }
 
 output "subnets" {
   description = "Subnets of instances, by zone."
-  value       = local.subnets
+  value       = module.network.network.subnets
 }
 
 output "node_security_group_id" {
   description = "Security group of instances."
-  value       = aws_security_group.nodes.id
+  value       = module.network.network.security_groups["nodes"]
 }
 
 output "controller_security_group_id" {
   description = "Security group of the controller, whether or not it is an instance of this module."
-  value       = aws_security_group.controller.id
+  value       = module.network.network.security_groups["controller"]
 }
 
 output "controller_role_arn" {
   description = "Role of the controller."
-  value       = aws_iam_role.controller.arn
+  value       = module.controller.role_arn
 }
 
 output "controller_policies" {
   description = "Policies of the controller as JSON, by name."
-  value       = { for name, policy in aws_iam_role_policy.controller : name => policy.policy }
+  value       = module.controller.policies
 }
 
 output "controller_instance_id" {
   description = "Instance of the controller; null if the controller runs elsewhere."
-  value       = one([for instance in aws_instance.controller : instance.id])
+  value       = module.controller.instance_id
 }
 
 output "controller_address" {
   description = "Internal address of the controller's instance; null if the controller runs elsewhere."
-  value       = one([for instance in aws_instance.controller : "http://${instance.private_ip}:${local.api_port}"])
+  value       = module.controller.address
 }
 
 output "controller_host" {
   description = "Internal host of the controller's instance, for a port forward; null if the controller runs elsewhere."
-  value       = one([for instance in aws_instance.controller : instance.private_ip])
+  value       = module.controller.host
 }
 
 output "node_role_arn" {
   description = "Role of instances."
-  value       = aws_iam_role.node.arn
+  value       = local.node_role_arn
 }
 
 output "node_policy" {
   description = "Policy of instances, as JSON."
-  value       = aws_iam_role_policy.node.policy
+  value       = local.node_policy
 }
 
 output "job_role_arn" {
   description = "Role that the controller assumes to grant a job access to its files."
-  value       = aws_iam_role.job.arn
+  value       = local.job_role_arn
 }
 
 output "job_policy" {
   description = "Maximum permissions of jobs, as JSON; each job's grant covers only its own files."
-  value       = aws_iam_role_policy.job.policy
+  value       = local.job_policy
 }
 
 output "launch_templates" {
   description = "Launch templates by pool: id and version."
-  value       = { for name, template in aws_launch_template.pool : name => { id = template.id, version = template.latest_version } }
+  value       = module.pools.launch_templates
 }
 
 output "bucket" {
@@ -95,5 +95,15 @@ output "kms_key_arn" {
 
 output "queue_url" {
   description = "URL of the event queue."
-  value       = aws_sqs_queue.events.url
+  value       = module.pools.region.settings.queue_url
+}
+
+output "shared" {
+  description = "Facts that pools of other regions need: input of modules/pools."
+  value       = local.shared
+}
+
+output "network" {
+  description = "Facts of the network: input of modules/peering."
+  value       = module.network.network
 }

@@ -9,6 +9,10 @@ shutdown -h "+$boot_minutes" "castor: no agent after $boot_minutes minutes"
 require_first_boot
 require_nft
 
+# The pool's own programs, in Base64: an error in their text must not end this one unnoticed.
+run_own() { [ -z "$1" ] || bash -eu -o pipefail -c "$(base64 -d <<< "$1")"; }
+run_own "$pre_bootstrap"
+
 metadata=http://169.254.169.254/latest
 session=$(curl -sf --retry 10 --retry-connrefused -X PUT \
   -H 'X-aws-ec2-metadata-token-ttl-seconds: 21600' "$metadata/api/token")
@@ -47,3 +51,5 @@ while sleep 5; do
   date -d "$moment" +%s > /run/castor/reclaim.new && mv /run/castor/reclaim.new /run/castor/reclaim
 done
 END
+
+run_own "$post_bootstrap"

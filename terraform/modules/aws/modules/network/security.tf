@@ -1,21 +1,36 @@
 locals {
-  api_port = 8470
-  # Linux's ephemeral ports: a job's lighthouse uses any free one.
-  lighthouse_ports = { from = 32768, to = 60999 }
+  controller_ports = {
+    api = { from = 8470, to = 8470 }
+    # Linux's ephemeral ports: a job's lighthouse uses any free one.
+    lighthouses = { from = 32768, to = 60999 }
+  }
+
+  # Another network has the controller if its address ranges are given.
+  is_remote = length(var.controller_cidrs) > 0
+  given     = var.existing_security_groups
+  owned     = setsubtract(local.is_remote ? ["nodes"] : ["nodes", "controller"], keys(local.given))
+  groups = merge(
+    { nodes = local.has_nodes ? aws_security_group.nodes[0].id : local.given.nodes },
+    local.is_remote ? {} : { controller = local.has_controller ? aws_security_group.controller[0].id : local.given.controller },
+  )
+  owned_groups = { for part in local.owned : part => local.groups[part] }
 
   outside = var.egress_cidrs != null ? var.egress_cidrs : (local.is_closed ? toset([]) : toset(["0.0.0.0/0"]))
-  groups  = { nodes = aws_security_group.nodes.id, controller = aws_security_group.controller.id }
-  ways_out = merge(
+  ways_out = { for key, way in merge(
     { for pair in setproduct(["nodes", "controller"], local.outside) :
       join(" ", pair) => { group = pair[0], cidr = pair[1], port = 443 }
     },
     { for pair in setproduct(local.outside, setsubtract(var.egress_ports, [443])) :
       join(" ", ["nodes", pair[0], pair[1]]) => { group = "nodes", cidr = pair[0], port = pair[1] }
     },
-  )
+  ) : key => way if contains(local.owned, way.group) }
+  has_nodes      = contains(local.owned, "nodes")
+  has_controller = contains(local.owned, "controller")
 }
 
 resource "aws_security_group" "nodes" {
+  count = local.has_nodes ? 1 : 0
+
   name        = "${local.name}-nodes"
   description = "Castor's instances: they reach each other and their controller, and nobody else reaches them"
   vpc_id      = local.vpc_id
@@ -23,6 +38,8 @@ resource "aws_security_group" "nodes" {
 }
 
 resource "aws_security_group" "controller" {
+  count = local.has_controller ? 1 : 0
+
   name        = "${local.name}-controller"
   description = "Castor's controller and the lighthouses of its jobs"
   vpc_id      = local.vpc_id
@@ -39,26 +56,30 @@ resource "aws_security_group" "endpoints" {
 }
 
 resource "aws_vpc_security_group_ingress_rule" "nodes_from_nodes" {
-  security_group_id            = aws_security_group.nodes.id
-  referenced_security_group_id = aws_security_group.nodes.id
+  count = local.has_nodes ? 1 : 0
+
+  security_group_id            = local.groups.nodes
+  referenced_security_group_id = local.groups.nodes
   ip_protocol                  = "-1"
   description                  = "Training, between instances"
   tags                         = local.tags
 }
 
 resource "aws_vpc_security_group_egress_rule" "nodes_to_nodes" {
-  security_group_id            = aws_security_group.nodes.id
-  referenced_security_group_id = aws_security_group.nodes.id
+  count = local.has_nodes ? 1 : 0
+
+  security_group_id            = local.groups.nodes
+  referenced_security_group_id = local.groups.nodes
   ip_protocol                  = "-1"
   description                  = "Training, between instances; EFA needs it by name"
   tags                         = local.tags
 }
 
 resource "aws_vpc_security_group_ingress_rule" "controller_from_nodes" {
-  for_each = { api = { from = local.api_port, to = local.api_port }, lighthouses = local.lighthouse_ports }
+  for_each = local.has_controller ? local.controller_ports : {}
 
-  security_group_id            = aws_security_group.controller.id
-  referenced_security_group_id = aws_security_group.nodes.id
+  security_group_id            = local.groups.controller
+  referenced_security_group_id = local.groups.nodes
   ip_protocol                  = "tcp"
   from_port                    = each.value.from
   to_port                      = each.value.to
@@ -67,10 +88,10 @@ resource "aws_vpc_security_group_ingress_rule" "controller_from_nodes" {
 }
 
 resource "aws_vpc_security_group_egress_rule" "nodes_to_controller" {
-  for_each = { api = { from = local.api_port, to = local.api_port }, lighthouses = local.lighthouse_ports }
+  for_each = local.has_nodes && !local.is_remote ? local.controller_ports : {}
 
-  security_group_id            = aws_security_group.nodes.id
-  referenced_security_group_id = aws_security_group.controller.id
+  security_group_id            = local.groups.nodes
+  referenced_security_group_id = local.groups.controller
   ip_protocol                  = "tcp"
   from_port                    = each.value.from
   to_port                      = each.value.to
@@ -79,13 +100,13 @@ resource "aws_vpc_security_group_egress_rule" "nodes_to_controller" {
 }
 
 resource "aws_vpc_security_group_ingress_rule" "controller_from_clients" {
-  for_each = var.client_cidrs
+  for_each = local.has_controller ? var.client_cidrs : toset([])
 
-  security_group_id = aws_security_group.controller.id
+  security_group_id = local.groups.controller
   cidr_ipv4         = each.value
   ip_protocol       = "tcp"
-  from_port         = local.api_port
-  to_port           = local.api_port
+  from_port         = local.controller_ports.api.from
+  to_port           = local.controller_ports.api.from
   description       = "People, from inside"
   tags              = local.tags
 }
@@ -103,7 +124,7 @@ resource "aws_vpc_security_group_egress_rule" "outside" {
 }
 
 resource "aws_vpc_security_group_egress_rule" "s3" {
-  for_each = local.has_s3_endpoint ? local.groups : {}
+  for_each = local.has_s3_endpoint ? local.owned_groups : {}
 
   security_group_id = each.value
   prefix_list_id    = aws_vpc_endpoint.s3[0].prefix_list_id
@@ -115,7 +136,7 @@ resource "aws_vpc_security_group_egress_rule" "s3" {
 }
 
 resource "aws_vpc_security_group_egress_rule" "endpoints" {
-  for_each = length(local.interface_endpoints) > 0 ? local.groups : {}
+  for_each = length(local.interface_endpoints) > 0 ? local.owned_groups : {}
 
   security_group_id            = each.value
   referenced_security_group_id = aws_security_group.endpoints[0].id
@@ -136,4 +157,33 @@ resource "aws_vpc_security_group_ingress_rule" "endpoints" {
   to_port                      = 443
   description                  = "Castor's instances and controller"
   tags                         = local.tags
+}
+
+# Between regions a rule can't name a security group, hence the address ranges.
+resource "aws_vpc_security_group_egress_rule" "nodes_to_remote_controller" {
+  for_each = local.has_nodes ? { for pair in setproduct(keys(local.controller_ports), range(length(var.controller_cidrs))) :
+    join(" ", pair) => { part = pair[0], cidr = var.controller_cidrs[pair[1]] }
+  } : {}
+
+  security_group_id = local.groups.nodes
+  cidr_ipv4         = each.value.cidr
+  ip_protocol       = "tcp"
+  from_port         = local.controller_ports[each.value.part].from
+  to_port           = local.controller_ports[each.value.part].to
+  description       = "Instances to the ${each.value.part}, in another network"
+  tags              = local.tags
+}
+
+resource "aws_vpc_security_group_ingress_rule" "controller_from_remote_nodes" {
+  for_each = local.has_controller ? { for pair in setproduct(keys(local.controller_ports), keys(var.remote_cidrs)) :
+    join(" ", pair) => { part = pair[0], place = pair[1] }
+  } : {}
+
+  security_group_id = local.groups.controller
+  cidr_ipv4         = var.remote_cidrs[each.value.place]
+  ip_protocol       = "tcp"
+  from_port         = local.controller_ports[each.value.part].from
+  to_port           = local.controller_ports[each.value.part].to
+  description       = "Instances of ${each.value.place} to the ${each.value.part}"
+  tags              = local.tags
 }

@@ -59,7 +59,7 @@ resource "aws_cloudwatch_event_rule" "this" {
   for_each = local.events
 
   name          = "${local.name}-${each.key}"
-  description   = "Castor ${var.deployment}: ${each.key}"
+  description   = "Castor ${var.shared.deployment}: ${each.key}"
   event_pattern = jsonencode(each.value)
   tags          = local.tags
 }
