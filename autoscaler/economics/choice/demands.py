@@ -30,7 +30,6 @@ from autoscaler.economics.choice.switching import (
     cost_to_finish,
     cost_via_measurement,
 )
-from autoscaler.economics.pricing.displacement import starting_instances
 from autoscaler.economics.pricing.objectives import MOST_TIMES_DEAREST, PriceRange, price_range
 from autoscaler.economics.pricing.standby import standby_of_one
 from autoscaler.economics.supply.caches import CacheSection, IdentityKey
@@ -135,7 +134,6 @@ def _demand(job: JobSnapshot, supply: Supply, room: FloatArray, most_times: floa
         has_run=job.spent_usd > 0,
         standby=standby_of_one(job, supply.terms.index),
         may_stand_by=job.study is None,
-        starting_instances=starting_instances(job),
     )
     prices = price_range(job, supply, most_times)
     requirements = requirement(job, at, supply, prices)

@@ -91,7 +91,6 @@ class SwitchContext:
         has_run: whether a start from nothing restores a checkpoint.
         standby: paused instances of the job besides the held ones; None if there are none.
         may_stand_by: whether held instances may pause while another kind is measured.
-        starting_instances: number of held instances that do not train yet.
     """
 
     candidates: Candidates
@@ -100,7 +99,6 @@ class SwitchContext:
     has_run: bool
     standby: StandbyInstances | None = None
     may_stand_by: bool = True
-    starting_instances: int = 0
 
     @cached_property
     def start_seconds(self) -> FloatArray:
@@ -309,27 +307,19 @@ def _has_room_beside(at: SwitchContext, source: IntArray, target: IntArray) -> B
 
 
 def cost_to_finish(
-    at: SwitchContext,
-    value_of_time: float,
-    work: float | FloatArray,
-    limit_prices: FloatArray | None = None,
+    at: SwitchContext, value_of_time: float, work: float | FloatArray
 ) -> FloatArray:
     """Return J: $ for `work` on each candidate from the held one, waiting included, (K, A).
 
     ``J(b) = boots + pauses + W_a (p(a) + v) / G(a) + (W - W_a) (p(b) + v) / G(b)``.
 
     W is the work in useful examples. W_a is the part that the old instances a do during the boot.
-    Price p and value of time v are in $ per second, goodput G in useful examples a second. With
-    `limit_prices`, $ per second of a unit of each limit, (R,), the use of limits is added to p.
+    Price p and value of time v are in $ per second, goodput G in useful examples a second.
     """
     candidates = at.candidates
     changes = at.from_held(value_of_time)
-    paid, boot_usd = candidates.usd_per_second, changes.boot_usd
-    if limit_prices is not None:
-        for_limits = limit_prices @ candidates.uses
-        paid = paid + for_limits
-        boot_usd = boot_usd + for_limits * changes.new_share * changes.ready_seconds
-    fixed_usd = boot_usd + standing_usd(changes, paid, value_of_time)
+    paid = candidates.usd_per_second
+    fixed_usd = changes.boot_usd + standing_usd(changes, paid, value_of_time)
     price = (paid + value_of_time) * candidates.seconds_per_example
     if candidates.held is None:
         return fixed_usd + work * price

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autoscaler.economics.choice.demands import Demand
 from autoscaler.economics.supply.supply import SECONDS_PER_HOUR
 
 
@@ -93,28 +92,3 @@ class GoodputChange:
             **{name: value * SECONDS_PER_HOUR for name, value in per_hour.items()},
         }
         return {name: value for name, value in figures.items() if math.isfinite(value)}
-
-
-def change_to(demand: Demand, target: int) -> GoodputChange:
-    """Return the figures of a change from the held allocation to candidate `target`."""
-    candidates, value = demand.at.candidates, demand.requirement.value_of_time
-    held = candidates.held
-    changes = demand.at.from_held(value)
-    price = float(candidates.usd_per_second[target])
-    idle_seconds = (
-        0.0 if changes.trains_during_boot[target] else float(changes.ready_seconds[target])
-    )
-    pause_usd = float(changes.pause_seconds[target]) * (price + value)
-    network = candidates.terms.network[candidates.sizes.offer]
-    return GoodputChange(
-        rate_before=0.0 if held is None else float(candidates.rate[held]),
-        rate_after=float(candidates.rate[target]),
-        usd_per_second_before=0.0 if held is None else float(candidates.usd_per_second[held]),
-        usd_per_second_after=price,
-        value_of_time=value,
-        boot_seconds=float(changes.ready_seconds[target]),
-        trains_during_boot=bool(changes.trains_during_boot[target]),
-        cost_usd=float(changes.boot_usd[target]) + idle_seconds * value + pause_usd,
-        carried_usd=float(changes.carried_usd[target]),
-        is_by_checkpoint=held is not None and bool(network[target] != network[held]),
-    )

@@ -8,10 +8,10 @@ from itertools import repeat
 import numpy as np
 
 from autoscaler.domain.allocation import Allocation
-from autoscaler.economics.choice.requirements import Requirement
+from autoscaler.economics.choice.demands import Demand
 from autoscaler.economics.explanation.change import GoodputChange
 from autoscaler.economics.explanation.facts import Facts, Option
-from autoscaler.economics.fleets.fleet import Fleet
+from autoscaler.economics.fleets.fleet import Fleet, column_of, fleet_of_one
 from autoscaler.economics.supply.supply import BoolArray, IntArray
 
 
@@ -26,7 +26,7 @@ def fleet_facts(
     rows = zip(
         fleet.jobs,
         targets,
-        fleet.value_of_time.tolist(),
+        fleet.requirements,
         choices.why,
         fleet.work.tolist(),
         holds.tolist(),
@@ -36,12 +36,14 @@ def fleet_facts(
         _options(fleet, np.where(as_wished, -1, choices.target)),
         _options(fleet, other, is_told_of=True),
         has_faster.tolist(),
+        _options(fleet, choices.cheapest),
+        _options(fleet, choices.later),
         strict=True,
     )
     for (
         job,
         target,
-        value,
+        requirement,
         why,
         work,
         stays,
@@ -51,10 +53,12 @@ def fleet_facts(
         wished,
         alternative,
         is_faster,
+        cheapest,
+        later,
     ) in rows:
         yield Facts(
             job=job,
-            requirement=Requirement(value),
+            requirement=requirement,
             why=why,
             work=work,
             target=target,
@@ -63,7 +67,18 @@ def fleet_facts(
             wished=given_option if gets_demand else wished,
             other=alternative,
             has_faster=is_faster,
+            cheapest=cheapest,
+            later=later,
         )
+
+
+def facts_of_one(demand: Demand, target: Allocation | None) -> Facts:
+    """Return the facts of one job that gets `target`."""
+    candidates = demand.at.candidates
+    if not len(candidates):
+        return Facts(demand.job, demand.requirement, demand.why, demand.work, target)
+    given = np.array([column_of(candidates, candidates.index(target))])
+    return next(fleet_facts(fleet_of_one(demand), given, [target]))
 
 
 def _alternatives(fleet: Fleet) -> tuple[IntArray, BoolArray]:
@@ -116,7 +131,7 @@ def _options(fleet: Fleet, columns: IntArray, is_told_of: bool = False) -> Itera
     `columns` are candidates of the J jobs, (J,).
     """
     index = np.arange(len(columns)), np.maximum(columns, 0)
-    lists, choices, offers = fleet.lists, fleet.choices, fleet.supply.offers
+    lists, choices, offers = fleet.lists, fleet.choices, fleet.terms.offers
     rows = zip(
         (columns >= 0).tolist(),
         lists.offer[index].tolist(),

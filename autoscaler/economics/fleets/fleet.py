@@ -1,24 +1,26 @@
-"""Choices of many jobs of one cohort at once, as arrays.
+"""Choices of jobs at once, as arrays: of one job, or of many of one cohort.
 
-Results are those of `demand` and `worth` for one job, on the candidates of its shortlist. Arrays
+Results of many jobs are those of `demand` for each, on the candidates of its shortlist. Arrays
 over the J jobs and their M candidates are (J, M); with K draws they are (K, J, M).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from autoscaler.domain.snapshot import JobSnapshot
+from autoscaler.economics.allocation.candidates import Candidates
 from autoscaler.economics.allocation.cohorts import CohortKey, cohort_key
 from autoscaler.economics.allocation.remaining import UNKNOWN_REMAINING_SECONDS, knows_the_end
-from autoscaler.economics.choice.demands import ChoiceReason
-from autoscaler.economics.choice.exploration import SURE_SHARE
+from autoscaler.economics.choice.demands import ChoiceReason, Demand
+from autoscaler.economics.choice.exploration import SURE_SHARE, fewest
+from autoscaler.economics.choice.requirements import Requirement
 from autoscaler.economics.choice.switching import (
     AllocationArrays,
     RestartOverheads,
@@ -30,15 +32,12 @@ from autoscaler.economics.choice.switching import (
     way_back,
     with_standby,
 )
-from autoscaler.economics.fleets.shortlist_cache import (
-    ShortlistCache,
-    cached_shortlists,
-    store_shortlists,
-)
+from autoscaler.economics.fleets.shortlist_cache import cached_shortlists, store_shortlists
+from autoscaler.economics.fleets.shortlists import CandidateTable
 from autoscaler.economics.pricing.objectives import price_range, value_of_time
 from autoscaler.economics.pricing.standby import standby_of
 from autoscaler.economics.pricing.starts import billed_starts_of_jobs, fills_of_jobs
-from autoscaler.economics.supply.supply import BoolArray, IntArray, Supply, fits
+from autoscaler.economics.supply.supply import BoolArray, IntArray, MarketTerms, Supply, fits
 from autoscaler.goodput.formulas import formula_of
 from autoscaler.goodput.throughput import FloatArray
 
@@ -96,12 +95,66 @@ def _fleets_of_cohort(
     value = np.array([value_of_time(job.objective, prices) for job in jobs])
     lowest_bids = np.array([prices.least(job.waited_seconds) for job in jobs])
     bids = np.maximum(value, lowest_bids)
+    ages = [supply.as_of_seconds(job) - job.submitted_seconds for job in jobs]
+    values = np.array([value, bids, ages])
     memory = cached_shortlists(jobs[0], cohort_key(jobs[0], supply), supply)
     rows = memory.rows(jobs, supply, bids)
     store_shortlists(memory, supply)
     for start in range(0, len(jobs), _MOST_JOBS):
         part = slice(start, start + _MOST_JOBS)
-        yield Fleet(jobs[part], supply, room, (memory, rows[part]), (value[part], bids[part]))
+        listed = memory.lists.take(rows[part]), partial(memory.lists.draws, rows[part])
+        yield Fleet(jobs[part], supply.terms, room, listed, values[:, part])
+
+
+def fleet_of_one(demand: Demand) -> Fleet:
+    """Return the fleet of one job with its own choice, over all its candidates."""
+    candidates, sizes = demand.at.candidates, demand.at.candidates.sizes
+    held, stages = candidates.held, demand.requirement.stages
+    # The first column is the held candidate, or padding.
+    others = np.flatnonzero(np.arange(len(candidates)) != (-1 if held is None else held))
+    order = np.concatenate([[held or 0], others])
+    exists = (np.arange(len(order)) > 0)[None] | (held is not None)
+    lists = CandidateTable(
+        offer=sizes.offer[None, order],
+        instances=sizes.instances[None, order],
+        devices_used=sizes.devices_used[None, order],
+        usd_per_second=candidates.usd_per_second[None, order],
+        mean_seconds=1.0 / candidates.rate[None, order],
+        measured=candidates.measured[None, order],
+        allowed=candidates.allowed[None, order] & exists,
+        exists=exists,
+    )
+    values = np.array([[demand.requirement.value_of_time], [demand.bid], [0.0]])
+    listed = lists, lambda block: candidates.seconds_per_example[None, :, order]
+    fleet = Fleet([demand.job], candidates.terms, demand.at.room, listed, values)
+    changes = demand.at.from_held(demand.requirement.value_of_time)
+    fleet.taken = Switches(
+        *(getattr(changes, name.name)[None, order] for name in fields(Switches))
+    )
+    fleet.requirements = [demand.requirement]
+    fleet.remaining, fleet.work = np.array([demand.remaining]), np.array([demand.work])
+    cheapest, cost = None, demand.cost
+    if demand.why is ChoiceReason.FIRST_START:
+        price = np.where(fewest(candidates), candidates.usd_per_second, np.inf)
+        cheapest = int(price.argmin())
+    fleet.choices = FleetDemands(
+        target=np.array([column_of(candidates, demand.target)]),
+        why=[demand.why],
+        eligible=demand.eligible[None, order] & exists,
+        expected_usd=demand.expected_usd[None, order],
+        mean_usd=cost.mean(axis=0)[None, order],
+        better=(cost < cost[:, order[:1]]).mean(axis=0)[None, order],
+        cheapest=np.array([column_of(candidates, cheapest)]),
+        later=np.array([column_of(candidates, None if stages is None else stages.then)]),
+    )
+    return fleet
+
+
+def column_of(candidates: Candidates, index: int | None) -> int:
+    """Return the column of a candidate in the fleet of its job; -1 for None."""
+    if index is None or index == candidates.held:
+        return -1 if index is None else 0
+    return index + (candidates.held is None or index < candidates.held)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,6 +168,8 @@ class FleetDemands:
         expected_usd: V of each candidate, (J, M).
         mean_usd: mean of J over the draws, (J, M).
         better: share of draws in which J is less than that of the held candidate, (J, M).
+        cheapest: cheapest candidate with the fewest instances, for a first start, (J,); else -1.
+        later: second stage for a deadline or budget, (J,); -1 for none.
     """
 
     target: IntArray
@@ -123,6 +178,8 @@ class FleetDemands:
     expected_usd: FloatArray
     mean_usd: FloatArray
     better: FloatArray
+    cheapest: IntArray
+    later: IntArray
 
 
 class Fleet:
@@ -141,22 +198,25 @@ class Fleet:
     def __init__(
         self,
         jobs: Sequence[JobSnapshot],
-        supply: Supply,
+        terms: MarketTerms,
         room: FloatArray,
-        listed: tuple[ShortlistCache, IntArray],
-        values: tuple[FloatArray, FloatArray],
+        listed: tuple[CandidateTable, Callable[[slice], FloatArray]],
+        values: FloatArray,
     ) -> None:
-        self.jobs, self.supply, self.room = jobs, supply, room
-        memory, rows = listed
-        self.value_of_time, self.bid = values
-        self.lists = memory.lists.take(rows)
-        self._rows, self._seconds_per_example = rows, memory.lists.seconds_per_example
+        self.jobs, self.terms, self.room = jobs, terms, room
+        self.lists, self._seconds_per_example = listed
+        self.value_of_time, self.bid, self._age_seconds = values
         self.has_held = self.lists.exists[:, 0]
+
+    @cached_property
+    def requirements(self) -> Sequence[Requirement]:
+        """Requirement of each job's objective."""
+        return [Requirement(value) for value in self.value_of_time.tolist()]
 
     @cached_property
     def uses(self) -> FloatArray:
         """Use of each limit by each candidate, (R, J, M)."""
-        uses: FloatArray = self.supply.unit_uses[:, self.lists.offer] * self.lists.instances
+        uses: FloatArray = self.terms.unit_uses[:, self.lists.offer] * self.lists.instances
         return uses
 
     @cached_property
@@ -169,10 +229,7 @@ class Fleet:
         """Useful examples left, (J,); a guess where the end is unknown, as `remaining_work`."""
         is_known = np.array([knows_the_end(job) for job in self.jobs])
         reported = np.array([job.remaining_examples or 0.0 for job in self.jobs])
-        age = np.array(
-            [self.supply.as_of_seconds(job) - job.submitted_seconds for job in self.jobs]
-        )
-        guess = self._reference_rate * np.maximum(UNKNOWN_REMAINING_SECONDS, age)
+        guess = self._reference_rate * np.maximum(UNKNOWN_REMAINING_SECONDS, self._age_seconds)
         remaining: FloatArray = np.where(is_known, np.maximum(reported, 0.0), guess)
         return remaining
 
@@ -195,7 +252,7 @@ class Fleet:
     @cached_property
     def ends(self) -> AllocationArrays:
         """Attributes of the candidates for pricing changes, (J, M)."""
-        lists, terms = self.lists, self.supply.terms
+        lists, terms = self.lists, self.terms
         instances = lists.instances
         costs = [job.switching for job in self.jobs]
         checkpoint = np.array([[switching.checkpoint_bytes] for switching in costs])
@@ -253,7 +310,7 @@ class Fleet:
     def switches(self, value_of_time: FloatArray | None) -> Switches:
         """Return changes to each candidate from the held one or from nothing, (J, M)."""
         from_held = between(self.held, self.ends, self.halts, self._has_room_beside, value_of_time)
-        standby = standby_of(self.jobs, self.supply.terms.index)
+        standby = standby_of(self.jobs, self.terms.index)
         if standby is not None:
             from_held = with_standby(from_held, self.ends, standby, self.halts.pause_seconds)
         if self.has_held.all():
@@ -274,6 +331,12 @@ class Fleet:
     def taken(self) -> Switches:
         """Changes to each candidate at the job's value of time, (J, M)."""
         return self.switches(self.value_of_time[:, None])
+
+    @cached_property
+    def taken_at_bid(self) -> Switches:
+        """Changes to each candidate at the job's bid, (J, M)."""
+        is_value = np.array_equal(self.bid, self.value_of_time)
+        return self.taken if is_value else self.switches(self.bid[:, None])
 
     @cached_property
     def choices(self) -> FleetDemands:
@@ -304,14 +367,15 @@ class Fleet:
         )
         ground = np.select([has_none, under_way, staying], [1, 3, 2], 0)
         why = [grounds[index] for index in ground.tolist()]
-        return FleetDemands(target, why, allowed, expected, mean, better)
+        none = np.full(len(self.jobs), -1)
+        return FleetDemands(target, why, allowed, expected, mean, better, none, none)
 
     def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
         """Yield blocks of jobs with their candidates' seconds per example, (K, block, M)."""
         width = self.lists.offer.shape[1]
         for start in range(0, len(self.jobs), _BLOCK):
             block = slice(start, start + _BLOCK)
-            seconds = self._seconds_per_example[self._rows[block], :, :width].transpose(1, 0, 2)
+            seconds = self._seconds_per_example(block)[:, :, :width].transpose(1, 0, 2)
             yield block, np.ascontiguousarray(seconds, dtype=np.float64)
 
     def _costs(self) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -345,7 +409,7 @@ class Fleet:
         result = np.empty((3, *is_known.shape))
         for block, seconds in self.blocks():
             price = (paid + value)[block] * seconds
-            held_price, held_seconds = spread(price), spread(seconds)
+            held_price, held_seconds = price[:, :, :1], seconds[:, :, :1]
             done = np.minimum(meanwhile[block] / held_seconds, work[block])
             cost = fixed[block] + done * held_price + (work[block] - done) * price
             tried_examples = np.minimum(look_seconds[block] / seconds, work[block] - done)
@@ -359,7 +423,7 @@ class Fleet:
             best_cost = np.where(is_known[block], cost, np.minimum(cost, via_measurement))
             result[0, block] = best_cost.mean(axis=0)
             result[1, block] = cost.mean(axis=0)
-            result[2, block] = (cost < spread(cost)).mean(axis=0)
+            result[2, block] = (cost < cost[:, :, :1]).mean(axis=0)
         return result[0], result[1], result[2]
 
     def _ways_on(self, fixed: FloatArray) -> tuple[IntArray, BoolArray]:
@@ -396,8 +460,3 @@ def _allocations_at(ends: AllocationArrays, then: IntArray) -> AllocationArrays:
     return AllocationArrays(
         *(_take_candidate(getattr(ends, field.name), then) for field in fields(AllocationArrays))
     )
-
-
-def spread(draws: FloatArray) -> FloatArray:
-    """Repeat the held candidate's draws (K, J, 1) for every candidate, (K, J, M)."""
-    return np.repeat(draws[:, :, :1], draws.shape[2], axis=2)

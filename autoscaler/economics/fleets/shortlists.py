@@ -101,6 +101,10 @@ class Shortlists(CandidateTable):
             *(getattr(self, field.name)[rows, :width] for field in fields(CandidateTable))
         )
 
+    def draws(self, rows: IntArray, block: slice) -> FloatArray:
+        """Return the draws of a block of the rows, (block, K, M)."""
+        return self.seconds_per_example[rows[block]]
+
     def with_rows(self, rows: int) -> Shortlists:
         """Return the lists with room for at least `rows` rows."""
         return Shortlists(*(with_rows(getattr(self, field.name), rows) for field in fields(self)))

@@ -1,6 +1,6 @@
-"""Worth of every candidate to the jobs of a fleet, as `worth` of one job.
+"""Surplus of allocations: their worth to jobs beyond their price, where jobs compete.
 
-Array axes are as in `economics.fleet`.
+Array axes are as in `fleet`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from autoscaler.economics.choice.switching import from_nothing, standing_usd
-from autoscaler.economics.fleets.fleet import Fleet, spread
+from autoscaler.economics.fleets.fleet import Fleet
 from autoscaler.economics.pricing.displacement import (
     LEAST_SECONDS,
     Restart,
@@ -24,11 +24,19 @@ from autoscaler.goodput.throughput import FloatArray
 def worth_of_jobs(fleet: Fleet, finish_prices: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the worth of each candidate at the job's bid, (J, M), and of nothing, (J,).
 
-    Both are in $ per second. `finish_prices` are the prices of a unit of each limit when each job
-    finishes, $ per second, (J, R).
+    ``S(b) = v + sum_r mu_r(T) u_r(b) - (J(b) - min J) / seconds(b)``. The best b is worth the cost
+    of a second without it. Another b is worth less by its extra cost J(b) - min J, spread over the
+    seconds(b) to finish on b. J includes the prices of limits and the cost of changing. Without
+    the cost of changing it is ``lambda G(b) - p(b)``, with lambda the least ``(v + p + sum_r
+    mu_r(T) u_r) / G``. Giving up held instances or a boot under way costs what `displacement`
+    computes.
+
+    Symbols: v bid and p price in $ per second, G goodput in useful examples a second, u_r use of
+    limit r, and mu(T) `finish_prices`: the prices of a unit of each limit when the job finishes,
+    $ per second, (J, R).
     """
     bid, eligible = fleet.bid[:, None], fleet.choices.eligible
-    changes, ends = fleet.switches(bid), fleet.ends
+    changes, ends = fleet.taken_at_bid, fleet.ends
     for_limits = np.einsum("jr,rjm->jm", finish_prices, fleet.uses)
     paid = ends.usd_per_second + for_limits
     fixed_usd = changes.boot_usd + for_limits * changes.new_share * changes.ready_seconds
@@ -38,8 +46,8 @@ def worth_of_jobs(fleet: Fleet, finish_prices: FloatArray) -> tuple[FloatArray, 
     cost = np.empty(paid.shape)
     for block, seconds in fleet.blocks():
         price = (paid + bid)[block] * seconds
-        done_meanwhile = np.minimum(training_seconds[block] / spread(seconds), work[block])
-        spent = done_meanwhile * spread(price) + (work[block] - done_meanwhile) * price
+        done_meanwhile = np.minimum(training_seconds[block] / seconds[:, :, :1], work[block])
+        spent = done_meanwhile * price[:, :, :1] + (work[block] - done_meanwhile) * price
         cost[block] = fixed_usd[block] + spent.mean(axis=0)
     done_meanwhile = np.minimum(training_seconds * fleet.rate[:, :1], work)
     seconds = changes.ready_seconds + changes.pause_seconds + (work - done_meanwhile) / fleet.rate

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.snapshot import JobSnapshot
 from autoscaler.economics.choice.demands import Demand
-from autoscaler.economics.choice.surplus import keeping_usd_per_second, worth
-from autoscaler.economics.explanation.facts import Facts, facts_of
+from autoscaler.economics.explanation.facts import Facts
 from autoscaler.economics.fleets.dominance import prune_dominated
 from autoscaler.economics.fleets.facts import fleet_facts
-from autoscaler.economics.fleets.fleet import Fleet
+from autoscaler.economics.fleets.fleet import Fleet, fleet_of_one
 from autoscaler.economics.fleets.surplus import keeping_of_jobs, worth_of_jobs
 from autoscaler.economics.supply.caches import CacheSection, IdentityKey, PlanningCache
 from autoscaler.economics.supply.sizes import Sizes
@@ -119,7 +118,7 @@ def bidders_of_fleet(fleet: Fleet) -> Bidders:
     lists = fleet.lists
     return Bidders(
         jobs=fleet.jobs,
-        terms=fleet.supply.terms,
+        terms=fleet.terms,
         bids=fleet.bid,
         remaining=fleet.remaining,
         held=np.where(fleet.has_held, 0, -1),
@@ -144,40 +143,14 @@ def bidders_of_one(demand: Demand, cache: PlanningCache, is_pruned: bool) -> Bid
     section, key = cache.of(_SECTION), (IdentityKey(demand), is_pruned)
     bidders = section.get(key)
     if bidders is None:
-        bidders = _bidders_of_one(prune_dominated(demand) if is_pruned else demand)
+        fleet = fleet_of_one(prune_dominated(demand) if is_pruned else demand)
+        known: dict[Allocation | None, Facts] = {}
+
+        def facts(given: IntArray, targets: Sequence[Allocation | None]) -> Iterator[Facts]:
+            if targets[0] not in known:
+                known[targets[0]] = next(fleet_facts(fleet, given, targets))
+            yield known[targets[0]]
+
+        bidders = replace(bidders_of_fleet(fleet), facts=facts)
         section.put(key, bidders, _TABLES * demand.cost.nbytes)
     return bidders
-
-
-def _bidders_of_one(demand: Demand) -> Bidders:
-    candidates, work = demand.at.candidates, demand.work
-    sizes = candidates.sizes
-    facts_by_target: dict[Allocation | None, Facts] = {}
-
-    def worth_at(finish_prices: FloatArray) -> tuple[FloatArray, FloatArray]:
-        job_worth = worth(demand.at, demand.eligible, demand.bid, finish_prices[0], work)
-        return job_worth.surplus[None], np.array([job_worth.nothing])
-
-    def facts(_: IntArray, targets: Sequence[Allocation | None]) -> Iterator[Facts]:
-        (target,) = targets
-        if target not in facts_by_target:
-            facts_by_target[target] = facts_of(demand, target)
-        yield facts_by_target[target]
-
-    return Bidders(
-        jobs=[demand.job],
-        terms=candidates.terms,
-        bids=np.array([demand.bid]),
-        remaining=np.array([demand.remaining]),
-        held=np.array([-1 if candidates.held is None else candidates.held]),
-        wished=np.array([-1 if demand.target is None else demand.target]),
-        sizes=Sizes(sizes.offer[None], sizes.instances[None], sizes.devices_used[None]),
-        exists=np.ones((1, len(candidates)), dtype=np.bool_),
-        eligible=demand.eligible[None],
-        usd_per_second=candidates.usd_per_second[None],
-        rate=candidates.rate[None],
-        uses=candidates.uses[:, None],
-        keeping_usd_per_second=np.array([keeping_usd_per_second(demand.at, demand.bid, work)]),
-        worth=worth_at,
-        facts=facts,
-    )

@@ -16,7 +16,8 @@ import numpy as np
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.snapshot import JobSnapshot
 from autoscaler.economics.choice.demands import ChoiceReason, Demand, demand
-from autoscaler.economics.explanation.facts import Facts, facts_of
+from autoscaler.economics.explanation.facts import Facts
+from autoscaler.economics.fleets.facts import facts_of_one
 from autoscaler.economics.fleets.fleet import can_be_listed, fleets
 from autoscaler.economics.pricing.displacement import starting_share
 from autoscaler.economics.pricing.objectives import MOST_TIMES_DEAREST
@@ -95,7 +96,7 @@ class FleetPlan:
     def facts(self) -> Iterator[Facts]:
         """Yield the facts of each job's reason, made as they are read."""
         for choice in self.idle:
-            yield facts_of(choice, self.targets[choice.job.id])
+            yield facts_of_one(choice, self.targets[choice.job.id])
         for group in self.groups:
             targets = [self.targets[job.id] for job in group.jobs]
             yield from group.facts(group.columns(targets), targets)

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.domain.allocation import Allocation
-from autoscaler.economics.explanation.change import GoodputChange, change_to
+from autoscaler.economics.explanation.change import GoodputChange
+from autoscaler.economics.fleets.facts import facts_of_one
 from autoscaler.economics.pricing.price import price_of_progress
 from tests.economics.cases import SMALL, job, snapshot
 from tests.economics.choice.test_demands import wish_of
@@ -63,10 +64,15 @@ def test_what_does_not_pay_has_no_payback_and_all_figures_are_finite() -> None:
 
 def test_the_change_of_a_wish() -> None:
     job_snapshot = job(held=Allocation("local-small", 1, 1))
-    choice = wish_of(job_snapshot, snapshot(job_snapshot, offers=(SMALL,)))
-    figures = change_to(choice, 1)
+    moment = snapshot(job_snapshot, offers=(SMALL,))
+    choice = wish_of(job_snapshot, moment)
+    given = [
+        facts_of_one(choice, Allocation("local-small", instances, 1)).given for instances in (1, 2)
+    ]
+    stays, figures = (option.change for option in given if option is not None)
+    assert stays is not None and figures is not None
     assert figures.rate_before == pytest.approx(100.0)
     assert figures.usd_per_second * 3600 == pytest.approx(0.10)
     assert figures.boot_seconds == 6.0
     assert figures.cost_usd * 3600 == pytest.approx(6 * 0.10 + 0.05 * 0.30)
-    assert change_to(choice, 0).cost_usd == 0.0
+    assert stays.cost_usd == 0.0

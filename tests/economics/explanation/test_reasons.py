@@ -14,8 +14,8 @@ from autoscaler.domain.objective import Objective
 from autoscaler.domain.plan import Action
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot, SwitchingCosts
 from autoscaler.economics.choice.demands import ChoiceReason
-from autoscaler.economics.explanation.facts import facts_of
 from autoscaler.economics.explanation.reasons import Contest, LimitUsage, action_of, place, reason
+from autoscaler.economics.fleets.facts import facts_of_one
 from autoscaler.economics.supply.supply import supply_of
 from tests.economics.cases import LARGE, NOW, SMALL, devices, job, model, offer, snapshot, valued
 from tests.economics.choice.test_demands import wish_of
@@ -49,7 +49,7 @@ def said(
     elif choice.why is ChoiceReason.HOLDS_UNKNOWN:
         target = job_snapshot.held
     around = LimitUsage(supply_of(moment), np.full(len(moment.limits), used))
-    return reason(facts_of(choice, target), around, contest)
+    return reason(facts_of_one(choice, target), around, contest)
 
 
 def test_grow() -> None:
@@ -286,7 +286,7 @@ def test_wait_for_room() -> None:
     choice = wish_of(job_snapshot, moment)
     around = LimitUsage(supply_of(moment), np.array([2.0]))
     contest = Contest(moment.limits[0], 0.42 / 3600, "resnet", 0.6 / 3600)
-    assert reason(facts_of(choice, None), around, contest) == (
+    assert reason(facts_of_one(choice, None), around, contest) == (
         "wait digits: no room: local devices 2 of 2 in use; "
         "a device is worth $0.42/h to this job, $0.60/h to resnet"
     )
@@ -326,7 +326,7 @@ def test_every_target_has_a_reason_of_one_line_without_nan(moment: Snapshot) -> 
     around = LimitUsage(supply_of(moment), np.zeros(0))
     every = [choice.at.candidates.allocation(i) for i in range(len(choice.at.candidates))]
     for target in (None, *every):
-        line = reason(facts_of(choice, target), around)
+        line = reason(facts_of_one(choice, target), around)
         assert "nan" not in line
         assert "inf" not in line
         assert "\n" not in line
