@@ -160,16 +160,20 @@ def logs(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object for each line.")
     ] = False,
+    instance: Annotated[
+        str | None, typer.Option(help="Print only this instance's log; its id: castor status JOB.")
+    ] = None,
 ) -> None:
     """Print the logs of all instances of a job, ended ones included.
 
-    Each line starts with the time at which the controller received it, and with its instance.
+    Each line starts with the time at which the controller received it, and with its instance. The
+    log of an instance that did not start ends with its console output, as its cloud has it.
     """
     from autoscaler.cli.logs import print_logs
     from autoscaler.clock import SystemClock
     from autoscaler.wire.connection import connect
 
-    print_logs(connect(), job, SystemClock(), follow, tail, as_json)
+    print_logs(connect(), job, SystemClock(), follow, tail, as_json, instance)
 
 
 @app.command()

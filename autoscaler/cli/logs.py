@@ -12,7 +12,7 @@ from typing import Final
 
 from autoscaler.cli.tables import clock_time
 from autoscaler.clock import Clock
-from autoscaler.domain.errors import Unavailable
+from autoscaler.domain.errors import Unavailable, UnknownInstance
 from autoscaler.domain.text import printable_lines
 from autoscaler.wire.client import Client
 from autoscaler.wire.messages import EVERY_INSTANCE, LogPart
@@ -38,9 +38,15 @@ class LogLine:
 
 
 def print_logs(
-    client: Client, name: str, clock: Clock, follow: bool, tail: int | None, as_json: bool
+    client: Client,
+    name: str,
+    clock: Clock,
+    follow: bool,
+    tail: int | None,
+    as_json: bool,
+    instance: str | None = None,
 ) -> None:
-    """Print the logs of all instances of a job.
+    """Print the logs of the instances of a job.
 
     Args:
         client: client of the controller.
@@ -49,9 +55,11 @@ def print_logs(
         follow: print new lines until the job has ended, even if the controller restarts.
         tail: number of last lines of each instance to start with; None: all lines.
         as_json: print a JSON object for each line.
+        instance: id of the only instance to print; None: all.
 
     Raises:
         Unavailable: no controller answers, and `follow` is False.
+        UnknownInstance: the job has no log of `instance`, and `follow` is False or the job ended.
     """
     job = client.job(name).id
     show = _print_json if as_json else _print_text
@@ -62,7 +70,8 @@ def print_logs(
             has_ended = has_ended or client.job(job).phase.is_final
             lines = _new_lines(client, job, reader, has_ended)
             for line in _last_of_each(lines, tail or 0) if is_first else lines:
-                show(line)
+                if instance in (None, line.instance):
+                    show(line)
             is_first = False
         except Unavailable:
             if not follow:
@@ -70,6 +79,7 @@ def print_logs(
             has_ended, reader = False, LogReader(tail) if is_first else reader
         sys.stdout.flush()
         if has_ended:
+            _require_instance(instance, reader)
             return
         clock.sleep(_POLL_SECONDS)
 
@@ -79,6 +89,14 @@ def _new_lines(client: Client, job: str, reader: LogReader, has_ended: bool) -> 
         yield from reader.lines(parts)
     if has_ended:
         yield from reader.rest()
+
+
+def _require_instance(instance: str | None, reader: LogReader) -> None:
+    known = sorted(reader.offsets.keys() - {EVERY_INSTANCE})
+    if instance is not None and instance not in known:
+        raise UnknownInstance(
+            f"no log of an instance {instance}: the job has logs of {', '.join(known) or 'none'}"
+        )
 
 
 def _last_of_each(lines: Iterable[LogLine], count: int) -> Iterator[LogLine]:

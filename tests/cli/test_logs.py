@@ -11,7 +11,7 @@ import pytest
 from autoscaler.cli.logs import LogReader, print_logs
 from autoscaler.cli.tables import clock_time
 from autoscaler.clock import VirtualClock
-from autoscaler.domain.errors import Unavailable
+from autoscaler.domain.errors import Unavailable, UnknownInstance
 from autoscaler.domain.job import JobPhase
 from autoscaler.wire.messages import LogPart
 
@@ -38,9 +38,15 @@ class Logged:
         return (LogPart("i", len(self._text), text),) if text else ()
 
 
-def show(controller: object, follow: bool, tail: int | None = None, as_json: bool = False) -> None:
+def show(
+    controller: object,
+    follow: bool,
+    tail: int | None = None,
+    as_json: bool = False,
+    instance: str | None = None,
+) -> None:
     clock = VirtualClock()
-    print_logs(controller, "job", clock, follow, tail, as_json)  # type: ignore[arg-type]
+    print_logs(controller, "job", clock, follow, tail, as_json, instance)  # type: ignore[arg-type]
 
 
 def test_a_line_in_parts_is_read_once_and_whole() -> None:
@@ -100,6 +106,18 @@ def test_lines_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
         {"instance": "a", "seconds": 5.0, "text": "two"},
         {"instance": "b", "seconds": 5.0, "text": "only"},
     ]
+
+
+def test_the_log_of_one_instance(capsys: pytest.CaptureFixture[str]) -> None:
+    show(Ended(), follow=False, tail=2, instance="b")
+    assert capsys.readouterr().out == f"{clock_time(5.0)} b | only\n"
+    show(Logged("line\nthe", " end"), follow=True, instance="i")
+    assert capsys.readouterr().out == "i | line\ni | the end\n"
+
+
+def test_an_instance_without_a_log_is_an_error_that_names_those_with_one() -> None:
+    with pytest.raises(UnknownInstance, match="no log of an instance c: the job has logs of a, b"):
+        show(Ended(), follow=False, tail=2, instance="c")
 
 
 def test_without_following_an_absent_controller_is_said_to_be() -> None:
