@@ -21,7 +21,12 @@ from typing import Protocol
 from autoscaler.clock import Clock
 from autoscaler.controller.budgets.guard import LaunchGate
 from autoscaler.controller.offers.market import Market
-from autoscaler.controller.offers.refusals import NOTHING_LAUNCHED, record_refusal, refusal_by
+from autoscaler.controller.offers.refusals import (
+    NOTHING_LAUNCHED,
+    record_acceptance,
+    record_refusal,
+    refusal_by,
+)
 from autoscaler.controller.offers.zones import record_launched
 from autoscaler.domain.errors import (
     CastorError,
@@ -196,7 +201,7 @@ class IntentExecutor:
             after = self._store.instances.observe_cloud(held.id, launched, self._clock.now())
             record_launched(self._store, held, after, self._clock.now())
             if launched.is_decided:
-                self._store.capacity.accepted(after.offer)
+                record_acceptance(self._store, after.offer, self._clock.now())
             else:
                 self._store.instances.note(held.id, {Fact.UNDECIDED: "yes"})
 

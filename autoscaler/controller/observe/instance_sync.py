@@ -17,7 +17,11 @@ from autoscaler.controller.act.intents import Workers
 from autoscaler.controller.observe.orphans import Orphans
 from autoscaler.controller.offers.false_starts import give_up
 from autoscaler.controller.offers.market import Listing, Market
-from autoscaler.controller.offers.refusals import record_refusal, refusal_by
+from autoscaler.controller.offers.refusals import (
+    record_acceptance,
+    record_refusal,
+    refusal_by,
+)
 from autoscaler.controller.offers.zones import record_launched
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import CastorError, Conflict, UnknownInstance
@@ -164,7 +168,7 @@ class Observer:
         else:
             if listed.is_decided and held.is_undecided:
                 self._store.instances.note(held.id, {Fact.UNDECIDED: ""})
-                self._store.capacity.accepted(held.offer)
+                record_acceptance(self._store, held.offer, now_seconds)
             if held.desired is Desired.ABSENT:
                 self._terminate_again(held, now_seconds)
 

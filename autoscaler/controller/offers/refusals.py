@@ -65,6 +65,21 @@ def record_refusal(
     store.events.add(Event(now_seconds, "launch refused", text, held.job))
 
 
+def record_acceptance(store: Store, offer: str, now_seconds: float) -> None:
+    """Forget the refusals of an offer after a launch, if it is the last one of its wave.
+
+    While other launches of the offer are open, or if one was refused since this one was ordered,
+    the back-off goes on: else a job that gets a part of the instances that it needs would buy and
+    end that part again and again.
+    """
+    known = store.capacity.refusals().get(offer)
+    if known is None or known.until_seconds > now_seconds:
+        return
+    alive = store.instances.alive()
+    if not any(held.offer == offer and held.cloud_id is None for held in alive):
+        store.capacity.accepted(offer)
+
+
 def _in_open_zones(
     offers: Collection[Offer], refused: str, open_zones: Collection[str]
 ) -> list[str]:
