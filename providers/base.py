@@ -59,12 +59,17 @@ class Provider(ABC):
     def launch(self, request: LaunchRequest) -> CloudInstance:
         """Launch one instance, or return the instance that this token launched before.
 
+        A provider may launch one of `request.alternatives` instead; the instance's `offer` is what
+        was launched, here and in lists, also after a restart. A provider whose offers have no
+        `order_group` ignores alternatives.
+
         The instance carries `request.tags` from its creation. The method returns as soon as the
         cloud accepts the request. The state is then usually `PENDING`, or `QUEUED` while the
         request awaits capacity.
 
         Raises:
-            InsufficientCapacity, QuotaExceeded, PermissionDenied: nothing was launched.
+            InsufficientCapacity, QuotaExceeded, PermissionDenied: nothing was launched, in any of
+                the zones asked.
             NotFound: no such offer exists; nothing was launched.
             Throttled: nothing was launched; the same call may be repeated.
             UnknownRefusal: nothing was launched, for a reason without a rule.
