@@ -1,8 +1,8 @@
-"""The contract of `autoscaler.policies.base.Policy` as tests, for any policy.
+"""Contract of `autoscaler.policies.base.Policy` as tests, for any policy.
 
-Subclass `PolicyConformance`, and `StudiesConformance` where studies are planned, and give it a
-fixture `policy`. It is shared by all examples of a test, so that a policy that remembers what it
-planned fails.
+Subclass `PolicyConformance`, and `StudiesConformance` if the policy plans studies. Define a
+fixture `policy`. All examples of a test share the policy, so a policy that remembers earlier plans
+fails.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.economics.strategies import searching, snapshots
 
 FLEETS = snapshots(jobs=5, draws=3, all_measured=False, is_limited=True, has_ends=True)
 STUDIES = searching(FLEETS)
-# A job that ends sooner than an instance boots is over before it matters where it went.
+# Jobs of at least 1e5 examples: a job that ends within one boot may move on every plan.
 SURE = snapshots(jobs=4, is_limited=True, least_examples=1e5)
 SIMPLE = snapshots(jobs=4, is_limited=True, is_simple=True)
 shared_fixture = settings(
@@ -47,33 +47,41 @@ def used(limit: Limit, moment: Snapshot, plan: Plan) -> float:
     )
 
 
-def is_permitted(allocation: Allocation, one: JobSnapshot, offers: dict[str, Offer]) -> bool:
-    bounds, found = one.instances, offers[allocation.offer]
-    named = bounds.offers is None or {found.id, found.instance_type} & set(bounds.offers)
+def is_permitted(
+    allocation: Allocation, job_snapshot: JobSnapshot, offers: dict[str, Offer]
+) -> bool:
+    bounds, offer = job_snapshot.instances, offers[allocation.offer]
+    is_named = bounds.offers is None or {offer.id, offer.instance_type} & set(bounds.offers)
     return (
         bounds.minimum <= allocation.instances <= bounds.maximum
-        and 1 <= allocation.devices_used <= found.devices
-        and bool(named)
+        and 1 <= allocation.devices_used <= offer.devices
+        and bool(is_named)
     )
 
 
-def arrived(moment: Snapshot, plan: Plan) -> Snapshot:
-    """The moment in which everybody has what was planned, and nothing else has changed."""
+def after_plan(moment: Snapshot, plan: Plan) -> Snapshot:
+    """Return the snapshot in which each job holds what was planned, and nothing else differs."""
     by_job: dict[str, Decision] = {decision.job: decision for decision in plan.decisions}
     return replace(
         moment,
         jobs=tuple(
-            replace(one, held=by_job[one.id].target, trained=by_job[one.id].target)
-            for one in moment.jobs
-            if by_job[one.id].action is not Action.STOP
+            replace(
+                job_snapshot,
+                held=by_job[job_snapshot.id].target,
+                trained=by_job[job_snapshot.id].target,
+            )
+            for job_snapshot in moment.jobs
+            if by_job[job_snapshot.id].action is not Action.STOP
         ),
     )
 
 
 def assert_one_decision_a_job(moment: Snapshot, plan: Plan) -> None:
-    """In the order of their ids."""
-    assert [decision.job for decision in plan.decisions] == sorted(j.id for j in moment.jobs)
-    by_id = {one.id: one for one in moment.jobs}
+    """Assert one decision for each job, in the order of the jobs' ids."""
+    assert [decision.job for decision in plan.decisions] == sorted(
+        job_snapshot.id for job_snapshot in moment.jobs
+    )
+    by_id = {job_snapshot.id: job_snapshot for job_snapshot in moment.jobs}
     for decision in plan.decisions:
         assert decision.current == by_id[decision.job].held
 
@@ -84,33 +92,33 @@ def assert_no_limit_is_passed(moment: Snapshot, plan: Plan) -> None:
 
 
 def assert_bounds_are_kept(moment: Snapshot, plan: Plan) -> None:
-    """Gangs are whole, and instances have the devices that are used."""
+    """Assert that gangs are whole and that instances have the devices that jobs use."""
     offers = {offer.id: offer for offer in moment.offers}
-    by_id = {one.id: one for one in moment.jobs}
+    by_id = {job_snapshot.id: job_snapshot for job_snapshot in moment.jobs}
     for decision in plan.decisions:
         if decision.target is not None:
             assert is_permitted(decision.target, by_id[decision.job], offers)
 
 
-def assert_what_comes_at_once_has_room(moment: Snapshot, plan: Plan) -> None:
-    """Beside all that is held."""
+def assert_additions_fit_beside_held_instances(moment: Snapshot, plan: Plan) -> None:
+    """Assert that instances launched before a release fit beside all held ones."""
     by_id = {offer.id: offer for offer in moment.offers}
     for limit in moment.limits:
         held = sum(
-            limit.use(by_id[one.held.offer]) * one.held.instances
-            for one in moment.jobs
-            if one.held is not None
+            limit.use(by_id[job_snapshot.held.offer]) * job_snapshot.held.instances
+            for job_snapshot in moment.jobs
+            if job_snapshot.held is not None
         )
-        coming = sum(
-            limit.use(by_id[decision.target.offer]) * _coming(decision)
+        added = sum(
+            limit.use(by_id[decision.target.offer]) * _added(decision)
             for decision in plan.decisions
             if decision.target is not None and not decision.release_first
         )
-        assert coming == 0 or held + coming <= limit.maximum * (1 + 1e-9) + 1e-9
+        assert added == 0 or held + added <= limit.maximum * (1 + 1e-9) + 1e-9
 
 
 def assert_readable(moment: Snapshot, plan: Plan) -> None:
-    """Reasons of one line, and figures that are numbers."""
+    """Assert that each reason has one line and that all figures are finite numbers."""
     for decision in plan.decisions:
         assert decision.job in decision.reason
         assert decision.reason.startswith(decision.action.value)
@@ -122,8 +130,8 @@ def assert_readable(moment: Snapshot, plan: Plan) -> None:
     assert 0 <= plan.gap_usd_per_second < math.inf
 
 
-def assert_no_more_of_what_is_refused(refused: frozenset[str], plan: Plan) -> None:
-    """Than is held of it."""
+def assert_refused_offers_are_not_extended(refused: frozenset[str], plan: Plan) -> None:
+    """Assert that no job gets more of a refused offer than it holds."""
     for decision in plan.decisions:
         target, held = decision.target, decision.current
         if target is not None and target.offer in refused:
@@ -132,16 +140,16 @@ def assert_no_more_of_what_is_refused(refused: frozenset[str], plan: Plan) -> No
             assert held.instances >= target.instances
 
 
-def assert_order_says_nothing(policy: Policy, moment: Snapshot, data: st.DataObject) -> None:
-    """The same plan again, and for the same jobs and offers in another order."""
+def assert_order_does_not_matter(policy: Policy, moment: Snapshot, data: st.DataObject) -> None:
+    """Assert equal plans for equal snapshots and for other orders of jobs and offers."""
     plan = policy.plan(moment)
     assert policy.plan(moment) == plan
     mixed = replace(
         moment,
         jobs=tuple(data.draw(st.permutations(moment.jobs))),
         studies=tuple(
-            replace(one, trials=tuple(data.draw(st.permutations(one.trials))))
-            for one in data.draw(st.permutations(moment.studies))
+            replace(study, trials=tuple(data.draw(st.permutations(study.trials))))
+            for study in data.draw(st.permutations(moment.studies))
         ),
         offers=tuple(data.draw(st.permutations(moment.offers))),
     )
@@ -153,59 +161,59 @@ class PolicyConformance:
 
     @given(moment=FLEETS)
     @settings(shared_fixture, max_examples=30)
-    def test_whatever_the_moment_the_plan_can_be_carried_out_and_read(
-        self, policy: Policy, moment: Snapshot
-    ) -> None:
+    def test_plans_are_feasible_and_readable(self, policy: Policy, moment: Snapshot) -> None:
         plan = policy.plan(moment)
         assert_one_decision_a_job(moment, plan)
         assert_no_limit_is_passed(moment, plan)
         assert_bounds_are_kept(moment, plan)
-        assert_what_comes_at_once_has_room(moment, plan)
+        assert_additions_fit_beside_held_instances(moment, plan)
         assert_readable(moment, plan)
 
     @given(moment=FLEETS, data=st.data())
     @shared_fixture
-    def test_of_an_unavailable_offer_no_more_is_wanted_than_is_held(
+    def test_no_plan_adds_instances_of_an_unavailable_offer(
         self, policy: Policy, moment: Snapshot, data: st.DataObject
     ) -> None:
         ids = [offer.id for offer in moment.offers]
         refused = data.draw(st.frozensets(st.sampled_from(ids)))
         plan = policy.plan(replace(moment, unavailable=refused))
-        assert_no_more_of_what_is_refused(refused, plan)
+        assert_refused_offers_are_not_extended(refused, plan)
 
     @given(moment=FLEETS, data=st.data())
     @shared_fixture
-    def test_equal_moments_give_equal_plans_in_whatever_order(
+    def test_the_order_of_jobs_and_offers_does_not_change_the_plan(
         self, policy: Policy, moment: Snapshot, data: st.DataObject
     ) -> None:
-        assert_order_says_nothing(policy, moment, data)
+        assert_order_does_not_matter(policy, moment, data)
 
     @given(moment=SIMPLE)
     @shared_fixture
-    def test_planning_again_from_where_the_plan_leads_changes_nothing(
+    def test_planning_again_from_the_planned_state_changes_nothing(
         self, policy: Policy, moment: Snapshot
     ) -> None:
         for _ in range(self.plans_until_settled):
-            moment = arrived(moment, policy.plan(moment))
+            moment = after_plan(moment, policy.plan(moment))
         for decision in policy.plan(moment).decisions:
             assert decision.target == decision.current, decision.reason
             assert decision.action in (Action.HOLD, Action.WAIT, Action.STOP)
 
     @given(moment=SURE)
     @shared_fixture
-    def test_planning_comes_to_rest_and_never_back(self, policy: Policy, moment: Snapshot) -> None:
-        seen = []
+    def test_repeated_planning_converges_without_cycles(
+        self, policy: Policy, moment: Snapshot
+    ) -> None:
+        earlier_targets = []
         for _ in range(6):
             plan = policy.plan(moment)
             if all(decision.target == decision.current for decision in plan.decisions):
                 return
             targets = [decision.target for decision in plan.decisions]
-            assert targets not in seen
-            seen.append(targets)
-            moment = arrived(moment, plan)
+            assert targets not in earlier_targets
+            earlier_targets.append(targets)
+            moment = after_plan(moment, plan)
         pytest.fail("still changing after six plans")
 
-    def test_nothing_to_plan_for_and_nothing_to_plan_with(self, policy: Policy) -> None:
+    def test_snapshots_without_jobs_or_capacity_start_nothing(self, policy: Policy) -> None:
         assert policy.plan(snapshot()).decisions == ()
         (decision,) = policy.plan(snapshot(job(), offers=())).decisions
         assert (decision.action, decision.target) == (Action.WAIT, None)
@@ -214,27 +222,28 @@ class PolicyConformance:
 
 
 class StudiesConformance:
-    """Of a policy that plans the trials of studies together; for the others they are jobs."""
+    """Contract of a policy that plans the trials of studies together, not as separate jobs."""
 
     @given(moment=STUDIES, data=st.data())
     @settings(shared_fixture, max_examples=25)
-    def test_of_trials_the_same_holds(
+    def test_plans_of_trials_are_feasible_and_readable(
         self, policy: Policy, moment: Snapshot, data: st.DataObject
     ) -> None:
-        """With other jobs beside them, and whatever the order of studies and their trials."""
-        refused = data.draw(st.frozensets(st.sampled_from([one.id for one in moment.offers])))
+        """Check plans of trials beside other jobs, in any order of studies and trials."""
+        refused = data.draw(st.frozensets(st.sampled_from([offer.id for offer in moment.offers])))
         moment = replace(moment, unavailable=refused)
         plan = policy.plan(moment)
         assert_one_decision_a_job(moment, plan)
         assert_no_limit_is_passed(moment, plan)
         assert_bounds_are_kept(moment, plan)
-        assert_what_comes_at_once_has_room(moment, plan)
+        assert_additions_fit_beside_held_instances(moment, plan)
         assert_readable(moment, plan)
-        assert_no_more_of_what_is_refused(refused, plan)
-        assert_order_says_nothing(policy, moment, data)
+        assert_refused_offers_are_not_extended(refused, plan)
+        assert_order_does_not_matter(policy, moment, data)
 
 
-def _coming(decision: Decision) -> int:
+def _added(decision: Decision) -> int:
+    """Return the number of instances that a decision adds to those held of its offer."""
     target, held = decision.target, decision.current
     assert target is not None
     kept = held.instances if held is not None and held.offer == target.offer else 0

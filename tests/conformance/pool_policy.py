@@ -1,8 +1,8 @@
-"""The contract of policies for a fixed pool as tests, for any of them.
+"""Contract of policies for a fixed pool as tests, for any such policy.
 
-Subclass `PoolPolicyConformance` and give it a fixture `policy`; `is_rigid` says whether jobs get
-what they asked for or nothing. The policy is shared by all examples of a test, so that one that
-remembers what it planned fails.
+Subclass `PoolPolicyConformance` and define a fixture `policy`; `is_rigid` says whether a job gets
+all devices that it requested or none. All examples of a test share the policy, so a policy that
+remembers earlier plans fails.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from autoscaler.domain.snapshot import (
     ThroughputModel,
 )
 from autoscaler.policies.base import Policy
-from tests.conformance.policy import assert_order_says_nothing
+from tests.conformance.policy import assert_order_does_not_matter
 from tests.conformance.policy import shared_fixture as many_examples
 from tests.economics.cases import FIXED, NOW, job, model, offer, snapshot
 
@@ -48,8 +48,10 @@ def machines(count: int, devices: int = 4) -> tuple[Offer, ...]:
 
 
 def placed(**shares: int) -> Placement:
-    """`placed(node_000=4)`."""
-    return Placement(tuple(sorted((name.replace("_", "-"), n) for name, n in shares.items())))
+    """Return the placement with these devices on each machine, such as `placed(node_000=4)`."""
+    return Placement(
+        tuple(sorted((name.replace("_", "-"), devices) for name, devices in shares.items()))
+    )
 
 
 def pool_job(name: str, requested: int | None = 1, **changes: object) -> JobSnapshot:
@@ -68,26 +70,32 @@ def placements(plan: Plan) -> dict[str, Placement | None]:
 
 
 def sizes(plan: Plan) -> dict[str, int]:
-    return {name: found.devices if found else 0 for name, found in placements(plan).items()}
+    return {
+        name: placement.devices if placement else 0 for name, placement in placements(plan).items()
+    }
 
 
-def arrived(moment: Snapshot, plan: Plan) -> Snapshot:
-    """The moment in which everybody has what was planned, and nothing else has changed."""
-    found = placements(plan)
+def after_plan(moment: Snapshot, plan: Plan) -> Snapshot:
+    """Return the snapshot in which each job has its placement, and nothing else differs."""
+    planned = placements(plan)
     return replace(
-        moment, jobs=tuple(replace(one, placement=found[one.id]) for one in moment.jobs)
+        moment,
+        jobs=tuple(
+            replace(job_snapshot, placement=planned[job_snapshot.id])
+            for job_snapshot in moment.jobs
+        ),
     )
 
 
-def used(found: Iterable[Placement | None]) -> Mapping[str, int]:
+def used(shares_of_jobs: Iterable[Placement | None]) -> Mapping[str, int]:
     total: Counter[str] = Counter()
-    for one in found:
-        total.update(dict(one.shares if one else ()))
+    for placement in shares_of_jobs:
+        total.update(dict(placement.shares if placement else ()))
     return total
 
 
 def staged_model(stages: int) -> ThroughputModel:
-    """Of a job of which so many devices are a replica."""
+    """Return the model of a job whose replica takes one device for each stage."""
     seconds = (0.01, 1e-4, 0.001, 0.01, 1e-3, 0.01, 1e-3)
     point = PipelineParameters(*seconds, gamma=1.5, stages=stages, microbatches=16)
     return ThroughputModel(KIND, point, (point,))
@@ -95,44 +103,48 @@ def staged_model(stages: int) -> ThroughputModel:
 
 @st.composite
 def pools(draw: st.DrawFn) -> Snapshot:
-    """Machines of one kind and some sizes, jobs at any age; what is held is within the pool."""
+    """Draw a pool of machines of one kind, and jobs whose held devices fit the pool."""
     offers = tuple(
         machine(number, draw(st.sampled_from([1, 2, 4, 4, 8])))
         for number in range(draw(st.integers(1, 4)))
     )
-    free = {one.id: one.devices for one in offers}
+    free = {offer.id: offer.devices for offer in offers}
     jobs = [_job(draw, f"job-{number}", free) for number in range(draw(st.integers(0, 7)))]
     return Snapshot(NOW, offers, (), tuple(jobs))
 
 
 @st.composite
 def mixed_pools(draw: st.DrawFn) -> Snapshot:
-    """One or two equal machines of each of three kinds; a job may use some of the kinds."""
+    """Draw one or two equal machines of each of three kinds; each job permits some kinds."""
     offers: list[Offer] = []
     for kind in KINDS:
         devices = draw(st.sampled_from([2, 4, 8]))
         for _ in range(draw(st.integers(1, 2))):
             offers.append(machine(len(offers), devices, kind))
-    free = {kind: {one.id: one.devices for one in offers_of(offers, kind)} for kind in KINDS}
+    free = {kind: {offer.id: offer.devices for offer in offers_of(offers, kind)} for kind in KINDS}
     jobs = []
     for number in range(draw(st.integers(0, 6))):
         kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, unique=True))
-        one = _job(draw, f"job-{number}", free[kinds[0]])
-        truth = replace(one.truth, kind_step_seconds=_by_kind(one.truth)) if one.truth else None
+        job_snapshot = _job(draw, f"job-{number}", free[kinds[0]])
+        truth = (
+            replace(job_snapshot.truth, kind_step_seconds=_by_kind(job_snapshot.truth))
+            if job_snapshot.truth
+            else None
+        )
         models = {kind: model(kind=kind) for kind in kinds}
-        jobs.append(replace(one, models=models, truth=truth))
+        jobs.append(replace(job_snapshot, models=models, truth=truth))
     return Snapshot(NOW, tuple(offers), (), tuple(jobs))
 
 
 def offers_of(offers: Iterable[Offer], kind: str) -> list[Offer]:
-    return [one for one in offers if one.device_kind == kind]
+    return [offer for offer in offers if offer.device_kind == kind]
 
 
 def _by_kind(truth: GroundTruth) -> dict[str, dict[int, float]]:
-    """Each kind is twice as fast as the one before."""
+    """Return step times by kind and devices, where each kind is twice as fast as the last."""
     return {
-        kind: {devices: seconds / 2**place for devices, seconds in truth.step_seconds.items()}
-        for place, kind in enumerate(KINDS)
+        kind: {devices: seconds / 2**position for devices, seconds in truth.step_seconds.items()}
+        for position, kind in enumerate(KINDS)
     }
 
 
@@ -171,15 +183,15 @@ def _truths(draw: st.DrawFn) -> GroundTruth:
     return GroundTruth(seconds, draw(st.floats(0.0, 1e5)))
 
 
-def assert_machines_bear_it(moment: Snapshot, plan: Plan) -> None:
-    capacity = {one.id: one.devices for one in moment.offers}
+def assert_machines_have_the_devices(moment: Snapshot, plan: Plan) -> None:
+    capacity = {offer.id: offer.devices for offer in moment.offers}
     for name, devices in used(placements(plan).values()).items():
         assert devices <= capacity[name]
 
 
 def assert_one_decision_a_job(moment: Snapshot, plan: Plan) -> None:
-    """In the order of their ids, of one line that tells what it changes."""
-    by_id = {one.id: one for one in moment.jobs}
+    """Assert one decision for each job, in the order of ids, with a matching one-line reason."""
+    by_id = {job_snapshot.id: job_snapshot for job_snapshot in moment.jobs}
     assert [decision.job for decision in plan.decisions] == sorted(by_id)
     for decision in plan.decisions:
         assert (decision.current, decision.target) == (None, None)
@@ -187,40 +199,46 @@ def assert_one_decision_a_job(moment: Snapshot, plan: Plan) -> None:
         assert "\n" not in decision.reason
         assert "nan" not in decision.reason
         held = by_id[decision.job].placement
-        assert tells(decision.action, held, decision.placement)
+        assert describes(decision.action, held, decision.placement)
 
 
 def assert_gangs_are_whole(moment: Snapshot, plan: Plan) -> None:
-    """A rigid job gets what it asked for, as far as there is a kind with as many, or nothing."""
+    """Assert that each rigid job gets nothing, or the devices that it requested.
+
+    A request above the devices of every permitted kind counts as all devices of the largest kind.
+    """
     given_devices = sizes(plan)
-    for one in moment.jobs:
-        of_kinds = (offers_of(moment.offers, kind) for kind in one.models)
-        most = max(sum(offer.devices for offer in offers) for offers in of_kinds)
-        assert given_devices[one.id] in (0, min(one.requested_devices or 1, most))
+    for job_snapshot in moment.jobs:
+        offers_of_kinds = (offers_of(moment.offers, kind) for kind in job_snapshot.models)
+        most = max(sum(offer.devices for offer in offers) for offers in offers_of_kinds)
+        assert given_devices[job_snapshot.id] in (
+            0,
+            min(job_snapshot.requested_devices or 1, most),
+        )
 
 
 def assert_kinds_are_not_mixed(moment: Snapshot, plan: Plan) -> None:
-    """A job has devices of one kind, of one that it has a model of."""
-    kinds = {one.id: one.device_kind for one in moment.offers}
-    found = placements(plan)
-    for one in moment.jobs:
-        now = found[one.id]
+    """Assert that a job's devices are of one kind, and that the job has a model of that kind."""
+    kinds = {offer.id: offer.device_kind for offer in moment.offers}
+    planned = placements(plan)
+    for job_snapshot in moment.jobs:
+        now = planned[job_snapshot.id]
         used_kinds = {kinds[offer] for offer, _ in now.shares} if now else set()
         assert len(used_kinds) <= 1
-        assert used_kinds <= one.models.keys()
+        assert used_kinds <= job_snapshot.models.keys()
 
 
 def assert_no_needless_move(moment: Snapshot, plan: Plan, may_gather: bool = False) -> None:
-    """Whoever keeps its size keeps its place, or comes to fewer machines."""
-    found = placements(plan)
-    for one in moment.jobs:
-        held, now = one.placement, found[one.id]
+    """Assert that a job of unchanged size keeps its placement, or moves to fewer machines."""
+    planned = placements(plan)
+    for job_snapshot in moment.jobs:
+        held, now = job_snapshot.placement, planned[job_snapshot.id]
         if held is not None and now is not None and held.devices == now.devices:
             assert held == now or (may_gather and len(now.shares) < len(held.shares))
 
 
-def tells(action: Action, held: Placement | None, now: Placement | None) -> bool:
-    """Whether that is what the action says."""
+def describes(action: Action, held: Placement | None, now: Placement | None) -> bool:
+    """Return whether an action names the change from the held placement to the planned one."""
     before, after = held.devices if held else 0, now.devices if now else 0
     expected = {
         Action.WAIT: after == 0,
@@ -239,73 +257,71 @@ class PoolPolicyConformance:
 
     @given(moment=pools())
     @shared_fixture
-    def test_whatever_the_moment_the_plan_can_be_carried_out_and_read(
-        self, policy: Policy, moment: Snapshot
-    ) -> None:
+    def test_plans_are_feasible_and_readable(self, policy: Policy, moment: Snapshot) -> None:
         plan = policy.plan(moment)
-        assert_machines_bear_it(moment, plan)
+        assert_machines_have_the_devices(moment, plan)
         assert_one_decision_a_job(moment, plan)
-        self.assert_is_of_its_kind(moment, plan)
+        self.assert_rules_of_this_policy(moment, plan)
 
-    def assert_is_of_its_kind(self, moment: Snapshot, plan: Plan) -> None:
-        """What holds of plans of these policies beside what holds of all."""
+    def assert_rules_of_this_policy(self, moment: Snapshot, plan: Plan) -> None:
+        """Assert the rules of this kind of policy, beside those of all policies."""
         assert_no_needless_move(moment, plan, self.moves_together)
         if self.is_rigid:
             assert_gangs_are_whole(moment, plan)
 
     @given(moment=mixed_pools())
     @shared_fixture
-    def test_of_several_kinds_of_device_a_job_has_one_that_it_may_use(
+    def test_a_job_gets_devices_of_one_permitted_kind(
         self, policy: Policy, moment: Snapshot
     ) -> None:
         plan = policy.plan(moment)
-        assert_machines_bear_it(moment, plan)
+        assert_machines_have_the_devices(moment, plan)
         assert_one_decision_a_job(moment, plan)
         assert_kinds_are_not_mixed(moment, plan)
         if self.is_rigid:
             assert_gangs_are_whole(moment, plan)
-        assert placements(policy.plan(arrived(moment, plan))) == placements(plan)
-        for one in moment.jobs[:1]:
-            alone = replace(moment, jobs=(replace(one, placement=None),))
-            assert sizes(policy.plan(alone))[one.id] > 0
+        assert placements(policy.plan(after_plan(moment, plan))) == placements(plan)
+        for job_snapshot in moment.jobs[:1]:
+            alone = replace(moment, jobs=(replace(job_snapshot, placement=None),))
+            assert sizes(policy.plan(alone))[job_snapshot.id] > 0
 
     @given(moment=pools())
     @shared_fixture
-    def test_of_an_unavailable_machine_no_more_is_wanted_than_is_held(
+    def test_no_plan_adds_devices_of_an_unavailable_machine(
         self, policy: Policy, moment: Snapshot
     ) -> None:
         refused = moment.offers[0].id
         plan = policy.plan(replace(moment, unavailable=frozenset({refused})))
         if self.is_rigid:
             assert_gangs_are_whole(moment, plan)
-        held = used(one.placement for one in moment.jobs)
+        held = used(job_snapshot.placement for job_snapshot in moment.jobs)
         assert used(placements(plan).values())[refused] <= held[refused]
 
     @given(moment=pools(), data=st.data())
     @shared_fixture
-    def test_equal_moments_give_equal_plans_in_whatever_order(
+    def test_the_order_of_jobs_and_offers_does_not_change_the_plan(
         self, policy: Policy, moment: Snapshot, data: st.DataObject
     ) -> None:
-        assert_order_says_nothing(policy, moment, data)
+        assert_order_does_not_matter(policy, moment, data)
 
     @given(moment=pools())
     @shared_fixture
-    def test_planning_again_from_where_the_plan_leads_changes_nothing(
+    def test_planning_again_from_the_planned_state_changes_nothing(
         self, policy: Policy, moment: Snapshot
     ) -> None:
         plan = policy.plan(moment)
-        again = policy.plan(arrived(moment, plan))
+        again = policy.plan(after_plan(moment, plan))
         assert placements(again) == placements(plan)
         assert {decision.action for decision in again.decisions} <= {Action.HOLD, Action.WAIT}
 
     @given(moment=pools())
     @shared_fixture
     def test_a_job_that_is_alone_runs(self, policy: Policy, moment: Snapshot) -> None:
-        for one in moment.jobs[:2]:
-            alone = replace(moment, jobs=(replace(one, placement=None),))
-            assert sizes(policy.plan(alone))[one.id] > 0
+        for job_snapshot in moment.jobs[:2]:
+            alone = replace(moment, jobs=(replace(job_snapshot, placement=None),))
+            assert sizes(policy.plan(alone))[job_snapshot.id] > 0
 
-    def test_a_job_whose_replicas_are_several_devices_has_whole_ones(self, policy: Policy) -> None:
+    def test_replicas_of_several_devices_stay_whole(self, policy: Policy) -> None:
         staged = pool_job("staged", 6, models={KIND: staged_model(4)})
         (alone,) = sizes(policy.plan(pool_snapshot(staged, offers=machines(2)))).values()
         assert alone % 4 == 0
@@ -315,7 +331,9 @@ class PoolPolicyConformance:
         assert sizes(policy.plan(moment))["staged"] % 4 == 0
 
     def test_a_job_has_no_more_machines_than_its_owner_allows(self, policy: Policy) -> None:
-        offers = tuple(replace(one, instance_type="rack") for one in machines(4))
+        offers = tuple(
+            replace(machine_offer, instance_type="rack") for machine_offer in machines(4)
+        )
         others = [pool_job(f"job-{number}", 3) for number in range(2)]
         for maxima in ((("rack", 2),), (("rack", 2), ("node-000", 0))):
             bounded = pool_job("bounded", 12, instances=InstanceBounds(1, 16, maxima=maxima))
@@ -341,7 +359,7 @@ class PoolPolicyConformance:
         assert 0 < sum(sizes(plan).values()) <= 256
         assert len(plan.decisions) == 500
 
-    def test_nothing_to_plan_for_and_nothing_to_plan_with(self, policy: Policy) -> None:
+    def test_snapshots_without_jobs_or_capacity_start_nothing(self, policy: Policy) -> None:
         assert policy.plan(pool_snapshot()).decisions == ()
         for offers in ((), (offer("own"),)):
             (decision,) = policy.plan(pool_snapshot(pool_job("a"), offers=offers)).decisions
@@ -349,8 +367,8 @@ class PoolPolicyConformance:
 
 
 class SolvedPoolConformance(PoolPolicyConformance):
-    """Of policies that solve a program for all jobs at once."""
+    """Contract of policies that solve one optimization problem for all jobs."""
 
-    def assert_is_of_its_kind(self, moment: Snapshot, plan: Plan) -> None:
-        """A job may move though it keeps its size: others gain."""
+    def assert_rules_of_this_policy(self, moment: Snapshot, plan: Plan) -> None:
+        """Assert that the solver reports no problem; a job may move without a change of size."""
         assert plan.notes == ()

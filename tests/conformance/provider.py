@@ -1,7 +1,7 @@
-"""The contract of `providers.base.Provider` as tests, for any provider.
+"""Contract of `providers.base.Provider` as tests, for any provider.
 
-Subclass `ProviderConformance` and give it a fixture `cloud`: an empty cloud that sells at least
-two instances of its cheapest on-demand offer.
+Subclass `ProviderConformance` and define a fixture `cloud`: an empty cloud that sells at least two
+instances of its cheapest on-demand offer.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ THEIRS = "deployment-b"
 
 
 class ConformanceCloud(Protocol):
-    """What the suite needs of a cloud beside the contract."""
+    """Operations that the suite needs of a cloud beside the contract."""
 
     def connect(self, controller: str) -> Provider:
-        """A new provider object for `controller`, as after a start of the controller."""
+        """Return a new provider for `controller`, as after a restart of the controller."""
         ...
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Let the cloud's time pass until `condition` holds; fail the test if it never does."""
+        """Advance the cloud's time until `condition` holds; fail the test if it never does."""
         ...
 
     def exhaust(self, provider: Provider) -> str:
@@ -51,27 +51,30 @@ class ConformanceCloud(Protocol):
         ...
 
     def reclaim(self, provider: Provider, instance_id: str) -> None:
-        """Take the instance back as the cloud would, with notice."""
+        """Reclaim the instance with notice, as the cloud would."""
         ...
 
     def remains(self, instance_id: str) -> Sequence[object]:
-        """Whatever still runs, or is paid for, of the instance."""
+        """Return everything of the instance that still runs or is billed."""
         ...
 
 
 def order(provider: Provider, token: str, controller: str = OURS) -> LaunchRequest:
-    """An order of the cheapest on-demand offer."""
+    """Return an order of the cheapest on-demand offer."""
     tags = {CONTROLLER_TAG: controller, JOB_TAG: "digits", INSTANCE_TAG: f"digits-{token}"}
     return LaunchRequest(token, cheapest(provider).id, tags, user_data=f"join {token}")
 
 
 def is_grouped(provider: Provider, offer_id: str) -> bool:
-    """Whether one order may name other zones beside this offer."""
+    """Return whether one order may name other zones beside this offer."""
     return any(offer.order_group for offer in provider.offers() if offer.id == offer_id)
 
 
 def spanning(provider: Provider, request: LaunchRequest) -> LaunchRequest:
-    """The request with the other offers of its group as alternatives; without one, with all."""
+    """Return the request with the other offers of its group as alternatives.
+
+    If the offer has no group, the alternatives are all other offers without one.
+    """
     offers = {offer.id: offer for offer in provider.offers()}
     group = offers[request.offer].order_group
     others = [
@@ -83,14 +86,14 @@ def spanning(provider: Provider, request: LaunchRequest) -> LaunchRequest:
 
 
 def cheapest(provider: Provider) -> Offer:
-    lasting = [offer for offer in provider.offers() if offer.purchase is Purchase.ON_DEMAND]
-    return min(lasting, key=lambda offer: offer.usd_per_hour)
+    on_demand = [offer for offer in provider.offers() if offer.purchase is Purchase.ON_DEMAND]
+    return min(on_demand, key=lambda offer: offer.usd_per_hour)
 
 
 def find(provider: Provider, instance_id: str) -> CloudInstance | None:
-    found = [instance for instance in provider.instances() if instance.id == instance_id]
-    assert len(found) <= 1
-    return found[0] if found else None
+    matches = [instance for instance in provider.instances() if instance.id == instance_id]
+    assert len(matches) <= 1
+    return matches[0] if matches else None
 
 
 def state(provider: Provider, instance_id: str) -> CloudState | None:
@@ -146,7 +149,7 @@ class ProviderConformance:
         assert instance.state in (CloudState.PENDING, CloudState.RUNNING)
         assert instance.ended_seconds is None
 
-    def test_a_launched_instance_comes_to_run(
+    def test_a_launched_instance_runs_in_the_end(
         self, cloud: ConformanceCloud, provider: Provider
     ) -> None:
         launched = launch_running(cloud, provider, "1")
@@ -160,7 +163,7 @@ class ProviderConformance:
             provider.rehearse(offer.id)
         assert list(provider.instances()) == []
 
-    def test_a_console_is_text_and_of_no_instance_that_is_not_there(
+    def test_a_console_is_text_and_empty_for_an_unknown_instance(
         self, cloud: ConformanceCloud, provider: Provider
     ) -> None:
         launched = launch_running(cloud, provider, "1")
@@ -219,14 +222,14 @@ class ProviderConformance:
     def test_an_order_of_several_zones_launches_one_of_them(
         self, cloud: ConformanceCloud, provider: Provider
     ) -> None:
-        """A provider may ignore the alternatives."""
+        """Launch one instance; a provider may ignore the alternatives."""
         request = spanning(provider, order(provider, "1"))
         launched = provider.launch(request)
         assert launched.offer in (request.offer, *request.alternatives)
         assert provider.launch(request).id == launched.id
         cloud.wait_until(lambda: state(provider, launched.id) is CloudState.RUNNING)
-        for seen in (provider, cloud.connect(OURS)):
-            assert [one.offer for one in seen.instances()] == [launched.offer]
+        for connected in (provider, cloud.connect(OURS)):
+            assert [instance.offer for instance in connected.instances()] == [launched.offer]
 
     def test_an_alternative_has_the_capacity_that_the_planned_zone_lacks(
         self, cloud: ConformanceCloud, provider: Provider
@@ -284,7 +287,7 @@ class ProviderConformance:
         provider.terminate([launched.id])
         assert find(provider, launched.id) == ended
 
-    def test_terminate_of_the_unknown_is_done(
+    def test_terminate_ignores_unknown_instances(
         self, cloud: ConformanceCloud, provider: Provider
     ) -> None:
         launched = provider.launch(order(provider, "1"))
@@ -301,7 +304,9 @@ class ProviderConformance:
         end(cloud, provider, provider.launch(order(provider, "2")).id)
         assert state(provider, spared.id) is CloudState.RUNNING
 
-    def test_what_ended_stays_listed(self, cloud: ConformanceCloud, provider: Provider) -> None:
+    def test_an_ended_instance_stays_listed(
+        self, cloud: ConformanceCloud, provider: Provider
+    ) -> None:
         ended = end(cloud, provider, provider.launch(order(provider, "1")).id)
         assert list(cloud.connect(OURS).instances()) == [ended]
 
@@ -337,7 +342,7 @@ class ProviderConformance:
         end(cloud, restarted, launched.id)
         assert list(cloud.remains(launched.id)) == []
 
-    def test_a_reclaim_is_told_until_the_instance_is_gone(
+    def test_a_reclaim_is_reported_until_the_instance_has_ended(
         self, cloud: ConformanceCloud, provider: Provider
     ) -> None:
         taken = launch_running(cloud, provider, "1")

@@ -1,7 +1,7 @@
-"""The contract of `providers.base.Provider` where orders wait in a cloud's queue, as tests.
+"""Contract of `providers.base.Provider` for orders that wait in a cloud's queue, as tests.
 
-Subclass `QueueConformance` and give it a fixture `cloud`: an empty cloud with an offer on
-flex-start that has no capacity now.
+Subclass `QueueConformance` and define a fixture `cloud`: an empty cloud with a flex-start offer
+that has no capacity yet.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from tests.conformance.provider import OURS, ConformanceCloud, end, find, state
 
 
 class QueueCloud(ConformanceCloud, Protocol):
-    """What the suite needs of a cloud beside the contract."""
+    """Operations that the suite needs of a cloud with a queue, beside the contract."""
 
     def give_capacity(self, offer_id: str) -> None:
-        """There is to be capacity for one order of the offer, now or as time passes."""
+        """Provide capacity for one order of the offer, now or as time passes."""
         ...
 
 
 def queue_offer(provider: Provider) -> str:
-    found = [offer for offer in provider.offers() if offer.purchase is Purchase.FLEX_START]
-    return min(found, key=lambda offer: offer.usd_per_hour).id
+    flex_start = [offer for offer in provider.offers() if offer.purchase is Purchase.FLEX_START]
+    return min(flex_start, key=lambda offer: offer.usd_per_hour).id
 
 
 def queued(provider: Provider, token: str) -> CloudInstance:
@@ -42,7 +42,9 @@ def queued(provider: Provider, token: str) -> CloudInstance:
 
 
 def waiting(provider: Provider) -> list[str]:
-    return [one.id for one in provider.instances() if one.state is CloudState.QUEUED]
+    return [
+        instance.id for instance in provider.instances() if instance.state is CloudState.QUEUED
+    ]
 
 
 class QueueConformance:
@@ -54,21 +56,21 @@ class QueueConformance:
         for offer in provider.offers():
             assert (offer.fill_seconds > 0) is (offer.purchase is Purchase.FLEX_START)
 
-    def test_an_order_without_capacity_is_in_the_queue(self, provider: Provider) -> None:
+    def test_an_order_without_capacity_is_queued(self, provider: Provider) -> None:
         launched = queued(provider, "1")
         assert (launched.state, launched.launched_seconds) == (CloudState.QUEUED, None)
         assert find(provider, launched.id) == launched
         assert queued(provider, "1").id == launched.id
         assert [instance.id for instance in provider.instances()] == [launched.id]
 
-    def test_it_is_launched_when_it_gets_capacity(
+    def test_a_queued_order_launches_when_it_gets_capacity(
         self, cloud: QueueCloud, provider: Provider
     ) -> None:
-        orders = {one.id: one for one in (queued(provider, "1"), queued(provider, "2"))}
+        orders = {order.id: order for order in (queued(provider, "1"), queued(provider, "2"))}
         cloud.give_capacity(queue_offer(provider))
         cloud.wait_until(lambda: len(waiting(provider)) == 1)
         (second,) = waiting(provider)
-        (first,) = (one for one in orders.values() if one.id != second)
+        (first,) = (order for order in orders.values() if order.id != second)
         booting = find(provider, first.id)
         assert booting is not None
         assert booting.launched_seconds is not None
@@ -82,19 +84,19 @@ class QueueConformance:
         assert ended.launched_seconds == booting.launched_seconds
         assert list(cloud.remains(first.id)) == []
 
-    def test_terminate_takes_it_out_of_the_queue(
+    def test_terminate_removes_an_order_from_the_queue(
         self, cloud: QueueCloud, provider: Provider
     ) -> None:
-        left, stayed = queued(provider, "1"), queued(provider, "2")
-        ended = end(cloud, provider, left.id)
+        terminated, kept = queued(provider, "1"), queued(provider, "2")
+        ended = end(cloud, provider, terminated.id)
         assert ended.launched_seconds is None
         assert ended.ended_seconds is not None
-        assert list(cloud.remains(left.id)) == []
-        cloud.give_capacity(left.offer)
-        cloud.wait_until(lambda: state(provider, stayed.id) is CloudState.RUNNING)
-        assert find(provider, left.id) == ended
+        assert list(cloud.remains(terminated.id)) == []
+        cloud.give_capacity(terminated.offer)
+        cloud.wait_until(lambda: state(provider, kept.id) is CloudState.RUNNING)
+        assert find(provider, terminated.id) == ended
 
-    def test_a_restarted_controller_adopts_what_waits(
+    def test_a_restarted_controller_adopts_queued_orders(
         self, cloud: QueueCloud, provider: Provider
     ) -> None:
         launched = queued(provider, "1")

@@ -1,7 +1,7 @@
-"""The contract of `providers.storage.JobStorage` as tests, for the storage of any cloud.
+"""Contract of `providers.storage.JobStorage` as tests, for the storage of any cloud.
 
-Subclass `JobStorageConformance`, and `BoundedStorageConformance` where the fake cloud asks what a
-credential may do; give them a fixture `site`.
+Subclass `JobStorageConformance`, and `BoundedStorageConformance` if the fake cloud checks the
+permissions of a credential. Define a fixture `site`.
 """
 
 from __future__ import annotations
@@ -33,51 +33,53 @@ from tests.fakes.faults import Fault, Faults, When
 
 BUNDLE = f"{'5' * 64}.tar.gz"
 GRANT_SECONDS = 3600.0
-MOST_OF_IT_SECONDS = GRANT_SECONDS / 4 + 30.0
+RENEWAL_SECONDS = GRANT_SECONDS / 4 + 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A way in which the cloud refuses a grant, and what is to be told of it."""
+    """Refusal of a grant by the cloud, and the error that a user gets for it."""
 
     fault: Fault
     error: type[ProviderError]
-    said: str
+
+    message: str
+    """Regular expression of the error's message."""
 
 
 class StorageSite(Protocol):
-    """What the suite needs of a deployment beside the contract; its bucket is empty."""
+    """Deployment with an empty bucket: what the suite needs beside the contract."""
 
     clock: VirtualClock
     faults: Faults
     key: str
-    """What the settings call whose leave it is."""
+    """Key of the settings that names the identity which grants are made from."""
 
     grant_actions: Sequence[str]
-    """The calls of the cloud that one grant takes."""
+    """Calls of the cloud that make one grant, in their order."""
 
     refusals: Sequence[Refusal]
-    """Ways in which the cloud refuses a grant, as it words them."""
+    """Refusals of a grant with the cloud's wording."""
 
     def connect(self) -> JobStorage:
-        """The storage, as after a start of the controller."""
+        """Return the storage as after a restart of the controller."""
         ...
 
     def calls(self) -> Mapping[str, int]:
-        """How often each call was made."""
+        """Return the number of calls by action."""
         ...
 
-    def have_no_place(self) -> None:
-        """Let the settings not say where jobs keep their files."""
+    def remove_place(self) -> None:
+        """Remove the location of jobs' files from the settings."""
         ...
 
-    def have_another_region_first(self, place: str | None) -> None:
-        """Let the first region of the settings be another one, with files at `place`."""
+    def put_region_first(self, place: str | None) -> None:
+        """Put another region first in the settings, with the files' location `place`."""
         ...
 
 
 class JobStorageConformance:
-    """Whatever a grant is checked for where it is used."""
+    """Contract that every fake cloud can check, also one that does not check permissions."""
 
     def test_an_instance_writes_with_its_grant_and_the_controller_reads(
         self, site: StorageSite
@@ -90,59 +92,59 @@ class JobStorageConformance:
         assert grant.expires_seconds is not None
         left_seconds = grant.expires_seconds - site.clock.now()
         assert left_seconds == pytest.approx(GRANT_SECONDS, abs=60)
-        mine = Objects(grant.place, always(grant))
-        mine.put("checkpoints/a", b"1")
+        objects = Objects(grant.place, always(grant))
+        objects.put("checkpoints/a", b"1")
         assert storage.jobs.get("digits/checkpoints/a") == b"1"
         storage.bundles.put(BUNDLE, b"packed")
         assert storage.bundles.exists(BUNDLE) and not storage.bundles.exists("other")
         assert bundle_of(storage).get(BUNDLE) == b"packed"
         storage.jobs.remove(["digits/checkpoints/a"])
-        assert mine.listed() == []
+        assert objects.listed() == []
 
     def test_a_job_does_all_that_it_needs_with_its_grant(
         self, site: StorageSite, tmp_path: Path
     ) -> None:
-        mine = granted(site.connect(), "digits")
+        objects = granted(site.connect(), "digits")
         large = tmp_path / "large"
         large.write_bytes(os.urandom((33 << 20) + 7))
-        mine.put("checkpoints/a/rest", large)
-        mine.download("checkpoints/a/rest", tmp_path / "back")
+        objects.put("checkpoints/a/rest", large)
+        objects.download("checkpoints/a/rest", tmp_path / "back")
         assert (tmp_path / "back").read_bytes() == large.read_bytes()
-        for content in (b"1", b"22"):  # what is there may be overwritten
-            mine.put("checkpoints/a/manifest", content)
-        assert [(one.name, one.bytes) for one in mine.listed("checkpoints")] == [
+        for content in (b"1", b"22"):  # a grant permits overwriting
+            objects.put("checkpoints/a/manifest", content)
+        assert [(entry.name, entry.bytes) for entry in objects.listed("checkpoints")] == [
             ("checkpoints/a/manifest", 2),
             ("checkpoints/a/rest", len(large.read_bytes())),
         ]
-        assert mine.folders("checkpoints") == ["a"]
-        assert mine.exists("checkpoints/a/rest") and not mine.exists("checkpoints/a/res")
+        assert objects.folders("checkpoints") == ["a"]
+        assert objects.exists("checkpoints/a/rest") and not objects.exists("checkpoints/a/res")
         for missing in ("checkpoints/b", "none"):
             with pytest.raises(NotFound, match=f"digits/{missing}: there is no such object"):
-                mine.get(missing)
-        mine.remove(["checkpoints/a/rest", "none", "checkpoints/a/manifest"])
-        assert mine.listed() == []
+                objects.get(missing)
+        objects.remove(["checkpoints/a/rest", "none", "checkpoints/a/manifest"])
+        assert objects.listed() == []
 
     def test_outputs_that_an_instance_keeps_are_read_by_the_controller(
         self, site: StorageSite, tmp_path: Path
     ) -> None:
         storage = site.connect()
         staging, content = tmp_path / "staging", os.urandom((17 << 20) + 3)
-        kept = StoredOutputs(granted(storage, "digits"), output_folder("digits-0-1"), staging)
+        outputs = StoredOutputs(granted(storage, "digits"), output_folder("digits-0-1"), staging)
         staging.mkdir()
         (staging / "file").write_bytes(content)
-        kept.take(staging / "file", "5" * 64)
+        outputs.take(staging / "file", "5" * 64)
         for manifest in (b"first", b"second"):
-            kept.publish(manifest)
+            outputs.publish(manifest)
         folder = StoredFolder(storage.jobs, f"digits/{output_folder()}")
         assert folder.folders() == ["digits-0-1"]
         assert folder.content(f"digits-0-1/{MANIFEST_NAME}") == b"second"
         assert folder.size(f"digits-0-1/{'5' * 64}") == len(content)
         assert b"".join(folder.chunks(f"digits-0-1/{'5' * 64}")) == content
-        kept.remove(["5" * 64, "4" * 64])
+        outputs.remove(["5" * 64, "4" * 64])
         with pytest.raises(NotFound):
             folder.size(f"digits-0-1/{'5' * 64}")
 
-    def test_the_next_instance_has_the_same_grant_while_most_of_its_time_is_left(
+    def test_instances_share_a_grant_while_most_of_its_time_is_left(
         self, site: StorageSite
     ) -> None:
         storage = site.connect()
@@ -150,14 +152,14 @@ class JobStorageConformance:
         assert storage.grant("digits") is first
         assert storage.grant("digits", BUNDLE) is not first
         assert storage.grant("letters") is not first
-        site.clock.advance(MOST_OF_IT_SECONDS)
+        site.clock.advance(RENEWAL_SECONDS)
         second = storage.grant("digits")
         assert second.expires_seconds is not None and first.expires_seconds is not None
         assert second.expires_seconds > first.expires_seconds
         assert {site.calls()[action] for action in site.grant_actions} == {4}
 
     @pytest.mark.parametrize("owner", ["*", "a/b", "..", "", "x') || true || ('", "a b", "a?"])
-    def test_an_owner_that_means_something_in_a_policy_gets_no_grant(
+    def test_an_owner_with_special_characters_of_a_policy_gets_no_grant(
         self, site: StorageSite, owner: str
     ) -> None:
         storage, before = site.connect(), sum(site.calls().values())
@@ -170,29 +172,33 @@ class JobStorageConformance:
         assert grant.credential
         assert not any(value in repr(grant) for value in grant.credential.values())
 
-    def test_a_refused_grant_says_what_to_mend(self, site: StorageSite) -> None:
+    def test_a_refused_grant_names_the_way_out(self, site: StorageSite) -> None:
         storage = site.connect()
         for refusal in site.refusals:
             site.faults.add(replace(refusal.fault))
-            with pytest.raises(refusal.error, match=refusal.said) as told:
+            with pytest.raises(refusal.error, match=refusal.message) as raised:
                 storage.grant("digits")
-            assert "\n" not in str(told.value)
-        assert storage.grant("digits").place == storage.place("digits"), "another time"
+            assert "\n" not in str(raised.value)
+        assert storage.grant("digits").place == storage.place("digits"), "a later call works"
 
     @pytest.mark.parametrize(
-        "way", [When.LOST_BEFORE, When.LOST_AFTER, When.MALFORMED, When.EMPTY]
+        "kind", [When.LOST_BEFORE, When.LOST_AFTER, When.MALFORMED, When.EMPTY]
     )
-    def test_a_grant_that_can_not_be_read_is_none(self, site: StorageSite, way: When) -> None:
+    def test_an_unreadable_grant_is_an_unavailable_cloud(
+        self, site: StorageSite, kind: When
+    ) -> None:
         storage = site.connect()
         for action in site.grant_actions:
-            site.faults.add(Fault(action, way))
-            with pytest.raises(Unavailable) as told:
+            site.faults.add(Fault(action, kind))
+            with pytest.raises(Unavailable) as raised:
                 storage.grant("digits")
-            assert "\n" not in str(told.value)
+            assert "\n" not in str(raised.value)
         assert granted(storage, "digits").listed() == []
 
     @pytest.mark.parametrize("status", [429, 503])
-    def test_what_is_refused_for_now_is_told_so(self, site: StorageSite, status: int) -> None:
+    def test_a_temporary_refusal_is_throttled_or_unavailable(
+        self, site: StorageSite, status: int
+    ) -> None:
         storage = site.connect()
         for action in site.grant_actions:
             site.faults.add(Fault(action, code=busy(status), status=status))
@@ -200,32 +206,34 @@ class JobStorageConformance:
                 storage.grant("digits")
 
     def test_a_deployment_without_a_place_for_files_is_refused(self, site: StorageSite) -> None:
-        site.have_no_place()
-        said = (
+        site.remove_place()
+        message = (
             rf"regions\.\S+\.jobs: no region names a location .* disk .* add jobs and {site.key}"
         )
-        with pytest.raises(SpecError, match=said):
+        with pytest.raises(SpecError, match=message):
             site.connect()
 
     def test_files_lie_in_the_first_region_that_has_a_place(self, site: StorageSite) -> None:
         place = site.connect().jobs.place
-        site.have_another_region_first(None)
+        site.put_region_first(None)
         assert site.connect().jobs.place == place
         other = f"{place.rpartition('/')[0]}/elsewhere/jobs"
-        site.have_another_region_first(other)
+        site.put_region_first(other)
         assert site.connect().jobs.place == other
 
 
 class BoundedStorageConformance:
-    """Where a credential is used the cloud asks what it is good for."""
+    """Contract of a cloud that checks the permissions of a credential at each use."""
 
-    def test_what_is_anothers_is_out_of_reach(self, site: StorageSite, tmp_path: Path) -> None:
-        storage = site.connect()
-        for owner in ("letters", "digits-2"):
+    def test_a_grant_does_not_permit_the_files_of_other_jobs(
+        self, site: StorageSite, tmp_path: Path
+    ) -> None:
+        storage, others = site.connect(), ("letters", "digits-2")
+        for owner in others:
             storage.jobs.put(f"{owner}/log", b"theirs")
         grant = storage.grant("digits", BUNDLE)
-        for place in ("letters", "digits-2"):
-            theirs = Objects(storage.place(place), always(grant))
+        for owner in others:
+            theirs = Objects(storage.place(owner), always(grant))
             refused(lambda theirs=theirs: theirs.get("log"))
             refused(lambda theirs=theirs: theirs.download("log", tmp_path / "log"))
             refused(lambda theirs=theirs: theirs.put("log", b"ours"))
@@ -235,7 +243,7 @@ class BoundedStorageConformance:
         everything = Objects(storage.jobs.place, always(grant))
         refused(everything.listed)
         refused(everything.folders)
-        assert {one.name for one in storage.jobs.listed()} == {"letters/log", "digits-2/log"}
+        assert {entry.name for entry in storage.jobs.listed()} == {"letters/log", "digits-2/log"}
         assert storage.jobs.get("letters/log") == b"theirs"
 
     def test_a_bundle_is_read_and_not_written(self, site: StorageSite) -> None:
@@ -249,10 +257,10 @@ class BoundedStorageConformance:
         refused(lambda: bundles.get("other.tar.gz"))
         refused(bundles.listed)
         assert storage.bundles.get(BUNDLE) == b"packed"
-        without = Objects(storage.bundles.place, always(storage.grant("letters")))
-        refused(lambda: without.get(BUNDLE))
+        of_another_job = Objects(storage.bundles.place, always(storage.grant("letters")))
+        refused(lambda: of_another_job.get(BUNDLE))
 
-    def test_an_instance_goes_on_past_the_end_of_its_first_grant(self, site: StorageSite) -> None:
+    def test_an_instance_renews_its_grant_before_it_expires(self, site: StorageSite) -> None:
         storage = site.connect()
         old = granted(storage, "digits")
         renewed = Objects(storage.place("digits"), lambda: storage.grant("digits"))
@@ -266,13 +274,13 @@ class BoundedStorageConformance:
 
 
 def granted(storage: JobStorage, owner: str) -> Objects:
-    """What an instance of `owner` has."""
+    """Return the objects of `owner`, opened with a grant as an instance holds it."""
     grant = storage.grant(owner)
     return Objects(grant.place, always(grant))
 
 
 def bundle_of(storage: JobStorage) -> Objects:
-    """Bundles, with the leave for one of them."""
+    """Return the bundles, opened with a grant that permits one of them."""
     return Objects(storage.bundles.place, always(storage.grant("digits", BUNDLE)))
 
 
@@ -282,5 +290,5 @@ def refused(call: Callable[[], object]) -> None:
 
 
 def busy(status: int) -> str:
-    """What either cloud calls it."""
+    """Return the error code of both clouds for a status of overload."""
     return "ThrottlingException" if status == 429 else "ServiceUnavailable"

@@ -1,8 +1,7 @@
-"""The contract of `autoscaler.store.store.Store` as tests.
+"""Contract of `autoscaler.store.store.Store` as tests.
 
-Subclass `StoreConformance` and give it a fixture `store`: an empty one. For a database under
-SQLAlchemy subclass `DatabaseConformance` and give it a fixture `url`: of a store that exists and
-is empty.
+Subclass `StoreConformance` and define a fixture `store` with an empty store. For a database under
+SQLAlchemy subclass `DatabaseConformance` and define a fixture `url` of an existing, empty store.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from tests.conformance.store_trials import TrialsConformance
 
 
 class ProcessesConformance:
-    """More than one process at a store, and the death of one."""
+    """Contract of a store that several processes use, one of which may be killed."""
 
     def test_a_death_within_a_transaction_leaves_nothing_of_it(
         self, store: Store, url: str
@@ -80,12 +79,12 @@ class ProcessesConformance:
             """,
         )
         assert child.stdout is not None
-        told = [child.stdout.readline().strip() for _ in range(20)]
+        printed = [child.stdout.readline().strip() for _ in range(20)]
         child.kill()
-        told += child.stdout.read().split()
+        printed += child.stdout.read().split()
         child.wait()
         kept = store.instances.of_job("digits", include_ended=True)
-        assert {held.id for held in kept} >= set(told)
+        assert {held.id for held in kept} >= set(printed)
         lines = [(entry.instance, entry.kind) for entry in store.ledger.entries()]
         for held in kept:
             assert len(store.intents.of_instance(held.id)) == 1
@@ -133,15 +132,15 @@ class StoreConformance(
     TokensConformance,
     TrialsConformance,
 ):
-    """Every promise of a store."""
+    """Whole contract of a store."""
 
-    def test_what_was_returned_stays_as_it_was(self, store: Store) -> None:
+    def test_returned_values_never_change(self, store: Store) -> None:
         add_job(store)
         held = launch(store)
         store.capacity.refused("a", "none", NOW, NOW + 60)
         store.measurements.add_duration("digits", None, "restore", 1.0)
 
-        def look() -> tuple[object, ...]:
+        def values() -> tuple[object, ...]:
             return (
                 store.jobs.get("digits"),
                 store.jobs.alive(),
@@ -154,20 +153,20 @@ class StoreConformance(
                 store.events.latest(),
             )
 
-        before = look()
-        as_it_was = deepcopy(before)
+        before = values()
+        copied = deepcopy(before)
         store.jobs.set_phase("digits", JobPhase.RUNNING, NOW)
         store.instances.request_termination(held.id, NOW, {"given up": "why"})
         end(store, held.id)
         store.capacity.accepted("a")
         store.measurements.add_duration("digits", None, "restore", 3.0)
         store.events.add(Event(NOW, "lost", "digits-0-1 was reclaimed", "digits"))
-        assert before == as_it_was
-        assert all(now != then for now, then in zip(look(), before, strict=True))
+        assert before == copied
+        assert all(now != earlier for now, earlier in zip(values(), before, strict=True))
 
 
 class DatabaseConformance(StoreConformance, RecordsConformance, ProcessesConformance):
-    """Every promise of a store that others may open too, and that outlives its process."""
+    """Contract of a store that several processes may open and that outlives a process."""
 
     @pytest.fixture
     def store(self, url: str) -> Iterator[Store]:

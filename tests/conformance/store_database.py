@@ -1,4 +1,4 @@
-"""What a database keeps of records, beyond what every store does."""
+"""Contract of a database beyond that of every store."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from tests.conformance.store_examples import (
 
 
 class RecordsConformance:
-    def test_what_snapshots_have_in_common_is_kept_once(self, store: Store, url: str) -> None:
+    def test_common_pieces_of_snapshots_are_stored_once(self, store: Store, url: str) -> None:
         for tick, alpha in enumerate((0.1, 0.2, 0.1, 0.3)):
-            made = plan(decision())
-            store.journal.add(tick, NOW + tick, snapshot(NOW, alpha), made, made.decisions)
+            planned = plan(decision())
+            store.journal.add(tick, NOW + tick, snapshot(NOW, alpha), planned, planned.decisions)
         assert execute(url, "SELECT count(*) FROM pieces") == 4
         store.journal.prune(NOW + 2)
         assert execute(url, "SELECT count(*) FROM pieces") == 3
@@ -37,7 +37,7 @@ class RecordsConformance:
             "DELETE FROM ledger WHERE instance = 'digits-0-1'",
         ],
     )
-    def test_the_database_refuses_to_change_a_line(
+    def test_the_database_refuses_to_change_a_ledger_entry(
         self, store: Store, url: str, statement: str
     ) -> None:
         add_job(store)
@@ -47,7 +47,7 @@ class RecordsConformance:
             execute(url, statement)
         assert store.ledger.entries() == before
 
-    def test_of_all_threads_at_two_stores_one_burns_a_token(self, store: Store, url: str) -> None:
+    def test_one_of_many_threads_at_two_stores_burns_a_token(self, store: Store, url: str) -> None:
         add_job(store)
         launch(store)
         hashes = [f"hash {number}" for number in range(10)]
@@ -56,14 +56,14 @@ class RecordsConformance:
         other = open_store(url)
         with ThreadPoolExecutor(8) as pool:
             burned = [
-                pool.submit(each.tokens.burn, token_hash, NOW)
+                pool.submit(opened.tokens.burn, token_hash, NOW)
                 for token_hash in hashes
-                for each in (store, other) * 4
+                for opened in (store, other) * 4
             ]
         assert sum(future.result() for future in burned) == len(hashes)
         other.close()
 
-    def test_settings_are_chosen_once_for_all_who_open_it(self, store: Store, url: str) -> None:
+    def test_settings_are_chosen_once_for_all_processes(self, store: Store, url: str) -> None:
         controller = store.settings.controller_id()
         other = open_store(url)
         assert other.settings.controller_id() == controller

@@ -84,7 +84,7 @@ def add_job(store: Store, name: str = "digits") -> str:
 
 
 def far_offer() -> Offer:
-    """An offer away from where jobs keep their files."""
+    """Return an offer whose transfers to and from the jobs' files are billed."""
     away = {"upload_usd_per_gb": Decimal("0.12"), "download_usd_per_gb": Decimal("0.09")}
     return replace(offer(), network="gcp/us-central1", **away)  # type: ignore[arg-type]
 
@@ -101,7 +101,7 @@ def seen(
     launched_seconds: float = NOW + 1,
     ended_seconds: float | None = None,
 ) -> CloudInstance:
-    """The instance as its cloud shows it."""
+    """Return the instance as its cloud lists it."""
     return CloudInstance(
         id=f"i-{instance}",
         token=f"token of {instance}",
@@ -114,14 +114,14 @@ def seen(
 
 
 def launch(store: Store, job: str = "digits", of: Offer | None = None) -> HeldInstance:
-    """Order an instance, and see it run."""
+    """Order an instance and record that its cloud lists it as running."""
     held = order(store, job, of=of)
     return store.instances.observe_cloud(held.id, seen(held.id), NOW + 1)
 
 
 def end(store: Store, instance: str, ended_seconds: float = NOW + 100) -> HeldInstance:
-    gone = seen(instance, CloudState.TERMINATED, ended_seconds=ended_seconds)
-    return store.instances.observe_cloud(instance, gone, ended_seconds)
+    ended = seen(instance, CloudState.TERMINATED, ended_seconds=ended_seconds)
+    return store.instances.observe_cloud(instance, ended, ended_seconds)
 
 
 def observation(step_seconds: float = 0.1, steps: int = 100, devices: int = 1) -> StepObservation:
@@ -183,7 +183,7 @@ def plan(*decisions: Decision) -> Plan:
 
 
 def execute(url: str, statement: str) -> object:
-    """Run a statement beside the store; the first value of its answer, if it has one."""
+    """Run a statement beside the store and return the first value of its answer, if any."""
     engine = create_engine(url)
     try:
         with engine.begin() as connection:

@@ -1,4 +1,4 @@
-"""What every store makes of instances that go from one job of a study to the next."""
+"""Contract of a store for instances that pass from one job of a study to another."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.conformance.store_examples import NOW, add_job, end, launch, order, s
 
 
 class HandOverConformance:
-    def test_an_instance_goes_from_job_to_job_of_a_study(self, store: Store) -> None:
+    def test_an_instance_passes_between_jobs_of_a_study(self, store: Store) -> None:
         held = _joined(store)
         store.instances.record_node(held.id, InstancePhase.TRAINING, NOW + 5, {"complete": "6"})
         store.instances.record_node(held.id, InstancePhase.DRAINED, NOW + 6)
@@ -39,25 +39,25 @@ class HandOverConformance:
         assert store.instances.alive() == (moved,)
         assert order(store, "s-1").id == "s-1-1-1"
 
-    def test_what_is_handed_over_is_billed_once_to_the_last_digit(self, store: Store) -> None:
+    def test_a_handed_over_instance_is_billed_exactly_once(self, store: Store) -> None:
         held = _joined(store)
         _end_first(store)
         store.instances.hand_over(held.id, "s-1", 1, NOW + 11.5)
         for now_seconds, first, second in ((NOW + 12, 11, 49), (NOW + 201, 11, 189)):
             ledger = Ledger(store.ledger.entries())
             for job, seconds in (("s-0", first), ("s-1", second)):
-                own = Ledger(store.ledger.entries(job))
-                assert own.spent(job, now_seconds) == ledger.spent(job, now_seconds)
-                assert own.spent(job, now_seconds) == amount(held.usd_per_hour, seconds)
+                job_ledger = Ledger(store.ledger.entries(job))
+                assert job_ledger.spent(job, now_seconds) == ledger.spent(job, now_seconds)
+                assert job_ledger.spent(job, now_seconds) == amount(held.usd_per_hour, seconds)
             assert sum(charge.seconds for charge in ledger.charges(now_seconds)) == first + second
-        own = Ledger(store.ledger.entries("s-0"))
-        assert own.rate_usd_per_hour(NOW + 20, "s-0") == 0
-        assert own.rate_usd_per_hour(NOW + 20) == held.usd_per_hour
+        job_ledger = Ledger(store.ledger.entries("s-0"))
+        assert job_ledger.rate_usd_per_hour(NOW + 20, "s-0") == 0
+        assert job_ledger.rate_usd_per_hour(NOW + 20) == held.usd_per_hour
         end(store, held.id, NOW + 201)
         charges = Ledger(store.ledger.entries()).charges(NOW + 900)
         assert sum(charge.seconds for charge in charges) == 200
 
-    def test_one_that_had_ended_before_it_was_handed_over_costs_what_it_lived(
+    def test_an_instance_that_ended_before_its_hand_over_costs_its_run_time(
         self, store: Store
     ) -> None:
         held = _joined(store)
@@ -66,7 +66,7 @@ class HandOverConformance:
         end(store, held.id, NOW + 90)
         assert Ledger(store.ledger.entries()).total(NOW + 999) == amount(held.usd_per_hour, 100)
 
-    def test_what_is_not_free_is_not_handed_over(self, store: Store) -> None:
+    def test_a_held_or_ending_instance_is_not_handed_over(self, store: Store) -> None:
         held = _joined(store)
         with pytest.raises(Conflict, match="still held by job s-0"):
             store.instances.hand_over(held.id, "s-1", 1, NOW + 10)
@@ -85,17 +85,15 @@ class HandOverConformance:
         assert store.instances.get(held.id).job == "s-0"
         assert len(store.ledger.entries()) == 1
 
-    def test_an_instance_that_its_job_has_left_goes_to_another_and_back(
-        self, store: Store
-    ) -> None:
+    def test_a_released_instance_passes_to_another_job_and_back(self, store: Store) -> None:
         held = _joined(store)
-        for at, job in enumerate(("s-1", "s-0", "s-0")):
-            store.instances.record_node(held.id, InstancePhase.TRAINING, NOW + 5 + 10 * at)
-            store.instances.release(held.id, NOW + 6 + 10 * at)
+        for turn, job in enumerate(("s-1", "s-0", "s-0")):
+            store.instances.record_node(held.id, InstancePhase.TRAINING, NOW + 5 + 10 * turn)
+            store.instances.release(held.id, NOW + 6 + 10 * turn)
             with pytest.raises(Conflict, match="still held"):
-                store.instances.hand_over(held.id, "s-1" if at != 1 else "s-0", 1, NOW + 7)
-            store.instances.record_node(held.id, InstancePhase.DRAINED, NOW + 8 + 10 * at)
-            moved = store.instances.hand_over(held.id, job, 1, NOW + 9 + 10 * at)
+                store.instances.hand_over(held.id, "s-1" if turn != 1 else "s-0", 1, NOW + 7)
+            store.instances.record_node(held.id, InstancePhase.DRAINED, NOW + 8 + 10 * turn)
+            moved = store.instances.hand_over(held.id, job, 1, NOW + 9 + 10 * turn)
             assert (moved.id, moved.job, moved.desired) == (held.id, job, Desired.PRESENT)
             assert moved.draining_seconds is None
             if job == "s-1":
@@ -106,11 +104,14 @@ class HandOverConformance:
         store.instances.request_termination(held.id, NOW + 43)
         with pytest.raises(Conflict, match="is ending"):
             store.instances.hand_over(held.id, "s-1", 1, NOW + 44)
-        assert sum(c.seconds for c in Ledger(store.ledger.entries()).charges(NOW + 101)) == 100
+        assert (
+            sum(charge.seconds for charge in Ledger(store.ledger.entries()).charges(NOW + 101))
+            == 100
+        )
 
 
 def _joined(store: Store) -> HeldInstance:
-    """An instance of the first of two trials, whose agent has joined."""
+    """Return an instance of the first of two trials, whose node agent has joined."""
     for number in range(2):
         store.jobs.add(replace(spec(f"s-{number}"), study="s"), NOW)
     held = launch(store, "s-0")

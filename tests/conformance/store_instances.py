@@ -1,4 +1,4 @@
-"""What every store keeps of instances, of the calls that are made for them, and of their price."""
+"""Contract of a store for instances, the cloud calls made for them, and their bills."""
 
 from __future__ import annotations
 
@@ -48,15 +48,13 @@ class InstancesConformance:
         assert [held.id for held in store.instances.of_job("a")] == ["a-0-1", "a-1-1"]
         assert len(store.instances.alive()) == 3
 
-    def test_an_order_with_a_bound_counts_what_is_held_when_it_is_written(
-        self, store: Store
-    ) -> None:
+    def test_a_bounded_order_counts_held_instances_in_its_transaction(self, store: Store) -> None:
         add_job(store)
-        of, other = offer(), offer("local-large")
+        cheap, other = offer(), offer("local-large")
 
-        def order_up_to(most: int, wanted: Offer = of) -> HeldInstance | None:
+        def order_up_to(maximum: int, ordered_offer: Offer = cheap) -> HeldInstance | None:
             token = "token of {}".format
-            return store.instances.order_up_to(most, "digits", wanted, 1, token, NOW)
+            return store.instances.order_up_to(maximum, "digits", ordered_offer, 1, token, NOW)
 
         with ThreadPoolExecutor(8) as pool:
             ordered = list(pool.map(lambda _: order_up_to(3), range(8)))
@@ -64,13 +62,11 @@ class InstancesConformance:
         assert order_up_to(1, other) is not None
         first = store.instances.of_job("digits")[0]
         store.instances.release(first.id, NOW)
-        assert order_up_to(3) is not None, "what leaves does not count"
+        assert order_up_to(3) is not None, "a leaving instance does not count"
         assert order_up_to(3) is None
 
-    def test_of_several_offers_an_instance_gets_the_one_launched_at_its_price(
-        self, store: Store
-    ) -> None:
-        """Until then it counts at the price of the dearest, so that no budget is exceeded."""
+    def test_an_order_of_several_offers_is_billed_for_the_launched_one(self, store: Store) -> None:
+        """Bill the launched offer; before the launch, budgets count the dearest offer."""
         add_job(store)
         others = (offer("zone-b", "0.0510"), offer("zone-c", "0.0490"))
         token = "token of {}".format
@@ -91,21 +87,21 @@ class InstancesConformance:
         after = store.instances.observe_cloud(planned.id, seen(planned.id), NOW + 2)
         assert (after.offer, after.usd_per_hour) == ("local-small", Decimal("0.0500"))
 
-    def test_threads_that_order_at_once_get_slots_of_their_own(self, store: Store) -> None:
+    def test_concurrent_orders_get_different_slots(self, store: Store) -> None:
         add_job(store)
         with ThreadPoolExecutor(8) as pool:
             slots = [held.slot for held in pool.map(lambda _: order(store), range(24))]
         assert sorted(slots) == list(range(24))
         assert len(store.intents.pending(NOW)) == 24
 
-    def test_an_order_that_breaks_off_leaves_nothing(self, store: Store) -> None:
+    def test_a_failed_order_leaves_nothing(self, store: Store) -> None:
         add_job(store)
         with pytest.raises(ZeroDivisionError):
             store.instances.order("digits", offer(), 1, lambda _: str(1 / 0), NOW)
         assert store.instances.alive() == ()
         assert order(store).id == "digits-0-1"
 
-    def test_nothing_is_ordered_for_a_job_that_stops(self, store: Store) -> None:
+    def test_orders_of_a_stopping_job_are_refused(self, store: Store) -> None:
         add_job(store)
         store.jobs.request_stop("digits", NOW)
         with pytest.raises(Conflict, match="stopping"):
@@ -113,7 +109,7 @@ class InstancesConformance:
         with pytest.raises(UnknownJob):
             order(store, "unknown")
 
-    def test_an_unknown_instance_is_told(self, store: Store) -> None:
+    def test_an_unknown_instance_is_an_error(self, store: Store) -> None:
         with pytest.raises(UnknownInstance, match="digits-0-1"):
             store.instances.get("digits-0-1")
 
@@ -126,7 +122,7 @@ class InstancesConformance:
         everything = store.instances.of_job("digits", include_ended=True)
         assert [held.id for held in everything] == ["digits-0-1", "digits-0-2"]
 
-    def test_of_those_that_never_trained_the_ones_since_one_did_are_told(
+    def test_untrained_instances_are_listed_since_the_last_one_that_trained(
         self, store: Store
     ) -> None:
         add_job(store)
@@ -151,7 +147,7 @@ class InstancesConformance:
         assert (released.desired, released.phase) == (Desired.ABSENT, InstancePhase.DRAINING)
         assert released.draining_seconds == NOW + 3
 
-    def test_a_node_takes_its_instance_through_the_phases(self, store: Store) -> None:
+    def test_reports_of_a_node_advance_the_phase_of_its_instance(self, store: Store) -> None:
         add_job(store)
         held = launch(store)
         steps = [
@@ -166,14 +162,14 @@ class InstancesConformance:
             (InstancePhase.DRAINED, InstancePhase.DRAINED),
             (InstancePhase.DRAINING, InstancePhase.DRAINED),
         ]
-        for second, (told, expected) in enumerate(steps):
-            now = store.instances.record_node(held.id, told, NOW + second, {str(second): "x"})
-            assert now.phase is expected
-        assert (now.joined_seconds, now.training_seconds) == (NOW, NOW + 1)
-        assert now.seen_seconds == NOW + 9
-        assert now.facts == {str(second): "x" for second in range(10)}
+        for second, (reported, expected) in enumerate(steps):
+            held = store.instances.record_node(held.id, reported, NOW + second, {str(second): "x"})
+            assert held.phase is expected
+        assert (held.joined_seconds, held.training_seconds) == (NOW, NOW + 1)
+        assert held.seen_seconds == NOW + 9
+        assert held.facts == {str(second): "x" for second in range(10)}
 
-    def test_a_node_can_not_tell_what_is_the_cloud_s_to_tell(self, store: Store) -> None:
+    def test_only_the_cloud_can_report_an_end(self, store: Store) -> None:
         add_job(store)
         held = launch(store)
         with pytest.raises(Conflict, match="ended"):
@@ -222,7 +218,7 @@ class InstancesConformance:
         assert store.capacity.unavailable(NOW + 14) == {held.offer}
         given_up = store.instances.give_up_launch(other.id, NOW, refuse)
         assert (given_up.desired, given_up.phase) == (Desired.ABSENT, InstancePhase.REQUESTED)
-        assert store.capacity.refusals()[held.offer].in_a_row == 1, "it is of the same wave"
+        assert store.capacity.refusals()[held.offer].in_a_row == 1, "one wave counts once"
 
 
 class BillingConformance:
@@ -242,9 +238,7 @@ class BillingConformance:
         assert store.ledger.entries() == (opening, closing)
         assert str(store.ledger.entries()[0].usd_per_hour) == "0.0500"
 
-    def test_what_is_billed_beside_an_instance_is_told_apart_in_its_bill(
-        self, store: Store
-    ) -> None:
+    def test_extras_of_an_instance_are_shown_apart_in_its_bill(self, store: Store) -> None:
         add_job(store)
         dear = replace(offer(), extras_usd_per_hour=Decimal("0.0100"))
         held = store.instances.order("digits", dear, 1, "token of {}".format, NOW)
@@ -257,14 +251,14 @@ class BillingConformance:
         assert sum(charge.usd for charge in charges) == Decimal("0.05")
         assert sum(charge.extras_usd for charge in charges) == Decimal("0.01")
 
-    def test_threads_that_see_the_same_write_it_once(self, store: Store) -> None:
+    def test_threads_that_observe_one_state_record_it_once(self, store: Store) -> None:
         add_job(store)
         held = order(store)
-        gone = seen(held.id, CloudState.TERMINATED, ended_seconds=NOW + 100)
+        ended = seen(held.id, CloudState.TERMINATED, ended_seconds=NOW + 100)
 
         def observe(turn: int) -> None:
-            news = gone if turn % 2 else seen(held.id)
-            store.instances.observe_cloud(held.id, news, NOW + turn)
+            listed = ended if turn % 2 else seen(held.id)
+            store.instances.observe_cloud(held.id, listed, NOW + turn)
 
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(observe, range(16)))
@@ -284,9 +278,9 @@ class BillingConformance:
     def test_an_end_without_a_time_is_now_and_never_before_the_launch(self, store: Store) -> None:
         add_job(store)
         first, second = launch(store), launch(store)
-        gone = seen(first.id, CloudState.TERMINATED)
-        now = store.instances.observe_cloud(first.id, gone, NOW + 50)
-        assert now.ended_seconds == NOW + 50
+        terminated = seen(first.id, CloudState.TERMINATED)
+        ended = store.instances.observe_cloud(first.id, terminated, NOW + 50)
+        assert ended.ended_seconds == NOW + 50
         assert end(store, second.id, NOW - 50).ended_seconds == NOW + 1
 
     def test_two_cloud_instances_for_one_order_are_refused(self, store: Store) -> None:
@@ -311,9 +305,7 @@ class BillingConformance:
         ] * 2
         assert order(store).id == "digits-0-2"
 
-    def test_what_its_cloud_lists_again_is_billed_on_and_terminated_again(
-        self, store: Store
-    ) -> None:
+    def test_an_ended_instance_listed_again_is_billed_and_terminated(self, store: Store) -> None:
         add_job(store)
         held = launch(store)
         store.instances.request_termination(held.id, NOW + 50)
@@ -332,10 +324,10 @@ class BillingConformance:
         end(store, held.id, NOW + 400)
         assert Ledger(store.ledger.entries()).total(NOW + 900) == ledger.total(NOW + 900)
 
-    def test_a_price_that_moves_is_billed_from_then_on(self, store: Store) -> None:
+    def test_a_changed_price_is_billed_from_its_change(self, store: Store) -> None:
         add_job(store)
         cheap, dear = offer(), offer(usd_per_hour="0.1500")
-        assert not store.instances.reprice(order(store).id, dear, NOW), "it has no bill yet"
+        assert not store.instances.reprice(order(store).id, dear, NOW), "the order has no bill yet"
         held = launch(store)
         assert store.instances.reprice(held.id, dear, NOW + 61)
         assert not store.instances.reprice(held.id, dear, NOW + 62)
@@ -344,11 +336,11 @@ class BillingConformance:
         assert Ledger(store.ledger.entries()).total(NOW + 161) == first + amount(
             dear.usd_per_hour, 100
         )
-        end(store, held.id, NOW + 50)  # news of an end that was before the price moved
+        end(store, held.id, NOW + 50)  # the cloud reports an end before the new price
         assert Ledger(store.ledger.entries()).total(NOW + 999) == first
         assert not store.instances.reprice(held.id, cheap, NOW + 200)
 
-    def test_what_was_launched_did_not_fail(self, store: Store) -> None:
+    def test_a_launched_instance_can_not_fail_its_launch(self, store: Store) -> None:
         add_job(store)
         held = launch(store)
         with pytest.raises(Conflict, match="i-digits-0-1"):
@@ -393,7 +385,7 @@ class IntentsConformance:
         assert intent.sent_seconds == NOW + 1
         store.intents.failed(intent.id, "no answer", NOW + 10)
         (intent,) = store.intents.pending(NOW + 10)
-        assert intent.sent_seconds == NOW + 1, "the outcome of that call is not known"
+        assert intent.sent_seconds == NOW + 1, "the outcome of the first call is not known"
 
     def test_a_definite_refusal_clears_the_sent_mark(self, store: Store) -> None:
         add_job(store)
@@ -449,8 +441,12 @@ class IntentsConformance:
         (intent,) = store.intents.pending(NOW)
         store.intents.failed(intent.id, "throttled", NOW + 10)
         assert store.intents.pending(NOW + 9) == ()
-        (again,) = store.intents.pending(NOW + 10)
-        assert (again.token, again.attempts, again.error) == (intent.token, 1, "throttled")
+        (repeated,) = store.intents.pending(NOW + 10)
+        assert (repeated.token, repeated.attempts, repeated.error) == (
+            intent.token,
+            1,
+            "throttled",
+        )
         store.intents.done(intent.id)
         assert store.intents.pending(NOW + 10) == ()
 
@@ -465,8 +461,8 @@ class IntentsConformance:
         add_job(store)
         held = launch(store)
         for _ in range(2):
-            asked = store.instances.request_termination(held.id, NOW + 3)
-        assert (asked.desired, asked.draining_seconds) == (Desired.ABSENT, NOW + 3)
+            terminating = store.instances.request_termination(held.id, NOW + 3)
+        assert (terminating.desired, terminating.draining_seconds) == (Desired.ABSENT, NOW + 3)
         (intent,) = store.intents.pending(NOW + 3)
         assert (intent.kind, intent.token) == (IntentKind.TERMINATE, "token of digits-0-1")
         store.intents.done(intent.id)
@@ -489,13 +485,13 @@ class IntentsConformance:
         (intent,) = store.intents.pending(NOW)
         store.intents.done(intent.id)
         store.intents.failed(intent.id, "it still runs", NOW + 60)
-        assert [again.id for again in store.intents.pending(NOW + 60)] == [intent.id]
+        assert [repeated.id for repeated in store.intents.pending(NOW + 60)] == [intent.id]
         store.intents.failed(intent.id, "no permission", None)
         assert store.intents.pending(NOW + 60) == ()
         store.instances.request_termination(held.id, NOW + 70)
-        assert [again.id for again in store.intents.pending(NOW + 70)] == [intent.id]
+        assert [repeated.id for repeated in store.intents.pending(NOW + 70)] == [intent.id]
 
-    def test_what_has_ended_need_not_be_terminated(self, store: Store) -> None:
+    def test_an_ended_instance_is_not_terminated(self, store: Store) -> None:
         add_job(store)
         first, second = launch(store), launch(store)
         store.instances.request_termination(first.id, NOW)
@@ -504,11 +500,11 @@ class IntentsConformance:
         store.instances.request_termination(second.id, NOW)
         assert store.intents.pending(NOW + 200) == ()
 
-    def test_an_unknown_intent_is_told(self, store: Store) -> None:
+    def test_an_unknown_intent_is_an_error(self, store: Store) -> None:
         with pytest.raises(Conflict, match="no intent 7"):
             store.intents.done(7)
 
-    def test_a_job_that_has_ended_still_gives_back(self, store: Store) -> None:
+    def test_instances_of_an_ended_job_are_still_terminated(self, store: Store) -> None:
         add_job(store)
         held = launch(store)
         store.jobs.set_phase("digits", JobPhase.FAILED, NOW)
@@ -517,13 +513,13 @@ class IntentsConformance:
 
 
 class CapacityConformance:
-    def test_an_offer_is_kept_away_from_until_then(self, store: Store) -> None:
+    def test_a_refused_offer_is_unavailable_until_its_time(self, store: Store) -> None:
         store.capacity.refused("a", "InsufficientCapacity", NOW, NOW + 180)
         store.capacity.refused("b", "QuotaExceeded", NOW, NOW + 3600, "0 vCPUs")
         assert store.capacity.unavailable(NOW) == {"a", "b"}
         assert store.capacity.unavailable(NOW + 180) == {"b"}
-        found = store.capacity.refusals()["b"]
-        assert (found.error_kind, found.reason) == ("QuotaExceeded", "0 vCPUs")
+        refusal = store.capacity.refusals()["b"]
+        assert (refusal.error_kind, refusal.reason) == ("QuotaExceeded", "0 vCPUs")
 
     def test_refusals_in_a_row_count_waves_of_launches(self, store: Store) -> None:
         for now_seconds, waves in ((NOW, 1), (NOW + 1, 1), (NOW + 200, 2), (NOW + 900, 3)):

@@ -1,4 +1,4 @@
-"""What every store keeps of jobs, and of what they tell of themselves."""
+"""Contract of a store for jobs, and for the reports and failures of jobs."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ class JobsConformance:
         assert store.jobs.find("digits.2").id == "digits.2"
         assert store.jobs.get("digits").phase is JobPhase.FINISHED
 
-    def test_an_unknown_job_is_told_with_names_that_are_close(self, store: Store) -> None:
+    def test_the_error_for_an_unknown_job_names_similar_ones(self, store: Store) -> None:
         add_job(store)
         with pytest.raises(UnknownJob, match="'digit': did you mean digits"):
             store.jobs.find("digit")
         with pytest.raises(UnknownJob, match="castor status"):
             store.jobs.get("resnet")
 
-    def test_alive_leaves_out_what_has_ended(self, store: Store) -> None:
+    def test_ended_jobs_are_not_listed_as_alive(self, store: Store) -> None:
         for name in ("a", "b", "c"):
             add_job(store, name)
         store.jobs.set_phase("b", JobPhase.STOPPED, NOW)
@@ -80,9 +80,9 @@ class JobsConformance:
         store.jobs.set_phase("digits", JobPhase.PENDING, NOW + 2)
         store.jobs.set_phase("digits", JobPhase.RUNNING, NOW + 3)
         store.jobs.set_phase("digits", JobPhase.FINISHED, NOW + 4, cause="done")
-        again = store.jobs.set_phase("digits", JobPhase.FINISHED, NOW + 5)
-        assert (again.started_seconds, again.ended_seconds) == (NOW + 1, NOW + 4)
-        assert again.cause == "done"
+        repeated = store.jobs.set_phase("digits", JobPhase.FINISHED, NOW + 5)
+        assert (repeated.started_seconds, repeated.ended_seconds) == (NOW + 1, NOW + 4)
+        assert repeated.cause == "done"
 
     @pytest.mark.parametrize(
         ("before", "after"),
@@ -147,14 +147,14 @@ class JobsConformance:
 
 
 class ReportsConformance:
-    def test_the_latest_report_is_kept_without_what_is_measured(self, store: Store) -> None:
+    def test_the_latest_report_is_kept_without_its_measurements(self, store: Store) -> None:
         origin = self._origin(store)
         assert store.reports.add("digits", report(), origin, NOW + 5)
         record = store.jobs.get("digits")
         assert record.report == replace(report(), observations=(), pauses=())
         assert record.reported_seconds == NOW + 5
 
-    def test_a_late_report_of_the_same_start_is_passed_over(self, store: Store) -> None:
+    def test_a_late_report_of_the_same_start_is_ignored(self, store: Store) -> None:
         origin = self._origin(store)
         store.reports.add("digits", report(200), origin, NOW)
         assert not store.reports.add("digits", report(100), origin, NOW + 1)
@@ -168,7 +168,7 @@ class ReportsConformance:
         assert not store.reports.add("digits", report(300), origin, NOW)
         assert self._step(store) == 100
 
-    def test_a_new_attempt_goes_back_whatever_the_clocks_say(self, store: Store) -> None:
+    def test_a_new_attempt_goes_back_in_steps_at_any_clock(self, store: Store) -> None:
         origin = self._origin(store)
         store.reports.add("digits", report(200), origin, NOW)
         other = ReportOrigin(launch(store).id, 2, origin.started_seconds - 60)
@@ -181,22 +181,22 @@ class ReportsConformance:
         assert store.reports.add("digits", report(101), first, NOW)
         assert not store.reports.add("digits", report(100), first, NOW)
 
-    def test_a_report_that_slips_through_is_put_right_by_the_next(self, store: Store) -> None:
-        gone = self._origin(store)
-        store.reports.add("digits", report(200), gone, NOW)
-        back = ReportOrigin(launch(store).id, 1, gone.started_seconds + 60)
-        store.reports.add("digits", report(100), back, NOW)
-        store.reports.add("digits", report(201), gone, NOW)
-        assert store.reports.add("digits", report(101), back, NOW)
+    def test_the_next_report_corrects_one_of_a_lost_instance(self, store: Store) -> None:
+        lost = self._origin(store)
+        store.reports.add("digits", report(200), lost, NOW)
+        restarted = ReportOrigin(launch(store).id, 1, lost.started_seconds + 60)
+        store.reports.add("digits", report(100), restarted, NOW)
+        store.reports.add("digits", report(201), lost, NOW)
+        assert store.reports.add("digits", report(101), restarted, NOW)
         assert self._step(store) == 101
 
-    def test_an_instance_that_has_ended_is_not_heard(self, store: Store) -> None:
+    def test_reports_of_an_ended_instance_are_ignored(self, store: Store) -> None:
         origin = self._origin(store)
         end(store, origin.instance)
         assert not store.reports.add("digits", report(), origin, NOW)
         assert store.jobs.get("digits").report is None
 
-    def test_only_the_job_s_own_instances_are_heard(self, store: Store) -> None:
+    def test_reports_of_other_jobs_instances_are_refused(self, store: Store) -> None:
         self._origin(store)
         add_job(store, "other")
         theirs = ReportOrigin(launch(store, "other").id, 1, NOW)
@@ -207,7 +207,7 @@ class ReportsConformance:
         with pytest.raises(UnknownJob):
             store.reports.add("unknown", report(), ReportOrigin("digits-0-1", 1, NOW), NOW)
 
-    def test_what_comes_twice_is_measured_once(self, store: Store) -> None:
+    def test_a_repeated_report_is_measured_once(self, store: Store) -> None:
         origin = self._origin(store)
         for step in (100, 100, 50):
             store.reports.add("digits", report(step), origin, NOW)
@@ -226,7 +226,7 @@ class ReportsConformance:
         record = store.jobs.get("digits")
         assert (record.cause, record.last_lines) == ("no module named foo", ("last", "words"))
 
-    def test_memory_that_ran_out_limits_the_next_start(self, store: Store) -> None:
+    def test_a_lack_of_device_memory_limits_the_next_start(self, store: Store) -> None:
         origin = self._origin(store)
         short = replace(FAILURE, device_limit=("t4", 8))
         store.reports.add_failure("digits", short, NOW)

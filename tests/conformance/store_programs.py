@@ -1,4 +1,4 @@
-"""What a store promises of memories of programs."""
+"""Contract of a store for memories of programs."""
 
 from __future__ import annotations
 
@@ -36,9 +36,12 @@ class ProgramsConformance:
         store.programs.remember(memory("b"))
         store.programs.remember(memory("a"))
         store.programs.remember(replace(memory("b"), jobs=3))
-        assert [(each.program, each.jobs) for each in store.programs.all()] == [("a", 2), ("b", 3)]
+        assert [(remembered.program, remembered.jobs) for remembered in store.programs.all()] == [
+            ("a", 2),
+            ("b", 3),
+        ]
 
-    def test_what_is_forgotten_is_gone(self, store: Store) -> None:
+    def test_a_forgotten_memory_is_gone(self, store: Store) -> None:
         store.programs.remember(memory())
         assert store.programs.forget("digits")
         assert store.programs.recall("digits") is None

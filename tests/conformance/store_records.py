@@ -1,4 +1,4 @@
-"""What every store keeps of measurements, decisions, events, money and tokens."""
+"""Contract of a store for measurements, decisions, events, the ledger, tokens and settings."""
 
 from __future__ import annotations
 
@@ -41,13 +41,17 @@ class MeasurementsConformance:
         store.measurements.add_observations("digits", [observation(seconds, 100)], NOW)
         store.measurements.add_observations("digits", [observation(1.25 * seconds, 80)], NOW + 1)
         store.measurements.add_observations("digits", [observation(1.0, 1, devices=2)], NOW + 2)
-        two, one = store.measurements.observations("digits")
-        assert (two.devices, two.steps, two.step_seconds) == (2, 1, 1.0)
-        assert one.steps == 130
-        assert one.step_seconds == pytest.approx(150 * seconds / 130)
-        assert one.sync_seconds == pytest.approx(0.01)
+        on_two_devices, on_one_device = store.measurements.observations("digits")
+        assert (on_two_devices.devices, on_two_devices.steps, on_two_devices.step_seconds) == (
+            2,
+            1,
+            1.0,
+        )
+        assert on_one_device.steps == 130
+        assert on_one_device.step_seconds == pytest.approx(150 * seconds / 130)
+        assert on_one_device.sync_seconds == pytest.approx(0.01)
 
-    def test_a_machine_that_changed_speed_is_believed(self, store: Store) -> None:
+    def test_the_mean_follows_a_machine_that_changed_speed(self, store: Store) -> None:
         add_job(store)
         for turn in range(50):
             store.measurements.add_observations("digits", [observation(0.1, 100)], NOW + turn)
@@ -61,7 +65,7 @@ class MeasurementsConformance:
         assert at_once.step_seconds == pytest.approx(0.3)
 
     def test_a_size_that_changes_its_speed_begins_an_era(self, store: Store) -> None:
-        """The other step times of the size are kept as those of an earlier era until renewed."""
+        """Begin an era for the size; its other step times keep the old era until renewed."""
         add_job(store)
         other = replace(observation(0.1, 100), device_batch=32)
         elsewhere = observation(0.1, 100, devices=2)
@@ -71,15 +75,21 @@ class MeasurementsConformance:
             )
         for turn in range(2, 4):
             store.measurements.add_observations("digits", [observation(0.3, 40)], NOW + turn)
-        now = {o.configuration: o for o in store.measurements.observations("digits")}
-        assert now[observation().configuration] == observation(0.3, 80)
-        assert now[other.configuration].era == -1
-        assert now[other.configuration].step_seconds == pytest.approx(0.1)
-        assert now[elsewhere.configuration].era == 0
+        by_configuration = {
+            step_times.configuration: step_times
+            for step_times in store.measurements.observations("digits")
+        }
+        assert by_configuration[observation().configuration] == observation(0.3, 80)
+        assert by_configuration[other.configuration].era == -1
+        assert by_configuration[other.configuration].step_seconds == pytest.approx(0.1)
+        assert by_configuration[elsewhere.configuration].era == 0
         renewed = replace(other, step_seconds=0.31, steps=10)
         store.measurements.add_observations("digits", [renewed], NOW + 4)
-        now = {o.configuration: o for o in store.measurements.observations("digits")}
-        assert now[other.configuration] == replace(renewed, is_settled=False)
+        by_configuration = {
+            step_times.configuration: step_times
+            for step_times in store.measurements.observations("digits")
+        }
+        assert by_configuration[other.configuration] == replace(renewed, is_settled=False)
 
     def test_one_slow_report_begins_no_era(self, store: Store) -> None:
         add_job(store)
@@ -91,7 +101,7 @@ class MeasurementsConformance:
         for turn, step_seconds in enumerate((1.0, 0.1, 1.0, 0.1), start=3):
             slow = [observation(step_seconds, 5), observation(step_seconds, 5)]
             store.measurements.add_observations("digits", slow, NOW + turn)
-        assert {o.era for o in store.measurements.observations("digits")} == {0}
+        assert {step_times.era for step_times in store.measurements.observations("digits")} == {0}
 
     def test_step_times_are_settled_by_a_second_report(self, store: Store) -> None:
         add_job(store)
@@ -108,7 +118,7 @@ class MeasurementsConformance:
     @pytest.mark.parametrize(
         ("step_seconds", "steps"), [(float("nan"), 1), (float("inf"), 1), (-1.0, 1), (1.0, 0)]
     )
-    def test_step_times_that_say_nothing_are_passed_over(
+    def test_impossible_step_times_are_ignored(
         self, store: Store, step_seconds: float, steps: int
     ) -> None:
         add_job(store)
@@ -151,7 +161,7 @@ class MeasurementsConformance:
         assert durations["local-small", "start"].count == 2
         assert durations[None, "drain pause"].seconds == 3.0
 
-    def test_durations_that_say_nothing_are_passed_over(self, store: Store) -> None:
+    def test_impossible_durations_are_ignored(self, store: Store) -> None:
         add_job(store)
         for seconds in (float("nan"), float("inf"), -1.0):
             store.measurements.add_duration("digits", None, "restore", seconds)
@@ -165,7 +175,7 @@ class MeasurementsConformance:
         assert mean.count == 80
         assert mean.seconds < 20.0
 
-    def test_the_noise_is_kept_over_the_progress(self, store: Store) -> None:
+    def test_noise_is_kept_by_progress(self, store: Store) -> None:
         add_job(store)
         origin = ReportOrigin(launch(store).id, 1, NOW)
         for step in (0, 100, 101, 110, 200):
@@ -198,7 +208,7 @@ class MeasurementsConformance:
         store.measurements.save_models("digits", models)
         assert store.measurements.models("digits") == models
 
-    def test_nothing_is_measured_of_an_unknown_job(self, store: Store) -> None:
+    def test_measurements_of_an_unknown_job_are_refused(self, store: Store) -> None:
         with pytest.raises(UnknownJob):
             store.measurements.add_observations("unknown", [observation()], NOW)
         with pytest.raises(UnknownJob):
@@ -208,39 +218,39 @@ class MeasurementsConformance:
 
 
 class JournalConformance:
-    def test_a_decision_is_kept_with_all_it_was_made_of(self, store: Store) -> None:
-        made = plan(decision(), decision("other"))
-        store.journal.add(7, NOW, snapshot(), made, made.decisions)
+    def test_a_decision_is_kept_with_its_inputs(self, store: Store) -> None:
+        planned = plan(decision(), decision("other"))
+        store.journal.add(7, NOW, snapshot(), planned, planned.decisions)
         (entry,) = store.journal.decisions("digits")
         assert (entry.tick, entry.at_seconds, entry.decision) == (7, NOW, decision())
         assert store.journal.inputs(entry) == snapshot()
-        assert store.journal.plan(entry) == made
+        assert store.journal.plan(entry) == planned
 
     def test_the_latest_come_first(self, store: Store) -> None:
         for tick in range(5):
-            made = plan(decision(reason=f"tick {tick}"))
-            store.journal.add(tick, NOW + tick, snapshot(NOW + tick), made, made.decisions)
+            planned = plan(decision(reason=f"tick {tick}"))
+            store.journal.add(tick, NOW + tick, snapshot(NOW + tick), planned, planned.decisions)
         entries = store.journal.decisions(limit=2)
         assert [entry.decision.reason for entry in entries] == ["tick 4", "tick 3"]
         assert [store.journal.inputs(entry).now_seconds for entry in entries] == [NOW + 4, NOW + 3]
         assert store.journal.decisions("unknown") == ()
 
-    def test_what_is_old_is_forgotten_and_the_rest_can_be_replayed(self, store: Store) -> None:
+    def test_old_entries_are_pruned_and_the_rest_can_be_replayed(self, store: Store) -> None:
         alphas = (0.1, 0.2, 0.1, 0.3)
         for tick, alpha in enumerate(alphas):
-            made = plan(decision())
-            store.journal.add(tick, NOW + tick, snapshot(NOW, alpha), made, made.decisions)
+            planned = plan(decision())
+            store.journal.add(tick, NOW + tick, snapshot(NOW, alpha), planned, planned.decisions)
         old = store.journal.decisions()[-1]
         store.journal.prune(NOW + 2)
         entries = store.journal.decisions()
         assert [entry.tick for entry in entries] == [3, 2]
         for entry in entries:
             assert store.journal.inputs(entry) == snapshot(NOW, alphas[entry.tick])
-        for forgotten in (store.journal.inputs, store.journal.plan):
+        for lookup in (store.journal.inputs, store.journal.plan):
             with pytest.raises(StoreError, match="pruned"):
-                forgotten(old)
+                lookup(old)
 
-    def test_events_are_told_to_whom_they_concern(self, store: Store) -> None:
+    def test_events_are_listed_for_their_job(self, store: Store) -> None:
         lost = Event(NOW, "lost", "digits-0-1 was reclaimed", "digits")
         orphan = Event(NOW + 1, "orphan", "i-7 belongs to no job")
         for event in (lost, orphan):
@@ -253,7 +263,7 @@ class JournalConformance:
 
 
 class LedgerConformance:
-    def test_entries_are_of_a_job_or_of_all(self, store: Store) -> None:
+    def test_entries_are_listed_for_one_job_or_for_all(self, store: Store) -> None:
         for job in ("a", "b"):
             add_job(store, job)
             end(store, launch(store, job).id)
@@ -268,7 +278,7 @@ class TokensConformance:
         assert not store.tokens.burn("hash", NOW + 1)
         assert not store.tokens.burn("other", NOW + 1)
 
-    def test_a_token_is_of_an_instance(self, store: Store) -> None:
+    def test_a_token_needs_a_known_instance(self, store: Store) -> None:
         with pytest.raises(UnknownInstance):
             store.tokens.issue("hash", "digits-0-1", NOW)
 
@@ -304,15 +314,17 @@ class TokensConformance:
         self._issue(store, "hash")
         assert not store.tokens.burn("hash", NOW)
 
-    def test_of_all_threads_one_burns_a_token(self, store: Store) -> None:
+    def test_one_of_many_threads_burns_a_token(self, store: Store) -> None:
         hashes = [f"hash {number}" for number in range(10)]
-        for token_hash in hashes:
-            self._issue(store, token_hash)
+        for issued in hashes:
+            self._issue(store, issued)
         with ThreadPoolExecutor(8) as pool:
-            burned = list(pool.map(lambda each: store.tokens.burn(each, NOW), hashes * 8))
+            burned = list(
+                pool.map(lambda token_hash: store.tokens.burn(token_hash, NOW), hashes * 8)
+            )
         assert sum(burned) == len(hashes)
 
-    def test_a_lost_controllers_id_takes_the_place_of_its_own(self, store: Store) -> None:
+    def test_a_controller_adopts_the_id_of_a_lost_one(self, store: Store) -> None:
         assert store.settings.controller_id() != "lost"
         store.settings.adopt("lost")
         assert store.settings.controller_id() == "lost"
@@ -326,7 +338,7 @@ class TokensConformance:
         assert store.settings.frozen() is None
         store.settings.freeze(Freeze(NOW + 0.1, "ann of ops"))
         store.settings.freeze(Freeze(NOW + 5.0, "bob"))
-        assert store.settings.frozen() == Freeze(NOW + 0.1, "ann of ops"), "the first stands"
+        assert store.settings.frozen() == Freeze(NOW + 0.1, "ann of ops"), "the first freeze stays"
         store.settings.unfreeze()
         store.settings.unfreeze()
         assert store.settings.frozen() is None

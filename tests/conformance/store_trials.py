@@ -1,4 +1,4 @@
-"""What a store promises of trials and of those who drive their studies."""
+"""Contract of a store for trials, for the drivers of studies and for terms of studies."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def given(job: str, incarnation: int, number: int, text: str = "yes") -> GivenAn
 
 def waiting_numbers(store: Store, study: str = "sweep") -> list[tuple[str, int, int]]:
     waiting = store.trials.waiting(study)
-    return [(each.job, each.incarnation, each.call.number) for each in waiting]
+    return [(call.job, call.incarnation, call.call.number) for call in waiting]
 
 
 class TrialsConformance:
@@ -78,9 +78,7 @@ class TrialsConformance:
         assert store.trials.answers(trial, 1, after=1) == yes[1:]
         assert store.trials.answers(trial, 2, after=0) == ()
 
-    def test_nothing_is_taken_from_an_incarnation_that_is_over(
-        self, store: Store, trial: str
-    ) -> None:
+    def test_calls_of_an_ended_incarnation_are_refused(self, store: Store, trial: str) -> None:
         store.trials.begin(trial, "a", NOW)
         store.trials.tell(trial, 1, calls(1))
         store.trials.begin(trial, "b", NOW)
@@ -122,7 +120,7 @@ class TrialsConformance:
         store.leases.leave("sweep", "two")
         assert store.leases.holder("sweep", NOW + 16.0) is None
 
-    def test_the_terms_of_a_study_are_those_stated_last(self, store: Store) -> None:
+    def test_the_last_stated_terms_of_a_study_hold(self, store: Store) -> None:
         assert store.studies.terms("sweep") is None
         store.studies.state("sweep", StudyTerms(to_begin=3))
         stated = StudyTerms(
@@ -157,12 +155,12 @@ class TrialsConformance:
 
         for progress, size, seconds in [
             (1.0, ONE, 40.0),
-            (1.0, ONE, 45.0),  # no news
+            (1.0, ONE, 45.0),  # unchanged progress
             (2.0, ONE, 50.0),
             (4.0, ONE, 70.0),
-            (5.0, TWO, 80.0),  # it was on both
+            (5.0, TWO, 80.0),  # on both sizes since the last report
             (7.0, TWO, 88.0),
-            (6.0, TWO, 90.0),  # back to a checkpoint
+            (6.0, TWO, 90.0),  # restored from a checkpoint
             (8.0, None, 95.0),
         ]:
             tell(progress, size, seconds)
@@ -171,7 +169,7 @@ class TrialsConformance:
         assert record.stands.features == {"lr": 0.1}
         assert record.speeds == (TrialSpeed(TWO, 2.0, 8.0), TrialSpeed(ONE, 3.0, 30.0))
 
-    def test_the_way_to_the_first_report_counts_until_more_is_known(
+    def test_time_until_the_first_report_counts_until_more_is_known(
         self, store: Store, trial: str
     ) -> None:
         def tell(progress: float, seconds: float) -> tuple[TrialSpeed, ...]:
@@ -184,9 +182,7 @@ class TrialsConformance:
         assert tell(1.0, 40.0) == (TrialSpeed(ONE, 1.0, 30.0, has_start=True),)
         assert tell(2.0, 60.0) == (TrialSpeed(ONE, 1.0, 20.0),)
 
-    def test_what_it_waits_at_a_barrier_is_no_part_of_its_speed(
-        self, store: Store, trial: str
-    ) -> None:
+    def test_waiting_at_a_barrier_does_not_lower_the_speed(self, store: Store, trial: str) -> None:
         def tell(progress: float, decided_at: float, seconds: float) -> None:
             stands = TrialProgress(trial, progress, decided_at, reports=((progress, 0.5),))
             store.studies.tell("sweep", [(stands, ONE)], NOW + seconds)
@@ -194,24 +190,24 @@ class TrialsConformance:
         for progress, decided_at, seconds in [
             (1.0, 2.0, 10.0),
             (2.0, 2.0, 20.0),
-            (2.0, 6.0, 500.0),  # it has waited there, on what it held
+            (2.0, 6.0, 500.0),  # the trial waited at the barrier and held its instances
             (3.0, 6.0, 510.0),
         ]:
             tell(progress, decided_at, seconds)
         (record,) = store.studies.trials("sweep")
         assert record.speeds == (TrialSpeed(ONE, 2.0, 20.0),)
 
-    def test_trials_are_told_of_by_their_study(self, store: Store, trial: str) -> None:
+    def test_a_study_reports_the_progress_of_its_trials(self, store: Store, trial: str) -> None:
         other, foreign = add_trial(store, "sweep-1"), add_trial(store, "x-0", "another")
-        told = [(TrialProgress(job), None) for job in (other, trial)]
-        store.studies.tell("sweep", told, NOW)
+        reports = [(TrialProgress(job), None) for job in (other, trial)]
+        store.studies.tell("sweep", reports, NOW)
         store.studies.tell("another", [(TrialProgress(foreign, has_ended=True), None)], NOW)
-        store.studies.tell("sweep", told[::-1], NOW + 1.0)
-        assert [each.stands.job for each in store.studies.trials("sweep")] == [other, trial]
-        assert [each.stands.has_ended for each in store.studies.trials("another")] == [True]
+        store.studies.tell("sweep", reports[::-1], NOW + 1.0)
+        assert [record.stands.job for record in store.studies.trials("sweep")] == [other, trial]
+        assert [record.stands.has_ended for record in store.studies.trials("another")] == [True]
         assert store.studies.trials("nothing") == ()
 
-    def test_who_is_no_job_is_no_trial(self, store: Store, trial: str) -> None:
+    def test_progress_of_an_unknown_job_is_refused(self, store: Store, trial: str) -> None:
         with pytest.raises(UnknownJob):
             store.studies.tell("sweep", [(TrialProgress("nobody"), None)], NOW)
         assert store.studies.trials("sweep") == ()

@@ -17,7 +17,7 @@ from autoscaler.policies.pools.pool import pool_of
 from tests.conformance.pool_policy import (
     KIND,
     PoolPolicyConformance,
-    assert_machines_bear_it,
+    assert_machines_have_the_devices,
     assert_no_needless_move,
     machine,
     machines,
@@ -168,7 +168,7 @@ def test_what_two_jobs_hold_and_a_machine_no_longer_has_is_given_to_one() -> Non
         for name in ("a", "b")
     ]
     moment = pool_snapshot(*jobs, offers=machines(1, devices=2))
-    assert_machines_bear_it(moment, MarginalPolicy().plan(moment))
+    assert_machines_have_the_devices(moment, MarginalPolicy().plan(moment))
 
 
 def test_reasons_are_in_terms_of_waiting() -> None:

@@ -7,7 +7,7 @@ import pytest
 from autoscaler.policies.published.fifo import FifoParameters, FifoPolicy
 from tests.conformance.pool_policy import (
     PoolPolicyConformance,
-    arrived,
+    after_plan,
     placed,
     pool_job,
     pool_snapshot,
@@ -53,4 +53,4 @@ def test_nobody_is_interrupted_by_an_earlier_job() -> None:
     moment = pool_snapshot(late, early)
     assert sizes(BACKFILLING.plan(moment)) == {"late": 8, "early": 0}
     ended = replace(moment, jobs=(early,))
-    assert sizes(FifoPolicy().plan(arrived(ended, FifoPolicy().plan(ended)))) == {"early": 1}
+    assert sizes(FifoPolicy().plan(after_plan(ended, FifoPolicy().plan(ended)))) == {"early": 1}

@@ -10,7 +10,7 @@ from autoscaler.policies.published.pollux_unaware import PolluxUnawarePolicy
 from tests.conformance.pool_policy import (
     KINDS,
     assert_kinds_are_not_mixed,
-    assert_machines_bear_it,
+    assert_machines_have_the_devices,
     assert_one_decision_a_job,
     machine,
     machines,
@@ -29,7 +29,7 @@ UNAWARE = PolluxUnawarePolicy()
 @shared_fixture
 def test_whatever_the_moment_the_plan_can_be_carried_out(moment: Snapshot) -> None:
     plan = UNAWARE.plan(moment)
-    assert_machines_bear_it(moment, plan)
+    assert_machines_have_the_devices(moment, plan)
     assert_one_decision_a_job(moment, plan)
     assert_kinds_are_not_mixed(moment, plan)
 

@@ -68,10 +68,10 @@ class S3Site(AwsWorld):
     def calls(self) -> Mapping[str, int]:
         return self.account.calls
 
-    def have_no_place(self) -> None:
+    def remove_place(self) -> None:
         del self.region["jobs"], self.region["job_role"]
 
-    def have_another_region_first(self, place: str | None) -> None:
+    def put_region_first(self, place: str | None) -> None:
         other = {**self.region, "jobs": place}
         if place is None:
             del other["jobs"], other["job_role"]

@@ -87,10 +87,10 @@ class GcsSite(GcpWorld):
     def calls(self) -> Mapping[str, int]:
         return self.project.calls
 
-    def have_no_place(self) -> None:
+    def remove_place(self) -> None:
         del self.region["jobs"], self.region["job_account"]
 
-    def have_another_region_first(self, place: str | None) -> None:
+    def put_region_first(self, place: str | None) -> None:
         other = {**self.region, "zones": ["europe-west4-a"], "jobs": place}
         if place is None:
             del other["jobs"], other["job_account"]
