@@ -222,7 +222,8 @@ def why(
 ) -> None:
     """Print the decisions made for a job, with their reasons.
 
-    A remark at the end warns that the script uses no session. An alarm warns that measured step
+    Remarks at the end name instances that a cloud launched in another zone than planned, and warn
+    that the script uses no session. An alarm warns that measured step
     times contradict the model behind the decisions. `castor status JOB --json` reports both, as
     `is_sessionless` and `alarm`.
     """

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from autoscaler.cli.output import print_json
 from autoscaler.domain.alarm import ModelAlarm
-from autoscaler.domain.instance import InstancePhase
+from autoscaler.domain.instance import OTHER_ZONE, InstancePhase
 from autoscaler.domain.job import JobPhase
 from autoscaler.domain.trial import TrialEnding
 from autoscaler.goodput.draws import is_usable
@@ -220,7 +220,10 @@ def print_decisions(decisions: Sequence[DecisionView], of: str, as_json: bool) -
 
 
 def print_remarks(job: JobView, now_seconds: float) -> None:
-    """Print remarks on a job: a missing session, too little memory, and its alarm."""
+    """Print remarks on a job: other zones than planned, a missing session, memory, its alarm."""
+    for event in job.events:
+        if event.kind == OTHER_ZONE:
+            print(event.text)
     if job.is_sessionless:
         print(f"{job.id}: {job.cause}")
     if job.report is not None:

@@ -17,6 +17,9 @@ CONTROLLER_TAG = "castor:controller"
 JOB_TAG = "castor:job"
 INSTANCE_TAG = "castor:instance"
 
+OTHER_ZONE = "other zone"
+"""Kind of the event that a cloud launched an alternative of the planned offer."""
+
 
 class CloudState(StrEnum):
     """State of an instance as its cloud reports it. Only the cloud sets `TERMINATED`.

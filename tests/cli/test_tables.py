@@ -136,6 +136,19 @@ def test_why_ends_with_the_alarm_of_the_job(monkeypatch: pytest.MonkeyPatch) -> 
     assert json.loads(CliRunner().invoke(app, ["why", "job", "--json"]).stdout) == []
 
 
+def test_why_names_a_zone_that_was_not_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = (
+        EventView(3.0, JOB.id, "other zone", "job-0-1: the cloud chose b; a was planned"),
+        EventView(2.0, JOB.id, "submitted", "by owner"),
+    )
+    client = SimpleNamespace(
+        decisions=lambda job, number: (), job=lambda name: replace(JOB, events=events)
+    )
+    monkeypatch.setattr("autoscaler.wire.connection.connect", lambda: client)
+    lines = CliRunner().invoke(app, ["why", "job"]).stdout.splitlines()
+    assert lines[-1] == events[0].text and "by owner" not in lines
+
+
 def test_a_script_without_a_session_is_shown_as_running(monkeypatch: pytest.MonkeyPatch) -> None:
     held = InstanceView(
         "job-0-1", "job", "small", InstancePhase.STARTING, 1, Decimal(1), 0.0, reclaim_seconds=None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from autoscaler.domain.instance import Desired, HeldInstance
+from autoscaler.domain.instance import OTHER_ZONE, Desired, HeldInstance
 from autoscaler.domain.offer import Offer, is_stale
 from autoscaler.domain.plan import Decision
 from autoscaler.store.repositories.events import Event
@@ -72,7 +72,7 @@ def record_launched(
         f"{after.id}: of {len(before.asked or ())} zones asked in one order the cloud chose "
         f"{after.offer}, at ${after.usd_per_hour}/h; {before.offer} was planned"
     )
-    store.events.add(Event(now_seconds, "other zone", text, after.job))
+    store.events.add(Event(now_seconds, OTHER_ZONE, text, after.job))
 
 
 def _usd_per_hour(offer: Offer) -> float:
