@@ -36,8 +36,7 @@ from autoscaler.service.jobs.submissions import Submissions, unknown_program
 from autoscaler.service.jobs.views import Views, decision_view, forecast_view
 from autoscaler.service.routes.bodies import Body, json_response
 from autoscaler.service.routes.results import results_router
-from autoscaler.service.routes.studies import drivers_router, trials_router
-from autoscaler.service.routes.study_files import study_files_router
+from autoscaler.service.routes.studies import drivers_router, study_files_router, trials_router
 from autoscaler.service.studies.studies import Studies, require_held
 from autoscaler.store.store import Store
 from autoscaler.wire.codec import encode

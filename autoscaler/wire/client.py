@@ -18,7 +18,7 @@ from autoscaler.domain.storage import StorageGrant
 from autoscaler.domain.study_stay import StudyStay
 from autoscaler.domain.terms import TrialProgress
 from autoscaler.domain.trial import GivenAnswer, StudyStop, TrialAnswer, TrialCall, WaitingCall
-from autoscaler.wire.codec import decode, decode_printable, encode
+from autoscaler.wire.codec import decode, decode_printable, encode, in_parts
 from autoscaler.wire.http import Http
 from autoscaler.wire.messages import (
     Assignment,
@@ -38,7 +38,6 @@ from autoscaler.wire.messages import (
     Resumption,
     Submission,
 )
-from autoscaler.wire.parts import in_parts
 from autoscaler.wire.plan_messages import PlanView
 from autoscaler.wire.results import CheckpointView, OutputsView
 from autoscaler.wire.study_messages import (

@@ -1,9 +1,9 @@
-"""Encoding of domain values as JSON, and validated decoding."""
+"""Encoding of domain values as JSON, also in parts, and validated decoding."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Sequence
 from functools import cache
 from typing import Any, Final, TypeVar, cast
 
@@ -17,6 +17,7 @@ Value = TypeVar("Value")
 
 # Escape sequences of JSON, and the bytes that begin C1 controls, DEL and marks of direction.
 _MAY_HOLD_CONTROLS: Final = re.compile(rb"\\[bfnrtu]|\x7f|\xc2[\x80-\x9f]|\xd8\x9c|\xe2[\x80\x81]")
+PART_BYTES: Final = 1 << 20
 
 
 def encode(kind: type[Value], value: Value) -> bytes:
@@ -69,3 +70,22 @@ def _printable(value: Any) -> Any:
 @cache
 def _adapter(kind: Hashable) -> TypeAdapter[Any]:
     return TypeAdapter(cast(Any, kind))
+
+
+def in_parts(
+    kind: type[Value], items: Sequence[Value], part_bytes: int = PART_BYTES
+) -> Iterator[tuple[Value, ...]]:
+    """Yield the items in order, in parts of at most `part_bytes` as JSON.
+
+    There is at least one part, maybe empty. An item above the limit is a part by itself.
+    """
+    part: list[Value] = []
+    size_bytes = 0
+    for item in items:
+        item_bytes = len(encode(kind, item))
+        if part and size_bytes + item_bytes > part_bytes:
+            yield tuple(part)
+            part, size_bytes = [], 0
+        part.append(item)
+        size_bytes += item_bytes
+    yield tuple(part)

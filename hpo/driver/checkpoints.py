@@ -10,7 +10,7 @@ from optuna.trial import FrozenTrial
 
 from autoscaler.domain.errors import CastorError
 from hpo.protocol import attributes
-from hpo.protocol.checkpoint_names import checkpoint_name
+from hpo.protocol.attributes import checkpoint_name
 
 if TYPE_CHECKING:
     from autoscaler.wire.client import StudyClient

@@ -1,7 +1,8 @@
-"""Names of the user attributes of trials and studies that Castor writes."""
+"""Names of the user attributes and checkpoints of trials and studies that Castor writes."""
 
 from __future__ import annotations
 
+import datetime
 import re
 from typing import Final
 
@@ -31,3 +32,11 @@ DRIVEN: Final = "castor:driven"
 NAMES: Final = "castor:names"
 # System attribute of Optuna, written by `optuna.terminator.report_cross_validation_scores`.
 SCORES: Final = "terminator:cv_scores"
+
+
+def checkpoint_name(number: int, begun: datetime.datetime | None) -> str:
+    """Return the name of a trial's checkpoints, which is the same on every instance.
+
+    The start time distinguishes trials of two studies that have the same name.
+    """
+    return f"trial-{number}-" + (f"{begun:%Y%m%dT%H%M%S%f}" if begun else "")

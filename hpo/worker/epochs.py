@@ -20,7 +20,7 @@ from optuna.trial import BaseTrial
 from autoscaler.domain.errors import CheckpointError, NotFound, ProviderError, SpecError
 from autoscaler.objects import Objects
 from hpo.protocol import attributes
-from hpo.protocol.checkpoint_names import checkpoint_name
+from hpo.protocol.attributes import checkpoint_name
 from hpo.worker.trial import RemoteTrial
 
 _log = logging.getLogger(__name__)

@@ -12,20 +12,23 @@ the instance's lock while the machine runs. The command returns once the machine
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
+from collections.abc import Iterable, Set
+from contextlib import suppress
 from pathlib import Path
 
 from autoscaler.clock import Clock, SystemClock
 from providers.local.instance import RECLAIMED, TERMINATED, InstanceEnd, LocalInstance
-from providers.local.processes import become_subreaper, confine, descendants, send_signal
 from providers.metadata import reclaim_notice
 
 _TICK_SECONDS = 0.1
 _CONFINE_SECONDS = 1.0
 _RESTART_SECONDS = 0.5
 _KILL_INTERVAL_SECONDS = 0.02
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 class Machine:
@@ -124,6 +127,63 @@ def main() -> None:
     become_subreaper()
     signal.signal(signal.SIGTERM, lambda *_: instance.tell_to_end())
     Machine(instance, SystemClock()).run()
+
+
+def become_subreaper() -> None:
+    """Make this process adopt every descendant whose parent ends (prctl(2)).
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def descendants() -> list[int]:
+    """Return the descendants of this process; very new or just orphaned ones may be missing."""
+    processes: list[int] = []
+    parents = [os.getpid()]
+    while parents:
+        children = _children(parents.pop())
+        processes += children
+        parents += children
+    return processes
+
+
+def confine(processes: Iterable[int], cores: Set[int]) -> None:
+    """Restrict every thread of `processes` to `cores`."""
+    for process in processes:
+        for thread in _threads(process):
+            with suppress(ProcessLookupError):
+                allowed = os.sched_getaffinity(thread)
+                if not allowed <= cores:
+                    os.sched_setaffinity(thread, (allowed & cores) or cores)
+
+
+def send_signal(processes: Iterable[int], number: int) -> None:
+    """Send a signal to the processes that still run."""
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.kill(process, number)
+
+
+def _threads(process: int) -> list[int]:
+    try:
+        return [int(name) for name in os.listdir(f"/proc/{process}/task")]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def _children(process: int) -> list[int]:
+    children: list[int] = []
+    for thread in _threads(process):
+        with (
+            suppress(FileNotFoundError, ProcessLookupError),
+            open(f"/proc/{process}/task/{thread}/children") as file,
+        ):
+            children += [int(name) for name in file.read().split()]
+    return children
 
 
 if __name__ == "__main__":

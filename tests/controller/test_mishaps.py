@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from autoscaler.controller.act.lighthouses import LighthouseRunner
+from autoscaler.controller.act.job_lifecycle import LighthouseRunner
 from autoscaler.controller.offers.false_starts import false_starts_everywhere
 from autoscaler.domain.errors import InsufficientCapacity, Unavailable
 from autoscaler.domain.facts import Fact

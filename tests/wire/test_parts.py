@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.domain.trial import TrialCall
-from autoscaler.wire.codec import encode
-from autoscaler.wire.parts import in_parts
+from autoscaler.wire.codec import encode, in_parts
 
 calls = st.lists(st.builds(TrialCall, st.integers(1, 9), st.text(max_size=50)), max_size=20)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.responses import FileResponse
 
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.rules import LATEST_SECONDS
@@ -81,6 +82,28 @@ def drivers_router(studies: Studies, person: Callable[..., Any]) -> APIRouter:
     ) -> Response:
         waiting = await studies.answer(study, given, wait_seconds, beyond)
         return json_response(tuple[WaitingCall, ...], waiting)
+
+    return router
+
+
+def study_files_router(studies: Studies, person: Callable[..., Any]) -> APIRouter:
+    """Return the routes for uploaded files and checkpoints of a study's trials."""
+    router = APIRouter(prefix="/v1/studies/{study}", dependencies=[Depends(person)])
+
+    @router.get("/files/{sha256}")
+    def file(study: str, sha256: str) -> FileResponse:
+        return FileResponse(studies.file(study, sha256))
+
+    @router.delete("/files/{sha256}")
+    def remove_file(study: str, sha256: str) -> Response:
+        studies.remove_file(study, sha256)
+        return Response(status_code=204)
+
+    @router.post("/checkpoints/removal")
+    def remove_checkpoints(
+        study: str, trials: tuple[str, ...] = Depends(Body(tuple[str, ...]))
+    ) -> Response:
+        return json_response(int, studies.remove_checkpoints(study, trials))
 
     return router
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.economics.scarcity.fluid_run import Segments, run_to_completion
+from autoscaler.economics.scarcity.fluid import Segments, run_to_completion
 from autoscaler.goodput.throughput import FloatArray
 
 PHASES = 32

@@ -13,8 +13,7 @@ from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import Conflict, Unavailable
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.trial import TrialAnswer, TrialCall, TrialFile
-from autoscaler.node.channel.kept_calls import KeptCalls
-from autoscaler.node.channel.trial_relay import TrialRelay
+from autoscaler.node.channel.trial_relay import KeptCalls, TrialRelay
 from autoscaler.node.state import Start
 from autoscaler.wire.messages import Assignment
 from autoscaler.wire.study_messages import TrialCalls

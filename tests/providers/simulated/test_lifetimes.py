@@ -3,8 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from providers.simulated.lifetimes import ExponentialLifetimes, LognormalLifetimes
-from providers.simulated.settings import SimulatedSettings
+from providers.simulated.settings import (
+    ExponentialLifetimes,
+    LognormalLifetimes,
+    SimulatedSettings,
+)
 from tests.providers.simulated.cloud import spot
 
 DRAWS = 4000

@@ -11,8 +11,7 @@ from autoscaler.domain.instance import CloudState
 from autoscaler.domain.offer import Limit, LimitUnit, Purchase
 from autoscaler.ledger.bill import amount
 from providers.simulated.capacity import CapacityTrace
-from providers.simulated.lifetimes import LognormalLifetimes
-from providers.simulated.settings import SimulatedSettings
+from providers.simulated.settings import LognormalLifetimes, SimulatedSettings
 from tests.conformance.provider import THEIRS, ProviderConformance, order
 from tests.conformance.queue import QueueConformance
 from tests.providers.simulated.cloud import (
