@@ -23,12 +23,23 @@ class Condition:
 
     `left_out` maps an offer's id to the reason why the offer can't be bought. `troubles` lists
     current errors, one line each. `at_risk` holds the ids of instances that the cloud may reclaim
-    at an unknown time.
+    at an unknown time. `strangers` counts the instances of this deployment by the id of another
+    controller that launched them, empty for none.
     """
 
     left_out: Mapping[str, str] = field(default_factory=dict)
     troubles: tuple[str, ...] = ()
     at_risk: frozenset[str] = frozenset()
+    strangers: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def stranger_troubles(self) -> tuple[str, ...]:
+        """Errors for `strangers`: a deployment has one controller, so the others were lost."""
+        return tuple(
+            f"{count} instances of this deployment have another controller, {owner or 'unnamed'}, "
+            f"and count in no limit: end them by hand, or run castor adopt {owner or 'ID'}"
+            for owner, count in sorted(self.strangers.items())
+        )
 
 
 class Provider(ABC):

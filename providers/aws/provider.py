@@ -7,7 +7,10 @@ them in between.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import boto3
@@ -33,14 +36,16 @@ from providers.aws.settings import AwsSale, AwsSettings, CallTimeouts, PoolForm
 from providers.aws.user_data import BucketUserData
 from providers.base import Condition
 from providers.cloud.asking import map_concurrently
+from providers.cloud.facts import TTLValue
 from providers.cloud.known_prices import KnownPrices
 from providers.cloud.provider import Answer, CloudProvider
 from providers.cloud.register import Owned
 from providers.cloud.replies import readable
-from providers.cloud.tags import TOKEN_TAG
+from providers.cloud.tags import DEPLOYMENT_TAG, TOKEN_TAG
 
 _ALL_REGIONS: Final = "all regions"
 _MAX_FILTER_IDS: Final = 200  # values of one filter
+_STAYING: Final = ("pending", "running", "stopping", "stopped")  # billed: stopped ones for disks
 
 
 class AwsProvider(CloudProvider[PoolForm]):
@@ -74,6 +79,7 @@ class AwsProvider(CloudProvider[PoolForm]):
             clock,
             prices,
         )
+        self._deployment = settings.deployment
         self._patience = patience
         self._calls = {
             region: RegionCalls(region, settings, patience, session, budget)
@@ -101,6 +107,15 @@ class AwsProvider(CloudProvider[PoolForm]):
             clock,
         )
         self._identity = DocumentVerifier(settings)
+        self._strangers: dict[str, TTLValue[Counter[str]]] = {
+            region: TTLValue(
+                partial(self._count_strangers, region),
+                patience.prices_seconds,
+                patience.retry_seconds,
+                clock,
+            )
+            for region in settings.regions
+        }
 
     @property
     def identity(self) -> DocumentVerifier:
@@ -134,7 +149,13 @@ class AwsProvider(CloudProvider[PoolForm]):
                 f"{dropped} unreadable messages were dropped since the start: see the log"
             )
         at_risk = (region.rebalanced for region in self._notices.values())
-        return Condition(self._left_out, tuple(errors), frozenset().union(*at_risk))
+        strangers = (region.last or Counter() for region in self._strangers.values())
+        return Condition(
+            self._left_out,
+            tuple(errors),
+            frozenset().union(*at_risk),
+            strangers=sum(strangers, Counter()),
+        )
 
     @property
     def _left_out(self) -> Mapping[str, str]:
@@ -180,14 +201,29 @@ class AwsProvider(CloudProvider[PoolForm]):
 
     def _answer(self, region: str) -> Answer:
         try:
-            return self._listed(region, [])
+            instances = self._listed(region, [])
         except ProviderError as error:
             return error
+        with suppress(ProviderError):  # nothing depends on strangers; the count stays
+            self._strangers[region].get()
+        return instances
+
+    def _count_strangers(self, region: str) -> Counter[str]:
+        """Count the deployment's instances that have another controller, by its tag."""
+        deployment = {"Name": f"tag:{DEPLOYMENT_TAG}", "Values": [self._deployment]}
+        staying = {"Name": "instance-state-name", "Values": list(_STAYING)}
+        instances = self._search(region, [deployment, staying])
+        owners = (instance.tags.get(CONTROLLER_TAG, "") for instance in instances)
+        return Counter(owner for owner in owners if owner != self._controller)
 
     def _listed(self, region: str, filters: Sequence[Mapping[str, object]]) -> list[CloudInstance]:
-        """List this deployment's instances in a region; the only search for instances."""
+        """List this controller's instances in a region."""
         own_tag = {"Name": f"tag:{CONTROLLER_TAG}", "Values": [self._controller]}
-        pages = self._calls[region].pages("DescribeInstances", Filters=[own_tag, *filters])
+        return self._search(region, [own_tag, *filters])
+
+    def _search(self, region: str, filters: Sequence[Mapping[str, object]]) -> list[CloudInstance]:
+        """List the instances in a region that pass the filters; the only search for instances."""
+        pages = self._calls[region].pages("DescribeInstances", Filters=filters)
         instances = []
         for page in pages:
             with readable(f"{region}: DescribeInstances"):

@@ -117,16 +117,11 @@ class GcpProvider(CloudProvider[PoolForm]):
             errors.append(f"prices may be old: {self._offering.unpriced}")
         if self._ending.trouble is not None:
             errors.append(self._ending.trouble)
-        errors += [
-            f"{count} instances of this deployment have another controller, {owner or 'unnamed'}, "
-            f"and count in no limit: end them by hand, or run castor adopt {owner or 'ID'}"
-            for owner, count in sorted(self._listing.strangers.items())
-        ]
         if dropped := self._notices.counts["poison"]:
             errors.append(
                 f"{dropped} unreadable messages were dropped since the start: see the log"
             )
-        return Condition(self._offering.left_out, tuple(errors))
+        return Condition(self._offering.left_out, tuple(errors), strangers=self._listing.strangers)
 
     @property
     def _left_out(self) -> Mapping[str, str]:

@@ -97,6 +97,9 @@ def check_provider(name: str, provider: Provider, now_seconds: float) -> Iterato
     condition = provider.condition()
     for trouble in condition.troubles:
         yield Finding(name, CheckResult.WARNING, trouble)
+    for owner, count in sorted(condition.strangers.items()):
+        text = f"{count} instances have the controller {owner or 'unnamed'}: right while it runs"
+        yield Finding(name, CheckResult.OK, text)
     yield from _check_pools(offers, condition.left_out)
     yield from _check_prices(offers, now_seconds)
     yield from _check_limits(offers, limits)

@@ -109,7 +109,9 @@ class Market:
         """The present errors of providers as text; None without errors."""
         errors = list(self._errors.values())
         for name, provider in self._providers.items():
-            errors += [f"{name}: {trouble}" for trouble in provider.condition().troubles]
+            condition = provider.condition()
+            troubles = (*condition.troubles, *condition.stranger_troubles)
+            errors += [f"{name}: {trouble}" for trouble in troubles]
         return "; ".join(errors) or None
 
     @property

@@ -30,6 +30,7 @@ class Cloud(FileCloud):
 
     left_out: Mapping[str, str] = {}
     troubles: tuple[str, ...] = ()
+    strangers: Mapping[str, int] = {}
     bounds: tuple[Limit, ...] = ()
     may_list = True
     refuses_launches = False
@@ -41,7 +42,7 @@ class Cloud(FileCloud):
         return self.rehearses
 
     def condition(self) -> Condition:
-        return Condition(self.left_out, self.troubles)
+        return Condition(self.left_out, self.troubles, strangers=self.strangers)
 
     def limits(self) -> tuple[Limit, ...]:
         return self.bounds
@@ -129,6 +130,13 @@ def test_old_prices_and_troubles_are_warnings(cloud: Cloud) -> None:
     found = findings_of(cloud)
     assert found["prices"].verdict is found["file"].verdict is CheckResult.WARNING
     assert "older than 14 days (list)" in found["prices"].text
+
+
+def test_instances_of_the_running_controller_are_no_trouble(cloud: Cloud) -> None:
+    cloud.strangers = {"1f0c2d34": 3}
+    found = findings_of(cloud)["file"]
+    assert found.verdict is CheckResult.OK
+    assert found.text == "3 instances have the controller 1f0c2d34: right while it runs"
 
 
 def test_a_source_that_can_not_be_read_is_a_finding(

@@ -28,6 +28,7 @@ class Shop(Provider):
     def __init__(self, *offers: Offer) -> None:
         self.sold = offers
         self.answers = True
+        self.strangers: dict[str, int] = {}
 
     @property
     def identity(self) -> None:
@@ -42,7 +43,9 @@ class Shop(Provider):
         return ()
 
     def condition(self) -> Condition:
-        return Condition({"g6": "no price"}, ("no announcements",), frozenset({"i-1"}))
+        return Condition(
+            {"g6": "no price"}, ("no announcements",), frozenset({"i-1"}), self.strangers
+        )
 
     launch = terminate = instances = interruptions = None  # type: ignore[assignment]
 
@@ -89,6 +92,10 @@ def test_of_a_provider_that_does_not_answer_the_last_prices_stay_and_age(shop: S
 def test_how_a_provider_does_is_told_beside_what_it_answers(shop: Shop) -> None:
     market = Market({"file": shop}, None)
     assert market.trouble == "file: no announcements"
+    shop.strangers = {"lost": 2}
+    assert "; file: 2 instances of this deployment have another controller, lost," in (
+        market.trouble
+    )
     assert market.at_risk == {"i-1"}
 
 

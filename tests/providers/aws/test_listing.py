@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from autoscaler.domain.errors import Unavailable
 from autoscaler.domain.instance import CONTROLLER_TAG, CloudInstance, CloudState
+from providers.aws.provider import AwsProvider
+from providers.aws.settings import CallTimeouts
 from providers.cloud.register import Register
-from tests.conformance.provider import OURS
+from providers.cloud.tags import DEPLOYMENT_TAG
+from tests.conformance.provider import OURS, THEIRS
 from tests.fakes.aws.faults import Fault, When
 from tests.providers.aws.cloud import AwsWorld, error_of
 
@@ -52,8 +57,51 @@ def test_every_look_is_for_our_own(world: AwsWorld) -> None:
     provider.instances()
     provider.terminate(["i-0123456789abcdef0", launched.id])
     for sent in world.account.of("DescribeInstances"):
-        own = sent.get("Filter.1.Name") == f"tag:{CONTROLLER_TAG}"
-        assert (own and sent["Filter.1.Value.1"] == OURS) or sent["InstanceId.1"] == launched.id
+        looked_for = sent.get("Filter.1.Name"), sent.get("Filter.1.Value.1")
+        ours = (f"tag:{CONTROLLER_TAG}", OURS), (f"tag:{DEPLOYMENT_TAG}", "test")
+        assert looked_for in ours or sent["InstanceId.1"] == launched.id
+
+
+def count_again(world: AwsWorld, provider: AwsProvider) -> Mapping[str, int]:
+    world.pass_time(CallTimeouts().prices_seconds)
+    assert list(provider.instances()) == []
+    return provider.condition().strangers
+
+
+def test_instances_of_a_lost_controller_are_told_and_adopted(world: AwsWorld) -> None:
+    """Its id was in the state that was lost, and is in their tags."""
+    lost, nameless = (world.connect().launch(world.request(token)).id for token in "12")
+    world.ec2.delete_tags(Resources=[nameless], Tags=[{"Key": CONTROLLER_TAG}])
+    provider = world.connect(THEIRS)
+    assert list(provider.instances()) == []
+    condition = provider.condition()
+    assert (condition.strangers, condition.troubles) == ({"": 1, OURS: 1}, ())
+    unnamed, trouble = condition.stranger_troubles
+    assert unnamed.startswith("1 instances of this deployment have another controller, unnamed,")
+    assert trouble.startswith(f"1 instances of this deployment have another controller, {OURS},")
+    assert f"castor adopt {OURS}" in trouble
+    assert world.account.alive() == [lost, nameless]
+    assert [found.id for found in world.connect(OURS).instances()] == [lost]
+    world.take(lost)
+    assert count_again(world, provider) == {"": 1}, "what has ended is no trouble"
+
+
+def test_instances_of_other_deployments_are_no_strangers(world: AwsWorld) -> None:
+    world.connect().launch(world.request("1"))
+    world.document["deployment"] = "other"
+    provider = world.connect(THEIRS)
+    assert list(provider.instances()) == []
+    assert provider.condition().strangers == {}
+
+
+def test_a_list_of_strangers_that_fails_keeps_their_count(world: AwsWorld) -> None:
+    world.connect().launch(world.request("1"))
+    provider = world.connect(THEIRS)
+    provider.instances()
+    strangers = {"Filter.2.Name": "instance-state-name"}
+    world.account.faults.add(Fault("DescribeInstances", times=None, matching=strangers))
+    assert count_again(world, provider) == {OURS: 1}
+    assert provider.condition().troubles == ()
 
 
 def test_a_new_instance_is_listed_before_ec2_does(world: AwsWorld) -> None:

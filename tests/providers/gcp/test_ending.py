@@ -131,7 +131,9 @@ def test_instances_of_a_lost_controller_are_told_and_adopted(world: GcpWorld) ->
     launched = launch_running(world, world.connect(), "1")
     provider = world.connect(THEIRS)
     assert list(provider.instances()) == []
-    (trouble,) = provider.condition().troubles
+    condition = provider.condition()
+    assert (condition.strangers, condition.troubles) == ({OURS: 1}, ())
+    (trouble,) = condition.stranger_troubles
     assert trouble.startswith(f"1 instances of this deployment have another controller, {OURS},")
     assert f"castor adopt {OURS}" in trouble
     (found,) = world.connect(OURS).instances()
