@@ -133,7 +133,7 @@ class LimitUnit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Upper bound that all jobs share: a quota, the existing capacity, or a fleet budget.
+    """Upper bound that all jobs share: a quota, existing capacity, or the price of all instances.
 
     `offers` are the ids of the offers whose instances count; None counts all offers.
     """
