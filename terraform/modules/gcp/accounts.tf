@@ -59,10 +59,14 @@ locals {
     },
   )
 
-  # IAM checks the name of an instance, and of its disk, which is the same.
+  # IAM checks the name of an instance, and of its disk, which is the same. A condition has at most
+  # 12 operators, hence 4 regions.
+  in_regions = [for name in concat([var.region], keys(var.other_regions)) :
+    "resource.name.extract(\"/zones/{zone}/\").startsWith(\"${name}-\")"
+  ]
   launch_conditions = [for type, kind in { Disk = "disks", Instance = "instances" } : join(" && ", [
     "resource.type == \"compute.googleapis.com/${type}\"",
-    "resource.name.extract(\"/zones/{zone}/\").startsWith(\"${var.region}-\")",
+    length(local.in_regions) == 1 ? local.in_regions[0] : "(${join(" || ", local.in_regions)})",
     "resource.name.extract(\"/${kind}/{name}\").startsWith(\"${local.prefix}\")",
   ])]
   launch_condition = format("(%s) || (%s)", local.launch_conditions...)
@@ -174,6 +178,16 @@ resource "google_compute_subnetwork_iam_member" "controller" {
   # A role of this project can't be granted in another project, such as that of a shared network.
   role   = local.network_project == var.project ? google_project_iam_custom_role.this["subnetwork"].name : "roles/compute.networkUser"
   member = local.members["controller"]
+}
+
+resource "google_compute_subnetwork_iam_member" "other" {
+  for_each = var.other_regions
+
+  project    = local.network_project
+  region     = each.key
+  subnetwork = local.regions[each.key].subnetwork
+  role       = google_compute_subnetwork_iam_member.controller.role
+  member     = local.members["controller"]
 }
 
 resource "google_service_account_iam_member" "controller_acts_as_node" {

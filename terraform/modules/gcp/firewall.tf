@@ -65,7 +65,7 @@ locals {
       nodes-to-inside = {
         description = "Training, and the controller"
         targets     = [local.node_account]
-        cidrs       = [local.inner_cidr]
+        cidrs       = sort(values(local.regions)[*].cidr)
         protocol    = "all"
         ports       = null
       }

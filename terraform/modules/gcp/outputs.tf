@@ -19,7 +19,7 @@ output "services" {
 }
 
 output "region" {
-  description = "Region of all resources."
+  description = "Region of the controller and the bucket."
   value       = var.region
 }
 
@@ -29,8 +29,13 @@ output "network" {
 }
 
 output "subnetwork" {
-  description = "Subnetwork of instances."
+  description = "Subnetwork of instances in `region`."
   value       = local.subnetwork
+}
+
+output "subnetworks" {
+  description = "Subnetworks of instances, by region."
+  value       = { for name, region in local.regions : name => region.subnetwork }
 }
 
 output "prefix" {

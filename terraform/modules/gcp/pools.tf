@@ -16,19 +16,23 @@ locals {
   hours_a_month = 730 # as Google counts them
 
   # Prices of us-central1, used unless the region's own are given.
-  disk_usd_per_gb_month = merge(
+  disk_usd_per_gb_month = { for name, region in local.regions : name => merge(
     { "hyperdisk-balanced" = 0.08, "pd-balanced" = 0.1, "pd-ssd" = 0.17, "pd-standard" = 0.04 },
-    var.disk_usd_per_gb_month,
-  )
+    region.disk_prices,
+  ) }
   # Google charges for at most 32 instances.
   nat_usd_per_hour = local.has_nat ? 0.0014 : 0
+
+  # A region that is not there is refused below.
+  region_of = { for name, pool in var.pools : name => coalesce(pool.region, var.region) }
+  zones_of  = { for name, region in local.region_of : name => try(local.regions[region].zones, []) }
 
   # One limit for joining: of the instance itself, of the controller and of the join token.
   boot_minutes = { for name, pool in var.pools : name => coalesce(pool.boot_minutes, var.boot_minutes) }
 
   # Hourly charges in addition to an instance's price; a string, since it is a decimal amount.
   extras_usd_per_hour = { for name, pool in var.pools : name =>
-    format("%.6f", pool.disk_gb * local.disk_usd_per_gb_month[pool.disk_type] / local.hours_a_month + local.nat_usd_per_hour)
+    format("%.6f", pool.disk_gb * try(local.disk_usd_per_gb_month[local.region_of[name]][pool.disk_type], 0) / local.hours_a_month + local.nat_usd_per_hour)
   }
 
   # Document of the schema in providers/gcp/settings.py.
@@ -39,18 +43,21 @@ locals {
       deployment = var.deployment
       project    = var.project
       audience   = local.audience
-      regions = {
-        (var.region) = {
-          zones        = var.zones
-          user_data    = "gs://${local.bucket_name}/${local.parcels}"
+      # The bucket, and the events of all regions, belong to the first region.
+      regions = { for name, region in local.regions : name => merge(
+        {
+          zones     = region.zones
+          user_data = "gs://${local.bucket_name}/${local.parcels}"
+        },
+        name != var.region ? {} : {
           subscription = google_pubsub_subscription.events.id
           jobs         = "gs://${local.bucket_name}/${local.jobs}"
           job_account  = google_service_account.this["job"].email
-        }
-      }
+        },
+      ) }
       pools = { for name, pool in var.pools : name => merge(
         {
-          region              = var.region
+          region              = local.region_of[name]
           templates           = { for purchase in pool.purchases : purchase => google_compute_instance_template.pool["${name}/${purchase}"].id }
           machine_types       = pool.machine_types
           purchases           = pool.purchases
@@ -98,7 +105,7 @@ resource "google_compute_resource_policy" "pool" {
 
   project     = var.project
   name        = "${local.prefix}${each.key}"
-  region      = var.region
+  region      = local.region_of[each.key]
   description = "Castor ${var.deployment}: instances of the pool ${each.key} are close together"
 
   group_placement_policy {
@@ -107,7 +114,7 @@ resource "google_compute_resource_policy" "pool" {
 
   lifecycle {
     precondition {
-      condition     = length(each.value.zones == null ? var.zones : each.value.zones) == 1
+      condition     = length(each.value.zones == null ? local.zones_of[each.key] : each.value.zones) == 1
       error_message = "pools.${each.key}.zones: a compact placement is in one zone: name exactly one zone."
     }
   }
@@ -119,7 +126,7 @@ resource "google_compute_instance_template" "pool" {
   for_each = local.templates
 
   project              = var.project
-  region               = var.region
+  region               = local.region_of[each.value.pool]
   name_prefix          = "${local.prefix}${each.value.pool}-${each.value.purchase}-"
   description          = "Castor ${var.deployment}: instances of the pool ${each.value.pool}, ${each.value.purchase}"
   instance_description = "Castor ${var.deployment}"
@@ -158,7 +165,7 @@ resource "google_compute_instance_template" "pool" {
 
   # No access_config: no external address.
   network_interface {
-    subnetwork = local.subnetwork
+    subnetwork = try(local.regions[local.region_of[each.value.pool]].subnetwork, null)
     nic_type   = var.pools[each.value.pool].nic_type
   }
 
@@ -223,8 +230,12 @@ resource "google_compute_instance_template" "pool" {
     create_before_destroy = true
 
     precondition {
-      condition     = length(setsubtract(var.pools[each.value.pool].zones == null ? [] : var.pools[each.value.pool].zones, var.zones)) == 0
-      error_message = "pools.${each.value.pool}.zones: a zone is not in zones: add it there."
+      condition     = contains(keys(local.regions), local.region_of[each.value.pool])
+      error_message = "pools.${each.value.pool}.region: neither region nor in other_regions: add it there."
+    }
+    precondition {
+      condition     = length(setsubtract(var.pools[each.value.pool].zones == null ? [] : var.pools[each.value.pool].zones, local.zones_of[each.value.pool])) == 0
+      error_message = "pools.${each.value.pool}.zones: a zone is not in zones of the pool's region: add it there."
     }
     # A type that the table lacks may take any disk, and may be sold.
     precondition {
@@ -240,6 +251,10 @@ resource "google_compute_instance_template" "pool" {
     precondition {
       condition     = alltrue([for zone in var.zones : startswith(zone, "${var.region}-")])
       error_message = "zones: a zone is not in region."
+    }
+    precondition {
+      condition     = !contains(keys(var.other_regions), var.region)
+      error_message = "other_regions: ${var.region} is region itself: leave it out, and put its zones in zones."
     }
     precondition {
       condition     = var.pools[each.value.pool].max_usd_per_hour <= var.max_usd_per_hour

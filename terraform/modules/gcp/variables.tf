@@ -28,7 +28,7 @@ variable "enable_services" {
 }
 
 variable "region" {
-  description = "Region of all resources."
+  description = "Region of the controller, of the bucket, and of pools that name no other."
   type        = string
   nullable    = false
 
@@ -52,8 +52,37 @@ variable "zones" {
   }
 }
 
+variable "other_regions" {
+  description = "Other regions of pools, at most 3: zones, address range `cidr` of the subnetwork in a new network, or `subnetwork` of an existing one, and prices of disks as in `disk_usd_per_gb_month`."
+  type = map(object({
+    zones                 = list(string)
+    cidr                  = optional(string)
+    subnetwork            = optional(string)
+    disk_usd_per_gb_month = optional(map(number), {})
+  }))
+  default  = {}
+  nullable = false
+
+  validation {
+    condition = length(var.other_regions) <= 3 && alltrue([for name, region in var.other_regions :
+      can(regex("^[a-z]+(-[a-z]+)+[0-9]{1,2}$", name)) && length(region.zones) > 0 && alltrue([for zone in region.zones : can(regex("^${name}-[a-z]$", zone))])
+    ])
+    error_message = "other_regions: at most 3 regions, each with zones of its own, such as { europe-west4 = { zones = [\"europe-west4-a\"], cidr = \"10.81.0.0/20\" } }."
+  }
+
+  validation {
+    condition     = alltrue([for region in var.other_regions : region.cidr == null || can(cidrnetmask(region.cidr))])
+    error_message = "other_regions.*.cidr: blocks of IPv4 addresses, such as 10.81.0.0/20."
+  }
+
+  validation {
+    condition     = alltrue([for region in var.other_regions : region.subnetwork == null || can(regex("^projects/[^/]+/regions/[^/]+/subnetworks/[^/]+$", region.subnetwork))])
+    error_message = "other_regions.*.subnetwork: a path such as projects/my-project/regions/europe-west4/subnetworks/my-subnetwork."
+  }
+}
+
 variable "pools" {
-  description = "Pools of instances by name: image, types, purchases, zones (by default all of `zones`) and caps. `accelerator` is for n1 only, since all other types with GPUs include them. `boot` is the assumed start time until one is measured. `disk_type` must fit all of `machine_types`: A3 Ultra and A4 take only `hyperdisk-balanced`, which A2, G2 and N1 do not take. `boot_minutes` is the limit for joining, by default the module's. Compute Engine deletes an instance `max_run_hours` after its start in any case, but in a reservation; on `flex-start` the maximum is 168. `secure_boot` needs an image with a signed NVIDIA driver. `compact_placement` places a pool's instances close together and needs one zone. A pool with `purchases = [\"reserved\"]` launches only into its `reservation`, a specific one of the project; it has one machine type and one zone. `reservation_bound` is for what is sold by reservation only, as A4, and in calendar mode: its instances end with the reservation."
+  description = "Pools of instances by name: image, types, purchases, region (by default the module's; else one of `other_regions`), zones (by default all of the region) and caps. `accelerator` is for n1 only, since all other types with GPUs include them. `boot` is the assumed start time until one is measured. `disk_type` must fit all of `machine_types`: A3 Ultra and A4 take only `hyperdisk-balanced`, which A2, G2 and N1 do not take. `boot_minutes` is the limit for joining, by default the module's. Compute Engine deletes an instance `max_run_hours` after its start in any case, but in a reservation; on `flex-start` the maximum is 168. `secure_boot` needs an image with a signed NVIDIA driver. `compact_placement` places a pool's instances close together and needs one zone. A pool with `purchases = [\"reserved\"]` launches only into its `reservation`, a specific one of the project; it has one machine type and one zone. `reservation_bound` is for what is sold by reservation only, as A4, and in calendar mode: its instances end with the reservation."
   type = map(object({
     image             = string
     machine_types     = list(string)
@@ -61,6 +90,7 @@ variable "pools" {
     max_usd_per_hour  = number
     accelerator       = optional(object({ type = string, count = number }))
     purchases         = optional(list(string), ["spot", "on-demand"])
+    region            = optional(string)
     zones             = optional(list(string))
     boot              = optional(string, "3m")
     boot_minutes      = optional(number)

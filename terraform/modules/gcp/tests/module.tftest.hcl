@@ -303,6 +303,145 @@ run "registries" {
   }
 }
 
+run "several_regions" {
+  variables {
+    other_regions = {
+      europe-west4 = { zones = ["europe-west4-a", "europe-west4-b"], cidr = "10.81.0.0/20", disk_usd_per_gb_month = { "pd-balanced" = 0.11 } }
+    }
+    pools = {
+      gpu = {
+        image            = "projects/my-project/global/images/castor-7"
+        machine_types    = ["g2-standard-8"]
+        max_instances    = 4
+        max_usd_per_hour = 10
+      }
+      gpu-europe = {
+        image             = "projects/my-project/global/images/castor-7"
+        machine_types     = ["g2-standard-8"]
+        region            = "europe-west4"
+        zones             = ["europe-west4-a"]
+        max_instances     = 4
+        max_usd_per_hour  = 10
+        compact_placement = true
+      }
+    }
+  }
+
+  assert {
+    condition = alltrue([
+      google_compute_subnetwork.other["europe-west4"].ip_cidr_range == "10.81.0.0/20",
+      google_compute_subnetwork.other["europe-west4"].private_ip_google_access,
+      google_compute_router_nat.other["europe-west4"].region == "europe-west4",
+      google_compute_subnetwork_iam_member.other["europe-west4"].region == "europe-west4",
+      google_compute_firewall.out["nodes-to-inside"].destination_ranges == tolist(["10.80.0.0/16", "10.81.0.0/20"]),
+      google_compute_resource_policy.pool["gpu-europe"].region == "europe-west4",
+    ])
+    error_message = "Each region has a subnetwork with a way out, and instances reach the controller from there."
+  }
+
+  assert {
+    condition = { for name, template in google_compute_instance_template.pool : name => template.region } == {
+      "gpu/on-demand"        = "us-central1"
+      "gpu/spot"             = "us-central1"
+      "gpu-europe/on-demand" = "europe-west4"
+      "gpu-europe/spot"      = "europe-west4"
+    }
+    error_message = "Templates are in the region of their pool."
+  }
+}
+
+run "most_regions" {
+  variables {
+    other_regions = { for number, name in ["europe-west1", "europe-west4", "us-east1"] : name => {
+      zones = ["${name}-b"]
+      cidr  = "10.${81 + number}.0.0/16"
+    } }
+  }
+
+  assert {
+    condition     = length(google_compute_subnetwork.other) == 3
+    error_message = "Three other regions are allowed."
+  }
+}
+
+run "several_regions_of_an_existing_network" {
+  command = plan
+
+  variables {
+    network       = "projects/host/global/networks/shared"
+    subnetwork    = "projects/host/regions/us-central1/subnetworks/gpu"
+    other_regions = { europe-west4 = { zones = ["europe-west4-a"], subnetwork = "projects/host/regions/europe-west4/subnetworks/gpu" } }
+  }
+
+  assert {
+    condition = output.subnetworks == {
+      us-central1  = "projects/host/regions/us-central1/subnetworks/gpu"
+      europe-west4 = "projects/host/regions/europe-west4/subnetworks/gpu"
+    } && google_compute_subnetwork_iam_member.other["europe-west4"].project == "host"
+    error_message = "Each region uses its given subnetwork."
+  }
+}
+
+run "refuses_a_subnetwork_of_another_region" {
+  command = plan
+
+  variables {
+    network       = "projects/host/global/networks/shared"
+    subnetwork    = "projects/host/regions/us-central1/subnetworks/gpu"
+    other_regions = { europe-west4 = { zones = ["europe-west4-a"], subnetwork = "projects/host/regions/us-east1/subnetworks/gpu" } }
+  }
+
+  expect_failures = [data.google_compute_subnetwork.other]
+}
+
+run "refuses_ranges_that_overlap" {
+  command = plan
+
+  variables {
+    other_regions = { europe-west4 = { zones = ["europe-west4-a"], cidr = "10.80.16.0/20" } }
+  }
+
+  expect_failures = [google_compute_subnetwork.other]
+}
+
+run "refuses_a_new_subnetwork_without_range" {
+  command = plan
+
+  variables {
+    other_regions = { europe-west4 = { zones = ["europe-west4-a"] } }
+  }
+
+  expect_failures = [google_compute_subnetwork.other]
+}
+
+run "refuses_its_own_region_as_another" {
+  command = plan
+
+  variables {
+    other_regions = { us-central1 = { zones = ["us-central1-c"], cidr = "10.81.0.0/20" } }
+  }
+
+  expect_failures = [google_compute_instance_template.pool]
+}
+
+run "refuses_a_pool_in_no_region" {
+  command = plan
+
+  variables {
+    pools = {
+      gpu = {
+        image            = "projects/my-project/global/images/castor-7"
+        machine_types    = ["g2-standard-8"]
+        region           = "europe-west4"
+        max_instances    = 4
+        max_usd_per_hour = 10
+      }
+    }
+  }
+
+  expect_failures = [google_compute_instance_template.pool]
+}
+
 run "pools_without_placement" {
   command = plan
 
@@ -438,6 +577,19 @@ run "refuses_more_than_a_week_on_flex_start" {
   expect_failures = [var.pools]
 }
 
+run "example_several_regions" {
+  command = plan
+
+  module {
+    source = "./examples/several-regions"
+  }
+
+  variables {
+    project = "my-project"
+    image   = "projects/my-project/global/images/castor-7"
+  }
+}
+
 run "example_minimal" {
   command = plan
 
@@ -475,6 +627,7 @@ run "refuses_what_can_not_be" {
     project               = "123"
     region                = "us-central1-a"
     zones                 = ["us-central1"]
+    other_regions         = { europe-west4 = { zones = ["us-east1-b"], cidr = "10.81.0.0" } }
     max_usd_per_hour      = 0
     fleet_usd             = "0"
     job_usd               = "many"
@@ -524,7 +677,7 @@ run "refuses_what_can_not_be" {
   }
 
   expect_failures = [
-    var.deployment, var.project, var.region, var.zones, var.max_usd_per_hour,
+    var.deployment, var.project, var.region, var.zones, var.other_regions, var.max_usd_per_hour,
     var.fleet_usd, var.job_usd, var.study_usd, var.lease, var.policy, var.launches_per_minute, var.disk_usd_per_gb_month, var.labels, var.network, var.subnetwork, var.cidr,
     var.internet_access, var.egress_cidrs, var.client_cidrs, var.controller_cidrs, var.kms_key,
     var.disk_kms_key, var.bucket_name, var.lifecycle_days, var.soft_delete_days,
