@@ -24,13 +24,15 @@ class Condition:
     `left_out` maps an offer's id to the reason why the offer can't be bought. `troubles` lists
     current errors, one line each. `at_risk` holds the ids of instances that the cloud may reclaim
     at an unknown time. `strangers` counts the instances of this deployment by the id of another
-    controller that launched them, empty for none.
+    controller that launched them, empty for none. `begins` maps the id of an offer in `left_out`
+    that is paid for and in order to the time when it begins, in seconds since the Unix epoch.
     """
 
     left_out: Mapping[str, str] = field(default_factory=dict)
     troubles: tuple[str, ...] = ()
     at_risk: frozenset[str] = frozenset()
     strangers: Mapping[str, int] = field(default_factory=dict)
+    begins: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def stranger_troubles(self) -> tuple[str, ...]:

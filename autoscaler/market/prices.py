@@ -55,9 +55,13 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class RefusedPrice:
-    """Reason for refusing a quote, worded to follow the name of the offer or type."""
+    """Reason for refusing a quote, worded to follow the name of the offer or type.
+
+    `begins_seconds` is when the offer can be bought, since the Unix epoch; None: that is unknown.
+    """
 
     reason: str
+    begins_seconds: float | None = None
 
 
 def checked(quote: Quote, reference: Price | None) -> Price | RefusedPrice:

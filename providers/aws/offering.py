@@ -96,6 +96,11 @@ class RegionOffering:
         """Reasons why offers can't be bought, by offer id."""
         return self._stock.left_out
 
+    @property
+    def begins(self) -> Mapping[str, float]:
+        """Times at which reservations begin that are paid for, by the id of the offer."""
+        return self._stock.begins
+
     def sales(self) -> list[AwsSale]:
         """Return the current sales. An offer without a usable price is in `left_out` instead.
 

@@ -155,6 +155,11 @@ class AwsProvider(CloudProvider[PoolForm]):
             tuple(errors),
             frozenset().union(*at_risk),
             strangers=sum(strangers, Counter()),
+            begins={
+                offer_id: begins_seconds
+                for region in self._offering.values()
+                for offer_id, begins_seconds in region.begins.items()
+            },
         )
 
     @property

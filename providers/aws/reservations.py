@@ -20,7 +20,8 @@ CAPACITY_BLOCK: Final = "capacity-block"
 # for ML", Amazon EC2 User Guide).
 _BLOCK_EVICTION_SECONDS: Final = 30 * 60.0
 _ACTIVE: Final = "active"
-_BEFORE_START: Final = ("scheduled", "payment-pending", "pending", "assessing", "delayed")
+_SCHEDULED: Final = "scheduled"  # of those before the start, the only one that is sure to begin
+_BEFORE_START: Final = (_SCHEDULED, "payment-pending", "pending", "assessing", "delayed")
 
 
 def reservations_of(
@@ -70,6 +71,11 @@ def _template_error(calls: RegionCalls, pool: PoolForm) -> str | None:
 def _reservation(described: Mapping[str, Any], closed: str | None) -> Reservation:
     end = described.get("EndDate")
     until_seconds = None if end is None else end.timestamp()
+    state, begins_seconds = described["State"], None
+    if closed is None and state in _BEFORE_START:
+        start_seconds = described["StartDate"].timestamp()
+        closed = f"begins {moment(start_seconds)} ({state})"
+        begins_seconds = start_seconds if state == _SCHEDULED else None
     if _is_block(described) and until_seconds is not None:
         until_seconds -= _BLOCK_EVICTION_SECONDS
     return Reservation(
@@ -79,7 +85,8 @@ def _reservation(described: Mapping[str, Any], closed: str | None) -> Reservatio
         described["AvailableInstanceCount"],
         until_seconds,
         closed,
-        is_over=described["State"] not in (*_BEFORE_START, _ACTIVE),
+        is_over=state not in (*_BEFORE_START, _ACTIVE),
+        begins_seconds=begins_seconds,
     )
 
 
@@ -92,9 +99,7 @@ def _closed_reason(
         return f"is {kind}: set capacity_block = {flag}"
     if described.get("Interruptible"):
         return "is interruptible: EC2 takes its instances back, which no pool expects"
-    if state in _BEFORE_START:
-        return f"begins {moment(described['StartDate'].timestamp())} ({state})"
-    if state != _ACTIVE:
+    if state not in (*_BEFORE_START, _ACTIVE):
         return f"is {state}: remove the pool, or name another reservation"
     if is_block:
         return None if described.get("EndDate") else "has no end, as every Capacity Block should"

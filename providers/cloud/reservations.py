@@ -41,7 +41,8 @@ class Reservation:
     `total` instances of one type in one zone are reserved, and `free` of them are unused.
     Instances must have left at `until_seconds`, since the Unix epoch; None: there is no end.
     `closed` says why nothing can be launched into the reservation now; None: it is open. If it
-    `is_over`, too, what runs in it is no longer paid for.
+    `is_over`, too, what runs in it is no longer paid for. `begins_seconds` is set if it is closed
+    only because it begins then.
     """
 
     instance_type: str
@@ -51,6 +52,7 @@ class Reservation:
     until_seconds: float | None = None
     closed: str | None = None
     is_over: bool = False
+    begins_seconds: float | None = None
 
 
 class PoolReservations(Generic[Pool]):
@@ -92,7 +94,10 @@ class PoolReservations(Generic[Pool]):
             return RefusedPrice(f"{_field(listing)}: {name} can't be read: {described}")
         reason = self._closed_reason(described, listing)
         if reason is not None and not self._held([listing.pool_name]):
-            return RefusedPrice(f"{_field(listing)}: {name} {reason}")
+            reservation = described.reservations.get(listing.pool_name)
+            is_fit = reservation is not None and reason == reservation.closed
+            begins_seconds = reservation.begins_seconds if reservation and is_fit else None
+            return RefusedPrice(f"{_field(listing)}: {name} {reason}", begins_seconds)
         source = f"reservation {name}: {reason or 'paid already'}"
         return Price(Decimal(0), described.at_seconds, source, is_paid=True)
 
@@ -138,15 +143,13 @@ class PoolReservations(Generic[Pool]):
         reservation = described.reservations.get(listing.pool_name)
         if reservation is None:
             return f"does not exist in {listing.pool.region}: correct it"
-        if reservation.closed is not None:
-            return reservation.closed
-        until_seconds = reservation.until_seconds
-        if until_seconds is not None and until_seconds <= self._clock.now():
-            return f"ended at {moment(until_seconds)}"
         if (listing.type, listing.zone) != (reservation.instance_type, reservation.zone):
             place = f"{reservation.instance_type} in {reservation.zone}"
             return f"is of {place}, not {listing.type} in {listing.zone}: correct type and zone"
-        return None
+        until_seconds = reservation.until_seconds
+        if until_seconds is not None and until_seconds <= self._clock.now():
+            return f"ended at {moment(until_seconds)}"
+        return reservation.closed
 
     def _known(self) -> _Described | ProviderError:
         try:

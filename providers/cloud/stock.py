@@ -117,7 +117,8 @@ def is_pool_offer(offer_id: str, region: str) -> bool:
 class PoolInventory(Generic[Pool]):
     """Items that `pools` may buy.
 
-    `left_out` maps an offer id to the reason why it can't be bought. `provider` is the provider's
+    `left_out` maps an offer id to the reason why it can't be bought, and `begins` to when it can
+    be, if that is known, in seconds since the Unix epoch. `provider` is the provider's
     name in offers. `types` and `zones` return those of a pool. `scope` returns the scope whose
     list shows an item once it is bought. `spans_zones`: one order may name several zones.
     """
@@ -142,6 +143,7 @@ class PoolInventory(Generic[Pool]):
             for purchase in pool.purchases
         ]
         self.left_out: Mapping[str, str] = {}
+        self.begins: Mapping[str, float] = {}
 
     def sales(
         self,
@@ -155,7 +157,7 @@ class PoolInventory(Generic[Pool]):
         price. `bandwidth` returns an item's bandwidth in bytes per second; None: that of its type.
         """
         sales: list[Sale[Pool]] = []
-        left_out = {}
+        left_out, begins = {}, {}
         for ware in self._wares:
             kind = kinds.get(ware.type)
             if kind is None or ware.zone not in kind.zones:
@@ -164,6 +166,8 @@ class PoolInventory(Generic[Pool]):
             price, on_demand = prices(ware, kind)
             if isinstance(price, RefusedPrice):
                 left_out[ware.id] = price.reason
+                if price.begins_seconds is not None:
+                    begins[ware.id] = price.begins_seconds
                 continue
             most_usd = (
                 _max_usd_per_hour(ware.purchase, price, on_demand) + ware.pool.extras_usd_per_hour
@@ -174,6 +178,7 @@ class PoolInventory(Generic[Pool]):
             scope = self._scope(ware)
             sales.append(Sale(offer, ware.pool_name, ware.pool, most_usd, scope))
         self._update_left_out(left_out)
+        self.begins = begins
         return sales
 
     def _offer(self, ware: PoolListing[Pool], kind: TypeDescription, price: Price) -> Offer:

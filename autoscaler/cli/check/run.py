@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.text import Text
@@ -100,14 +101,19 @@ def check_provider(name: str, provider: Provider, now_seconds: float) -> Iterato
     for owner, count in sorted(condition.strangers.items()):
         text = f"{count} instances have the controller {owner or 'unnamed'}: right while it runs"
         yield Finding(name, CheckResult.OK, text)
-    yield from _check_pools(offers, condition.left_out)
+    yield from _check_pools(offers, condition.left_out, condition.begins)
     yield from _check_prices(offers, now_seconds)
     yield from _check_limits(offers, limits)
     yield from _check_launches(provider, offers)
 
 
-def _check_pools(offers: Sequence[Offer], left_out: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield what each pool offers, and why the rest of it is left out."""
+def _check_pools(
+    offers: Sequence[Offer], left_out: Mapping[str, str], begins: Mapping[str, float]
+) -> Iterator[Finding]:
+    """Yield what each pool offers, and why the rest of it is left out.
+
+    `begins` maps the ids of offers that are in order to the times when they begin.
+    """
     ids = (*left_out, *(offer.id for offer in offers))
     for pool in sorted({_pool_of(offer_id) for offer_id in ids}):
         sold = [offer for offer in offers if _pool_of(offer.id) == pool]
@@ -120,6 +126,10 @@ def _check_pools(offers: Sequence[Offer], left_out: Mapping[str, str]) -> Iterat
                 f"{len(sold)} of {len(sold) + len(missing)} offers can be bought, from "
                 f"${cheapest.usd_per_hour:.4g}/h ({cheapest.id}){_named(missing)}",
             )
+        elif missing.keys() <= begins.keys():
+            first = datetime.fromtimestamp(min(begins[key] for key in missing), UTC)
+            text = f"in order, but nothing can be launched before {first:%Y-%m-%d %H:%M} UTC"
+            yield Finding(f"pool {pool}", CheckResult.OK, f"{text}{_named(missing)}")
         else:
             yield Finding(
                 f"pool {pool}", CheckResult.FAILED, f"nothing can be bought{_named(missing)}"

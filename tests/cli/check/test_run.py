@@ -31,6 +31,7 @@ class Cloud(FileCloud):
     left_out: Mapping[str, str] = {}
     troubles: tuple[str, ...] = ()
     strangers: Mapping[str, int] = {}
+    begins: Mapping[str, float] = {}
     bounds: tuple[Limit, ...] = ()
     may_list = True
     refuses_launches = False
@@ -42,7 +43,9 @@ class Cloud(FileCloud):
         return self.rehearses
 
     def condition(self) -> Condition:
-        return Condition(self.left_out, self.troubles, strangers=self.strangers)
+        return Condition(
+            self.left_out, self.troubles, strangers=self.strangers, begins=self.begins
+        )
 
     def limits(self) -> tuple[Limit, ...]:
         return self.bounds
@@ -88,6 +91,19 @@ def test_offers_left_out_are_named_by_reason(cloud: Cloud) -> None:
     assert found["pool a"].text.endswith("; left out: p5 is not available (2 offers)")
     assert found["pool b"] == Finding(
         "pool b", CheckResult.FAILED, "nothing can be bought; left out: its price is unknown"
+    )
+
+
+def test_a_pool_whose_reservation_will_begin_is_in_order(cloud: Cloud) -> None:
+    """By the time that the provider has of it, not by the words."""
+    cloud.left_out = {"b/p5/zone/reserved": "cr-1 begins soon"}
+    assert findings_of(cloud)["pool b"].verdict is CheckResult.FAILED
+    cloud.begins = {"b/p5/zone/reserved": NOW + DAY}
+    assert findings_of(cloud)["pool b"] == Finding(
+        "pool b",
+        CheckResult.OK,
+        "in order, but nothing can be launched before 2027-01-16 08:00 UTC; left out: cr-1 begins "
+        "soon",
     )
 
 

@@ -83,7 +83,11 @@ def unsold_duration(parameters: Mapping[str, str]) -> bool:
 
 @dataclass(slots=True)
 class FakeReservation:
-    """A reservation; `others` of its instances are not of the deployment."""
+    """A reservation; `others` of its instances are not of the deployment.
+
+    `waiting` is its state before it starts: of a block whose fee is not yet processed
+    `payment-pending` (botocore's model).
+    """
 
     id: str
     kind: str
@@ -94,6 +98,7 @@ class FakeReservation:
     end_seconds: float | None = None
     others: int = 0
     is_cancelled: bool = False
+    waiting: str = "scheduled"
     owner: str | None = None
     is_interruptible: bool = False
     instances: set[str] = field(default_factory=set)
@@ -103,7 +108,7 @@ class FakeReservation:
         if self.is_cancelled:
             return "cancelled"
         if now_seconds < self.start_seconds:
-            return "scheduled"
+            return self.waiting
         has_ended = self.end_seconds is not None and now_seconds >= self.end_seconds
         return "expired" if has_ended else "active"
 
@@ -115,7 +120,7 @@ class FakeReservation:
     ) -> Refusal | None:
         """What an instance of a type in a zone is refused with."""
         state = self.state(now_seconds)
-        if state == "scheduled":
+        if state == self.waiting:
             text = f"Your Capacity Block reservation {self.id} is not active yet."
             return "InvalidCapacityReservationState.PendingActivation", text
         is_fit = (kind, zone) == (self.kind, self.zone) and self.free(ended) > 0

@@ -164,10 +164,34 @@ def test_a_block_is_not_offered_before_it_begins(fake: FakeAws) -> None:
     assert reason_of(provider) == (
         f"pools.own.reservation: {ID} begins 2026-09-21 15:13 UTC (scheduled)"
     )
+    assert provider.condition().begins == {OFFER: start_seconds}
     assert isinstance(refused(world, provider), NotFound)
     assert world.account.calls["CreateFleet"] == 0
     world.pass_time(3600)
     assert offer_of(provider) is not None
+    assert provider.condition().begins == {}
+
+
+@pytest.mark.parametrize(
+    ("facts", "template", "said"),
+    [
+        ({"waiting": "payment-pending"}, ID, "begins 2026-09-21 15:13 UTC (payment-pending)"),
+        ({"kind": "p4d.24xlarge"}, ID, "is of p4d.24xlarge in us-east-1a"),
+        ({}, "cr-99999999", "is not the target of lt-"),
+    ],
+)
+def test_a_block_that_may_not_begin_or_does_not_fit_is_not_in_order(
+    fake: FakeAws, facts: dict[str, str], template: str, said: str
+) -> None:
+    """As `castor check` must say before the block begins."""
+    start_seconds = START_SECONDS + 3600
+    times = {"start_seconds": start_seconds, "end_seconds": start_seconds + DAY}
+    world = ReservedWorld(fake, is_block=True, **times, **facts)
+    launched = world.document["pools"]["own"]["launch_template"]
+    launched["id"] = world.template(True, template) if template != ID else launched["id"]
+    provider = world.connect()
+    assert said in reason_of(provider)
+    assert provider.condition().begins == {}
 
 
 def test_a_job_fills_its_reservation_and_is_charged_for_volumes_only(fake: FakeAws) -> None:
