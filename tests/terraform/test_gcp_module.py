@@ -228,6 +228,41 @@ def test_only_its_own_are_made_and_ended(
     assert not holds(condition, "compute.googleapis.com/Snapshot", path)
 
 
+def test_several_regions_share_a_document_and_the_files_of_the_first(
+    rendered: dict[str, Any],
+) -> None:
+    told = rendered["several_regions"]["outputs"]
+    settings = parse_settings(told["pools_json"]["value"], "pools.json")
+    regions = {name: settings.regions[name] for name in ("us-central1", "europe-west4")}
+    assert {name: settings.zones_of(pool) for name, pool in settings.pools.items()} == {
+        "gpu": ("us-central1-a", "us-central1-b"),
+        "gpu-europe": ("europe-west4-a",),
+    }
+    assert [region.jobs is not None for region in regions.values()] == [True, False]
+    assert [region.subscription is not None for region in regions.values()] == [True, False]
+    assert len({region.user_data for region in regions.values()}) == 1
+    extras = {name: pool.extras_usd_per_hour for name, pool in settings.pools.items()}
+    assert extras["gpu-europe"] > extras["gpu"], "disks cost what they cost in their region"
+
+
+@pytest.mark.parametrize("kind", [INSTANCE, DISK])
+def test_launches_are_limited_to_the_regions(rendered: dict[str, Any], kind: str) -> None:
+    condition = rendered["several_regions"]["outputs"]["project_grants"]["value"]["launch"]
+    part = "disks" if kind == DISK else "instances"
+    regions = {"us-central1": True, "europe-west4": True, "us-east1": False}
+    for region, is_own in regions.items():
+        path = f"projects/my-project/zones/{region}-a/{part}/castor-{{}}-0a1b"
+        assert holds(condition, kind, path.format("prod")) is is_own
+        assert not holds(condition, kind, path.format("other"))
+
+
+def test_the_condition_of_most_regions_is_one_that_iam_takes(rendered: dict[str, Any]) -> None:
+    """A condition has at most 12 logical operators (cloud.google.com/iam/quotas)."""
+    condition = rendered["most_regions"]["outputs"]["project_grants"]["value"]["launch"]
+    assert condition.count("startsWith") == 2 * (4 + 1)
+    assert condition.count("&&") + condition.count("||") <= 12
+
+
 def test_all_that_is_billed_by_a_label_has_it(resources: list[dict[str, Any]]) -> None:
     """Disks have their own in a bill. What Castor adds to instances, their templates know not."""
     own, host = {"castor-deployment": "prod"}, {"castor-controller-of": "prod"}
