@@ -1,4 +1,4 @@
-"""`castor` on one deployment over a fake cloud, and what is seen of a job from all sides."""
+"""Deployment of `castor` over a fake cloud, and the state of a job as all sides report it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from autoscaler.wire.messages import JobView
 from tests.fakes.machines import Machines
 from tests.training.fleet import wait_until
 
-# Slow until it is told to hurry, and then as fast as it can.
+# A slow training that runs at full speed once the file named by its argument exists.
 TRAIN = """
 import os, sys, time, torch
 from torch.utils.data import TensorDataset
@@ -54,14 +54,17 @@ checkpoint: {{interval: 2s}}
 
 
 class Deployment:
-    """`castor` with the pools of `sources`; `environment` leads it to their clouds."""
+    """Processes of `castor` with the pools of `sources`.
+
+    `environment` holds the variables that point `castor` at the fake clouds.
+    """
 
     def __init__(self, directory: Path, environment: Mapping[str, str], *sources: str) -> None:
         self.state = directory / "state"
         self._directory = directory
-        own = ("CASTOR_URL", "CASTOR_TOKEN", "CASTOR_STATE")
+        castor_variables = ("CASTOR_URL", "CASTOR_TOKEN", "CASTOR_STATE")
         self._environment = {
-            **{name: os.environ[name] for name in os.environ if name not in own},
+            **{name: os.environ[name] for name in os.environ if name not in castor_variables},
             "CASTOR_STATE": str(self.state),
             "COLUMNS": "200",
             **environment,
@@ -74,18 +77,20 @@ class Deployment:
             self._serve += ["--fleet-usd", "none"]
         self._process: subprocess.Popen[bytes] | None = None
 
-    def castor(self, *words: str | Path) -> str:
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "autoscaler.cli.app", *map(str, words)],
+    def castor(self, *arguments: str | Path) -> str:
+        """Run a command of `castor`; return what it printed."""
+        completed = subprocess.run(
+            [sys.executable, "-P", "-m", "autoscaler.cli.app", *map(str, arguments)],
             env=self._environment,
             capture_output=True,
             text=True,
             timeout=120,
         )
-        assert done.returncode == 0, done.stderr + self.log()
-        return done.stdout
+        assert completed.returncode == 0, completed.stderr + self.log()
+        return completed.stdout
 
     def start(self) -> None:
+        """BootConfiguration the controller and wait until it answers."""
         with (self._directory / "controller.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "autoscaler.cli.app", *self._serve],
@@ -97,18 +102,19 @@ class Deployment:
 
     @contextmanager
     def running(self) -> Iterator[Deployment]:
-        """Started, and ended with all that outlives its controller."""
+        """Yield the started deployment; at the end stop its controller and lighthouses."""
         try:
             self.start()
             yield self
         finally:
             self.end()
-            self._put_lights_out()
+            self._end_lighthouses()
 
     def client(self) -> Client:
         return wait_until(self._connected, seconds=60, what="a controller that answers")  # type: ignore[no-any-return]
 
     def end(self, number: int = signal.SIGTERM) -> None:
+        """End the controller with a signal, and wait for its exit."""
         if self._process is not None:
             self._process.send_signal(number)
             self._process.wait(60)
@@ -117,34 +123,36 @@ class Deployment:
     def lose_state(self) -> None:
         """End the controller and its lighthouses at once, and delete its state directory."""
         self.end(signal.SIGKILL)
-        self._put_lights_out()
+        self._end_lighthouses()
         shutil.rmtree(self.state)
 
-    def _put_lights_out(self) -> None:
-        """Lighthouses outlive their controller: those of a story that broke off."""
-        lights = LighthouseHost(self.state / "lighthouses", "127.0.0.1", SystemClock())
-        for job in lights.running():
-            lights.release(job)
+    def _end_lighthouses(self) -> None:
+        """End the lighthouses, which outlive their controller."""
+        host = LighthouseHost(self.state / "lighthouses", "127.0.0.1", SystemClock())
+        for job in host.running():
+            host.release(job)
 
     def log(self) -> str:
         return (self._directory / "controller.log").read_text()[-6000:]
 
     def submit(self, name: str, offers: str = "") -> Path:
-        """Submit a job, for these types alone if they are named, by commas.
+        """Submit a job; `offers` names the only permitted instance types, separated by commas.
 
-        When the file that is returned appears, it hurries.
+        The training runs at full speed once the returned file exists.
         """
         directory = self._directory / name
         directory.mkdir()
         hurry = directory / "hurry"
         (directory / "train.py").write_text(TRAIN)
-        told = JOB.format(name=name, hurry=hurry, offers=f", offers: [{offers}]" if offers else "")
-        (directory / "job.yaml").write_text(told)
+        specification = JOB.format(
+            name=name, hurry=hurry, offers=f", offers: [{offers}]" if offers else ""
+        )
+        (directory / "job.yaml").write_text(specification)
         self.castor("submit", directory / "job.yaml")
         return hurry
 
     def resume(self, name: str) -> Path:
-        """Resume a job that was submitted here; return the file that makes it hurry."""
+        """Resume a submitted job; return the file that lets its training run at full speed."""
         self.castor("resume", name)
         return self._directory / name / "hurry"
 
@@ -158,8 +166,8 @@ class Deployment:
         return None
 
 
-class Story:
-    """What is seen of one job, from the controller and from the cloud."""
+class ObservedJob:
+    """One job as the controller and the cloud report it."""
 
     def __init__(self, deployment: Deployment, machines: Machines, job: str) -> None:
         self._deployment = deployment
@@ -171,7 +179,7 @@ class Story:
         return self._client.job(self._job)
 
     def step(self) -> int:
-        """The last one that it told of; none is 0."""
+        """Return the last reported step; 0 without a report."""
         report = self.job().report
         return 0 if report is None else report.step
 
@@ -181,20 +189,23 @@ class Story:
         return 0 if report is None or report.checkpoint.step is None else report.checkpoint.step
 
     def training(self) -> set[str]:
-        """Those of its instances that train, by the controller's names."""
+        """Return the controller's ids of the job's instances that train."""
         instances = self.job().instances
-        return {one.id for one in instances if one.phase is InstancePhase.TRAINING}
+        return {instance.id for instance in instances if instance.phase is InstancePhase.TRAINING}
 
-    def until(self, condition: Callable[[], Any], what: str) -> None:
+    def wait_for(self, condition: Callable[[], Any], description: str) -> None:
+        """Wait for a condition; fail with the job's state and the logs."""
         try:
-            wait_until(condition, seconds=90, what=what)
+            wait_until(condition, seconds=90, what=description)
         except AssertionError as error:
             printed = f"{self._deployment.log()}\n{self._machines.console()}"
             raise AssertionError(f"{error}\n{self.job()}\n{printed}") from None
 
-    def trains_on(self, count: int, without: str | None = None) -> None:
-        def is_so() -> bool:
+    def wait_until_training(self, count: int, without: str | None = None) -> None:
+        """Wait until exactly `count` instances are alive and all of them train."""
+
+        def is_met() -> bool:
             alive = self._machines.alive()
             return len(self.training()) == count == len(alive) and without not in alive
 
-        self.until(is_so, f"{count} instances train, and nothing else runs")
+        self.wait_for(is_met, f"{count} instances train, and nothing else runs")

@@ -20,8 +20,8 @@ from autoscaler.clock import SystemClock
 from autoscaler.domain.job import JobPhase
 from autoscaler.domain.spending import EntryKind
 from autoscaler.store.opening import open_store
-from tests.end_to_end import ec2_ground, gce_ground
-from tests.end_to_end.deployment import Deployment, Story
+from tests.end_to_end import ec2_infrastructure, gce_infrastructure
+from tests.end_to_end.deployment import Deployment, ObservedJob
 from tests.fakes.aws.machines import AwsMachines
 from tests.fakes.aws.server import FakeAws
 from tests.fakes.gcp.machines import GcpMachines
@@ -47,7 +47,7 @@ def compute(tmp_path: Path) -> Iterator[GcpMachines]:
     if which("curl") is None:
         pytest.skip("curl is not installed")
     fake = FakeGcp(SystemClock())
-    gce_ground.new_project(fake, PROJECT)
+    gce_infrastructure.new_project(fake, PROJECT)
     machines = GcpMachines(fake, PROJECT, tmp_path / "compute")
     yield machines
     machines.close()
@@ -56,11 +56,14 @@ def compute(tmp_path: Path) -> Iterator[GcpMachines]:
 
 @pytest.fixture
 def deployment(ec2: AwsMachines, compute: GcpMachines, tmp_path: Path) -> Iterator[Deployment]:
-    """EC2 is named first: its bucket has the files of all jobs."""
-    sources = ec2_ground.lay_ground(ec2.fake, KEY), gce_ground.lay_ground(compute.fake, PROJECT)
+    """Return a deployment on EC2 and Compute Engine; EC2's bucket has the files of all jobs."""
+    sources = (
+        ec2_infrastructure.create_infrastructure(ec2.fake, KEY),
+        gce_infrastructure.create_infrastructure(compute.fake, PROJECT),
+    )
     environment = {
-        **ec2_ground.environment(ec2.fake.url, KEY),
-        **gce_ground.environment(compute.fake.url, tmp_path),
+        **ec2_infrastructure.environment(ec2.fake.url, KEY),
+        **gce_infrastructure.environment(compute.fake.url, tmp_path),
     }
     with Deployment(tmp_path, environment, *sources).running() as deployment:
         yield deployment
@@ -68,52 +71,52 @@ def deployment(ec2: AwsMachines, compute: GcpMachines, tmp_path: Path) -> Iterat
 
 @pytest.mark.gcp
 @pytest.mark.timeout(300)
-def test_a_job_goes_to_the_other_cloud_by_its_checkpoint_and_ends_there(
+def test_a_job_moves_to_the_other_cloud_by_its_checkpoint_and_ends_there(
     deployment: Deployment, ec2: AwsMachines, compute: GcpMachines
 ) -> None:
     hurry = deployment.submit("words", offers="g4dn.xlarge")
-    story = Story(deployment, ec2, "words")
-    story.trains_on(1)
-    story.until(lambda: _saved_step(story) > 0, "a checkpoint")
-    saved_step = _saved_step(story)
-    assert compute.launched == 0, "its owner named what it may use"
+    observed = ObservedJob(deployment, ec2, "words")
+    observed.wait_until_training(1)
+    observed.wait_for(lambda: _saved_step(observed) > 0, "a checkpoint")
+    saved_step = _saved_step(observed)
+    assert compute.launched == 0, "the job permits only EC2's type"
 
     deployment.castor("set", "words", "offers=g2-standard-4")
-    seen: list[frozenset[str]] = []
+    training_offers: list[frozenset[str]] = []
 
-    def is_there() -> bool:
-        instances = {each.id: each.offer for each in story.job().instances}
-        seen.append(frozenset(instances[each] for each in story.training()))
-        return not ec2.alive() and bool(seen[-1]) and len(compute.alive()) == 1
+    def trains_on_compute_engine_alone() -> bool:
+        offers = {instance.id: instance.offer for instance in observed.job().instances}
+        training_offers.append(frozenset(offers[instance] for instance in observed.training()))
+        return not ec2.alive() and bool(training_offers[-1]) and len(compute.alive()) == 1
 
-    story.until(is_there, "it trains on Compute Engine alone")
-    assert max(map(len, seen)) == 1, "the two never train at once"
+    observed.wait_for(trains_on_compute_engine_alone, "the job trains on Compute Engine alone")
+    assert max(map(len, training_offers)) == 1, "instances of both clouds trained at once"
 
     hurry.touch()
-    story.until(lambda: story.job().phase.is_final, "the job ends")
-    story.until(lambda: not compute.remaining(), "everything is given back")
-    job = story.job()
+    observed.wait_for(lambda: observed.job().phase.is_final, "the job ends")
+    observed.wait_for(lambda: not compute.remaining(), "nothing is left on Compute Engine")
+    job = observed.job()
     assert job.phase is JobPhase.FINISHED, job.cause
-    assert job.attempt == 1, "it was handed on, not started again"
+    assert job.attempt == 1, "the job moved; it was not restarted"
     assert job.checkpoint_directory.startswith("s3://castor-prod-")
     assert deployment.castor("logs", "words").count("it begins") == 2
     first, second = _progress_at_starts(deployment)
-    assert first == 0 and second >= saved_step * BATCH, "from where the other had come to"
+    assert first == 0 and second >= saved_step * BATCH, "the job continues from its checkpoint"
     assert "through a checkpoint" in deployment.castor("why", "words")
-    story.until(lambda: not story.job().instances, "its bills are closed")
-    _assert_its_transfer_is_paid(deployment)
+    observed.wait_for(lambda: not observed.job().instances, "all instances have ended")
+    _assert_transfers_are_booked(deployment)
 
 
-def _assert_its_transfer_is_paid(deployment: Deployment) -> None:
-    """What its instance on Compute Engine fetched, and sent, and nothing of that on EC2."""
+def _assert_transfers_are_booked(deployment: Deployment) -> None:
+    """Assert that the ledger holds the transfers of Compute Engine's instance, and none of EC2."""
     with closing(open_store(f"sqlite:///{deployment.state / 'castor.db'}")) as store:
         lines = [line for line in store.ledger.entries() if line.kind is EntryKind.TRANSFER]
     assert {line.job for line in lines} == {"words"}
     assert all("g2-standard-4" in line.offer for line in lines)
     sent_bytes = sum(line.sent_bytes for line in lines)
     fetched_bytes = sum(line.fetched_bytes for line in lines)
-    assert sent_bytes > 1000, "its log, and checkpoints: the last, at least"
-    assert fetched_bytes > 1000, "its bundle, and the checkpoint by which it came"
+    assert sent_bytes > 1000, "the log and at least the last checkpoint"
+    assert fetched_bytes > 1000, "the bundle and the checkpoint"
     usd = (sent_bytes * Decimal("0.12") + fetched_bytes * Decimal("0.09")) / 10**9
     costs = json.loads(deployment.castor("costs", "--json"))
     assert Decimal(costs["transfer"]["by_job"]["words"]) == usd
@@ -121,12 +124,12 @@ def _assert_its_transfer_is_paid(deployment: Deployment) -> None:
     assert "of which transfer" in deployment.castor("costs")
 
 
-def _saved_step(story: Story) -> int:
-    report = story.job().report
+def _saved_step(observed: ObservedJob) -> int:
+    report = observed.job().report
     return 0 if report is None else report.checkpoint.step or 0
 
 
 def _progress_at_starts(deployment: Deployment) -> list[float]:
-    """Examples, in the order of the starts."""
+    """Return the examples processed at each start, in order of the starts."""
     lines = deployment.castor("logs", "words").splitlines()
     return sorted(float(line.rsplit(" ", 1)[1]) for line in lines if "goes on from" in line)

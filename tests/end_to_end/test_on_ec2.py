@@ -13,8 +13,8 @@ pytest.importorskip("moto", reason="moto is not installed")
 
 from autoscaler.clock import SystemClock
 from tests.end_to_end.deployment import Deployment
-from tests.end_to_end.ec2_ground import environment, lay_ground
-from tests.end_to_end.stories import Stories
+from tests.end_to_end.ec2_infrastructure import create_infrastructure, environment
+from tests.end_to_end.suite import EndToEndSuite
 from tests.fakes.aws.machines import KIND, OTHER_REGION, REGION, AwsMachines
 from tests.fakes.aws.server import FakeAws
 
@@ -30,7 +30,7 @@ def server() -> Iterator[FakeAws]:
 
 @pytest.fixture
 def fake(server: FakeAws) -> FakeAws:
-    """With an account that is new."""
+    """Return the server with a new, empty account."""
     server.proxy.renew(KEY, SystemClock())
     return server
 
@@ -44,26 +44,26 @@ def machines(fake: FakeAws, tmp_path: Path) -> Iterator[AwsMachines]:
 
 @pytest.fixture
 def deployment(fake: FakeAws, tmp_path: Path) -> Iterator[Deployment]:
-    source = lay_ground(fake, KEY)
+    source = create_infrastructure(fake, KEY)
     with Deployment(tmp_path, environment(fake.url, KEY), source).running() as deployment:
         yield deployment
 
 
 @pytest.fixture
-def wide(fake: FakeAws, tmp_path: Path) -> Iterator[Deployment]:
+def two_regions(fake: FakeAws, tmp_path: Path) -> Iterator[Deployment]:
     """Return a deployment with pools in two regions, of which the second is dearer."""
     account = fake.proxy.account(KEY)
     zones = [f"{OTHER_REGION}a", f"{OTHER_REGION}b"]
     account.zones += zones
     account.priced_regions.add(OTHER_REGION)
     account.spot_prices |= {(KIND, zone): Decimal("0.4") for zone in zones}
-    source = lay_ground(fake, KEY, REGION, OTHER_REGION)
+    source = create_infrastructure(fake, KEY, REGION, OTHER_REGION)
     with Deployment(tmp_path, environment(fake.url, KEY), source).running() as deployment:
         yield deployment
 
 
 @pytest.mark.aws
-class TestOnEc2(Stories):
+class TestOnEc2(EndToEndSuite):
     storage = "s3://castor-prod-"
-    distrust = "not signed by AWS in us-east-1"
+    forgery_error = "not signed by AWS in us-east-1"
     regions = (REGION, OTHER_REGION)

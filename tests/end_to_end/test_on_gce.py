@@ -14,15 +14,15 @@ pytest.importorskip("googleapiclient", reason="google-api-python-client is not i
 pytest.importorskip("google.cloud.compute_v1", reason="the extra gcp is not installed")
 
 from autoscaler.clock import SystemClock
-from tests.end_to_end.deployment import Deployment, Story
-from tests.end_to_end.gce_ground import (
+from tests.end_to_end.deployment import Deployment, ObservedJob
+from tests.end_to_end.gce_infrastructure import (
     OTHER_REGION,
     REGION,
+    create_infrastructure,
     environment,
-    lay_ground,
     new_project,
 )
-from tests.end_to_end.stories import Stories
+from tests.end_to_end.suite import EndToEndSuite
 from tests.fakes.gcp import lifecycle
 from tests.fakes.gcp.machines import GcpMachines
 from tests.fakes.gcp.project import Project
@@ -54,51 +54,51 @@ def machines(server: FakeGcp, project: Project, tmp_path: Path) -> Iterator[GcpM
 
 @pytest.fixture
 def deployment(server: FakeGcp, project: Project, tmp_path: Path) -> Iterator[Deployment]:
-    source = lay_ground(server, project.id)
+    source = create_infrastructure(server, project.id)
     with Deployment(tmp_path, environment(server.url, tmp_path), source).running() as deployment:
         yield deployment
 
 
 @pytest.fixture
-def wide(server: FakeGcp, project: Project, tmp_path: Path) -> Iterator[Deployment]:
+def two_regions(server: FakeGcp, project: Project, tmp_path: Path) -> Iterator[Deployment]:
     """Return a deployment with pools in two regions, of which the second is dearer."""
-    source = lay_ground(server, project.id, OTHER_REGION)
+    source = create_infrastructure(server, project.id, OTHER_REGION)
     with Deployment(tmp_path, environment(server.url, tmp_path), source).running() as deployment:
         yield deployment
 
 
 @pytest.mark.gcp
-class TestOnGce(Stories):
+class TestOnGce(EndToEndSuite):
     storage = "gs://castor-prod-"
-    distrust = "the identity token is not valid"
+    forgery_error = "the identity token is not valid"
     regions = (REGION, OTHER_REGION)
 
     @pytest.mark.timeout(200)
-    def test_a_preemption_that_all_hear_of_at_once_leaves_time_to_save(
+    def test_a_preemption_with_all_notices_at_once_leaves_time_to_save(
         self, deployment: Deployment, machines: GcpMachines
     ) -> None:
-        """As it mostly is: the metadata server, the power button and the audit log together."""
-        machines.project.delete_seconds = 60.0  # Compute Engine waits for the machine
+        """Send metadata, power button and audit log together, as Compute Engine mostly does."""
+        machines.project.delete_seconds = 60.0  # Compute Engine waits for the shutdown
         deployment.submit("words")
-        story = Story(deployment, machines, "words")
-        story.trains_on(1)
-        story.until(lambda: story.step() > 0, "it steps")
+        observed = ObservedJob(deployment, machines, "words")
+        observed.wait_until_training(1)
+        observed.wait_for(lambda: observed.step() > 0, "a step")
         (taken,) = machines.alive()
-        step = story.step()
+        step = observed.step()
         lifecycle.preempt(machines.project, taken.partition("/")[2])
         machine = machines.machines[taken]
-        story.until(lambda: not machine.is_running, "it leaves")
+        observed.wait_for(lambda: not machine.is_running, "the end of the preempted machine")
         assert not machine.was_cut
         saved = max(saved_steps(machines.project))
         assert saved >= step
-        story.trains_on(1, without=taken)
-        story.until(lambda: story.step() > saved, "another one goes on")
-        assert [event.kind for event in story.job().events].count("reclaim") == 1
+        observed.wait_until_training(1, without=taken)
+        observed.wait_for(lambda: observed.step() > saved, "progress on another instance")
+        assert [event.kind for event in observed.job().events].count("reclaim") == 1
 
 
 def saved_steps(project: Project) -> list[int]:
-    """Of the checkpoints that are whole in the job's place."""
+    """Return the steps of the complete checkpoints in the job's folder."""
     (bucket,) = project.buckets.values()
     manifest = re.compile(r"jobs/words/checkpoints/step-(\d+)/manifest\.json")
-    found = (manifest.fullmatch(name) for name in list(bucket.objects))
-    return [int(one[1]) for one in found if one is not None]
+    matches = (manifest.fullmatch(name) for name in list(bucket.objects))
+    return [int(match[1]) for match in matches if match is not None]

@@ -16,6 +16,6 @@ class Answering(httpcore.ConnectionInterface):
     def handle_request(self, request: httpcore.Request) -> httpcore.Response:
         """Return the function's answer to a request."""
         assert not isinstance(request.stream, bytes)
-        body = b"".join(request.stream)  # type: ignore[arg-type]  # a client's own is no async one
+        body = b"".join(request.stream)  # type: ignore[arg-type]  # a synchronous client's stream is not asynchronous
         status, content = self._answer(request, body)
         return httpcore.Response(status, content=content)

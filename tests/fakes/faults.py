@@ -1,4 +1,4 @@
-"""Faults that a fake cloud is told to commit, whichever cloud it is."""
+"""Faults that a test injects into the calls of a fake cloud."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from enum import StrEnum
 
 
 class When(StrEnum):
-    """Where in a call the fault is."""
+    """Point of a call at which the fault occurs."""
 
     REFUSED = "refused"  # answered with an error, and not carried out
-    IN_REPLY = "in reply"  # answered with success, and the error is told in what comes of it
+    IN_REPLY = "in reply"  # answered with success; the result contains the error
     LOST_BEFORE = "lost before"  # never reaches the cloud; the connection breaks
     LOST_AFTER = "lost after"  # carried out; the connection breaks before the reply
     MALFORMED = "malformed"  # carried out; the reply is cut short
-    EMPTY = "empty"  # carried out; the reply holds nothing of what it should
+    EMPTY = "empty"  # carried out; the reply is empty
 
 
 @dataclass(slots=True)
 class Fault:
-    """What happens to the next `times` calls of `action` whose parameters hold `matching`.
+    """Fault of the next `times` calls of `action` whose parameters include `matching`.
 
-    `times` None is until the faults are cleared. `delay_seconds` of real time pass first.
+    A fault with `times` None lasts until the faults are cleared. `delay_seconds` of real time pass
+    before each.
     """
 
     action: str
@@ -36,7 +37,7 @@ class Fault:
 
 
 class Faults:
-    """The faults that are still to be committed. Thread-safe."""
+    """Faults that have not occurred yet. Thread-safe."""
 
     def __init__(self) -> None:
         self._waiting: list[Fault] = []
@@ -51,7 +52,7 @@ class Faults:
             self._waiting.clear()
 
     def next(self, action: str, parameters: Mapping[str, str]) -> Fault | None:
-        """The fault of this call, used up by it."""
+        """Return the fault of this call and count it as used; None if the call succeeds."""
         with self._lock:
             for fault in self._waiting:
                 if fault.action != action or not fault.matching.items() <= parameters.items():

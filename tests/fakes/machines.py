@@ -1,9 +1,9 @@
-"""Machines under the instances of a fake cloud: what their start says, as processes here.
+"""Machines of a fake cloud's instances: each instance's start script as local processes.
 
-Each instance that the cloud runs runs its template's own start script through bash: the one that
-Terraform's module of the cloud lays down, as it is, but that its files lie in a directory of the
-instance, and that the cloud's addresses, `nvidia-smi`, `systemctl` and `shutdown` are stand-ins.
-What `systemctl start` would have run is run, as the unit says, and its end is the instance's.
+Each instance runs the start script of its template with bash, unchanged from Terraform's module of
+the cloud. The script's paths are replaced by paths in a directory of the instance. The cloud's
+addresses, `nvidia-smi`, `systemctl` and `shutdown` are replaced by stubs. A unit that the script
+starts with `systemctl` runs as its file says, and its exit ends the instance.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from typing import Final
 
 import psutil
 
-_LOOK_SECONDS: Final = 0.1
+_POLL_SECONDS: Final = 0.1
 _GRACE_SECONDS: Final = 5.0
 _UNITS: Final = "etc/systemd/system"
-# What scripts write to, or look at, of a machine.
-_ROOTED: Final = (
+# Paths that scripts read or write; they are replaced by paths in the machine's directory.
+_MACHINE_PATHS: Final = (
     *("/run/castor", "/var/lib/castor", "/etc/systemd/system", "/etc/resolv.conf"),
     *("/opt/castor", "/dev/disk"),
 )
@@ -38,14 +38,14 @@ _STUBS: Final = {
     "nvidia-smi": """#!/bin/bash
 for ((device = 0; device < {devices}; device++)); do echo "GPU $device"; done
 """,
-    # What they were told is kept; nothing here may end the machine that the tests run on.
+    # The stub records its arguments, because the real command would end the tests' own machine.
     "systemctl": """#!/bin/bash
-echo "systemctl $*" >> {root}/told
+echo "systemctl $*" >> {root}/commands
 """,
     "nft": """#!/bin/bash
 """,
     "shutdown": """#!/bin/bash
-echo "shutdown $*" >> {root}/told
+echo "shutdown $*" >> {root}/commands
 """,
 }
 _CASTOR: Final = """#!/bin/bash
@@ -53,29 +53,29 @@ exec {python} -P -m autoscaler.cli.app "$@"
 """
 
 
-class Teller(Enum):
-    """Who tells of a reclaim: the instance's metadata service, or what the controller reads."""
+class NoticeSource(Enum):
+    """Source of a reclaim notice: the instance's metadata, or events to the controller."""
 
     METADATA = "metadata"
     EVENTS = "events"
 
 
 class Power(Enum):
-    """What the cloud gives an instance; GOING is what it gives when it has pressed its button."""
+    """Power state of an instance; GOING means that the cloud pressed the power button."""
 
     ON = "on"
     GOING = "going"
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """What an instance starts with.
+class BootConfiguration:
+    """BootConfiguration script of an instance and the environment that it runs in.
 
     Attributes:
-        script: its template's own.
-        stand_ins: what stands here for an address in it.
-        environment: what its image, or its account, would give it.
-        programs: those of its image beside what each has, by name.
+        script: the start script of the instance's template.
+        stand_ins: local addresses by the cloud's addresses that they replace in the script.
+        environment: variables that the image or the account would set.
+        programs: programs of the image beside the usual ones, by name.
     """
 
     script: str
@@ -86,10 +86,10 @@ class Start:
 
 @dataclass
 class Machine:
-    """One instance's: its start, then the agent's unit, with the watch beside it.
+    """Processes of one instance: the start script, then the agent's unit and its watchdog.
 
-    `was_cut` says that the cloud took its power while it was at work. `is_idle`: it runs after a
-    reboot, and nothing of Castor's does.
+    `was_cut` says whether the cloud cut the power while a process ran. `is_idle` says whether the
+    machine runs after a reboot without any process of Castor.
     """
 
     root: Path
@@ -97,37 +97,42 @@ class Machine:
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     was_cut: bool = False
     is_idle: bool = False
-    _leaving: subprocess.Popen[bytes] | None = None
-    _was_told: bool | None = None
+    _stop_process: subprocess.Popen[bytes] | None = None
+    _had_notice: bool | None = None
 
-    def lay_out(self, programs: Mapping[str, str], devices: int) -> None:
-        """A disk with these programs, and Castor in the image already."""
-        told = {"python": sys.executable, "devices": devices, "root": shlex.quote(str(self.root))}
-        for place in ("stubs", "opt/castor/bin", _UNITS):
-            (self.root / place).mkdir(parents=True)
+    def prepare_disk(self, programs: Mapping[str, str], devices: int) -> None:
+        """Create the machine's disk, with stubs, these programs and an installed Castor."""
+        values = {
+            "python": sys.executable,
+            "devices": devices,
+            "root": shlex.quote(str(self.root)),
+        }
+        for folder in ("stubs", "opt/castor/bin", _UNITS):
+            (self.root / folder).mkdir(parents=True)
         stubs = {f"stubs/{name}": text for name, text in {**_STUBS, **programs}.items()}
-        for place, text in {**stubs, "opt/castor/bin/castor": _CASTOR}.items():
-            stub = self.root / place
-            stub.write_text(text.format(**told))
+        for path, text in {**stubs, "opt/castor/bin/castor": _CASTOR}.items():
+            stub = self.root / path
+            stub.write_text(text.format(**values))
             stub.chmod(0o755)
 
-    def boot(self, start: Start) -> None:
+    def boot(self, start: BootConfiguration) -> None:
         text = start.script
         for address, here in start.stand_ins.items():
             text = text.replace(address, here)
-        for path in _ROOTED:
+        for path in _MACHINE_PATHS:
             text = text.replace(path, f"{self.root}{path}")
         script = self.root / "start.sh"
         script.write_text(text)
         self.processes.append(self._run(["/bin/bash", str(script)]))
 
     def has_booted(self) -> bool:
-        """Its start has ended well: the unit is to run."""
-        return self.told().count("systemctl start castor-node.service") == 1
+        """Return whether the start script has asked systemd to start the agent's unit."""
+        return self.commands().count("systemctl start castor-node.service") == 1
 
-    def told(self) -> list[str]:
-        told = self.root / "told"
-        return told.read_text().splitlines() if told.exists() else []
+    def commands(self) -> list[str]:
+        """Return the recorded calls of `systemctl` and `shutdown`, with their arguments."""
+        log = self.root / "commands"
+        return log.read_text().splitlines() if log.exists() else []
 
     def run_unit(self) -> None:
         environment = (self.root / "run/castor/environment").read_text()
@@ -138,31 +143,31 @@ class Machine:
 
     @property
     def runs_unit(self) -> bool:
-        """Or did."""
+        """Whether the agent's unit has been started."""
         return len(self.processes) > 1
 
     @property
     def is_running(self) -> bool:
-        """Its last process, which is its start or its unit, has not ended."""
+        """Whether the last process, the start script or the unit, has not ended."""
         return self.processes[-1].poll() is None
 
     @property
-    def was_told(self) -> bool:
-        """Whether it has heard of its reclaim, and not by its power button."""
-        return self._has_notice if self._was_told is None else self._was_told
+    def had_notice(self) -> bool:
+        """Whether the machine had a reclaim notice before its power button was pressed."""
+        return self._has_notice if self._had_notice is None else self._had_notice
 
-    def leave(self) -> None:
-        """Its power button is pressed; to be called again and again until it has ended.
+    def shut_down(self) -> None:
+        """Press the power button; call this repeatedly until the machine has ended.
 
-        As systemd has it: what the unit says of its stop, and then nothing runs on.
+        The stop command of the unit runs first, as with systemd. All processes end after it.
         """
-        if self._was_told is None:
-            self._was_told = self._has_notice
+        if self._had_notice is None:
+            self._had_notice = self._has_notice
             stop = self._command("castor-node.service", "ExecStop") if self.runs_unit else []
             if stop and self.is_running:
-                self._leaving = self._run(stop, MAINPID=str(self.processes[-1].pid))
-        is_leaving = self._leaving is not None and self._leaving.poll() is None
-        if self.is_running and not is_leaving:
+                self._stop_process = self._run(stop, MAINPID=str(self.processes[-1].pid))
+        is_stopping = self._stop_process is not None and self._stop_process.poll() is None
+        if self.is_running and not is_stopping:
             self.end()
 
     def reboot(self) -> None:
@@ -174,7 +179,7 @@ class Machine:
         self.end()
         shutil.rmtree(self.root / "run")
         enabled = [
-            line.removeprefix("systemctl enable ") for line in self.told() if "enable" in line
+            line.removeprefix("systemctl enable ") for line in self.commands() if "enable" in line
         ]
         for unit in enabled:
             condition = self._command(unit, "ConditionPathExists")
@@ -182,10 +187,10 @@ class Machine:
             if is_met:
                 words = self._command(unit, "ExecStart")
                 self._run([Path(words[0]).name, *words[1:]]).wait()
-        self.is_idle = "systemctl --no-block poweroff" not in self.told()
+        self.is_idle = "systemctl --no-block poweroff" not in self.commands()
 
     def end(self) -> None:
-        """As a power cut after a short grace: nothing of it runs on."""
+        """End all processes, as a power cut after a short grace period."""
         alive = self._alive()
         for process in alive:
             with suppress(psutil.NoSuchProcess):
@@ -194,31 +199,31 @@ class Machine:
         for process in {*alive, *self._alive()}:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
-        for each in (*self.processes, *filter(None, [self._leaving])):
-            each.wait()
+        for child in (*self.processes, *filter(None, [self._stop_process])):
+            child.wait()
 
     @property
     def _has_notice(self) -> bool:
         return (self.root / "run/castor/reclaim").exists()
 
     def _command(self, unit: str, key: str) -> list[str]:
-        """What a unit runs then; nothing if it does not say."""
+        """Return the command of a key in a unit's files; an empty list without the key."""
         units = self.root / _UNITS
-        found = ""
+        command = ""
         for file in (units / unit, *sorted(units.glob(f"{unit}.d/*.conf"))):
             for line in file.read_text().splitlines():
                 name, _, value = line.partition("=")
-                found = value if name == key else found
-        return shlex.split(found)
+                command = value if name == key else command
+        return shlex.split(command)
 
     def _alive(self) -> list[psutil.Process]:
-        """All that finds its programs here first, whoever its parent is by now."""
-        found = []
+        """Return all processes whose PATH begins in this machine's directory."""
+        alive = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
                 if process.environ().get("PATH", "").find(str(self.root)) >= 0:
-                    found.append(process)
-        return found
+                    alive.append(process)
+        return alive
 
     def _run(self, command: list[str], **variables: str) -> subprocess.Popen[bytes]:
         with (self.root / "console.log").open("ab") as console:
@@ -234,9 +239,9 @@ class Machine:
 
 
 class Machines(ABC):
-    """The machines of all instances of one account or project, from their making until `close`.
+    """Machines of all instances of one account or project, from construction until `close`.
 
-    Instances go by the ids that Castor's provider gives them.
+    Instances have the ids that Castor's provider gives them.
     """
 
     def __init__(self, directory: Path, devices: int = 1) -> None:
@@ -244,25 +249,25 @@ class Machines(ABC):
         self._devices = devices
         self._stopped = threading.Event()
         self.machines: dict[str, Machine] = {}
-        self._thread = threading.Thread(target=self._look_after_all, daemon=True)
+        self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
     @abstractmethod
     def alive(self) -> list[str]:
-        """What is paid for and nobody has ended."""
+        """Return the billed instances that nobody has asked to end."""
 
     @abstractmethod
     def remaining(self) -> list[str]:
-        """All that there is, what is on its way out included."""
+        """Return all instances that exist, including those that are ending."""
 
     @property
     @abstractmethod
     def launched(self) -> int:
-        """How many there ever were."""
+        """Number of instances launched so far."""
 
     @abstractmethod
-    def reclaim(self, instance_id: str, notice_seconds: float, told_by: Teller) -> None:
-        """The cloud takes a spot instance back, and says so in one of the ways that it has."""
+    def reclaim(self, instance_id: str, notice_seconds: float, source: NoticeSource) -> None:
+        """Reclaim a spot instance, with a notice from one of the cloud's sources."""
 
     @abstractmethod
     def region_of(self, instance_id: str) -> str:
@@ -274,26 +279,26 @@ class Machines(ABC):
 
     @abstractmethod
     def forge(self, is_forging: bool) -> None:
-        """From now on instances show a forger's word of who they are, or the cloud's again."""
+        """Give instances forged proofs of identity from now on, or genuine ones again."""
 
     @abstractmethod
     def _power(self) -> Mapping[str, Power]:
-        """What the cloud gives to which instance now; none to those that are not named."""
+        """Return the power states of instances; an instance without a state has no power."""
 
     @abstractmethod
-    def _start_of(self, instance_id: str) -> Start:
-        """What it starts with."""
+    def _boot_configuration(self, instance_id: str) -> BootConfiguration:
+        """Return the start configuration of an instance."""
 
     @abstractmethod
     def _power_off(self, instance_id: str) -> None:
-        """The instance itself has ended, and the cloud learns of it."""
+        """Report to the cloud that an instance has shut itself down."""
 
     @abstractmethod
     def _pass_time(self) -> None:
-        """What the cloud does by itself, it does."""
+        """Do the work that the cloud does by itself as time passes."""
 
     def console(self) -> str:
-        """What all of them printed, for whoever looks for the reason of a failure."""
+        """Return the last output of all machines, for a failed test's message."""
         logs = sorted(self._directory.glob("*/console.log"))
         return "\n".join(f"--- {log.parent.name}\n{log.read_text()[-3000:]}" for log in logs)
 
@@ -303,42 +308,42 @@ class Machines(ABC):
         for machine in self.machines.values():
             machine.end()
 
-    def _look_after_all(self) -> None:
-        while not self._stopped.wait(_LOOK_SECONDS):
+    def _watch(self) -> None:
+        while not self._stopped.wait(_POLL_SECONDS):
             self._pass_time()
             power = self._power()
-            for instance_id, given in power.items():
-                if given is Power.ON and instance_id not in self.machines:
+            for instance_id, state in power.items():
+                if state is Power.ON and instance_id not in self.machines:
                     self.machines[instance_id] = self._power_on(instance_id)
             for instance_id, machine in list(self.machines.items()):
-                self._look_after(instance_id, machine, power.get(instance_id))
+                self._update(instance_id, machine, power.get(instance_id))
 
-    def _look_after(self, instance_id: str, machine: Machine, power: Power | None) -> None:
+    def _update(self, instance_id: str, machine: Machine, power: Power | None) -> None:
         if power is None:
             if machine.is_running:
                 machine.was_cut = True
                 machine.end()
         elif power is Power.GOING:
-            machine.leave()
+            machine.shut_down()
         elif not machine.is_running and not machine.is_idle:
             if machine.has_booted() and not machine.runs_unit:
                 machine.run_unit()
-            else:  # its start failed, or its agent has ended
+            else:  # the start script failed, or the agent has ended
                 machine.end()
                 self._power_off(instance_id)
 
     def _power_on(self, instance_id: str) -> Machine:
-        start = self._start_of(instance_id)
+        start = self._boot_configuration(instance_id)
         root = self._directory / instance_id.rpartition("/")[2]
-        # A machine knows nothing of whoever launched it.
-        own = {
+        # The machine does not inherit the environment of the tests.
+        environment = {
             "PATH": f"{root / 'stubs'}:{os.environ['PATH']}",
             "PYTHONPATH": str(Path(__file__).parents[2]),
             "HOME": str(root),
             "OMP_NUM_THREADS": "1",
             "RUST_LOG": "error",
         }
-        machine = Machine(root, {**own, **start.environment})
-        machine.lay_out(start.programs, self._devices)
+        machine = Machine(root, {**environment, **start.environment})
+        machine.prepare_disk(start.programs, self._devices)
         machine.boot(start)
         return machine

@@ -13,13 +13,13 @@ class _Quiet(WSGIRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log(self, type: str, message: str, *args: object) -> None:
-        """Who wants to know what was called asks the account; what breaks is told."""
+        """Print errors only; tests read the calls from the fake's account."""
         if type == "error":
             print(message % args, file=sys.stderr)
 
 
 class Served:
-    """A WSGI application on a port of this machine, from its making until `close`."""
+    """Server of a WSGI application on a local port, from construction until `close`."""
 
     def __init__(self, application: Any, port: int = 0) -> None:
         self._server = make_server(

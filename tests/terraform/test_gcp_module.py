@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from providers.gcp.reading import parse_settings
 from providers.gcp.settings import Deployment, Project, RegionName, ZoneName
-from tests.end_to_end import gce_ground
+from tests.end_to_end import gce_infrastructure
 from tests.terraform.conftest import GCP_MODULE, Terraform
 from tests.terraform.iam_conditions import holds
 
@@ -129,7 +129,7 @@ def test_the_ground_of_tests_is_the_modules(
     outputs: dict[str, Any], resources: list[dict[str, Any]]
 ) -> None:
     """What real jobs are run on where there is no Terraform."""
-    laid, made = gce_ground.pools("my-project"), json.loads(outputs["pools_json"])
+    laid, made = gce_infrastructure.pools("my-project"), json.loads(outputs["pools_json"])
     assert laid.keys() == made.keys()
     assert laid["audience"] == made["audience"]
     assert laid["regions"].keys() == made["regions"].keys()
@@ -141,7 +141,7 @@ def test_the_ground_of_tests_is_the_modules(
     assert laid["pools"]["gpu"].keys() - some == made["pools"]["gpu"].keys() - some
     templates = values(resources, "google_compute_instance_template")
     for purchase in ("spot", "on-demand"):
-        properties = gce_ground.template("my-project", purchase)
+        properties = gce_infrastructure.template("my-project", purchase)
         template = templates[f"gpu/{purchase}"]
         told = {item["key"]: item["value"] for item in properties["metadata"]["items"]}
         assert told == template["metadata"]

@@ -19,12 +19,12 @@ import boto3
 
 from autoscaler.clock import SystemClock
 from providers.aws.reading import parse_settings
-from tests.end_to_end.deployment import Deployment, Story
-from tests.end_to_end.ec2_ground import environment
+from tests.end_to_end.deployment import Deployment, ObservedJob
+from tests.end_to_end.ec2_infrastructure import environment
 from tests.fakes.aws.identity import signer
 from tests.fakes.aws.machines import AwsMachines
 from tests.fakes.aws.server import FakeAws
-from tests.fakes.machines import Teller
+from tests.fakes.machines import NoticeSource
 from tests.terraform.conftest import Terraform, terraform_in
 
 REGION = "us-east-1"
@@ -313,14 +313,14 @@ def test_instances_of_another_region_reach_the_controller(ground: Ground) -> Non
 @pytest.mark.aws
 @pytest.mark.timeout(600)
 def test_the_ground_bears(ground: Ground, tmp_path: Path) -> None:
-    """One story, for an apply takes most of a minute: a job trains, nothing changes, all goes."""
+    """Apply, run a job, apply again without a change, and destroy: all in one slow test."""
     source = ground.output("pools_source")
     machines = AwsMachines(ground.fake, KEY, tmp_path / "machines")
     deployment = Deployment(tmp_path, environment(ground.fake.url, KEY), source)
     with closing(machines), deployment.running():
         deployment.submit("words")
-        story = Story(deployment, machines, "words")
-        story.trains_on(1)
+        observed = ObservedJob(deployment, machines, "words")
+        observed.wait_until_training(1)
 
         # The policy demands the tag of a fleet and of all that it makes.
         sent = ground.sent_tags()
@@ -335,8 +335,8 @@ def test_the_ground_bears(ground: Ground, tmp_path: Path) -> None:
         assert code == 0, plan
 
         (first,) = machines.alive()
-        machines.reclaim(first, NOTICE_SECONDS, Teller.EVENTS)
-        story.trains_on(1, without=first)
+        machines.reclaim(first, NOTICE_SECONDS, NoticeSource.EVENTS)
+        observed.wait_until_training(1, without=first)
         assert "trouble" not in deployment.castor("status")
         deployment.castor("drain", "--all")
     ground.terraform.run("destroy", "-auto-approve", "-input=false")

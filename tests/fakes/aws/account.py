@@ -1,4 +1,4 @@
-"""One account of the fake AWS: what moto lacks of EC2, and what a test may turn."""
+"""State of one account of the fake AWS, beside moto's, and the settings that tests may change."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.fakes.aws.reservations import FakeBlock, FakeReservation
 
 Parameters = Mapping[str, str]
 
-# On-demand, in us-east-1; spot is cheaper by zone.
+# US dollars an hour on demand in us-east-1. Spot costs a share of it, by zone.
 LIST_PRICES = {
     "p3.2xlarge": "3.06",
     "g4dn.xlarge": "0.526",
@@ -35,7 +35,7 @@ QUOTAS = {
 
 
 def spot_prices() -> dict[tuple[str, str], Decimal]:
-    """By type and zone."""
+    """Return spot prices in US dollars an hour, by type and zone."""
     return {
         (kind, zone): (Decimal(usd) * Decimal(share)).quantize(Decimal("0.0001"))
         for kind, usd in LIST_PRICES.items()
@@ -45,7 +45,7 @@ def spot_prices() -> dict[tuple[str, str], Decimal]:
 
 @dataclass(frozen=True, slots=True)
 class KnownFleet:
-    """What was answered to a client token."""
+    """First answer to a client token."""
 
     parameters: Parameters
     body: bytes
@@ -54,23 +54,23 @@ class KnownFleet:
 
 @dataclass(slots=True)
 class Account:
-    """The state of one account.
+    """State of one account.
 
     Attributes:
-        capacity: how many more instances of a type, zone and purchase there are; None of one that
-            is not named: as many as are wanted.
-        lag_seconds: for so long lists and other calls do not know a new instance.
-        boot_seconds: for so long a new instance is pending.
-        page: the most that one reply lists; None leaves it to the caller.
-        other_prices: prices of further products of a type, which are listed before its price.
+        capacity: instances left by type, zone and purchase; a missing key means no limit.
+        lag_seconds: time until lists and other calls show a new instance.
+        boot_seconds: time for which a new instance is pending.
+        page: largest size of a page; None leaves the size to the caller.
+        other_prices: prices of further products of a type, listed before the type's price.
         repeats_token: whether every page of quotas and products names itself as the next page.
         has_spot_role: whether the account has the service-linked role of spot instances. A new
-            account has none, and EC2 may not create it for a role without permission to.
-        forgets_ended: EC2 answers the token of an ended instance with an error.
-        priced_regions: those that the price list has.
-        reservations: capacity that the account has reserved, by id.
-        blocks: Capacity Blocks that it may buy, by id of the offering.
-        zones: those that have every type of the price list.
+            account has none, and EC2 can't create it for a role without permission to.
+        forgets_ended: whether EC2 answers the token of an ended instance with an error.
+        priced_regions: regions of the price list.
+        reservations: reserved capacity of the account, by id.
+        blocks: Capacity Blocks for sale, by id of the offering.
+        zones: zones that have every type of the price list.
+        spot_scores: spot placement scores by the id of the zone.
     """
 
     number: str
@@ -91,6 +91,9 @@ class Account:
     zones: list[str] = field(default_factory=lambda: list(SPOT_SHARES))
     reservations: dict[str, FakeReservation] = field(default_factory=dict)
     blocks: dict[str, FakeBlock] = field(default_factory=dict)
+    spot_scores: dict[str, int] = field(
+        default_factory=lambda: {"use1-az6": 9, "use1-az1": 3, "use1-az4": 10}
+    )
     calls: Counter[str] = field(default_factory=Counter)
     sent: list[tuple[str, Parameters]] = field(default_factory=list)
     fleets: dict[str, KnownFleet] = field(default_factory=dict)
@@ -102,15 +105,15 @@ class Account:
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def is_hidden(self, instance_id: str) -> bool:
-        """Whether EC2's lists do not know it yet."""
+        """Return whether EC2's lists do not show an instance yet."""
         return self._age_seconds(instance_id) < self.lag_seconds
 
     def is_pending(self, instance_id: str) -> bool:
-        """Whether it has not booted."""
+        """Return whether an instance has not booted."""
         return self._age_seconds(instance_id) < self.boot_seconds
 
     def alive(self) -> list[str]:
-        """All that is paid for, whoever launched it, whether lists show it or not."""
+        """Return all billed instances, listed or not."""
         with self.lock:
             return sorted(self.launched_seconds.keys() - self.ended_seconds.keys())
 
@@ -125,7 +128,7 @@ class Account:
             self.ended_seconds.setdefault(instance_id, self.clock.now())
 
     def of(self, action: str) -> list[Parameters]:
-        """The parameters of every such call that came in."""
+        """Return the parameters of all received calls of an action."""
         return [parameters for name, parameters in self.sent if name == action]
 
     def _age_seconds(self, instance_id: str) -> float:

@@ -1,4 +1,4 @@
-"""Cost Explorer: moto's answers what it was told to, whatever the filter and the groups are."""
+"""Cost Explorer with filters and groups; moto returns fixed answers only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Billed:
-    """A line of an account's bill."""
+    """Line of an account's bill."""
 
     day: date
     usage: str
@@ -25,12 +25,12 @@ class Billed:
 
 @dataclass(slots=True)
 class Bill:
-    """All lines, and what Cost Explorer makes of them.
+    """Lines of a bill, and settings of Cost Explorer.
 
     Attributes:
-        active_tags: those that were activated as cost allocation tags.
-        closed_before: days from here on are estimated.
-        days_a_page: the most that one reply has.
+        active_tags: tags that are activated as cost allocation tags.
+        closed_before: first day whose costs are estimated.
+        days_a_page: largest number of days in one reply.
     """
 
     lines: list[Billed] = field(default_factory=list)
@@ -43,10 +43,10 @@ class Bill:
 
 
 def cost_and_usage(bill: Bill, query: Mapping[str, Any]) -> bytes:
-    """A page of GetCostAndUsage."""
+    """Return a page of GetCostAndUsage."""
     assert query["Granularity"] == "DAILY"
     (metric,) = query["Metrics"]
-    keys = [(one["Type"], one["Key"]) for one in query["GroupBy"]]
+    keys = [(group["Type"], group["Key"]) for group in query["GroupBy"]]
     assert keys == [("DIMENSION", "SERVICE"), ("DIMENSION", "USAGE_TYPE")]
     first, end = (date.fromisoformat(query["TimePeriod"][key]) for key in ("Start", "End"))
     skipped = int(query.get("NextPageToken", 0))
@@ -74,11 +74,11 @@ def _of_day(bill: Bill, day: date, query: Mapping[str, Any], metric: str) -> dic
     }
 
 
-def _is_wanted(bill: Bill, line: Billed, wanted: Mapping[str, Any]) -> bool:
-    ((kind, inner),) = wanted.items()
+def _is_wanted(bill: Bill, line: Billed, expression: Mapping[str, Any]) -> bool:
+    ((kind, inner),) = expression.items()
     match kind:
         case "And":
-            return all(_is_wanted(bill, line, one) for one in inner)
+            return all(_is_wanted(bill, line, part) for part in inner)
         case "Not":
             return not _is_wanted(bill, line, inner)
         case "Tags":
@@ -87,4 +87,4 @@ def _is_wanted(bill: Bill, line: Billed, wanted: Mapping[str, Any]) -> bool:
         case "Dimensions":
             assert inner["Key"] == "RECORD_TYPE"
             return line.record in inner["Values"]
-    raise AssertionError(f"{kind} is no filter that this knows")
+    raise AssertionError(f"{kind} is a filter that this fake does not support")

@@ -1,4 +1,4 @@
-"""A bucket of the fake AWS, and grants for what is in it."""
+"""Bucket of the fake AWS, and grants for its objects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NUMBERS = itertools.count()
 
 
 class Bucket:
-    """One account with one bucket, empty."""
+    """New account with one empty bucket."""
 
     def __init__(self, fake: FakeAws) -> None:
         number = next(_NUMBERS)
@@ -42,9 +42,9 @@ class Bucket:
         return Objects(grant.place, always(grant), patience_seconds)
 
     def contents(self) -> list[str]:
-        """All that is in it."""
+        """Return the keys of all objects."""
         pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.name)
-        return [found["Key"] for page in pages for found in page.get("Contents", ())]
+        return [entry["Key"] for page in pages for entry in page.get("Contents", ())]
 
     def put(self, key: str, content: bytes) -> None:
         self.s3.put_object(Bucket=self.name, Key=key, Body=content)

@@ -1,4 +1,4 @@
-"""What the proxy answers for EC2 and its price lists itself, or changes in moto's answers."""
+"""Answers of the proxy for EC2 and the price lists, and its changes of moto's answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
 
 
 def listed(parameters: Parameters, prefix: str) -> list[str]:
-    """The values of a list in a form: ``PREFIX.1``, ``PREFIX.2``, ..."""
+    """Return the values of a list in a form: ``PREFIX.1``, ``PREFIX.2``, ..."""
     return [
         value
         for key, value in parameters.items()
@@ -27,7 +27,7 @@ def listed(parameters: Parameters, prefix: str) -> list[str]:
 
 
 def filter_values(parameters: Parameters, name: str) -> list[str]:
-    """The values of one filter in a form."""
+    """Return the values of one filter in a form."""
     for key, value in parameters.items():
         if re.fullmatch(r"Filter\.\d+\.Name", key) and value == name:
             return listed(parameters, f"{key.removesuffix('.Name')}.Value")
@@ -59,7 +59,7 @@ def untaggable_kinds(parameters: Parameters) -> list[str]:
 
 
 def fleet_without_instances(errors: str) -> bytes:
-    """The 200 of a fleet that got nothing."""
+    """Return the reply, with status 200, of a fleet without instances."""
     return _reply(
         "CreateFleet",
         f"<fleetId>fleet-0</fleetId><fleetInstanceSet/><errorSet>{errors}</errorSet>",
@@ -67,12 +67,12 @@ def fleet_without_instances(errors: str) -> bytes:
 
 
 def empty(action: str) -> bytes:
-    """A reply without what it should hold."""
+    """Return a reply without content."""
     return _reply(action, "")
 
 
 def spot_history(account: Account, parameters: Parameters) -> bytes:
-    """Real prices in place of moto's one."""
+    """Return the account's spot prices; moto has one price only."""
     kinds = listed(parameters, "InstanceType")
     zones = filter_values(parameters, "availability-zone")
     items = "".join(
@@ -88,8 +88,41 @@ def spot_history(account: Account, parameters: Parameters) -> bytes:
     )
 
 
+def invalid_scores(parameters: Parameters) -> str:
+    """Return what botocore's model of GetSpotPlacementScores forbids in a call; empty if nothing.
+
+    The model's client checks the least values only.
+    """
+    if not listed(parameters, "InstanceType"):
+        return "Specify InstanceTypes or InstanceRequirementsWithMetadata."
+    for name, number, most in (
+        ("TargetCapacity", int(parameters["TargetCapacity"]), 2_000_000_000),
+        ("MaxResults", int(parameters.get("MaxResults", "10")), 1000),
+        ("InstanceTypes", len(listed(parameters, "InstanceType")), 1000),
+        ("RegionNames", len(listed(parameters, "RegionName")), 10),
+    ):
+        if number > most:
+            return f"{name} is greater than {most}."
+    return ""
+
+
+def spot_scores(account: Account, parameters: Parameters) -> bytes:
+    """The top ten zones; of fewer than three types each score is low, as the model states."""
+    assert parameters["SingleAvailabilityZone"] == "true", "the fake scores zones, not regions"
+    is_low = len(set(listed(parameters, "InstanceType"))) < 3
+    top = sorted(account.spot_scores.items(), key=lambda item: -item[1])[:10]
+    items = "".join(
+        f"<item><region>{parameters['RegionName.1']}</region>"
+        f"<availabilityZoneId>{zone}</availabilityZoneId>"
+        f"<score>{1 if is_low else score}</score></item>"
+        for zone, score in top
+    )
+    inner = f"<spotPlacementScoreSet>{items}</spotPlacementScoreSet>"
+    return _reply("GetSpotPlacementScores", inner)
+
+
 def offerings(account: Account, parameters: Parameters) -> bytes:
-    """Which zones have a type; moto knows no p3, and takes long to say so."""
+    """Return the zones of types; moto lacks p3, and is slow."""
     items = "".join(
         f"<item><instanceType>{kind}</instanceType><locationType>availability-zone</locationType>"
         f"<location>{zone}</location></item>"
@@ -102,35 +135,35 @@ def offerings(account: Account, parameters: Parameters) -> bytes:
 
 
 def reservations(account: Account) -> bytes:
-    """All of the account."""
+    """Return all reservations of the account."""
     ended, now_seconds = account.ended_seconds, account.clock.now()
     items = "".join(
-        f"<item>{one.described(account.number, ended, now_seconds)}</item>"
-        for one in account.reservations.values()
+        f"<item>{reservation.described(account.number, ended, now_seconds)}</item>"
+        for reservation in account.reservations.values()
     )
     inner = f"<capacityReservationSet>{items}</capacityReservationSet>"
     return _reply("DescribeCapacityReservations", inner)
 
 
 def blocks(account: Account, parameters: Parameters) -> bytes:
-    """Those that fit."""
+    """Return the blocks for sale that match a call."""
     items = "".join(
-        f"<item>{one.described()}</item>"
-        for one in account.blocks.values()
-        if one.fits(parameters)
+        f"<item>{block.described()}</item>"
+        for block in account.blocks.values()
+        if block.fits(parameters)
     )
     inner = f"<capacityBlockOfferingSet>{items}</capacityBlockOfferingSet>"
     return _reply("DescribeCapacityBlockOfferings", inner)
 
 
 def block_bought(account: Account, parameters: Parameters) -> bytes:
-    """Its reservation, which is paid for later and begins when the block does."""
+    """Create the reservation of a bought block; it starts with the block."""
     block = account.blocks.pop(parameters["CapacityBlockOfferingId"])
     name = f"cr-{len(account.reservations):017x}"
-    places = [
+    tag_keys = [
         key for key in parameters if re.fullmatch(r"TagSpecification\.1\.Tag\.\d+\.Key", key)
     ]
-    tags = {parameters[key]: parameters[f"{key.removesuffix('.Key')}.Value"] for key in places}
+    tags = {parameters[key]: parameters[f"{key.removesuffix('.Key')}.Value"] for key in tag_keys}
     reservation = account.reservations[name] = FakeReservation(
         name,
         block.kind,
@@ -141,76 +174,76 @@ def block_bought(account: Account, parameters: Parameters) -> bytes:
         end_seconds=block.end_seconds,
         tags=tags,
     )
-    told = reservation.described(account.number, (), account.clock.now())
-    inner = f"<capacityReservation>{told}</capacityReservation>"
+    item = reservation.described(account.number, (), account.clock.now())
+    inner = f"<capacityReservation>{item}</capacityReservation>"
     return _reply("PurchaseCapacityBlock", inner)
 
 
 def as_seen_now(account: Account, body: bytes) -> bytes:
-    """A list of instances as EC2 would show it at this moment of the account's clock."""
+    """Return a list of instances as EC2 shows it at the account's present time."""
     tree = ElementTree.fromstring(body)
     reservations = tree.find(_name("reservationSet"))
     for reservation in list(reservations if reservations is not None else ()):
         instances = reservation.find(_name("instancesSet"))
         assert instances is not None and reservations is not None
-        for told in list(instances):
-            instance_id = told.findtext(_name("instanceId")) or ""
+        for instance in list(instances):
+            instance_id = instance.findtext(_name("instanceId")) or ""
             if account.is_hidden(instance_id):
-                instances.remove(told)
+                instances.remove(instance)
             else:
-                _date(account, instance_id, told)
+                _date(account, instance_id, instance)
         if len(instances) == 0:
             reservations.remove(reservation)
     return ElementTree.tostring(tree)
 
 
-def _date(account: Account, instance_id: str, told: ElementTree.Element) -> None:
+def _date(account: Account, instance_id: str, instance: ElementTree.Element) -> None:
     launched_seconds = account.launched_seconds.get(instance_id)
     if launched_seconds is not None:
-        _set(told, "launchTime", _moment(launched_seconds))
+        _set(instance, "launchTime", _moment(launched_seconds))
     ended_seconds = account.ended_seconds.get(instance_id)
-    state = told.find(_name("instanceState"))
+    state = instance.find(_name("instanceState"))
     assert state is not None
     if ended_seconds is not None:
         when = datetime.fromtimestamp(ended_seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
         is_ours = instance_id not in account.reclaimed
         reason = f"User initiated ({when} GMT)" if is_ours else "Server.SpotInstanceTermination"
-        _set(told, "reason", reason)
+        _set(instance, "reason", reason)
     elif account.is_pending(instance_id):
         _set(state, "code", "0")
         _set(state, "name", "pending")
 
 
 def _set(parent: ElementTree.Element, tag: str, text: str) -> None:
-    found = parent.find(_name(tag))
-    if found is None:
-        found = ElementTree.SubElement(parent, tag)
-    found.text = text
+    element = parent.find(_name(tag))
+    if element is None:
+        element = ElementTree.SubElement(parent, tag)
+    element.text = text
 
 
 def instance_ids(body: bytes) -> tuple[str, ...]:
-    """Of a fleet's reply."""
+    """Return the instance ids in a fleet's reply."""
     tree = ElementTree.fromstring(body)
-    found = tree.findall(f".//{_name('instanceIds')}/{_name('item')}")
-    return tuple(item.text or "" for item in found)
+    items = tree.findall(f".//{_name('instanceIds')}/{_name('item')}")
+    return tuple(item.text or "" for item in items)
 
 
 def quotas(account: Account, parameters: Mapping[str, object]) -> bytes:
-    """A page of ListServiceQuotas."""
-    found = [
+    """Return a page of ListServiceQuotas."""
+    entries = [
         {"ServiceCode": "ec2", "QuotaName": name, "QuotaCode": code, "Value": value}
         for (name, code), value in account.quotas.items()
     ]
-    return _page(account, parameters, "Quotas", found)
+    return _page(account, parameters, "Quotas", entries)
 
 
 def products(account: Account, parameters: Mapping[str, object]) -> bytes:
-    """A page of GetProducts."""
+    """Return a page of GetProducts."""
     filters = parameters.get("Filters")
     assert isinstance(filters, list)
-    wanted = {one["Field"]: one["Value"] for one in filters}
-    kind = wanted["instanceType"]
-    is_listed = kind in account.list_prices and wanted["regionCode"] in account.priced_regions
+    values = {condition["Field"]: condition["Value"] for condition in filters}
+    kind = values["instanceType"]
+    is_listed = kind in account.list_prices and values["regionCode"] in account.priced_regions
     prices = [*account.other_prices.get(kind, ()), account.list_prices[kind]] if is_listed else []
     return _page(account, parameters, "PriceList", [_product(usd) for usd in prices])
 
@@ -222,14 +255,14 @@ def _product(usd: str) -> str:
 
 
 def _page(
-    account: Account, parameters: Mapping[str, object], field: str, found: Sequence[object]
+    account: Account, parameters: Mapping[str, object], field: str, entries: Sequence[object]
 ) -> bytes:
-    """The page that the token in the parameters names."""
+    """Return the page that the token in the parameters names."""
     start = int(str(parameters.get("NextToken", 0)))
-    end = start + (account.page or len(found))
+    end = start + (account.page or len(entries))
     token = start if account.repeats_token else end
-    following = {"NextToken": str(token)} if end < len(found) else {}
-    return json.dumps({field: found[start:end], **following}).encode()
+    following = {"NextToken": str(token)} if end < len(entries) else {}
+    return json.dumps({field: entries[start:end], **following}).encode()
 
 
 def _reply(action: str, inner: str) -> bytes:
@@ -244,5 +277,5 @@ def _moment(seconds: float) -> str:
 
 
 def _name(tag: str) -> str:
-    """In whichever version of EC2's namespace moto answers."""
+    """Return a tag with any namespace, because moto answers in several versions of EC2's."""
     return f"{{*}}{tag}"

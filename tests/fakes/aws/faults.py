@@ -1,4 +1,4 @@
-"""The faults of the fake AWS, and the texts that AWS says them with."""
+"""Faults of the fake AWS, and the error bodies of its services."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Fault", "Faults", "When", "error_body"]
 
 
 def error_body(service: str, code: str, message: str) -> bytes:
-    """An error as the service words it."""
+    """Return an error in the wording of a service."""
     if service == "ec2":
         return (
             f"<Response><Errors><Error><Code>{code}</Code><Message>{message}</Message></Error>"

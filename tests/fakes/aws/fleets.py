@@ -1,11 +1,11 @@
-"""Instant fleets of several overrides, among which EC2 chooses by what each zone has.
+"""Instant fleets of several overrides, among which EC2 chooses by the capacity of each zone.
 
-What moto lacks: it launches the first override, whatever there is of it. The strategies are those
-of botocore's documentation of CreateFleet: `prioritized` takes the lowest number first,
-`price-capacity-optimized` the zones with most capacity and then the cheapest of them. Refusals are
-as users of EC2 report them: `InvalidFleetConfig` for two overrides of one type and zone
-(github-aws-runners/terraform-aws-github-runner#5297), and for a lack of capacity on demand the
-zones that have some (openshift/installer#7088).
+Moto lacks this: it launches the first override without regard to capacity. The strategies follow
+botocore's documentation of CreateFleet: `prioritized` takes the lowest number first,
+`price-capacity-optimized` the zones with most capacity and then the cheapest of them. The refusals
+follow reports of EC2's users: `InvalidFleetConfig` for two overrides of one type and zone
+(github-aws-runners/terraform-aws-github-runner#5297), and a list of zones with capacity when an
+on-demand zone lacks it (openshift/installer#7088).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Refusal = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """One override of a fleet, with the zone of its subnet."""
+    """Override of a fleet, with the zone of its subnet."""
 
     number: int
     kind: str
@@ -37,34 +37,34 @@ class Override:
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """The key of `Account.capacity`."""
+        """Key of `Account.capacity`."""
         return self.kind, self.zone, self.purchase
 
 
 def overrides_of(parameters: Parameters, zone_of: Callable[[str], str]) -> list[Override]:
-    """The overrides of a request; `zone_of` is the zone of a subnet."""
+    """Return the overrides of a request; `zone_of` maps a subnet to its zone."""
     pattern = re.compile(rf"{re.escape(_OVERRIDES)}\.(\d+)\.SubnetId")
-    numbers = sorted(int(found[1]) for key in parameters if (found := pattern.fullmatch(key)))
+    numbers = sorted(int(match[1]) for key in parameters if (match := pattern.fullmatch(key)))
     purchase = parameters.get("TargetCapacitySpecification.DefaultTargetCapacityType", "")
-    found = []
+    overrides = []
     for number in numbers:
         prefix = f"{_OVERRIDES}.{number}."
         subnet = parameters[f"{prefix}SubnetId"]
         kind = parameters.get(f"{prefix}InstanceType", "")
         priority = float(parameters.get(f"{prefix}Priority", math.inf))
-        found.append(Override(number, kind, subnet, zone_of(subnet), purchase, priority))
-    return found
+        overrides.append(Override(number, kind, subnet, zone_of(subnet), purchase, priority))
+    return overrides
 
 
 def invalid_overrides(overrides: Sequence[Override]) -> Refusal | None:
-    """What overrides are refused with that no fleet may have."""
+    """Return the refusal of overrides that no fleet may combine; None for valid ones."""
     if len({override.place for override in overrides}) < len(overrides):
         return "InvalidFleetConfig", "The fleet configuration contains duplicate instance pools."
     return None
 
 
 def refusal_of(account: Account, override: Override) -> Refusal | None:
-    """What one override is refused with; None if it can be launched."""
+    """Return the refusal of one override; None if it can be launched."""
     if override.purchase == "spot" and not account.has_spot_role:
         return (
             "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
@@ -96,7 +96,7 @@ def refusal_of(account: Account, override: Override) -> Refusal | None:
 
 
 def chosen(account: Account, parameters: Parameters, overrides: Sequence[Override]) -> Override:
-    """The override that EC2 launches of those that it can."""
+    """Return the override that EC2 launches, of those with capacity."""
     strategy = parameters.get("SpotOptions.AllocationStrategy") or parameters.get(
         "OnDemandOptions.AllocationStrategy"
     )
@@ -113,7 +113,7 @@ def chosen(account: Account, parameters: Parameters, overrides: Sequence[Overrid
 
 
 def only(parameters: Parameters, override: Override) -> dict[str, str]:
-    """The request with one override only."""
+    """Return the request with one override only."""
     kept = f"{_OVERRIDES}.{override.number}."
     return {
         key.replace(kept, f"{_OVERRIDES}.1."): value
@@ -123,7 +123,7 @@ def only(parameters: Parameters, override: Override) -> dict[str, str]:
 
 
 def refused(refusals: Sequence[tuple[Override, Refusal]]) -> str:
-    """The `Errors` of a fleet that got nothing, one for each override."""
+    """Return the `Errors` of a fleet without instances, one for each override."""
     return "".join(
         f"<item><errorCode>{code}</errorCode><errorMessage>{escape(message)}</errorMessage>"
         f"<lifecycle>{override.purchase}</lifecycle><launchTemplateAndOverrides><overrides>"

@@ -1,4 +1,4 @@
-"""What signs the identity documents of a fake AWS, written as AWS writes them."""
+"""Signer of a fake AWS's identity documents, in the encoding that AWS uses."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ _END = b"\x00\x00"
 
 @cache
 def signer(region: str) -> DocumentSigner:
-    """Whose signature is under all documents of a region."""
+    """Return the signer of all documents of a region."""
     return DocumentSigner(region)
 
 
 class DocumentSigner:
-    """The key of one region. `certificate` is for `identity_certificate` of the settings."""
+    """Signer with the key of one region.
+
+    `certificate` is a value for `identity_certificate` of the settings.
+    """
 
     def __init__(self, region: str, account: str = ACCOUNT) -> None:
         self.region = region
@@ -48,7 +51,7 @@ class DocumentSigner:
         self.certificate = self._certificate.public_bytes(Encoding.PEM).decode()
 
     def proof(self, instance: str, pending_seconds: float, **changes: object) -> str:
-        """The signed document of an instance; `changes` of what else it says."""
+        """Return the signed document of an instance, with `changes` of its fields."""
         pending = datetime.fromtimestamp(int(pending_seconds), UTC)
         document = {
             "accountId": self.account,
@@ -61,7 +64,7 @@ class DocumentSigner:
         return self.signed(json.dumps(document, indent=2).encode())
 
     def signed(self, content: bytes, digest: bytes | None = None) -> str:
-        """A message with `content` in it, in the BER of AWS's, as lines of base64."""
+        """Return a message with `content`, in BER as AWS encodes it, as lines of base64."""
         digest = hashlib.sha256(content).digest() if digest is None else digest
         attributes = cms.CMSAttributes(
             [

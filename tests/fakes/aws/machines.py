@@ -1,4 +1,4 @@
-"""Machines under the instances of a fake account of AWS, with the user data of their template."""
+"""Machines of a fake AWS account's instances, with the user data of their template."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.fakes.aws.identity import DocumentSigner, signer
 from tests.fakes.aws.metadata_service import MetadataService
 from tests.fakes.aws.proxy import CLOUD_SUFFIX
 from tests.fakes.aws.server import FakeAws
-from tests.fakes.machines import Machines, Power, Start, Teller
+from tests.fakes.machines import BootConfiguration, Machines, NoticeSource, Power
 
 REGION: Final = "us-east-1"
 OTHER_REGION: Final = "us-west-2"
 KIND: Final = "g4dn.xlarge"
 _METADATA: Final = "http://169.254.169.254"
-# `aws s3 cp ... s3://BUCKET/KEY FILE`, from the fake account.
+# Stand-in for `aws s3 cp ... s3://BUCKET/KEY FILE`, which reads from the fake account.
 _AWS: Final = """#!{python} -P
 import boto3, sys
 source, target = sys.argv[-2:]
@@ -32,7 +32,7 @@ boto3.client("s3").download_file(bucket, key, target)
 
 
 class AwsMachines(Machines):
-    """Those of the account whose access key is `key`."""
+    """Machines of the account whose access key is `key`."""
 
     def __init__(self, fake: FakeAws, key: str, directory: Path) -> None:
         self.fake = fake
@@ -55,10 +55,10 @@ class AwsMachines(Machines):
     def launched(self) -> int:
         return len(self._account.launched_seconds)
 
-    def reclaim(self, instance_id: str, notice_seconds: float, told_by: Teller) -> None:
-        """By a rule of EventBridge, or by the metadata service."""
+    def reclaim(self, instance_id: str, notice_seconds: float, source: NoticeSource) -> None:
+        """Reclaim an instance, with notice by an EventBridge event or by the metadata service."""
         self._reclaims[instance_id] = time.time() + notice_seconds
-        if told_by is Teller.METADATA:
+        if source is NoticeSource.METADATA:
             self._metadata.announce_end(instance_id, self._reclaims[instance_id])
             return
         event = {
@@ -70,11 +70,11 @@ class AwsMachines(Machines):
 
     def region_of(self, instance_id: str) -> str:
         if instance_id not in self._regions:
-            chosen = [{"Name": "instance-id", "Values": [instance_id]}]
+            condition = [{"Name": "instance-id", "Values": [instance_id]}]
             (self._regions[instance_id],) = (
                 region
                 for region, ec2 in self._ec2.items()
-                if ec2.describe_instances(Filters=chosen)["Reservations"]
+                if ec2.describe_instances(Filters=condition)["Reservations"]
             )
         return self._regions[instance_id]
 
@@ -107,23 +107,28 @@ class AwsMachines(Machines):
 
     def _power(self) -> Mapping[str, Power]:
         account = self._account
-        return {one: Power.ON for one in account.alive() if not account.is_pending(one)}
+        return {
+            instance_id: Power.ON
+            for instance_id in account.alive()
+            if not account.is_pending(instance_id)
+        }
 
     def _power_off(self, instance_id: str) -> None:
         self._ec2[self.region_of(instance_id)].terminate_instances(InstanceIds=[instance_id])
 
-    def _start_of(self, instance_id: str) -> Start:
+    def _boot_configuration(self, instance_id: str) -> BootConfiguration:
         region = self.region_of(instance_id)
-        (told,) = self._ec2[region].describe_instances(InstanceIds=[instance_id])["Reservations"]
-        (instance,) = told["Instances"]
-        tags = {f"meta-data/tags/instance/{one['Key']}": one["Value"] for one in instance["Tags"]}
-        own = {"meta-data/instance-id": instance_id, "meta-data/local-ipv4": "127.0.0.1"}
+        answer = self._ec2[region].describe_instances(InstanceIds=[instance_id])
+        (reservation,) = answer["Reservations"]
+        (instance,) = reservation["Instances"]
+        tags = {f"meta-data/tags/instance/{tag['Key']}": tag["Value"] for tag in instance["Tags"]}
+        facts = {"meta-data/instance-id": instance_id, "meta-data/local-ipv4": "127.0.0.1"}
         proof = self._signers[region].proof(
             instance_id, instance["LaunchTime"].timestamp(), accountId=self._account.number
         )
         signed = {"dynamic/instance-identity/rsa2048": proof}
-        self._metadata.tell(instance_id, {**own, **tags, **signed})
-        return Start(
+        self._metadata.add_facts(instance_id, {**facts, **tags, **signed})
+        return BootConfiguration(
             self._user_data(instance_id).replace("has_wheels='true'", "has_wheels='false'"),
             {_METADATA: self._metadata.url(instance_id)},
             self._environment(region),
@@ -132,11 +137,11 @@ class AwsMachines(Machines):
 
     def _user_data(self, instance_id: str) -> str:
         ec2 = self._ec2[self.region_of(instance_id)]
-        told = ec2.describe_instance_attribute(InstanceId=instance_id, Attribute="userData")
-        return base64.b64decode(told["UserData"]["Value"]).decode()
+        answer = ec2.describe_instance_attribute(InstanceId=instance_id, Attribute="userData")
+        return base64.b64decode(answer["UserData"]["Value"]).decode()
 
     def _environment(self, region: str) -> dict[str, str]:
-        """The role of an instance is in keys."""
+        """Return the variables of an instance, with keys in place of its role."""
         return {
             "AWS_ENDPOINT_URL": self.fake.url,
             "AWS_REGION": region,

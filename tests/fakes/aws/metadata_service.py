@@ -1,4 +1,4 @@
-"""The metadata service of instances of the fake EC2: IMDSv2, an address of its own for each."""
+"""Metadata service (IMDSv2) of the fake EC2's instances, each at its own address."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ _TOKEN_PATH: Final = "api/token"
 
 
 class MetadataService:
-    """Answers ``/INSTANCE/latest/...`` with what was told of that instance; without v2's session
-    nothing."""
+    """Server of the facts of instances at ``/INSTANCE/latest/...``.
+
+    A request without IMDSv2's session token gets no facts.
+    """
 
     def __init__(self) -> None:
         self._facts: dict[str, dict[str, str]] = {}
@@ -42,25 +44,25 @@ class MetadataService:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *arguments: object) -> None:
-                """Nobody reads it."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
 
     def url(self, instance: str) -> str:
-        """In place of ``http://169.254.169.254`` for that instance."""
+        """Return the URL that replaces ``http://169.254.169.254`` for an instance."""
         return f"http://127.0.0.1:{self._server.server_port}/{instance}"
 
-    def tell(self, instance: str, facts: dict[str, str]) -> None:
-        """What the instance may learn from now on, by path."""
+    def add_facts(self, instance: str, facts: dict[str, str]) -> None:
+        """Add facts of an instance, by path."""
         self._facts[instance] = {**self._facts.get(instance, {}), **facts}
 
     def announce_end(self, instance: str, at_seconds: float) -> None:
-        """A spot instance is taken back then."""
+        """Give an instance the notice of its interruption at a time."""
         moment = datetime.fromtimestamp(at_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         action = json.dumps({"action": "terminate", "time": moment})
-        self.tell(instance, {"meta-data/spot/instance-action": action})
+        self.add_facts(instance, {"meta-data/spot/instance-action": action})
 
     def close(self) -> None:
         self._server.shutdown()

@@ -1,7 +1,7 @@
-"""A fault proxy before moto: what EC2 does and moto does not, and every way in which calls fail.
+"""Fault proxy in front of moto: EC2's behaviour that moto lacks, and injected faults.
 
-It stands in the same process, as a layer of WSGI, so that one thread serves both. Each access key
-is an account of its own, so that tests do not see each other.
+The proxy is a layer of WSGI in the same process, so one thread serves both. Each access key is a
+separate account, so tests do not share state.
 """
 
 from __future__ import annotations
@@ -36,18 +36,19 @@ StartResponse = Callable[..., Any]
 Wsgi = Callable[[Environ, StartResponse], Iterable[bytes]]
 
 CREDENTIAL = re.compile(r"Credential=([^/]+)/\d+/([^/]+)/([^/]+)/")
-# Behind an access key: whoever has it is the cloud itself.
+# Suffix of access keys for calls of the fake itself, which meet no fault and are not counted.
 CLOUD_SUFFIX = "CLOUD"
-# Moto keeps the accounts of all servers of a process in one place.
+# The numbers are unique in the process, because moto's servers share their accounts.
 _ACCOUNT_NUMBERS = itertools.count(100_000_000_000)
 _HTML = [("Content-Type", "text/xml")]
 
 
 @dataclass(slots=True)
 class Request:
-    """One call as it came in; the cloud's own meets no fault, sees all and is not counted.
+    """Received call.
 
-    A fault may be of its `parameters` or, as ``region``, of where it is made.
+    `is_of_cloud` marks a call of the fake itself: it meets no fault, sees hidden instances and is
+    not counted. A fault may match `parameters` or ``region``, the region of the call.
     """
 
     account: Account
@@ -63,27 +64,34 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What goes back."""
+    """Reply to a call."""
 
     status: str
     headers: list[tuple[str, str]]
     body: bytes
 
 
-# What is told of the account as it is.
-_TOLD: dict[str, Callable[[Account, Request], bytes]] = {
-    "DescribeCapacityBlockOfferings": lambda one, request: ec2.blocks(one, request.parameters),
-    "DescribeCapacityReservations": lambda one, request: ec2.reservations(one),
-    "DescribeInstanceTypeOfferings": lambda one, request: ec2.offerings(one, request.parameters),
-    "DescribeSpotPriceHistory": lambda one, request: ec2.spot_history(one, request.parameters),
-    "GetCostAndUsage": lambda one, request: cost_and_usage(one.bill, request.document),
-    "GetProducts": lambda one, request: ec2.products(one, request.document),
-    "ListServiceQuotas": lambda one, request: ec2.quotas(one, request.document),
+# Calls that read the account's state, by action.
+_ACCOUNT_READERS: dict[str, Callable[[Account, Request], bytes]] = {
+    "DescribeCapacityBlockOfferings": lambda account, request: ec2.blocks(
+        account, request.parameters
+    ),
+    "DescribeCapacityReservations": lambda account, request: ec2.reservations(account),
+    "DescribeInstanceTypeOfferings": lambda account, request: ec2.offerings(
+        account, request.parameters
+    ),
+    "DescribeSpotPriceHistory": lambda account, request: ec2.spot_history(
+        account, request.parameters
+    ),
+    "GetCostAndUsage": lambda account, request: cost_and_usage(account.bill, request.document),
+    "GetSpotPlacementScores": lambda one, request: ec2.spot_scores(one, request.parameters),
+    "GetProducts": lambda account, request: ec2.products(account, request.document),
+    "ListServiceQuotas": lambda account, request: ec2.quotas(account, request.document),
 }
 
 
 class FaultProxy:
-    """Serves the accounts of `account`; what it does not do itself `moto` does."""
+    """WSGI application of all accounts; it forwards to `moto` what it does not answer itself."""
 
     def __init__(self, moto: Wsgi, clock: Clock) -> None:
         self._moto = moto
@@ -91,12 +99,12 @@ class FaultProxy:
         self._accounts: dict[str, Account] = {}
 
     def account(self, key: str) -> Account:
-        """The account whose access key this is."""
-        own = key.removesuffix(CLOUD_SUFFIX)
-        return self._accounts.get(own) or self.renew(own, self._clock)
+        """Return the account of an access key."""
+        account_key = key.removesuffix(CLOUD_SUFFIX)
+        return self._accounts.get(account_key) or self.renew(account_key, self._clock)
 
     def renew(self, key: str, clock: Clock) -> Account:
-        """A new and empty account for this access key."""
+        """Replace the account of an access key by a new, empty one."""
         account = Account(str(next(_ACCOUNT_NUMBERS)), clock)
         self._accounts[key] = account
         return account
@@ -108,20 +116,22 @@ class FaultProxy:
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
             answer = Answer("200 OK", _HTML, b"")
         headers = answer.headers
-        if environ["REQUEST_METHOD"] != "HEAD":  # which tells the length of what it does not send
+        if (
+            environ["REQUEST_METHOD"] != "HEAD"
+        ):  # a HEAD reply keeps the length of the body it omits
             length = ("Content-Length", str(len(answer.body)))
             headers = [*((k, v) for k, v in headers if k.lower() != "content-length"), length]
         start_response(answer.status, headers)
         return [answer.body]
 
     def _tried(self, request: Request) -> Answer | None:
-        """None breaks the connection."""
+        """Count a call and return its answer; None breaks the connection."""
         account = request.account
         with account.lock:
             account.calls[request.action] += 1
             account.sent.append((request.action, dict(request.parameters)))
-        told = {**request.parameters, "region": request.region}
-        fault = account.faults.next(request.action, told)
+        matched = {**request.parameters, "region": request.region}
+        fault = account.faults.next(request.action, matched)
         if fault is None:
             return self._served(request)
         time.sleep(fault.delay_seconds)
@@ -131,8 +141,8 @@ class FaultProxy:
         is_chunked = "chunked" in environ.get("HTTP_TRANSFER_ENCODING", "")
         length = -1 if is_chunked else int(environ.get("CONTENT_LENGTH") or 0)
         body = environ["wsgi.input"].read(length)
-        found = CREDENTIAL.search(environ.get("HTTP_AUTHORIZATION", ""))
-        key, region, service = found.groups() if found else ("anonymous", "", "")
+        credential = CREDENTIAL.search(environ.get("HTTP_AUTHORIZATION", ""))
+        key, region, service = credential.groups() if credential else ("anonymous", "", "")
         target = environ.get("HTTP_X_AMZ_TARGET", "")
         parameters = dict(parse_qsl(body.decode(errors="replace"))) if b"Action=" in body else {}
         action = parameters.get("Action") or target.rpartition(".")[2]
@@ -192,15 +202,17 @@ class FaultProxy:
             case "DescribeCapacityBlockOfferings" if unsold_duration(request.parameters):
                 text = "The duration is not one of those that are sold."
                 return self._error(request, 400, "InvalidParameterValue", text)
+            case "GetSpotPlacementScores" if text := ec2.invalid_scores(request.parameters):
+                return self._error(request, 400, "InvalidParameterValue", text)
             case "PurchaseCapacityBlock":
                 with account.lock:
                     return self._block_bought(request)
-        if request.action in _TOLD:
-            return Answer("200 OK", _HTML, _TOLD[request.action](account, request))
+        if request.action in _ACCOUNT_READERS:
+            return Answer("200 OK", _HTML, _ACCOUNT_READERS[request.action](account, request))
         return self._forward(request)
 
     def _assumed(self, request: Request) -> Answer:
-        """A credential, which is of the account that it was asked for by."""
+        """Answer AssumeRole with a credential of the calling account."""
         answer = self._forward(request)
         key = re.search(rb"<AccessKeyId>(.+?)</AccessKeyId>", answer.body)
         if key is not None:
@@ -208,7 +220,7 @@ class FaultProxy:
         return answer
 
     def _fleet(self, request: Request) -> Answer:
-        """Idempotent on its token, and only as much as there is capacity."""
+        """Launch a fleet, idempotent by its token and limited by the capacity."""
         account, parameters = request.account, request.parameters
         if kinds := ec2.untaggable_kinds(parameters):
             text = f"'{kinds[0]}' is not a valid taggable resource type for this operation."
@@ -250,7 +262,7 @@ class FaultProxy:
             return Answer("200 OK", _HTML, body)
         in_stock = [override for override in overrides if override not in refused]
         override = fleets.chosen(account, parameters, in_stock)
-        form = {  # moto launches nothing of another type of capacity
+        form = {  # moto knows no capacity blocks
             key: "on-demand" if value == BLOCK else value
             for key, value in fleets.only(parameters, override).items()
         }
@@ -269,7 +281,7 @@ class FaultProxy:
         if known.parameters != request.parameters:
             text = "the arguments differ from those of the earlier request with this token"
             return self._error(request, 400, "IdempotentParameterMismatch", text)
-        has_ended = any(one in request.account.ended_seconds for one in known.instances)
+        has_ended = any(instance in request.account.ended_seconds for instance in known.instances)
         if has_ended and request.account.forgets_ended:
             text = "the instance of this token has ended"
             return self._error(request, 400, "IdempotentInstanceTerminated", text)
@@ -288,37 +300,41 @@ class FaultProxy:
         return Answer("200 OK", _HTML, body)
 
     def _reservation_of(self, request: Request) -> tuple[str, str]:
-        """The reservation and the market type of a fleet's template; empty without."""
-        place = "LaunchTemplateConfigs.1.LaunchTemplateSpecification"
+        """Return the reservation and the market type of a fleet's template; "" without one."""
+        prefix = "LaunchTemplateConfigs.1.LaunchTemplateSpecification"
         form = {
             "Action": "DescribeLaunchTemplateVersions",
             "Version": "2016-11-15",
-            "LaunchTemplateId": request.parameters.get(f"{place}.LaunchTemplateId", ""),
-            "LaunchTemplateVersion.1": request.parameters.get(f"{place}.Version", ""),
+            "LaunchTemplateId": request.parameters.get(f"{prefix}.LaunchTemplateId", ""),
+            "LaunchTemplateVersion.1": request.parameters.get(f"{prefix}.Version", ""),
         }
         return target_of(self._forward(request, form).body.decode())
 
     def _zone_of(self, request: Request, subnet: str) -> str:
         form = {"Action": "DescribeSubnets", "Version": "2016-11-15", "SubnetId.1": subnet}
         body = self._forward(request, form).body.decode()
-        found = re.search(r"<availabilityZone>(.+?)</availabilityZone>", body)
-        return found[1] if found else ""
+        match = re.search(r"<availabilityZone>(.+?)</availabilityZone>", body)
+        return match[1] if match else ""
 
     def _terminated(self, request: Request) -> Answer:
         account = request.account
-        named = ec2.listed(request.parameters, "InstanceId")
-        hidden = [one for one in named if account.is_hidden(one)]
+        instance_ids = ec2.listed(request.parameters, "InstanceId")
+        hidden = [instance_id for instance_id in instance_ids if account.is_hidden(instance_id)]
         if hidden and not request.is_of_cloud:
             return self._error(request, 400, "InvalidInstanceID.NotFound", f"{hidden} unknown")
         answer = self._forward(request)
         if answer.status.startswith("200"):
-            for instance_id in named:
+            for instance_id in instance_ids:
                 account.has_ended(instance_id)
         return answer
 
     def _listed(self, request: Request) -> Answer:
         account, parameters = request.account, request.parameters
-        hidden = [one for one in ec2.listed(parameters, "InstanceId") if account.is_hidden(one)]
+        hidden = [
+            instance_id
+            for instance_id in ec2.listed(parameters, "InstanceId")
+            if account.is_hidden(instance_id)
+        ]
         if hidden:
             return self._error(request, 400, "InvalidInstanceID.NotFound", f"{hidden} unknown")
         form = dict(parameters)
@@ -338,11 +354,11 @@ class FaultProxy:
             "HTTP_TRANSFER_ENCODING": "",
             "HTTP_X_MOTO_ACCOUNT_ID": request.account.number,
         }
-        told: list[tuple[str, list[tuple[str, str]]]] = []
-        parts = self._moto(environ, lambda status, headers, *_: told.append((status, headers)))
-        whole = b"".join(parts)
-        status, headers = told[0]
-        return Answer(status, list(headers), whole)
+        started: list[tuple[str, list[tuple[str, str]]]] = []
+        parts = self._moto(environ, lambda status, headers, *_: started.append((status, headers)))
+        content = b"".join(parts)
+        status, headers = started[0]
+        return Answer(status, list(headers), content)
 
 
 def _s3_action(environ: Environ) -> str:

@@ -1,4 +1,4 @@
-"""The fake AWS as a server: in a thread of a test, or with ``-m tests.fakes.aws.server``."""
+"""Fake AWS as a server: in a test's thread, or ``-m tests.fakes.aws.server``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from autoscaler.clock import Clock, SystemClock
 
-# Read when moto's EC2 is imported: an account without hundreds of images is made in no time.
+# Moto reads this at import. Without its hundreds of images a new account is quick to create.
 os.environ.setdefault("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
 
 from moto.moto_server.werkzeug_app import (
@@ -22,15 +22,15 @@ from tests.fakes.serving import Served
 
 
 class _Moto(DomainDispatcherApplication):
-    """Moto, that need not find out for each call which service it is for."""
+    """Moto, which looks up each call's service only once."""
 
     def __init__(self) -> None:
         super().__init__(create_backend_app)
         self._kept: dict[str, Any] = {}
 
     def get_application(self, environ: dict[str, Any]) -> Any:
-        found = CREDENTIAL.search(environ.get("HTTP_AUTHORIZATION", ""))
-        service = found[3] if found else ""
+        credential = CREDENTIAL.search(environ.get("HTTP_AUTHORIZATION", ""))
+        service = credential[3] if credential else ""
         if service not in ("ec2", "sqs"):
             return super().get_application(environ)
         if service not in self._kept:
@@ -39,7 +39,7 @@ class _Moto(DomainDispatcherApplication):
 
 
 class FakeAws(Served):
-    """Moto behind the proxy."""
+    """Server of moto behind the proxy."""
 
     def __init__(self, clock: Clock, port: int = 0) -> None:
         self.proxy = FaultProxy(_Moto(), clock)

@@ -1,4 +1,4 @@
-"""Service accounts: a token of one, for whoever may act as it."""
+"""Service accounts: tokens for callers that may act as an account."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LONGEST_SECONDS: Final = 3600
 
 
 def generate_access_token(call: Call) -> Body:
-    """Good for anything here, as any token is that was not narrowed."""
+    """Return a token without restrictions, as all tokens of the fake that are not downscoped."""
     name = call.parameters["name"]
     if not name.startswith(_WILDCARD):
         raise _invalid(f"The name {name} must begin with {_WILDCARD}.")

@@ -1,4 +1,4 @@
-"""BigQuery: queries that are carried out on the tables that a test has laid. There is no IAM."""
+"""BigQuery: queries over the tables that a test has defined. There is no IAM."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from tests.fakes.gcp.errors import Refusal
 from tests.fakes.gcp.project import Body
 
 _MIB: Final = 2**20
-_LEAST_MIB: Final = 10
+_MINIMUM_MIB: Final = 10
 
 
 @dataclass(slots=True)
 class Job:
-    """A query that was carried out, and how often it will be said not to have been yet."""
+    """Executed query, and the number of polls until it is reported as complete."""
 
     id: str
     answer: Any
-    looks: int
+    polls_left: int
 
     @property
     def billed_bytes(self) -> int:
-        return max(_LEAST_MIB, math.ceil(self.answer.read_bytes / _MIB)) * _MIB
+        return max(_MINIMUM_MIB, math.ceil(self.answer.read_bytes / _MIB)) * _MIB
 
 
 def query(call: Call) -> Body:
     body = call.body
     if body.get("useLegacySql") is not False:
         raise Refusal(400, "invalidQuery", "This fake does not do legacy SQL.")
-    # All else of this fake does without DuckDB.
-    from tests.fakes.gcp.sql import carried_out
+    # Imported here, because the rest of the fake does not need DuckDB.
+    from tests.fakes.gcp.sql import execute
 
-    answer = carried_out(body, call.project.id, call.project.tables)
+    answer = execute(body, call.project.id, call.project.tables)
     name = f"job_{call.project.next_number()}"
-    job = Job(name, answer, call.project.query_looks)
-    most = body.get("maximumBytesBilled")
-    if most is not None and job.billed_bytes > int(most):
-        words = f"Query exceeded limit for bytes billed: {most}."
+    job = Job(name, answer, call.project.query_polls)
+    maximum_bytes = body.get("maximumBytesBilled")
+    if maximum_bytes is not None and job.billed_bytes > int(maximum_bytes):
+        problem = f"Query exceeded limit for bytes billed: {maximum_bytes}."
         raise Refusal(
             400,
             "bytesBilledLimitExceeded",
-            f"{words} {job.billed_bytes} or higher required.",
+            f"{problem} {job.billed_bytes} or higher required.",
         )
     call.project.queries[name] = job
     shown = _page(call, job, 0)
@@ -63,8 +63,8 @@ def get_query_results(call: Call) -> Body:
 
 def _page(call: Call, job: Job, first: int) -> Body:
     reference = {"projectId": call.project.id, "jobId": job.id, "location": "US"}
-    if job.looks > 0:
-        job.looks -= 1
+    if job.polls_left > 0:
+        job.polls_left -= 1
         return {"jobReference": reference, "jobComplete": False}
     end = first + (call.project.page or len(job.answer.rows))
     shown: Body = {

@@ -1,4 +1,4 @@
-"""What Cloud Billing exports to BigQuery: the standard table, and the detailed one."""
+"""Tables that Cloud Billing exports to BigQuery: standard and detailed usage cost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 Columns = Mapping[str, Any]
-"""Types by name, as BigQuery has them: a mapping is a STRUCT, a list of a type an ARRAY of it."""
+"""Types by column name: a mapping is a STRUCT, a list of a type an ARRAY of that type."""
 
 _LABEL: Final = {"key": "STRING", "value": "STRING"}
 _NAMED: Final = {"id": "STRING", "description": "STRING"}
@@ -82,9 +82,9 @@ DETAILED: Final[Columns] = {**STANDARD, "resource": {"name": "STRING", "global_n
 
 @dataclass(slots=True)
 class Table:
-    """A table of BigQuery, with a partition for each day on which rows were written.
+    """Table of BigQuery, with one partition for each day on which rows were written.
 
-    What is no partitioned table, such as a view, has no `_PARTITIONTIME`.
+    A view or another unpartitioned table has no `_PARTITIONTIME`.
     """
 
     columns: Columns = field(default_factory=lambda: STANDARD)
@@ -95,14 +95,14 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Billed:
-    """A line of the export: an hour's use of one SKU, by what has the same labels.
+    """Line of the export: one hour's use of one SKU by resources with equal labels.
 
     Attributes:
-        start: when that hour began.
+        start: start of the hour.
         cost: in `currency`, before credits.
-        credits: by kind: what is taken off, as a negative amount.
-        rate: what a dollar is worth in `currency`.
-        exported: when it was written; some hours after the use unless given.
+        credits: negative amounts by kind of credit.
+        rate: price of one US dollar in `currency`.
+        exported: time of the export; None means some hours after the use.
     """
 
     start: datetime
@@ -117,7 +117,7 @@ class Billed:
     exported: datetime | None = None
 
     def row(self) -> dict[str, Any]:
-        """As the export has it; `_PARTITIONTIME` is the day on which it was written."""
+        """Return the row of the export; `_PARTITIONTIME` is the day of the export."""
         exported = self.exported or self.start + _EXPORT_DELAY
         midnight = exported.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         return {

@@ -1,4 +1,4 @@
-"""What instances are made from: templates and what overrides them, and what can't be made."""
+"""Bodies of new instances: templates, overrides of templates, and checks of the result."""
 
 from __future__ import annotations
 
@@ -27,72 +27,72 @@ _RUN_SECONDS: Final = (30, 120 * 86_400)
 _FLEX_RUN_SECONDS: Final = (30, 7 * 86_400)
 _QUEUE_SECONDS: Final = (0, 7200)
 _NOTICE_SECONDS: Final = 120
-_MOST_LABELS: Final = 64
-_MOST_OF_VALUE: Final = 262_144
+_MAXIMUM_LABELS: Final = 64
+_MAXIMUM_VALUE_CHARACTERS: Final = 262_144
 _PACKED: Final = frozenset({"a2", "a3", "g2"})
 
 
 def merged(held: Any, change: Any) -> Any:
-    """A JSON merge patch (RFC 7396): objects are merged, all else, lists too, is replaced."""
+    """Apply a JSON merge patch (RFC 7396): objects are merged, other values and lists replaced."""
     if not isinstance(change, dict):
         return change
-    whole = dict(held) if isinstance(held, dict) else {}
+    patched = dict(held) if isinstance(held, dict) else {}
     for name, value in change.items():
         if value is None:
-            whole.pop(name, None)
+            patched.pop(name, None)
         else:
-            whole[name] = merged(whole.get(name), value)
-    return whole
+            patched[name] = merged(patched.get(name), value)
+    return patched
 
 
 def template(project: Project, zone: str, link: str, at: str) -> Body:
-    """The properties that a template has, for an instance in a zone.
+    """Return the properties of a template, for an instance in a zone.
 
     Raises:
-        Refusal: this is no link to one, or there is none.
+        Refusal: the link is malformed, or the template does not exist.
     """
-    found = _TEMPLATE.fullmatch(link)
-    if found is None:
+    match = _TEMPLATE.fullmatch(link)
+    if match is None:
         raise invalid(at, link, "The URL is malformed.")
-    kept = project.templates.get(found["name"])
-    if kept is None or found["project"] not in (None, project.id):
-        owner = found["project"] or project.id
-        raise not_found(f"projects/{owner}/global/instanceTemplates/{found['name']}")
-    return linked(kept["properties"], zone)
+    existing = project.templates.get(match["name"])
+    if existing is None or match["project"] not in (None, project.id):
+        owner = match["project"] or project.id
+        raise not_found(f"projects/{owner}/global/instanceTemplates/{match['name']}")
+    return linked(existing["properties"], zone)
 
 
 def linked(properties: Body, zone: str) -> Body:
-    """Policies, which properties name and instances link to, as instances do."""
+    """Return properties with links to policies, as instances have, in place of names."""
     names: list[str] = properties.get("resourcePolicies") or []
     if any("/" in name for name in names):
         raise invalid("resource.properties.resourcePolicies", names, "Names, not URLs.")
-    places = [f"regions/{region_of(zone)}/resourcePolicies/{name}" for name in names]
-    return {**properties, "resourcePolicies": places} if places else properties
+    links = [f"regions/{region_of(zone)}/resourcePolicies/{name}" for name in names]
+    return {**properties, "resourcePolicies": links} if links else properties
 
 
-def machine_type(project: Project, zone: str, told: str, at: str, is_bare: bool) -> str:
-    """The name of a machine type: bare in properties, a link in an instance.
+def machine_type(project: Project, zone: str, text: str, at: str, is_bare: bool) -> str:
+    """Return the name of a machine type, which is bare in properties and a link in an instance.
 
     Raises:
-        Refusal: it is written the other way, or there is none of it in the zone.
+        Refusal: the text has the wrong form, or the zone has no such type.
     """
-    found = _MACHINE_TYPE.fullmatch(told)
-    if (found is None) != is_bare or (is_bare and "/" in told):
-        raise invalid(at, told, "The URL is malformed.")
-    name = found["name"] if found else told
-    if found is not None and found["zone"] != zone:
-        raise invalid(at, told, f"The machine type is not in zone '{zone}'.")
+    match = _MACHINE_TYPE.fullmatch(text)
+    if (match is None) != is_bare or (is_bare and "/" in text):
+        raise invalid(at, text, "The URL is malformed.")
+    name = match["name"] if match else text
+    if match is not None and match["zone"] != zone:
+        raise invalid(at, text, f"The machine type is not in zone '{zone}'.")
     if name not in project.offered.get(zone, ()):
         why = f"Machine type with name '{name}' does not exist in zone '{zone}'."
-        raise invalid(at, told, why)
+        raise invalid(at, text, why)
     return name
 
 
 def check(project: Project, zone: str, kind: str, body: Body) -> None:
-    """What Compute Engine refuses of a well-formed instance, as far as launches may meet it.
+    """Refuse a well-formed instance that Compute Engine would refuse, as far as launches need.
 
     Raises:
-        Refusal: this can't be made.
+        Refusal: Compute Engine would not create the instance.
     """
     _check_disks(kind, body)
     if not body.get("networkInterfaces"):
@@ -109,15 +109,15 @@ def check(project: Project, zone: str, kind: str, body: Body) -> None:
 
 
 def purchase(body: Body) -> str:
-    """Its provisioning model."""
+    """Return the provisioning model of an instance."""
     scheduling = body.get("scheduling") or {}
-    told: str = scheduling.get("provisioningModel") or "STANDARD"
-    return "SPOT" if scheduling.get("preemptible") else told
+    model: str = scheduling.get("provisioningModel") or "STANDARD"
+    return "SPOT" if scheduling.get("preemptible") else model
 
 
 def check_labels(labels: dict[str, str]) -> None:
-    if len(labels) > _MOST_LABELS:
-        raise invalid("resource.labels", "", f"There can be {_MOST_LABELS} at most.")
+    if len(labels) > _MAXIMUM_LABELS:
+        raise invalid("resource.labels", "", f"There can be {_MAXIMUM_LABELS} at most.")
     for key, value in labels.items():
         is_key = re.fullmatch(r"[\w-]{1,63}", key) and key == key.lower() and key[0].isalpha()
         if not is_key:
@@ -135,8 +135,11 @@ def check_metadata(metadata: Body) -> None:
         if keys.count(item["key"]) > 1:
             raise invalid(f"{at}.key", item["key"], "Metadata has duplicate key.")
         size = len(item.get("value", ""))
-        if size > _MOST_OF_VALUE:
-            why = f"is too large: maximum size {_MOST_OF_VALUE} character(s); actual size {size}."
+        if size > _MAXIMUM_VALUE_CHARACTERS:
+            why = (
+                f"is too large: maximum size {_MAXIMUM_VALUE_CHARACTERS} character(s); "
+                f"actual size {size}."
+            )
             raise Refusal(400, "invalid", f"Value for field '{at}.value' {why}")
 
 
@@ -169,7 +172,10 @@ def _check_accelerators(kind: str, body: Body) -> None:
 
 
 def _check_sold(kind: str, body: Body) -> None:
-    """The words are a guess: nobody reports those of the real one."""
+    """Refuse a provisioning model that a machine type is not sold with.
+
+    The message is a guess: no report quotes the real one.
+    """
     model = purchase(body)
     if model in UNSOLD.get(kind, ()):
         why = f"Machine type {kind} can't be created with the provisioning model {model}."
@@ -212,11 +218,11 @@ def _check_duration(duration: Body, at: str, least: int, most: int) -> None:
 def _check_policies(project: Project, zone: str, kind: str, links: list[str]) -> None:
     at = "resource.resourcePolicies"
     for link in links:
-        found = _POLICY.fullmatch(link)
-        if found is None or found["region"] != region_of(zone):
+        match = _POLICY.fullmatch(link)
+        if match is None or match["region"] != region_of(zone):
             raise invalid(at, link, "The URL is malformed, or of another region.")
-        if (found["region"], found["name"]) not in project.policies:
-            place = f"regions/{found['region']}/resourcePolicies/{found['name']}"
-            raise not_found(f"projects/{project.id}/{place}")
+        if (match["region"], match["name"]) not in project.policies:
+            path = f"regions/{match['region']}/resourcePolicies/{match['name']}"
+            raise not_found(f"projects/{project.id}/{path}")
         if MACHINE_TYPES[kind].family not in _PACKED:
             raise invalid(at, link, f"{kind} can't have a compact placement policy.")

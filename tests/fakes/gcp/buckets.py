@@ -1,4 +1,4 @@
-"""What Cloud Storage keeps: buckets of objects, whichever of its two APIs they came by."""
+"""Buckets and objects of Cloud Storage, shared by its two APIs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.fakes.gcp.project import Project
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One object, in the generation that it has."""
+    """One object in its current generation."""
 
     name: str
     content: bytes
@@ -35,7 +35,7 @@ class Stored:
 
 @dataclass(slots=True, eq=False)
 class Upload:
-    """Parts that are to be one object."""
+    """Parts of a multipart upload that is not complete."""
 
     name: str
     content_type: str
@@ -44,7 +44,7 @@ class Upload:
 
 @dataclass(slots=True, eq=False)
 class Bucket:
-    """One bucket; it does not keep what was overwritten or deleted."""
+    """Bucket without versions: overwritten and deleted objects are gone."""
 
     name: str
     project: Project
@@ -58,10 +58,12 @@ class Bucket:
         content_type: str = "application/octet-stream",
         generation: int | None = None,
     ) -> Stored:
-        """`generation` is what is to be overwritten, 0 if nothing is.
+        """Store an object.
+
+        `generation` is the generation to overwrite; 0 permits only a new object.
 
         Raises:
-            Refusal: something else is there.
+            Refusal: the object has another generation.
         """
         self.check(name, generation)
         now = self.project.clock.now()
@@ -71,10 +73,10 @@ class Bucket:
         return stored
 
     def get(self, name: str) -> Stored:
-        """What is there.
+        """Return an object.
 
         Raises:
-            Refusal: nothing is.
+            Refusal: the object does not exist.
         """
         if name not in self.objects:
             raise Refusal(404, "notFound", f"No such object: {self.name}/{name}")
@@ -88,13 +90,13 @@ class Bucket:
     def check(self, name: str, generation: int | None) -> None:
         held = self.objects[name].generation if name in self.objects else 0
         if generation is not None and generation != held:
-            told = "At least one of the pre-conditions you specified did not hold."
-            raise Refusal(412, "conditionNotMet", told)
+            problem = "At least one of the pre-conditions you specified did not hold."
+            raise Refusal(412, "conditionNotMet", problem)
 
     def page(
-        self, prefix: str, delimiter: str, after: str, most: int
+        self, prefix: str, delimiter: str, after: str, maximum: int
     ) -> tuple[list[Stored], list[str], str]:
-        """Objects and common prefixes in order, and what the next page begins after, or ""."""
+        """Return objects, common prefixes, and the last name before the next page or ""."""
         objects: list[Stored] = []
         prefixes: list[str] = []
         last = ""
@@ -103,14 +105,14 @@ class Bucket:
             if not name.startswith(prefix):
                 continue
             head, mark, _ = rest.partition(delimiter) if delimiter else (rest, "", "")
-            place = prefix + head + mark if mark else name
-            if place <= after or (prefixes and place == prefixes[-1]):
+            listed_name = prefix + head + mark if mark else name
+            if listed_name <= after or (prefixes and listed_name == prefixes[-1]):
                 continue
-            if len(objects) + len(prefixes) == most:
+            if len(objects) + len(prefixes) == maximum:
                 return objects, prefixes, last
             if mark:
-                prefixes.append(place)
+                prefixes.append(listed_name)
             else:
                 objects.append(self.objects[name])
-            last = place
+            last = listed_name
         return objects, prefixes, ""

@@ -1,4 +1,4 @@
-"""One call of a method, read and found to be well-formed."""
+"""Validated call of a method."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ from tests.fakes.gcp.project import Body, Operation, Project
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a handler gets. `base` is where links of the API begin, without a slash at the end;
-    `failing` is the code that the operation is to fail with."""
+    """Input of a handler.
+
+    Attributes:
+        base: start of the API's links, without a slash at the end.
+        failing: error code with which the call's operation is to fail; "" for none.
+    """
 
     project: Project
     api: Api
@@ -25,9 +29,9 @@ class Call:
 
     @property
     def root(self) -> str:
-        """Where links to what is in the project begin."""
+        """Start of the links to the project's resources."""
         return f"{self.base}/projects/{self.project.id}"
 
 
-# An operation is told of as it is when the reply is written.
+# An operation is converted to a body when the reply is written.
 Handler = Callable[[Call], Body | Operation | None]

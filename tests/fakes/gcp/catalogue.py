@@ -1,4 +1,4 @@
-"""What a project can ask of zones, regions, machine types and accelerators."""
+"""Zones, regions, machine types and accelerators that a project can list."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import zlib
 
 from tests.fakes.gcp import lifecycle
 from tests.fakes.gcp.call import Call, Handler
+from tests.fakes.gcp.creation import zone_of
 from tests.fakes.gcp.errors import invalid, not_found
 from tests.fakes.gcp.geography import (
     ACCELERATORS,
     GLOBAL,
     MACHINE_TYPES,
-    UNTOLD_METRICS,
+    UNNAMED_METRICS,
     ZONES,
     region_of,
     regions,
 )
 from tests.fakes.gcp.listing import aggregated, listed
-from tests.fakes.gcp.making import zone_of
 from tests.fakes.gcp.project import Body
 
 _MADE = "1969-12-31T16:00:00.000-08:00"
@@ -77,10 +77,14 @@ def aggregated_machine_types(call: Call) -> Body:
 
 def get_accelerator_type(call: Call) -> Body:
     zone, name = zone_of(call), call.parameters["acceleratorType"]
-    found = [one for one in _accelerator_types(call, zone) if one["name"] == name]
-    if not found:
+    matches = [
+        accelerator
+        for accelerator in _accelerator_types(call, zone)
+        if accelerator["name"] == name
+    ]
+    if not matches:
         raise not_found(f"projects/{call.project.id}/zones/{zone}/acceleratorTypes/{name}")
-    return found[0]
+    return matches[0]
 
 
 def list_accelerator_types(call: Call) -> Body:
@@ -128,8 +132,8 @@ def _quotas(call: Call, region: str) -> list[Body]:
             "limit": limit,
             "usage": lifecycle.usage(call.project, region, metric),
         }
-        for (place, metric), limit in call.project.quotas.items()
-        if place == region and metric not in UNTOLD_METRICS
+        for (quota_region, metric), limit in call.project.quotas.items()
+        if quota_region == region and metric not in UNNAMED_METRICS
     ]
 
 
@@ -173,9 +177,9 @@ def _machine_type(call: Call, zone: str, name: str) -> Body:
 
 
 def _accelerator_types(call: Call, zone: str) -> list[Body]:
-    """Those of the machine types that are there, and those that may be chosen."""
+    """Return the accelerators of the zone's machine types and the attachable ones."""
     offered = call.project.offered[zone]
-    fixed = {one.accelerator for one in MACHINE_TYPES.values()} - {""}
+    fixed = {accelerator.accelerator for accelerator in MACHINE_TYPES.values()} - {""}
     here = {MACHINE_TYPES[name].accelerator for name in offered} - {""}
     return [
         {
@@ -183,12 +187,12 @@ def _accelerator_types(call: Call, zone: str) -> list[Body]:
             "id": _number(name),
             "creationTimestamp": _MADE,
             "name": name,
-            "description": one.title,
+            "description": accelerator.title,
             "zone": f"{call.root}/zones/{zone}",
-            "maximumCardsPerInstance": one.most,
+            "maximumCardsPerInstance": accelerator.most,
             "selfLink": f"{call.root}/zones/{zone}/acceleratorTypes/{name}",
         }
-        for name, one in sorted(ACCELERATORS.items())
+        for name, accelerator in sorted(ACCELERATORS.items())
         if name in here or name not in fixed
     ]
 

@@ -1,4 +1,4 @@
-"""One fake Google Cloud for all tests of this folder."""
+"""Fixtures of the fake Google Cloud: one server for all tests of this folder."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ pytest.importorskip("googleapiclient", reason="google-api-python-client is not i
 pytest.importorskip("google.cloud.compute_v1", reason="google-cloud-compute is not installed")
 
 from autoscaler.clock import SystemClock
-from tests.fakes.gcp.ground import Ground
+from tests.fakes.gcp.clients import ProjectClients
 from tests.fakes.gcp.server import FakeGcp
 
 
 @pytest.fixture(scope="session")
 def fake() -> Iterator[FakeGcp]:
+    """Yield a server on the real clock."""
     server = FakeGcp(SystemClock())
     yield server
     server.close()
 
 
 @pytest.fixture
-def ground(fake: FakeGcp) -> Ground:
-    return Ground(fake)
+def clients(fake: FakeGcp) -> ProjectClients:
+    """Return a new project with clients."""
+    return ProjectClients(fake)

@@ -1,7 +1,7 @@
-"""An API of Google's as its discovery document has it: routes, parameters, bodies and enums.
+"""APIs of Google as their discovery documents describe them: routes, parameters, bodies, enums.
 
-The documents are those that google-api-python-client carries. What they don't know is refused, in
-calls and in answers alike, so that neither a client nor this fake can misspell a field.
+The documents are those of google-api-python-client. Unknown names are refused in calls and in
+answers, so neither a client nor this fake can misspell a field.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Schema = Mapping[str, Any]
 _DOCUMENTS: Final = Path(googleapiclient.__file__).parent / "discovery_cache" / "documents"
 _PLACE: Final = re.compile(r"\{(\+?)([^}]+)\}")
 _WHOLE_NUMBER: Final = re.compile(r"-?[0-9]+")
-_TRUE: Final = ("true", "True")  # the second is how gcloud writes it
-# Which the documents of some months leave out of v1, and gcloud sends all the same.
+_TRUE: Final = ("true", "True")  # gcloud sends the second
+# Parameters that some editions of the document leave out of v1, and that gcloud sends.
 _UNLISTED: Final = frozenset({"returnPartialSuccess"})
 _KINDS: Final[dict[str, type | tuple[type, ...]]] = {
     "array": list,
@@ -36,7 +36,7 @@ _KINDS: Final[dict[str, type | tuple[type, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One method of an API, and the calls that it is for."""
+    """Method of an API, with the route of its calls."""
 
     id: str
     verb: str
@@ -48,34 +48,34 @@ class Method:
 
 
 class Api:
-    """One version of one API."""
+    """Version of an API."""
 
     def __init__(self, name: str) -> None:
         document = json.loads((_DOCUMENTS / f"{name}.json").read_text())
         self._schemas: dict[str, Schema] = document["schemas"]
         self._shared: Schema = document["parameters"]
         self._methods: dict[str, list[Method]] = {}
-        for told in _methods(document):
-            method = _method(document["servicePath"], told)
+        for description in _methods(document):
+            method = _method(document["servicePath"], description)
             self._methods.setdefault(method.verb, []).append(method)
         for methods in self._methods.values():
             methods.sort(key=lambda method: method.places)
 
     def find(self, verb: str, path: str) -> tuple[Method, dict[str, str]] | None:
-        """The method of a call, and its parameters that stand in the path."""
+        """Return the method of a call and its parameters in the path; None without a method."""
         for method in self._methods.get(verb, ()):
-            found = method.route.fullmatch(path)
-            if found:
-                return method, {_unescaped(name): text for name, text in found.groupdict().items()}
+            match = method.route.fullmatch(path)
+            if match:
+                return method, {_unescaped(name): text for name, text in match.groupdict().items()}
         return None
 
     def parameters(
         self, method: Method, path: Mapping[str, str], query: Mapping[str, list[str]]
     ) -> dict[str, Any]:
-        """All parameters of a call, each as what it is.
+        """Return all parameters of a call, converted to their types.
 
         Raises:
-            Refusal: one is unknown, missing, or can't have that value.
+            Refusal: a parameter is unknown, missing or invalid.
         """
         unlisted = _UNLISTED if "pageToken" in method.parameters else frozenset()
         for name in query.keys() - method.parameters.keys() - self._shared.keys() - unlisted:
@@ -91,10 +91,10 @@ class Api:
         return read | {name: query[name][-1] in _TRUE for name in unlisted & query.keys()}
 
     def check_request(self, method: Method, body: object) -> dict[str, Any]:
-        """The body of a call.
+        """Return the body of a call.
 
         Raises:
-            Refusal: a field is unknown or missing, or has a value that can't be.
+            Refusal: a field is unknown, missing or invalid.
         """
         if method.request is None or body is None:
             return {}
@@ -104,10 +104,10 @@ class Api:
         return body
 
     def check_response(self, method: Method, body: object) -> None:
-        """What this fake is about to answer.
+        """Check an answer of the fake against the document.
 
         Raises:
-            AssertionError: this is not how the API answers: the fake is wrong.
+            AssertionError: the API would not answer like this, so the fake is wrong.
         """
         if method.response is None:
             assert body is None, method.id
@@ -118,22 +118,26 @@ class Api:
             raise AssertionError(f"the fake's answer to {method.id}: {error}") from error
 
     def lists_field(self, method: Method, path: str) -> bool:
-        """Whether what a method lists has a field of this path, with dots between its names."""
+        """Return whether listed items have a field at this path, with dots between names."""
         items: Schema = self._schemas[str(method.response)]["properties"]["items"]
-        if "additionalProperties" in items:  # of each scope
+        if "additionalProperties" in items:  # an aggregated list: items by scope
             scoped: Schema = self._whole(items["additionalProperties"])["properties"]
-            items = next(one for one in scoped.values() if one.get("type") == "array")
+            items = next(
+                field_schema
+                for field_schema in scoped.values()
+                if field_schema.get("type") == "array"
+            )
         schema: Schema = items["items"]
         for name in path.split("."):
             whole = self._whole(schema)
-            found = whole.get("properties", {}).get(name) or whole.get("additionalProperties")
-            if found is None:
+            nested = whole.get("properties", {}).get(name) or whole.get("additionalProperties")
+            if nested is None:
                 return False
-            schema = found
+            schema = nested
         return True
 
     def _whole(self, schema: Schema) -> Schema:
-        """Itself, or what it points to."""
+        """Return the schema, or the schema that it refers to."""
         return self._schemas[schema["$ref"]] if "$ref" in schema else schema
 
     def _check(self, schema: Schema, value: object, at: str, call: str) -> None:
@@ -165,14 +169,16 @@ class Api:
                 self._check(others, held, f"{at}.{name}", call)
             else:
                 raise unknown(f"Unknown name \"{name}\" at '{at}': Cannot find field.")
-        for name, told in fields.items():
-            if call in told.get("annotations", {}).get("required", ()) and not value.get(name):
+        for name, field_schema in fields.items():
+            if call in field_schema.get("annotations", {}).get("required", ()) and not value.get(
+                name
+            ):
                 raise required(f"{at}.{name}")
 
 
 @cache
 def api(name: str) -> Api:
-    """As ``compute.v1``; each is read once."""
+    """Return an API such as ``compute.v1``; each document is read once."""
     return Api(name)
 
 
@@ -182,26 +188,28 @@ def _methods(resource: Schema) -> Iterator[Schema]:
         yield from _methods(nested)
 
 
-def _method(base: str, told: Schema) -> Method:
-    parameters = told.get("parameters", {})
+def _method(base: str, description: Schema) -> Method:
+    parameters = description.get("parameters", {})
 
-    def place(found: re.Match[str]) -> str:
-        text = parameters[found[2]].get("pattern", "").strip("^$") if found[1] else "[^/]+"
-        return f"(?P<{_escaped(found[2])}>{text})"
+    def place(match: re.Match[str]) -> str:
+        text = parameters[match[2]].get("pattern", "").strip("^$") if match[1] else "[^/]+"
+        return f"(?P<{_escaped(match[2])}>{text})"
 
-    parts = _PLACE.split(told["path"])
+    parts = _PLACE.split(description["path"])
     route = "".join(
         re.escape(literal) + (place(match) if match else "")
-        for literal, match in zip(parts[::3], [*_PLACE.finditer(told["path"]), None], strict=True)
+        for literal, match in zip(
+            parts[::3], [*_PLACE.finditer(description["path"]), None], strict=True
+        )
     )
     return Method(
-        told["id"],
-        told["httpMethod"],
+        description["id"],
+        description["httpMethod"],
         re.compile(f"/{base}{route}"),
         len(parts) // 3,
         parameters,
-        told.get("request", {}).get("$ref"),
-        told.get("response", {}).get("$ref"),
+        description.get("request", {}).get("$ref"),
+        description.get("response", {}).get("$ref"),
     )
 
 
@@ -214,7 +222,7 @@ def _unescaped(name: str) -> str:
 
 
 def _read(schema: Schema, text: str, name: str) -> Any:
-    """A parameter as what it is."""
+    """Return a parameter's text as a value of its type."""
     match schema["type"]:
         case "boolean":
             if text not in (*_TRUE, "false", "False"):

@@ -1,4 +1,4 @@
-"""Refusals, as the APIs of Google Cloud word them."""
+"""Refusals in the wording of Google Cloud's APIs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Refusal(Exception):
-    """A call is not carried out. `reason` is what clients tell refusals apart by."""
+    """Refusal of a call; clients distinguish refusals by `reason`."""
 
     def __init__(
         self, status: int, reason: str, message: str, domain: str = "global", state: str = ""
@@ -19,7 +19,7 @@ class Refusal(Exception):
         self._state = state
 
     def body(self) -> dict[str, Any]:
-        """What the reply holds."""
+        """Return the body of the reply."""
         detail = {"message": self.message, "domain": self._domain, "reason": self.reason}
         error: dict[str, Any] = {
             "code": self.status,
@@ -32,7 +32,7 @@ class Refusal(Exception):
 
 
 def not_found(resource: str) -> Refusal:
-    """There is no such resource, or not any more."""
+    """Return the refusal for a resource that does not exist."""
     return Refusal(404, "notFound", f"The resource '{resource}' was not found")
 
 
@@ -41,7 +41,7 @@ def already_exists(resource: str) -> Refusal:
 
 
 def invalid(at: str, value: object, why: str) -> Refusal:
-    """A field that is known has a value that can't be."""
+    """Return the refusal for an invalid value of a known field."""
     return Refusal(400, "invalid", f"Invalid value for field '{at}': '{value}'. {why}")
 
 
@@ -50,7 +50,7 @@ def required(at: str) -> Refusal:
 
 
 def unknown(message: str) -> Refusal:
-    """What the front end says before the service has seen the call."""
+    """Return the refusal of the front end, which parses a call before the service."""
     return Refusal(
         400, "badRequest", f"Invalid JSON payload received. {message}", state="INVALID_ARGUMENT"
     )
@@ -66,6 +66,6 @@ def over_quota(metric: str, limit: float, region: str) -> Refusal:
 
 
 def injected(status: int, reason: str) -> Refusal:
-    """What a test has ordered."""
+    """Return the refusal that a test has injected."""
     is_limit = reason in ("rateLimitExceeded", "quotaExceeded", "userRateLimitExceeded")
     return Refusal(status, reason, "injected", domain="usageLimits" if is_limit else "global")

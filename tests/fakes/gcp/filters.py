@@ -1,4 +1,4 @@
-"""The filters of lists: comparisons after AIP-160, or regular expressions with `eq` and `ne`."""
+"""Filters of lists: comparisons after AIP-160, or regular expressions with `eq` and `ne`."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _MISSING: Final = object()
 
 
 def parsed(text: str, has_field: Callable[[str], bool]) -> Test:
-    """What a filter lets through. `has_field` says whether what is listed has such a field.
+    """Return the predicate of a filter; `has_field` says whether listed items have a field.
 
     Raises:
-        Refusal: it is no filter, or one of fields that there are not.
+        Refusal: the filter is malformed or names an unknown field.
     """
     if not text.strip():
         return lambda _: True
@@ -51,18 +51,18 @@ class _Parser:
 
     def _split(self, text: str) -> list[tuple[str, str]]:
         tokens: list[tuple[str, str]] = []
-        place = 0
-        while text[place:].strip():
-            found = _TOKEN.match(text, place)
-            if found is None:
+        position = 0
+        while text[position:].strip():
+            match = _TOKEN.match(text, position)
+            if match is None:
                 raise self._refusal()
-            kind = str(found.lastgroup)
-            tokens.append((kind, found[kind]))
-            place = found.end()
+            kind = str(match.lastgroup)
+            tokens.append((kind, match[kind]))
+            position = match.end()
         return tokens
 
     def _sequence(self) -> Test:
-        """All of them hold. OR binds closer."""
+        """Parse terms that must all hold. OR binds more closely."""
         tests = [self._choice()]
         while self._tokens and self._tokens[0] != ("mark", ")"):
             if self._tokens[0] == ("word", "AND"):
@@ -140,7 +140,7 @@ def _is_equal(held: Any, sign: str, wanted: str) -> bool:
 
 
 def _value(item: Any, path: str) -> Any:
-    """What is at a path of names with dots; a label's name may have none."""
+    """Return the value at a path of names with dots; a label's name contains no dot."""
     for name in path.split("."):
         if not isinstance(item, dict) or name not in item:
             return _MISSING
@@ -153,7 +153,7 @@ def _text(held: Any) -> str:
 
 
 def _comparable(*texts: str) -> list[Any]:
-    """As numbers or as moments, if they all are."""
+    """Return the texts as numbers or as times, if all can be read so."""
     for read in (float, datetime.fromisoformat):
         try:
             return [read(text) for text in texts]

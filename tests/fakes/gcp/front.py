@@ -1,4 +1,4 @@
-"""The front of the fake Google Cloud: who a request is for, and whether it meets a fault."""
+"""Front end of the fake Google Cloud: routes requests to projects and injects faults."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from tests.fakes.gcp import (
 )
 from tests.fakes.gcp.buckets import Bucket
 from tests.fakes.gcp.errors import Refusal, injected
-from tests.fakes.gcp.exchange import Answer, Prepared, Request, read, refused_in_json
+from tests.fakes.gcp.http_messages import Answer, Prepared, Request, read, refused_in_json
 from tests.fakes.gcp.project import Project, Sent
 
-# Whoever shows this token is the cloud itself: meets no fault and is not counted.
+# Calls with this token come from the fake itself: they meet no fault and are not counted.
 CLOUD_TOKEN: Final = "cloud"
 
 
 class Front:
-    """Serves all projects; one that is named for the first time is new and empty."""
+    """WSGI application of all projects; a project is created when it is first named."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -39,12 +39,12 @@ class Front:
         self._numbers = itertools.count(100_000_000_000)
 
     def project(self, name: str) -> Project:
-        """The project of this id."""
+        """Return the project of this id."""
         with self._lock:
             return self._projects.get(name) or self.renew(name, self._clock)
 
     def renew(self, name: str, clock: Clock) -> Project:
-        """A new and empty project of this id."""
+        """Replace the project of this id by a new, empty one."""
         project = Project(name, str(next(self._numbers)), clock)
         self._projects[name] = project
         return project
@@ -64,14 +64,14 @@ class Front:
         return [answer.body]
 
     def _answered(self, request: Request) -> Answer | None:
-        """None breaks the connection."""
-        told = metadata_service.answered(request, self.project) or identity.answered(request)
-        if told is not None:
-            return told
+        """Return the answer to a request; None breaks the connection."""
+        answer = metadata_service.answered(request, self.project) or identity.answered(request)
+        if answer is not None:
+            return answer
         prepared = self._prepared(request)
         if prepared is None:
-            gone = Refusal(404, "notFound", f"The requested URL {request.path} was not found.")
-            return refused_in_json(gone)
+            refusal = Refusal(404, "notFound", f"The requested URL {request.path} was not found.")
+            return refused_in_json(refusal)
         if request.headers.get("authorization") == f"Bearer {CLOUD_TOKEN}":
             return _served(prepared)
         project = prepared.project
@@ -93,11 +93,11 @@ class Front:
         )
 
     def _bucket(self, name: str) -> Bucket | None:
-        """Buckets' names are all projects'."""
+        """Return the bucket of this name; names are unique across projects."""
         for project in list(self._projects.values()):
             if name in project.buckets:
-                found: Bucket = project.buckets[name]
-                return found
+                bucket: Bucket = project.buckets[name]
+                return bucket
         return None
 
 

@@ -1,4 +1,4 @@
-"""Where the fake Compute Engine has what: zones, machine types, accelerators and quotas."""
+"""Zones, machine types, accelerators and quotas of the fake Compute Engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GLOBAL: Final = "global"
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """A kind of GPU, and the metric that its quota is counted by, if `regions.get` tells it."""
+    """Kind of GPU, and its quota metric if `regions.get` reports one."""
 
     name: str
     title: str
@@ -24,10 +24,10 @@ class Accelerator:
 
 @dataclass(frozen=True, slots=True)
 class MachineType:
-    """What a machine has. One without accelerators may be given some where its family takes them.
+    """Machine type. Some families without accelerators take attached ones.
 
     Attributes:
-        accelerator: which comes with it, and so can't be chosen.
+        accelerator: the built-in accelerator, which can't be chosen; "" for none.
     """
 
     name: str
@@ -42,8 +42,8 @@ class MachineType:
 
 
 ACCELERATORS: Final = {
-    one.name: one
-    for one in (
+    accelerator.name: accelerator
+    for accelerator in (
         Accelerator("nvidia-tesla-t4", "NVIDIA T4", "NVIDIA_T4_GPUS", 4),
         Accelerator("nvidia-tesla-v100", "NVIDIA V100", "NVIDIA_V100_GPUS", 8),
         Accelerator("nvidia-l4", "NVIDIA L4", "NVIDIA_L4_GPUS", 8),
@@ -54,8 +54,8 @@ ACCELERATORS: Final = {
     )
 }
 MACHINE_TYPES: Final = {
-    one.name: one
-    for one in (
+    machine_type.name: machine_type
+    for machine_type in (
         MachineType("e2-standard-4", 4, 16_384),
         MachineType("n1-standard-4", 4, 15_360),
         MachineType("n1-standard-8", 8, 30_720),
@@ -71,12 +71,12 @@ MACHINE_TYPES: Final = {
         MachineType("a3-highgpu-8g", 208, 1_916_928, "nvidia-h100-80gb", 8),
     )
 }
-# What types are sold with, by provisioning model, where that is not all of them.
+# Provisioning models that a machine type is not sold with.
 UNSOLD: Final = {
     "a3-highgpu-1g": frozenset({"STANDARD"}),
     "a3-ultragpu-8g": frozenset({"STANDARD"}),
 }
-# Boot disks that a family, or a type, does not take.
+# Types of boot disk that a family or machine type does not support.
 UNFIT_DISKS: Final = {
     "g2": frozenset({"pd-standard", "hyperdisk-balanced"}),
     "a2": frozenset({"hyperdisk-balanced"}),
@@ -84,14 +84,14 @@ UNFIT_DISKS: Final = {
     "a3": frozenset({"pd-standard"}),
     "a3-ultragpu-8g": frozenset({"pd-standard", "pd-balanced", "pd-ssd"}),
 }
-# Families that take accelerators of one's choice.
+# Families with attached accelerators.
 CHOOSING: Final = frozenset({"n1"})
-# Metrics for which the API has a name; on-demand H100 are counted elsewhere.
-UNTOLD_METRICS: Final = frozenset({"NVIDIA_H100_GPUS"})
+# Metrics without a name in the API's enum; on-demand H100 are counted elsewhere.
+UNNAMED_METRICS: Final = frozenset({"NVIDIA_H100_GPUS"})
 
 
 def region_of(zone: str) -> str:
-    """As ``us-central1`` of ``us-central1-a``."""
+    """Return the region of a zone, such as ``us-central1`` of ``us-central1-a``."""
     return zone.rpartition("-")[0]
 
 
@@ -100,13 +100,13 @@ def regions() -> list[str]:
 
 
 def offered() -> dict[str, set[str]]:
-    """Everything everywhere, but for the newest."""
-    newest = {name for name, one in MACHINE_TYPES.items() if one.family == "a3"}
+    """Return the machine types of each zone: all of them, but the newest not in zones b."""
+    newest = {name for name, machine_type in MACHINE_TYPES.items() if machine_type.family == "a3"}
     return {zone: set(MACHINE_TYPES) - (newest if zone.endswith("b") else set()) for zone in ZONES}
 
 
 def quotas() -> dict[tuple[str, str], float]:
-    """What is enough for tests of everything else."""
+    """Return limits that are enough for tests that are not about quotas."""
     limits = {
         "CPUS": 512.0,
         "A2_CPUS": 96.0,

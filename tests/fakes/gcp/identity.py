@@ -1,4 +1,4 @@
-"""What signs the identity tokens of the fake Google Cloud's instances, and who can check them."""
+"""Identity tokens of the fake Google Cloud's instances, and the keys to verify them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
-from tests.fakes.gcp.exchange import Answer, Request, in_json
+from tests.fakes.gcp.http_messages import Answer, Request, in_json
 from tests.fakes.gcp.project import Instance, Project
 
 ISSUER: Final = "https://accounts.google.com"
@@ -20,19 +20,19 @@ _VALID_SECONDS: Final = 3600
 
 @cache
 def signer() -> TokenSigner:
-    """Whose signature is under the tokens of all instances."""
+    """Return the signer of all instances' tokens."""
     return TokenSigner("key-of-the-fake")
 
 
 class TokenSigner:
-    """One key. Another of the same `name` is a forger's."""
+    """Signer with one key; another signer of the same `name` is a forger."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
     def token(self, project: Project, instance: Instance, audience: str, **changes: Any) -> str:
-        """An instance's, in full; `changes` of what else it says."""
+        """Return the full token of an instance, with `changes` of its claims."""
         now = int(project.clock.now())
         email = service_account(project, instance)
         claims = {
@@ -58,21 +58,21 @@ class TokenSigner:
         return jwt.encode(claims, self._key, algorithm="RS256", headers={"kid": self.name})
 
     def keys(self) -> dict[str, Any]:
-        """What signatures are checked with, as a set of JWKs."""
+        """Return the public keys, as a set of JWKs."""
         key = json.loads(RSAAlgorithm.to_jwk(self._key.public_key()))
         return {"keys": [{**key, "kid": self.name, "alg": "RS256", "use": "sig"}]}
 
 
 def service_account(project: Project, instance: Instance) -> str:
-    """The one that an instance runs as."""
+    """Return the service account that an instance runs as."""
     accounts = instance.body.get("serviceAccounts") or []
     default = f"{project.number}-compute@developer.gserviceaccount.com"
-    told = str(accounts[0].get("email", "default")) if accounts else "default"
-    return default if told == "default" else told
+    account = str(accounts[0].get("email", "default")) if accounts else "default"
+    return default if account == "default" else account
 
 
 def answered(request: Request) -> Answer | None:
-    """Where whoever checks tokens finds the keys."""
+    """Return the answer of the endpoints for public keys; None for another path."""
     if request.path == KEYS_PATH:
         return in_json(signer().keys())
     if request.path == "/.well-known/openid-configuration":

@@ -1,4 +1,4 @@
-"""Instances that there are: shown, listed, changed, stopped and deleted."""
+"""Existing instances: get, list, change, stop and delete."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 from tests.fakes.gcp import bodies, lifecycle, operations
 from tests.fakes.gcp.call import Call, Handler
+from tests.fakes.gcp.creation import zone_of
 from tests.fakes.gcp.errors import Refusal, not_found
 from tests.fakes.gcp.geography import ZONES
 from tests.fakes.gcp.lifecycle import DISCOUNTED
 from tests.fakes.gcp.listing import aggregated, listed
-from tests.fakes.gcp.making import zone_of
 from tests.fakes.gcp.project import Body, Instance, Operation, written
 
 
@@ -35,7 +35,7 @@ def aggregated_list(call: Call) -> Body:
 
 
 def delete(call: Call) -> Operation:
-    """Of one that is on its way out too: it takes as long as it takes."""
+    """Delete an instance, also one that is already ending; each deletion takes its full time."""
     instance = _named(call)
     if instance.body.get("deletionProtection"):
         why = "Resource cannot be deleted if it's protected against deletion."
@@ -80,7 +80,7 @@ def set_metadata(call: Call) -> Operation:
 
 
 def view(call: Call, instance: Instance) -> Body:
-    """As it is told of now."""
+    """Return an instance as the API shows it now."""
     link = f"{call.root}/zones/{instance.zone}"
     body = instance.body
     metadata = (body.get("metadata") or {}).get("items") or []
@@ -106,8 +106,8 @@ def view(call: Call, instance: Instance) -> Body:
             _disk(instance, link, number, disk) for number, disk in enumerate(body["disks"])
         ],
         "networkInterfaces": [
-            {"name": f"nic{number}", "networkIP": instance.address, **told}
-            for number, told in enumerate(body["networkInterfaces"])
+            {"name": f"nic{number}", "networkIP": instance.address, **interface}
+            for number, interface in enumerate(body["networkInterfaces"])
         ],
         "scheduling": _scheduling(instance),
     }
@@ -127,7 +127,7 @@ def _moments(instance: Instance) -> Body:
         limit = (instance.body.get("scheduling") or {}).get("maxRunDuration")
         if limit is not None:
             end = written(instance.running_seconds + float(limit["seconds"]))
-            if instance.status == "RUNNING":  # it is cleared when the instance stops
+            if instance.status == "RUNNING":  # the field is cleared when the instance stops
                 shown["resourceStatus"] = {"scheduling": {"terminationTimestamp": end}}
     if instance.stopped_seconds is not None:
         shown["lastStopTimestamp"] = written(instance.stopped_seconds)
@@ -135,23 +135,27 @@ def _moments(instance: Instance) -> Body:
 
 
 def _scheduling(instance: Instance) -> Body:
-    told = instance.body.get("scheduling") or {}
+    requested = instance.body.get("scheduling") or {}
     is_spot, is_discounted = instance.purchase == "SPOT", instance.purchase in DISCOUNTED
     default: Body = {
         "onHostMaintenance": "TERMINATE" if is_discounted else "MIGRATE",
         "automaticRestart": not is_discounted,
     }
     fixed: Body = {"preemptible": is_spot, "provisioningModel": instance.purchase}
-    if is_spot and "instanceTerminationAction" not in told:
+    if is_spot and "instanceTerminationAction" not in requested:
         default["instanceTerminationAction"] = "STOP"
-    return {**default, **told, **fixed}
+    return {**default, **requested, **fixed}
 
 
-def _disk(instance: Instance, link: str, number: int, told: Body) -> Body:
-    """Without what it was made from, which is not kept."""
-    kept = {name: held for name, held in told.items() if name != "initializeParams"}
-    size = (told.get("initializeParams") or {}).get("diskSizeGb") or told.get("diskSizeGb") or "10"
-    name = instance.name if told.get("boot") else f"{instance.name}-{number}"
+def _disk(instance: Instance, link: str, number: int, requested: Body) -> Body:
+    """Return an attached disk without its initial parameters, which are not kept."""
+    shown = {name: held for name, held in requested.items() if name != "initializeParams"}
+    size = (
+        (requested.get("initializeParams") or {}).get("diskSizeGb")
+        or requested.get("diskSizeGb")
+        or "10"
+    )
+    name = instance.name if requested.get("boot") else f"{instance.name}-{number}"
     return {
         "kind": "compute#attachedDisk",
         "type": "PERSISTENT",
@@ -163,22 +167,26 @@ def _disk(instance: Instance, link: str, number: int, told: Body) -> Body:
         "boot": False,
         "autoDelete": False,
         "diskSizeGb": str(size),
-        **kept,
+        **shown,
     }
 
 
 def _seen(call: Call, zone: str) -> list[Body]:
     return [
-        view(call, one)
-        for one in call.project.instances.values()
-        if one.zone == zone and not call.project.is_hidden(one)
+        view(call, instance)
+        for instance in call.project.instances.values()
+        if instance.zone == zone and not call.project.is_hidden(instance)
     ]
 
 
 def _named(call: Call) -> Instance:
     zone, name = zone_of(call), call.parameters["instance"]
     instance = call.project.instances.get((zone, name)) or next(
-        (one for one in call.project.instances.values() if (one.zone, one.id) == (zone, name)),
+        (
+            candidate
+            for candidate in call.project.instances.values()
+            if (candidate.zone, candidate.id) == (zone, name)
+        ),
         None,
     )
     if instance is None or call.project.is_hidden(instance):
@@ -199,9 +207,11 @@ def _changed(call: Call, instance: Instance, kind: str) -> Operation:
     return operation
 
 
-def _check_fingerprint(told: str | None, held: Any, what: str) -> None:
-    if told != _fingerprint(held):
-        message = f"{what} fingerprint either invalid or resource {what} have changed"
+def _check_fingerprint(fingerprint: str | None, held: Any, changed_field: str) -> None:
+    if fingerprint != _fingerprint(held):
+        message = (
+            f"{changed_field} fingerprint either invalid or resource {changed_field} have changed"
+        )
         raise Refusal(412, "conditionNotMet", message)
 
 

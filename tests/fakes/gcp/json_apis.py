@@ -1,7 +1,6 @@
-"""The APIs that are served as their discovery documents have them.
+"""APIs that are served as their discovery documents describe them.
 
-A call is held against the document before anything is done, and so is the answer before it goes
-out.
+Each call is checked against the document before it is executed, and each answer before it is sent.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from tests.fakes.gcp import (
     accounts,
     bigquery,
     catalogue,
+    creation,
     instances,
-    making,
     operations,
     prices,
     reservations,
@@ -29,7 +28,7 @@ from tests.fakes.gcp import (
 from tests.fakes.gcp.call import Call, Handler
 from tests.fakes.gcp.discovery import Method, api
 from tests.fakes.gcp.errors import Refusal, invalid
-from tests.fakes.gcp.exchange import (
+from tests.fakes.gcp.http_messages import (
     Answer,
     Prepared,
     Request,
@@ -48,18 +47,18 @@ _HANDLERS: Final[dict[str, Handler]] = {
     **bigquery.HANDLERS,
     **catalogue.HANDLERS,
     **instances.HANDLERS,
-    **making.HANDLERS,
+    **creation.HANDLERS,
     **operations.HANDLERS,
     **prices.HANDLERS,
     **reservations.HANDLERS,
     **subscriptions.HANDLERS,
     **templates.HANDLERS,
 }
-# As a subscription is named, or a service account, whose project is in its address.
+# Names of subscriptions and service accounts; an account's project is in its address.
 _OWNED: Final = re.compile(
     r"projects/(?:-/serviceAccounts/[^@]+@([^.]+)\.iam\..*|([^/]+)/.*)", re.DOTALL
 )
-# A token of a service account, which is of a project.
+# Token of a project's service account.
 _ACCOUNT: Final = re.compile(r"Bearer ya29\.[^@]+@([^.]+)\.iam\.gserviceaccount\.com")
 _CHARGED: Final = "x-goog-user-project"
 _USE: Final = "serviceusage.services.use"
@@ -67,12 +66,12 @@ _NO_ID: Final = "00000000-0000-0000-0000-000000000000"
 
 
 def prepared(request: Request, project_of: Callable[[str], Project]) -> Prepared | None:
-    """The call that a request is, if one of these APIs has it."""
+    """Return the call of a request; None if none of these APIs has it."""
     for name in _APIS:
-        found = api(name).find(request.verb, request.path)
-        if found is None:
+        match = api(name).find(request.verb, request.path)
+        if match is None:
             continue
-        method, quoted = found
+        method, quoted = match
         path = {key: unquote(text) for key, text in quoted.items()}
         project = project_of(_owner(path, request))
         base = f"{request.origin}/compute/v1"
@@ -81,23 +80,23 @@ def prepared(request: Request, project_of: Callable[[str], Project]) -> Prepared
 
 
 def _prepared(call: Call, request: Request) -> Prepared:
-    told = {**{name: texts[0] for name, texts in request.query.items()}, **call.parameters}
+    parameters = {**{name: texts[0] for name, texts in request.query.items()}, **call.parameters}
     return Prepared(
         call.method.id,
         call.project,
-        told,
-        _leniently(request.content),
+        parameters,
+        _json_object(request.content),
         lambda failing: _served(replace(call, failing=failing), request),
         refused_in_json,
     )
 
 
 def _owner(path: dict[str, str], request: Request) -> str:
-    """The project of a call; one of no project's is whose quota it is to be counted against."""
+    """Return the id of a call's project; the quota project for a call without one."""
     for name in ("project", "projectId"):
         if name in path:
             return path[name]
-    owned = [found[1] or found[2] for text in path.values() if (found := _OWNED.fullmatch(text))]
+    owned = [match[1] or match[2] for text in path.values() if (match := _OWNED.fullmatch(text))]
     if owned:
         return owned[0]
     caller = _ACCOUNT.fullmatch(request.headers.get("authorization", ""))
@@ -105,10 +104,10 @@ def _owner(path: dict[str, str], request: Request) -> str:
 
 
 def _check_charged(project: Project, request: Request) -> None:
-    """Whoever names a project to be charged must be allowed to use its services.
+    """Check that the caller may use the services of the quota project.
 
     Raises:
-        Refusal: the caller is not.
+        Refusal: the caller lacks the permission.
     """
     if _CHARGED in request.headers and _USE not in project.permissions:
         raise Refusal(
@@ -124,7 +123,7 @@ def _check_charged(project: Project, request: Request) -> None:
 def _served(call: Call, request: Request) -> Answer:
     method = call.method
     _check_charged(call.project, request)
-    if "fields" in request.query:  # which, left alone, would hide what the real one leaves out
+    if "fields" in request.query:  # ignored fields would hide omissions of the real API
         raise Refusal(501, "notImplemented", "This fake does not do partial responses.")
     parameters = call.api.parameters(method, call.parameters, request.query)
     body = call.api.check_request(method, _body(method, request.content))
@@ -144,26 +143,26 @@ def _served(call: Call, request: Request) -> Answer:
 
 
 def _once(call: Call, handler: Handler) -> Body | Operation | None:
-    """What a call with a request id began before is told again, and not begun again."""
-    project, wanted = call.project, call.parameters.get("requestId")
-    if not wanted:
+    """Handle a call; a repeated request id returns the first call's operation."""
+    project, request_id = call.project, call.parameters.get("requestId")
+    if not request_id:
         return handler(call)
     try:
-        is_id = str(uuid.UUID(wanted)) != _NO_ID
+        is_id = str(uuid.UUID(request_id)) != _NO_ID
     except ValueError:
         is_id = False
     if not is_id:
-        raise invalid("requestId", wanted, "It must be a valid UUID, and not zero.")
+        raise invalid("requestId", request_id, "It must be a valid UUID, and not zero.")
     now = project.clock.now()
-    known = project.requests.get(wanted)
-    asked = (call.method.id, call.parameters, call.body)
+    known = project.requests.get(request_id)
+    content = (call.method.id, call.parameters, call.body)
     if known is not None and now < known.seconds + project.request_seconds:
-        if known.asked != asked:
-            raise invalid("requestId", wanted, "It was used for another request before.")
+        if known.asked != content:
+            raise invalid("requestId", request_id, "It was used for another request before.")
         return known.operation
     outcome = handler(call)
     if isinstance(outcome, Operation):
-        project.requests[wanted] = KnownRequest(asked, outcome, now)
+        project.requests[request_id] = KnownRequest(content, outcome, now)
     return outcome
 
 
@@ -173,8 +172,8 @@ def _body(method: Method, content: bytes) -> Any:
     return read_json(content) if method.request else None
 
 
-def _leniently(content: bytes) -> Body:
-    """For whoever looks what was sent, right or wrong."""
+def _json_object(content: bytes) -> Body:
+    """Return the body of a call for the record of sent calls, also of an invalid one."""
     try:
         body = json.loads(content or b"{}")
     except ValueError:

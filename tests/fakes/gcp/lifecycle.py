@@ -1,4 +1,4 @@
-"""The life of instances: there is capacity or not, they boot, run out, are taken, stop, vanish."""
+"""Life of instances: capacity, boot, run time, preemption, stop and deletion."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from tests.fakes.gcp.geography import (
     ACCELERATORS,
     GLOBAL,
     MACHINE_TYPES,
-    UNTOLD_METRICS,
+    UNNAMED_METRICS,
     region_of,
 )
 from tests.fakes.gcp.project import Body, Instance, Operation, Project
 
 DISCOUNTED: Final = frozenset({"SPOT", "FLEX_START"})
 _SPOT: Final = "PREEMPTIBLE_"
-# What counts against the standard quota or that of spot, as there is room.
+# Use that counts against the standard or the spot quota, whichever has room.
 _EITHER: Final = "EITHER_"
 _WEEK_SECONDS: Final = 7 * 86_400
 _RETRY_SECONDS: Final = 5.0
-# What waits for capacity so long is in a queue, and its status says so.
+# A launch with at least this patience is queued, with the status PENDING.
 _QUEUE_SECONDS: Final = 90.0
 _SYSTEM: Final = "system"
-# How much of each metric of a quota one instance takes.
+# Use of each quota metric by one instance.
 Need = dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """The quota that is too small."""
+    """Quota that is too small for a launch."""
 
     metric: str
     limit: float
@@ -39,13 +39,19 @@ class Lack:
 
 
 def lack(project: Project, zone: str, needs: list[Need]) -> Lack | None:
-    """Whether quotas are too small for more of `needs`, an instance each, in a zone."""
+    """Return the first quota that is too small for one more instance of each of `needs`.
+
+    None means that all quotas suffice.
+    """
     for (region, metric), limit in project.quotas.items():
         if region not in (GLOBAL, region_of(zone)):
             continue
-        for metrics, most in _limits(project, region, metric, limit):
-            more = sum(need.get(one, 0.0) for need in needs for one in metrics)
-            if more and sum(_used(project, region, one) for one in metrics) + more > most:
+        for metrics, maximum in _limits(project, region, metric, limit):
+            more = sum(need.get(counted, 0.0) for need in needs for counted in metrics)
+            if (
+                more
+                and sum(_used(project, region, counted) for counted in metrics) + more > maximum
+            ):
                 return Lack(metric, limit, region)
     return None
 
@@ -53,7 +59,10 @@ def lack(project: Project, zone: str, needs: list[Need]) -> Lack | None:
 def _limits(
     project: Project, region: str, metric: str, limit: float
 ) -> Iterator[tuple[tuple[str, ...], float]]:
-    """What counts together against how much: either quota of a GPU may be used by some."""
+    """Yield metrics that count together, and their common limit.
+
+    Short-lived instances may use the standard or the spot quota of a GPU.
+    """
     yield (metric,), limit
     spot = project.quotas.get((region, f"{_SPOT}{metric}"))
     if spot is not None:
@@ -61,53 +70,53 @@ def _limits(
 
 
 def usage(project: Project, region: str, metric: str) -> float:
-    """What counts against a quota; what may use either is counted as standard."""
+    """Return the use of a quota; use that fits either quota counts as standard."""
     return _used(project, region, metric) + _used(project, region, f"{_EITHER}{metric}")
 
 
 def _used(project: Project, region: str, metric: str) -> float:
     return sum(
-        needs_of(one.kind, one.purchase, one.body).get(metric, 0.0)
-        for one in project.instances.values()
-        if one.status != "TERMINATED" and region in (GLOBAL, region_of(one.zone))
+        needs_of(instance.kind, instance.purchase, instance.body).get(metric, 0.0)
+        for instance in project.instances.values()
+        if instance.status != "TERMINATED" and region in (GLOBAL, region_of(instance.zone))
     )
 
 
 def is_short(body: Body) -> bool:
-    """Whether an instance is deleted within a week, and so may use either quota of its GPUs."""
+    """Return whether an instance may use either quota of its GPUs: deleted within a week."""
     seconds = float((body.get("scheduling", {}).get("maxRunDuration") or {}).get("seconds", 0))
     action = body.get("scheduling", {}).get("instanceTerminationAction")
     return action == "DELETE" and 0 < seconds <= _WEEK_SECONDS
 
 
 def needs_of(kind: str, purchase: str, body: Body) -> Need:
-    """The same of an instance's body: one in a reservation was counted with that."""
+    """Return the quota use of an instance's body; a reservation counts its GPUs itself."""
     if is_reserved(body):
         return {"INSTANCES": 1.0}
     return needs(kind, purchase, accelerators(kind, body), is_short(body))
 
 
 def is_reserved(body: Body) -> bool:
-    """Whether an instance is for one reservation and no other capacity."""
+    """Return whether an instance is bound to one reservation."""
     affinity = body.get("reservationAffinity") or {}
     return bool(affinity.get("consumeReservationType") == "SPECIFIC_RESERVATION")
 
 
 def needs(kind: str, purchase: str, accelerators: dict[str, int], is_short: bool = False) -> Need:
-    """What one instance counts against quotas, by metric."""
+    """Return the quota use of one instance, by metric."""
     machine = MACHINE_TYPES[kind]
     prefix = _SPOT if purchase in DISCOUNTED else ""
     cpus = "A2_CPUS" if machine.family == "a2" and not prefix else f"{prefix}CPUS"
-    found = {"INSTANCES": 1.0, cpus: float(machine.cpus)}
+    counts = {"INSTANCES": 1.0, cpus: float(machine.cpus)}
     for name, count in accelerators.items():
         metric = ACCELERATORS[name].metric
-        found[(prefix or (_EITHER if is_short else "")) + metric] = float(count)
+        counts[(prefix or (_EITHER if is_short else "")) + metric] = float(count)
         if not prefix:
-            found["GPUS_ALL_REGIONS"] = found.get("GPUS_ALL_REGIONS", 0.0) + count
+            counts["GPUS_ALL_REGIONS"] = counts.get("GPUS_ALL_REGIONS", 0.0) + count
     return {
         metric: count
-        for metric, count in found.items()
-        if metric.removeprefix(_EITHER) not in UNTOLD_METRICS
+        for metric, count in counts.items()
+        if metric.removeprefix(_EITHER) not in UNNAMED_METRICS
     }
 
 
@@ -116,24 +125,25 @@ def accelerators_of(instance: Instance) -> dict[str, int]:
 
 
 def accelerators(kind: str, body: Body) -> dict[str, int]:
-    """How many of each kind: those of the machine type, or those that were asked for."""
+    """Return the number of accelerators by kind: built-in ones, or attached ones."""
     machine = MACHINE_TYPES[kind]
     if machine.accelerator:
         return {machine.accelerator: machine.accelerators}
     asked = body.get("guestAccelerators") or []
     return {
-        one["acceleratorType"].rpartition("/")[2]: int(one["acceleratorCount"]) for one in asked
+        accelerator["acceleratorType"].rpartition("/")[2]: int(accelerator["acceleratorCount"])
+        for accelerator in asked
     }
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Instances that are made by one operation.
+    """Instances that one operation creates.
 
     Attributes:
-        least: with fewer than so many there are none.
-        failure: why there will be none, whatever the capacity.
-        patience_seconds: for so long capacity is waited for.
+        least: smallest number of instances to create; with fewer there are none.
+        failure: failure of the operation whatever the capacity; None for none.
+        patience_seconds: time to wait for capacity.
     """
 
     instances: tuple[Instance, ...]
@@ -144,62 +154,64 @@ class Launch:
 
 
 def begin(project: Project, launch: Launch) -> None:
-    """They exist from now on; whether there is capacity for them is known later."""
+    """Create the instances now; their capacity is decided later."""
     for instance in launch.instances:
         if launch.patience_seconds >= _QUEUE_SECONDS:
             instance.status = "PENDING"
         project.instances[instance.zone, instance.name] = instance
         project.history.append(instance)
     project.count()
-    _tell(launch, "CREATING")
+    _report_progress(launch, "CREATING")
     due_seconds = launch.operation.insert_seconds + project.provision_seconds
-    project.agenda.at(due_seconds, lambda at: _decide(project, launch, at))
+    project.events.schedule(due_seconds, lambda at: _decide(project, launch, at))
 
 
 def _decide(project: Project, launch: Launch, seconds: float) -> None:
-    wanted = [one for one in launch.instances if one.ended_seconds is None]
+    wanted = [instance for instance in launch.instances if instance.ended_seconds is None]
     if launch.failure is not None:
-        _tell(launch, "DONE")
+        _report_progress(launch, "DONE")
         _fail(project, launch, wanted, launch.failure, seconds)
         return
-    held = [one for one in wanted if _take_capacity(project, one)]
+    held = [instance for instance in wanted if _take_capacity(project, instance)]
     if len(held) < launch.least:
-        for one in held:
-            _give_capacity(project, one)
+        for instance in held:
+            _give_capacity(project, instance)
         give_up_seconds = launch.operation.insert_seconds + launch.patience_seconds
         if wanted and seconds + _RETRY_SECONDS <= give_up_seconds:
-            project.agenda.at(seconds + _RETRY_SECONDS, lambda at: _decide(project, launch, at))
+            project.events.schedule(
+                seconds + _RETRY_SECONDS, lambda at: _decide(project, launch, at)
+            )
             return
-        _tell(launch, "DONE", created=len(held), deleted=len(held))
+        _report_progress(launch, "DONE", created=len(held), deleted=len(held))
         zone = launch.instances[0].zone
         stockout = _stockout(project, wanted or list(launch.instances), zone)
         _fail(project, launch, wanted, stockout, seconds)
         return
-    _tell(launch, "DONE", created=len(held))
-    for one in wanted:
-        if one in held:
-            _stage(project, one, seconds)
+    _report_progress(launch, "DONE", created=len(held))
+    for instance in wanted:
+        if instance in held:
+            _stage(project, instance, seconds)
         else:
-            stockout = _stockout(project, [one], one.zone)
-            _vanish_with(project, one, stockout, seconds)
+            stockout = _stockout(project, [instance], instance.zone)
+            _vanish_with(project, instance, stockout, seconds)
     if launch.operation.end_seconds is None:
         done_seconds = seconds + project.staging_seconds
-        project.agenda.at(done_seconds, lambda at: _finish(launch.operation, at))
+        project.events.schedule(done_seconds, lambda at: _finish(launch.operation, at))
 
 
-def _tell(launch: Launch, status: str, created: int = 0, deleted: int = 0) -> None:
-    """How far a launch of many is."""
+def _report_progress(launch: Launch, status: str, created: int = 0, deleted: int = 0) -> None:
+    """Report the progress of a bulk insert in its operation."""
     if launch.operation.kind != "bulkInsert":
         return
     wanted = len(launch.instances)
-    told = {
+    progress = {
         "status": status,
         "targetVmCount": wanted,
         "createdVmCount": created,
         "deletedVmCount": deleted,
         "failedToCreateVmCount": wanted - created if status == "DONE" else 0,
     }
-    places = {f"zones/{launch.instances[0].zone}": told}
+    places = {f"zones/{launch.instances[0].zone}": progress}
     launch.operation.others["instancesBulkInsertOperationMetadata"] = {"perLocationStatus": places}
 
 
@@ -215,8 +227,8 @@ def _fail(
     failure: operations.Failure,
     seconds: float,
 ) -> None:
-    for one in wanted:
-        _vanish_with(project, one, failure, seconds)
+    for instance in wanted:
+        _vanish_with(project, instance, failure, seconds)
     if launch.operation.end_seconds is None:
         operations.fail(launch.operation, seconds, failure)
 
@@ -229,20 +241,20 @@ def _vanish_with(
 
 
 def _stockout(project: Project, wanted: list[Instance], zone: str) -> operations.Failure:
-    """There is none in the zone; other zones that have some are named."""
-    region, one = region_of(zone), wanted[0]
+    """Return the failure for a zone without capacity, which names other zones that have some."""
+    region, first = region_of(zone), wanted[0]
     others = [
-        place
-        for kind, place, purchase in project.capacity
-        if (kind, purchase) == (one.kind, one.purchase)
-        and region_of(place) == region
-        and project.capacity[kind, place, purchase] > 0
+        other_zone
+        for kind, other_zone, purchase in project.capacity
+        if (kind, purchase) == (first.kind, first.purchase)
+        and region_of(other_zone) == region
+        and project.capacity[kind, other_zone, purchase] > 0
     ]
     return operations.stockout(project.stockout, project.id, zone, others)
 
 
 def _take_capacity(project: Project, instance: Instance) -> bool:
-    """One instance's, if there is some left."""
+    """Take capacity for one instance; return whether there was some."""
     place = (instance.kind, instance.zone, instance.purchase)
     left = project.capacity.get(place)
     if left is None or is_reserved(instance.body):
@@ -259,7 +271,7 @@ def _give_capacity(project: Project, instance: Instance) -> None:
 
 
 def _stage(project: Project, instance: Instance, seconds: float) -> None:
-    """There is capacity for it: it boots, and runs."""
+    """Boot an instance that has capacity, and let it run."""
     instance.status = "STAGING"
 
     def run(at: float) -> None:
@@ -270,16 +282,16 @@ def _stage(project: Project, instance: Instance, seconds: float) -> None:
         instance.running_seconds = at
         _bound(project, instance, at)
 
-    project.agenda.at(seconds + project.staging_seconds, run)
+    project.events.schedule(seconds + project.staging_seconds, run)
 
 
 def delete(project: Project, instance: Instance, operation: Operation) -> None:
-    """It is on its way out, whatever it did; an operation that still makes it is cut short."""
+    """End an instance in any state; an operation that still creates it fails."""
     now = project.clock.now()
     if instance.insert.end_seconds is None:
-        # That it is a conflict is reported of the real one; its code is a guess.
-        told = "Operation was canceled by user ''."
-        canceled = operations.Failure("OPERATION_CANCELED_BY_USER", told, 409)
+        # The status 409 is reported from the real cloud; the code is a guess.
+        message = "Operation was canceled by user ''."
+        canceled = operations.Failure("OPERATION_CANCELED_BY_USER", message, 409)
         operations.fail(instance.insert, now, canceled)
     _end(instance, now)
     instance.status = "STOPPING"
@@ -288,11 +300,11 @@ def delete(project: Project, instance: Instance, operation: Operation) -> None:
         vanish(project, instance, at)
         operations.finish(operation, at)
 
-    project.agenda.at(now + project.delete_seconds, gone)
+    project.events.schedule(now + project.delete_seconds, gone)
 
 
 def stop(project: Project, instance: Instance, operation: Operation) -> None:
-    """It keeps its disks, and its name."""
+    """Stop an instance, which keeps its disks and its name."""
     now = project.clock.now()
     _end(instance, now)
     instance.status = "STOPPING"
@@ -301,13 +313,13 @@ def stop(project: Project, instance: Instance, operation: Operation) -> None:
         _terminate(instance, at)
         operations.finish(operation, at)
 
-    project.agenda.at(now + project.delete_seconds, stopped)
+    project.events.schedule(now + project.delete_seconds, stopped)
 
 
 def preempt(project: Project, name: str, ahead_seconds: float | None = None) -> None:
-    """The cloud takes an instance back: told by its metadata server, then stopped or deleted.
+    """Preempt an instance: notice by its metadata server, then stop or deletion.
 
-    `ahead_seconds` is from that word to the ACPI signal, where the instance asks for none.
+    `ahead_seconds` pass from the notice to the ACPI signal, unless the instance requests a time.
     """
     instance = project.instance(name)
     with project.lock:
@@ -322,16 +334,16 @@ def preempt(project: Project, name: str, ahead_seconds: float | None = None) -> 
             instance.status = "STOPPING"
             _end(instance, at)
             announce(project, instance, "compute.instances.preempted", at)
-            project.agenda.at(
+            project.events.schedule(
                 at + project.notice_seconds, lambda end: _act(project, instance, end)
             )
 
-        project.agenda.at(signal_seconds, signal)
+        project.events.schedule(signal_seconds, signal)
     project.now()
 
 
 def take(project: Project, name: str) -> None:
-    """As `preempt`, all at once: without a word, and without the time for one."""
+    """Preempt an instance at once, without notice or time to save."""
     instance = project.instance(name)
     with project.lock:
         now = project.clock.now()
@@ -342,7 +354,7 @@ def take(project: Project, name: str) -> None:
 
 
 def shut_down(project: Project, name: str) -> None:
-    """The instance does it itself: it is stopped, and not deleted."""
+    """Let the instance shut itself down; Compute Engine stops it and does not delete it."""
     instance = project.instance(name)
     with project.lock:
         now = project.clock.now()
@@ -352,7 +364,7 @@ def shut_down(project: Project, name: str) -> None:
 
 
 def break_host(project: Project, name: str) -> None:
-    """The machine below fails: the instance boots elsewhere if it is to restart, or is stopped."""
+    """Fail the host: the instance restarts elsewhere if its scheduling says so, or stops."""
     instance = project.instance(name)
     with project.lock:
         now = project.clock.now()
@@ -366,17 +378,17 @@ def break_host(project: Project, name: str) -> None:
 
 
 def vanish(project: Project, instance: Instance, seconds: float) -> None:
-    """Nobody finds it any more."""
+    """Remove an instance from all answers."""
     _end(instance, seconds)
     instance.is_gone = True
     instance.status = "TERMINATED"
     place = (instance.zone, instance.name)
-    if project.instances.get(place) is instance:  # and not another one that has its name since
+    if project.instances.get(place) is instance:  # a newer instance may have the name
         del project.instances[place]
 
 
 def announce(project: Project, instance: Instance, kind: str, seconds: float) -> None:
-    """An operation that nobody called for, and what is logged of it."""
+    """Record an operation of the system, and its entry in the audit log."""
     target = f"zones/{instance.zone}/instances/{instance.name}"
     begun = operations.begin(
         project, f"zones/{instance.zone}", kind, target, instance.id, user=_SYSTEM
@@ -387,7 +399,7 @@ def announce(project: Project, instance: Instance, kind: str, seconds: float) ->
 
 
 def _bound(project: Project, instance: Instance, running_seconds: float) -> None:
-    """At the end of the longest run that was asked for, what was asked for happens."""
+    """Schedule the end of an instance's maximum run time."""
     limit = instance.body.get("scheduling", {}).get("maxRunDuration")
     if limit is None:
         return
@@ -399,13 +411,15 @@ def _bound(project: Project, instance: Instance, running_seconds: float) -> None
         instance.status = "STOPPING"
         _end(instance, at)
         announce(project, instance, f"compute.instances.{kind}", at)
-        project.agenda.at(at + project.delete_seconds, lambda end: _act(project, instance, end))
+        project.events.schedule(
+            at + project.delete_seconds, lambda end: _act(project, instance, end)
+        )
 
-    project.agenda.at(running_seconds + float(limit["seconds"]), out)
+    project.events.schedule(running_seconds + float(limit["seconds"]), out)
 
 
 def _act(project: Project, instance: Instance, seconds: float) -> None:
-    """What is to become of an instance that the cloud ends."""
+    """Delete or stop an instance that the cloud ends, as its scheduling says."""
     if _is_deleted(instance):
         vanish(project, instance, seconds)
     else:

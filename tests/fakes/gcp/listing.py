@@ -1,4 +1,4 @@
-"""Lists: filtered, in order, a page at a time, of one scope or of all."""
+"""Lists: filtered, ordered and paged, of one scope or of all scopes."""
 
 from __future__ import annotations
 
@@ -12,31 +12,34 @@ from tests.fakes.gcp.errors import invalid, unreachable
 from tests.fakes.gcp.filters import parsed
 from tests.fakes.gcp.project import Body
 
-_MOST: Final = 500
+_MAXIMUM: Final = 500
 Place = tuple[str, str]
 
 
 def listed(call: Call, items: Iterable[Body]) -> Body:
-    """One scope's; its caller adds what kind of list it is."""
-    found, token = _page(call, [("", item) for item in items])
+    """Return the list of one scope, without its kind."""
+    page, token = _page(call, [("", item) for item in items])
     shown: Body = {"id": _id(call), "selfLink": f"{call.base}/{_id(call)}"}
-    if found:
-        shown["items"] = [item for _, item in found]
+    if page:
+        shown["items"] = [item for _, item in page]
     return shown | ({"nextPageToken": token} if token else {})
 
 
 def aggregated(call: Call, key: str, scopes: Mapping[str, Iterable[Body]]) -> Body:
-    """All scopes', ``zones/Z`` each; those that do not answer are named if that is enough."""
+    """Return the lists of all scopes, ``zones/Z`` each.
+
+    Scopes that do not answer are named if the call permits a partial answer.
+    """
     silent = {f"zones/{zone}" for zone in call.project.unreachable} & scopes.keys()
     if silent and not call.parameters.get("returnPartialSuccess"):
         raise unreachable(", ".join(sorted(silent)))
     everything = [
         (scope, item) for scope, items in scopes.items() if scope not in silent for item in items
     ]
-    found, token = _page(call, everything)
+    page, token = _page(call, everything)
     shown: dict[str, Any] = {}
     for scope in sorted(scopes):
-        of_scope = [item for place, item in found if place == scope]
+        of_scope = [item for item_scope, item in page if item_scope == scope]
         if of_scope:
             shown[scope] = {key: of_scope}
         elif scope in silent:
@@ -44,10 +47,10 @@ def aggregated(call: Call, key: str, scopes: Mapping[str, Iterable[Body]]) -> Bo
         else:
             reason = f"There are no results for scope '{scope}' on this page."
             shown[scope] = {"warning": _warning("NO_RESULTS_ON_PAGE", scope, reason)}
-    told: Body = {"id": _id(call), "selfLink": f"{call.base}/{_id(call)}", "items": shown}
+    answer: Body = {"id": _id(call), "selfLink": f"{call.base}/{_id(call)}", "items": shown}
     if silent:
-        told["unreachables"] = [f"{call.root}/{scope}" for scope in sorted(silent)]
-    return told | ({"nextPageToken": token} if token else {})
+        answer["unreachables"] = [f"{call.root}/{scope}" for scope in sorted(silent)]
+    return answer | ({"nextPageToken": token} if token else {})
 
 
 def _warning(code: str, scope: str, message: str) -> Body:
@@ -55,7 +58,7 @@ def _warning(code: str, scope: str, message: str) -> Body:
 
 
 def _page(call: Call, items: list[tuple[str, Body]]) -> tuple[list[tuple[str, Body]], str]:
-    """Those of the page that is asked for, and the token of the next one, if there is one."""
+    """Return the requested page, and the token of the next page or ""."""
     parameters = call.parameters
 
     def has_field(path: str) -> bool:
@@ -69,21 +72,27 @@ def _page(call: Call, items: list[tuple[str, Body]]) -> tuple[list[tuple[str, Bo
 
     def place(entry: tuple[str, Body]) -> Place:
         scope, item = entry
-        made = item.get("creationTimestamp") or item.get("insertTime", "")
-        return (made if is_falling else scope), item["name"]
+        created = item.get("creationTimestamp") or item.get("insertTime", "")
+        return (created if is_falling else scope), item["name"]
 
-    found = sorted((one for one in items if lets_through(one[1])), key=place, reverse=is_falling)
+    entries = sorted(
+        (entry for entry in items if lets_through(entry[1])), key=place, reverse=is_falling
+    )
     after = _after(parameters.get("pageToken", ""))
     if after is not None:
-        found = [
-            one for one in found if (place(one) < after if is_falling else place(one) > after)
+        entries = [
+            entry
+            for entry in entries
+            if (place(entry) < after if is_falling else place(entry) > after)
         ]
-    wanted = parameters.get("maxResults") or _MOST
-    if wanted > _MOST:
-        raise invalid("maxResults", wanted, f"Values must be within the range of [0, {_MOST}].")
-    most = min(wanted, call.project.page or _MOST)
-    page = found[:most]
-    return page, _token(place(page[-1])) if len(found) > most else ""
+    requested = parameters.get("maxResults") or _MAXIMUM
+    if requested > _MAXIMUM:
+        raise invalid(
+            "maxResults", requested, f"Values must be within the range of [0, {_MAXIMUM}]."
+        )
+    size = min(requested, call.project.page or _MAXIMUM)
+    page = entries[:size]
+    return page, _token(place(page[-1])) if len(entries) > size else ""
 
 
 def _token(place: Place) -> str:
@@ -101,7 +110,7 @@ def _after(token: str) -> Place | None:
 
 
 def _id(call: Call) -> str:
-    """Of a list: its path below the API's."""
+    """Return the id of a list: its path below the API's."""
     scope = next(
         (
             f"{name}s/{call.parameters[name]}"

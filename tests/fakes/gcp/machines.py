@@ -1,4 +1,4 @@
-"""Machines under the instances of a fake project, with the startup script of their template."""
+"""Machines of a fake project's instances, with the startup script of their template."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.fakes.gcp.geography import ZONES, region_of
 from tests.fakes.gcp.identity import TokenSigner, signer
 from tests.fakes.gcp.project import Instance, Project
 from tests.fakes.gcp.server import FakeGcp
-from tests.fakes.machines import Machines, Power, Start, Teller
+from tests.fakes.machines import BootConfiguration, Machines, NoticeSource, Power
 
 _METADATA: Final = "http://169.254.169.254"
 _STORAGE: Final = "https://storage.googleapis.com"
@@ -19,7 +19,7 @@ _POWER: Final = {"RUNNING": Power.ON, "STOPPING": Power.GOING}
 
 
 class GcpMachines(Machines):
-    """Those of one project. An instance's id is ``ZONE/NAME``."""
+    """Machines of one project. An instance's id is ``ZONE/NAME``."""
 
     def __init__(self, fake: FakeGcp, project: str, directory: Path) -> None:
         self.fake = fake
@@ -32,19 +32,21 @@ class GcpMachines(Machines):
         return self.fake.front.project(self._project)
 
     def alive(self) -> list[str]:
-        return sorted(_id(one) for one in self._existing() if one.ended_seconds is None)
+        return sorted(
+            _id(instance) for instance in self._existing() if instance.ended_seconds is None
+        )
 
     def remaining(self) -> list[str]:
-        return sorted(_id(one) for one in self._existing())
+        return sorted(_id(instance) for instance in self._existing())
 
     @property
     def launched(self) -> int:
         return len(self.project.history)
 
-    def reclaim(self, instance_id: str, notice_seconds: float, told_by: Teller) -> None:
-        """By the metadata server, ahead of the power button; or by the audit log alone."""
+    def reclaim(self, instance_id: str, notice_seconds: float, source: NoticeSource) -> None:
+        """Preempt an instance, with notice by its metadata server or in the audit log alone."""
         name = instance_id.partition("/")[2]
-        if told_by is Teller.METADATA:
+        if source is NoticeSource.METADATA:
             lifecycle.preempt(self.project, name, ahead_seconds=notice_seconds)
             return
         project, instance = self.project, self.project.instance(name)
@@ -72,19 +74,23 @@ class GcpMachines(Machines):
                     lifecycle.take(self.project, instance_id.partition("/")[2])
 
     def _power(self) -> Mapping[str, Power]:
-        return {_id(one): _POWER[one.status] for one in self._existing() if one.status in _POWER}
+        return {
+            _id(instance): _POWER[instance.status]
+            for instance in self._existing()
+            if instance.status in _POWER
+        }
 
     def _power_off(self, instance_id: str) -> None:
         with self.project.lock:
-            if instance_id in self.alive():  # and not just deleted
+            if instance_id in self.alive():  # unless it was deleted meanwhile
                 lifecycle.shut_down(self.project, instance_id.partition("/")[2])
 
-    def _start_of(self, instance_id: str) -> Start:
+    def _boot_configuration(self, instance_id: str) -> BootConfiguration:
         name = instance_id.partition("/")[2]
         instance = self.project.instance(name)
         instance.address = "127.0.0.1"
-        metadata = {one["key"]: one["value"] for one in instance.body["metadata"]["items"]}
-        return Start(
+        metadata = {item["key"]: item["value"] for item in instance.body["metadata"]["items"]}
+        return BootConfiguration(
             metadata["startup-script"],
             {_METADATA: self.fake.metadata_url(self._project, name), _STORAGE: self.fake.url},
         )
@@ -97,5 +103,5 @@ class GcpMachines(Machines):
 
 
 def _id(instance: Instance) -> str:
-    """As the provider has it."""
+    """Return the provider's id of an instance."""
     return f"{instance.zone}/{instance.name}"

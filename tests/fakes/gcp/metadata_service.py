@@ -1,6 +1,6 @@
-"""The metadata server of instances of the fake Compute Engine, an address of its own for each.
+"""Metadata servers of the fake Compute Engine's instances, each at its own address.
 
-It stands below ``/metadata/PROJECT/INSTANCE`` in place of ``http://metadata.google.internal``.
+``/metadata/PROJECT/INSTANCE`` replaces ``http://metadata.google.internal``.
 """
 
 from __future__ import annotations
@@ -11,74 +11,78 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from tests.fakes.gcp.exchange import Answer, Request
+from tests.fakes.gcp.http_messages import Answer, Request
 from tests.fakes.gcp.identity import TokenSigner, service_account, signer
 from tests.fakes.gcp.project import Instance, Project
 
 _BELOW: Final = "/metadata/"
 _VERSION: Final = "/computeMetadata/v1/"
-_LOOK_SECONDS: Final = 0.02
+_POLL_SECONDS: Final = 0.02
 _TOKEN_SECONDS: Final = 3599
 _FLAVOR: Final = ("Metadata-Flavor", "Google")
 _TEXT: Final = ("Content-Type", "application/text")
 
 
 def path_of(project: str, instance: str) -> str:
-    """Below the server's address."""
+    """Return the path of an instance's metadata, below the server's address."""
     return f"{_BELOW}{project}/{instance}"
 
 
 def answered(request: Request, project_of: Callable[[str], Project]) -> Answer | None:
-    """What an instance is told; None of a request that is not for its metadata."""
+    """Return the answer to a metadata request; None for another request."""
     place, version, path = request.path.partition(_VERSION)
     if not version or not place.startswith(_BELOW):
         return None
-    name_of_project, _, name = place.removeprefix(_BELOW).partition("/")
+    project_id, _, name = place.removeprefix(_BELOW).partition("/")
     headers = request.headers
     if headers.get("metadata-flavor") != "Google" or "x-forwarded-for" in headers:
         return _text(403, "Missing Metadata-Flavor:Google header.")
-    project = project_of(name_of_project)
-    told = _waited(project, name, path, request)
-    if told is None:
+    project = project_of(project_id)
+    text = _waited(project, name, path, request)
+    if text is None:
         return _text(404, "not found")
-    return _text(200, told)
+    return _text(200, text)
 
 
 def _waited(project: Project, name: str, path: str, request: Request) -> str | None:
-    """At once, or when it has changed, if that is asked for: by the project's clock."""
-    told = _told(project, name, path, request)
+    """Return a value at once, or after a change if the request waits for one.
+
+    The wait ends by the project's clock.
+    """
+    text = _told(project, name, path, request)
     if request.first("wait_for_change") != "true":
-        return told
-    last = request.first("last_etag") or _etag(told)
+        return text
+    last = request.first("last_etag") or _etag(text)
     begun_seconds = project.clock.now()
     longest_seconds = float(request.first("timeout_sec") or "inf")
-    while _etag(told) == last and project.clock.now() < begun_seconds + longest_seconds:
-        time.sleep(_LOOK_SECONDS)
-        told = _told(project, name, path, request)
-    return told
+    while _etag(text) == last and project.clock.now() < begun_seconds + longest_seconds:
+        time.sleep(_POLL_SECONDS)
+        text = _told(project, name, path, request)
+    return text
 
 
 def _told(project: Project, name: str, path: str, request: Request) -> str | None:
+    """Return the text at a metadata path; None if there is none."""
     try:
         instance = project.instance(name)
     except KeyError:
         return None
     if path == "instance/service-accounts/default/identity":
         audience = request.first("audience")
-        whose: TokenSigner = project.signer or signer()
-        return whose.token(project, instance, audience) if audience else None
-    found: Any = _tree(project, instance)
+        token_signer: TokenSigner = project.signer or signer()
+        return token_signer.token(project, instance, audience) if audience else None
+    value: Any = _tree(project, instance)
     is_folder = not path or path.endswith("/")
     for part in path.strip("/").split("/") if path.strip("/") else ():
-        if not isinstance(found, dict) or part not in found:
+        if not isinstance(value, dict) or part not in value:
             return None
-        found = found[part]
+        value = value[part]
     if request.first("recursive") == "true":
-        return json.dumps(found)
-    if isinstance(found, dict):
-        lines = (f"{key}/" if isinstance(held, dict) else key for key, held in found.items())
+        return json.dumps(value)
+    if isinstance(value, dict):
+        lines = (f"{key}/" if isinstance(held, dict) else key for key, held in value.items())
         return "".join(f"{line}\n" for line in lines)
-    return None if is_folder else str(found)
+    return None if is_folder else str(value)
 
 
 def _tree(project: Project, instance: Instance) -> dict[str, Any]:
@@ -108,9 +112,9 @@ def _tree(project: Project, instance: Instance) -> dict[str, Any]:
     }
 
 
-def _etag(told: str | None) -> str:
-    return hashlib.sha256((told or "").encode()).hexdigest()[:16]
+def _etag(text: str | None) -> str:
+    return hashlib.sha256((text or "").encode()).hexdigest()[:16]
 
 
-def _text(status: int, told: str) -> Answer:
-    return Answer(status, told.encode(), (_TEXT, _FLAVOR, ("ETag", _etag(told))))
+def _text(status: int, text: str) -> Answer:
+    return Answer(status, text.encode(), (_TEXT, _FLAVOR, ("ETag", _etag(text))))

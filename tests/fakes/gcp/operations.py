@@ -1,4 +1,4 @@
-"""Operations: what a call began, and how it came out."""
+"""Operations of calls, and their results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.fakes.gcp.geography import ZONES
 from tests.fakes.gcp.listing import aggregated, listed
 from tests.fakes.gcp.project import Body, Operation, Project, written
 
-_LOOK_SECONDS: Final = 0.25
+_POLL_SECONDS: Final = 0.25
 _STATES: Final = {"zones": "zone", "regions": "region"}
 _HTTP: Final = {
     403: "FORBIDDEN",
@@ -28,7 +28,7 @@ _HELP: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an operation fails; `status` is what the same would have been in a reply."""
+    """Failure of an operation; `status` is the HTTP status that a refused call would have."""
 
     code: str
     message: str
@@ -39,7 +39,7 @@ class Failure:
 def begin(
     project: Project, scope: str, kind: str, target: str, target_id: str, user: str = ""
 ) -> Operation:
-    """A new one; it is done when `finish` or `fail` says so."""
+    """Begin an operation, which is done when `finish` or `fail` is called."""
     now = project.clock.now()
     name = f"operation-{int(now * 1000)}-{project.next_number():08x}"
     operation = Operation(
@@ -63,7 +63,7 @@ def finish(operation: Operation, seconds: float) -> None:
 
 
 def fail(operation: Operation, seconds: float, failure: Failure) -> None:
-    """It is done, and nothing came of it."""
+    """End an operation with a failure."""
     error: Body = {"code": failure.code, "message": failure.message}
     if failure.details:
         error["errorDetails"] = failure.details
@@ -76,13 +76,16 @@ def fail(operation: Operation, seconds: float, failure: Failure) -> None:
 
 
 def stockout(code: str, project: str, zone: str, others: Sequence[str] = ()) -> Failure:
-    """There is no capacity: ``ZONE_RESOURCE_POOL_EXHAUSTED``, or that ``_WITH_DETAILS``.
+    """Return the failure for lack of capacity.
 
-    `others` are zones that have some.
+    `code` is ``ZONE_RESOURCE_POOL_EXHAUSTED`` or the same ``_WITH_DETAILS``. `others` are zones
+    with capacity.
     """
     place = f"projects/{project}/zones/{zone}"
-    told = f"The zone '{place}' does not have enough resources available to fulfill the request."
-    told += (
+    message = (
+        f"The zone '{place}' does not have enough resources available to fulfill the request."
+    )
+    message += (
         "  '(resource type:compute)'."
         if code.endswith("WITH_DETAILS")
         else "  Try a different zone, or try again later."
@@ -95,23 +98,23 @@ def stockout(code: str, project: str, zone: str, others: Sequence[str] = ()) -> 
             "reason": "resource_availability",
         }
         details.append({"errorInfo": info})
-    return Failure(code, told, 503, details)
+    return Failure(code, message, 503, details)
 
 
 def small_quota(metric: str, limit: float, region: str) -> Failure:
-    """A quota that only the operation found to be too small."""
-    told = f"Quota '{metric}' exceeded.  Limit: {limit} in region {region}."
+    """Return the failure for a quota that only the operation found to be too small."""
+    message = f"Quota '{metric}' exceeded.  Limit: {limit} in region {region}."
     info = {
         "metricName": f"compute.googleapis.com/{metric.lower()}",
         "limitName": f"{metric.replace('_', '-')}-per-project-region",
         "dimensions": {"region": region},
         "limit": limit,
     }
-    return Failure("QUOTA_EXCEEDED", told, 403, [{"quotaInfo": info}])
+    return Failure("QUOTA_EXCEEDED", message, 403, [{"quotaInfo": info}])
 
 
 def ordered(code: str, project: str, zone: str) -> Failure:
-    """One that a test wants in the operation of a call."""
+    """Return the failure that a test has injected into a call's operation."""
     if code.startswith("ZONE_RESOURCE_POOL_EXHAUSTED"):
         return stockout(code, project, zone)
     if code == "QUOTA_EXCEEDED":
@@ -120,7 +123,7 @@ def ordered(code: str, project: str, zone: str) -> Failure:
 
 
 def view(project: Project, operation: Operation, base: str) -> Body:
-    """As it is told of now."""
+    """Return an operation as the API shows it now."""
     now = project.clock.now()
     end = operation.end_seconds
     root = f"{base}/projects/{project.id}"
@@ -155,17 +158,20 @@ def get(call: Call) -> Body:
 
 
 def wait(call: Call) -> Body:
-    """Called after `await_done`: what it has come to."""
+    """Return the operation; `await_done` has waited for it."""
     return get(call)
 
 
 def await_done(call: Call) -> None:
-    """Let the project's time pass until the operation is done, or long enough; holds no lock."""
+    """Advance the project's time until the operation is done or the wait is over.
+
+    The caller must not hold the project's lock.
+    """
     project = call.project
     operation = _named(call)
     until_seconds = project.now() + project.wait_seconds
     while operation.end_seconds is None and project.now() < until_seconds:
-        project.clock.sleep(_LOOK_SECONDS)
+        project.clock.sleep(_POLL_SECONDS)
 
 
 def list_(call: Call) -> Body:
@@ -179,7 +185,7 @@ def list_(call: Call) -> Body:
 
 
 def aggregated_list(call: Call) -> Body:
-    """Of all scopes there are: what happened anywhere, in one call."""
+    """List the operations of all scopes."""
     kept = call.project.operations.values()
     scopes: dict[str, list[Body]] = {f"zones/{zone}": [] for zone in ZONES}
     for operation in kept:
@@ -199,7 +205,9 @@ def _scope(call: Call) -> str:
 
 def _named(call: Call) -> Operation:
     wanted, scope = call.parameters["operation"], _scope(call)
-    by_id = (one for one in list(call.project.operations.values()) if one.id == wanted)
+    by_id = (
+        operation for operation in list(call.project.operations.values()) if operation.id == wanted
+    )
     operation = call.project.operations.get(wanted) or next(by_id, None)
     if operation is None or operation.scope != scope:
         raise not_found(f"projects/{call.project.id}/{scope}/operations/{wanted}")

@@ -1,4 +1,4 @@
-"""The Cloud Billing catalogue: what parts of Compute Engine cost, a SKU each."""
+"""Catalogue of Cloud Billing: one SKU for each part of Compute Engine."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tests.fakes.gcp.geography import regions
 from tests.fakes.gcp.project import Body, Project
 
 COMPUTE_ENGINE: Final = "services/6F81-5844-456A"
-_MOST: Final = 5000
+_MAXIMUM: Final = 5000
 _PLACES: Final = {"us-central1": "Americas", "europe-west4": "Netherlands"}
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What is billed by itself: cores, memory or accelerators of a kind.
+    """Separately billed part: cores, memory or accelerators of a kind.
 
     Attributes:
-        usd: an hour of one, or of one GiB, in the Americas: on demand and as spot.
-        flex: what it is called on flex-start, and what it costs; None where there is no such part.
+        usd: US dollars an hour for one or for one GiB in the Americas: on demand, spot.
+        flex: name and price on flex-start; None if the part is not sold on flex-start.
     """
 
     title: str
@@ -34,7 +34,7 @@ class Part:
     flex: tuple[str, str] | None = None
 
 
-# Of the list of August 2026, spot as that month's; Europe is a tenth dearer here.
+# Prices of August 2026, also for spot. Europe costs a tenth more here.
 PARTS: Final = (
     Part("N1 Predefined Instance Core", "N1Standard", "h", ("0.031611", "0.006980")),
     Part("N1 Predefined Instance Ram", "N1Standard", "GiBy.h", ("0.004237", "0.000940")),
@@ -71,14 +71,14 @@ def list_skus(call: Call) -> Body:
     if currency != "USD":
         raise invalid("currencyCode", currency, "This fake has prices in USD only.")
     skus = list(skus_of(call.project))
-    most = min(call.parameters.get("pageSize") or _MOST, call.project.page or _MOST)
+    most = min(call.parameters.get("pageSize") or _MAXIMUM, call.project.page or _MAXIMUM)
     first = int(call.parameters.get("pageToken") or 0)
     more = str(first + most) if first + most < len(skus) else ""
     return {"skus": skus[first : first + most], "nextPageToken": more}
 
 
 def skus_of(project: Project) -> Iterator[Body]:
-    """All, and one commitment, which is no price of an instance."""
+    """Yield all SKUs, and one commitment for each part, which is not the price of an instance."""
     for region in regions():
         for part in PARTS:
             place = f"running in {_PLACES[region]}"
@@ -91,8 +91,8 @@ def skus_of(project: Project) -> Iterator[Body]:
                 sold.append(("OnDemand", *part.flex))
             for usage, words, usd in sold:
                 title = f"{words} {place}"
-                told = project.prices.get(title, Decimal(usd) * _DEARER[region])
-                yield _sku(title, part, usage, region, told)
+                price = project.prices.get(title, Decimal(usd) * _DEARER[region])
+                yield _sku(title, part, usage, region, price)
 
 
 def _sku(title: str, part: Part, usage: str, region: str, usd: Decimal) -> Body:

@@ -1,4 +1,4 @@
-"""One project of the fake Google Cloud: what is in it, and what a test may turn."""
+"""State of one project of the fake Google Cloud, and the settings that tests may change."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import Any
 from autoscaler.clock import Clock
 from tests.fakes.faults import Faults
 from tests.fakes.gcp import geography
-from tests.fakes.gcp.agenda import Agenda
+from tests.fakes.gcp.event_queue import EventQueue
 
 Body = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One call as it came in."""
+    """Received call."""
 
     action: str
     parameters: dict[str, Any]
@@ -30,7 +30,7 @@ class Sent:
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """What a call began. `scope` is ``zones/Z``, ``regions/R`` or ``global``."""
+    """Operation of a call. `scope` is ``zones/Z``, ``regions/R`` or ``global``."""
 
     name: str
     id: str
@@ -48,12 +48,12 @@ class Operation:
 
 @dataclass(slots=True, eq=False)
 class Instance:
-    """One instance. `body` is what it was made from, its template included.
+    """Instance. `body` is the request merged with its template.
 
     Attributes:
-        purchase: its provisioning model.
-        ended_seconds: since when nobody wants it any more, however long it takes to vanish.
-        preempted_seconds: when its metadata server first told of it.
+        purchase: the provisioning model.
+        ended_seconds: time at which the end was requested or began; the end may take longer.
+        preempted_seconds: time of the first notice by the metadata server.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class KnownRequest:
-    """What a request id was first used for."""
+    """First use of a request id."""
 
     asked: Any
     operation: Operation
@@ -85,33 +85,32 @@ class KnownRequest:
 
 @dataclass(slots=True, eq=False)
 class Project:
-    """The state of one project.
+    """State of one project.
 
     Attributes:
-        capacity: how many more instances of a machine type, zone and provisioning model there
-            are; None of one that is not named: as many as are wanted.
-        reservations: capacity that the project has reserved, by zone and name.
-        quotas: limits by region, or ``global``, and metric. What is not named has no limit.
-        quota_in_operation: a quota is found to be too small only while the operation runs.
-        stockout: the code that a lack of capacity is told with.
-        offered: the machine types of each zone.
+        capacity: instances left by machine type, zone and provisioning model; a key that is
+            missing means no limit.
+        reservations: reserved capacity of the project, by zone and name.
+        quotas: limits by region, or ``global``, and metric; a missing metric has no limit.
+        quota_in_operation: whether a small quota fails the operation, not the call.
+        stockout: error code for lack of capacity.
+        offered: machine types of each zone.
         unreachable: zones that do not answer.
-        lag_seconds: for so long lists and other calls do not know a new instance.
-        pending_seconds: for so long an operation has not begun.
-        provision_seconds: from an insert until it is known whether there is capacity.
-        staging_seconds: from then until the instance runs, and the operation is done.
-        delete_seconds: how long an instance takes to stop or to vanish.
-        notice_seconds: from the ACPI signal of a preemption until the instance is stopped.
-        request_seconds: for so long a request id is known again.
-        wait_seconds: the longest that a wait for an operation lets pass; the real one may answer
-            after none at all.
-        page: the most that one reply lists; None leaves it to the caller.
-        roles: the permissions of roles of one's own, ``projects/P/roles/R``.
-        permissions: what callers may do in the project, of what is asked for here at all.
-        prices: what SKUs cost that cost something else than usually, by their description.
-        tables: what queries that it pays for may read, by ``PROJECT.DATASET.TABLE``.
-        query_looks: so often a query is looked at before it is complete.
-        signer: whose signature is under the identity tokens of its instances, if not Google's.
+        lag_seconds: time until lists and other calls show a new instance.
+        pending_seconds: time until an operation begins.
+        provision_seconds: time from an insert until its capacity is decided.
+        staging_seconds: time from then until the instance runs and the operation is done.
+        delete_seconds: time that an instance takes to stop or to be deleted.
+        notice_seconds: time from the ACPI signal of a preemption until the stop.
+        request_seconds: time for which a request id is remembered.
+        wait_seconds: longest wait for an operation in one call; the real API may answer at once.
+        page: largest size of a page; None leaves the size to the caller.
+        roles: permissions of custom roles, ``projects/P/roles/R``.
+        permissions: permissions of callers in the project, of those that the fake checks.
+        prices: prices of SKUs by description, where they differ from the usual ones.
+        tables: tables for queries, by ``PROJECT.DATASET.TABLE``.
+        query_polls: polls of a query before it is complete.
+        signer: signer of the instances' identity tokens; None means Google's.
     """
 
     id: str
@@ -149,57 +148,59 @@ class Project:
     permissions: set[str] = field(default_factory=set)
     prices: dict[str, Decimal] = field(default_factory=dict)
     tables: dict[str, Any] = field(default_factory=dict)
-    query_looks: int = 0
+    query_polls: int = 0
     queries: dict[str, Any] = field(default_factory=dict)
     signer: Any = None
-    agenda: Agenda = field(default_factory=Agenda)
+    events: EventQueue = field(default_factory=EventQueue)
     most_alive: int = 0
     lock: threading.RLock = field(default_factory=threading.RLock)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def now(self) -> float:
-        """The project's time; all that is due by then has happened."""
+        """Return the project's time, after all events that are due by then."""
         now = self.clock.now()
         with self.lock:
-            self.agenda.pass_until(now)
+            self.events.run_until(now)
         return now
 
     def alive(self) -> list[str]:
-        """The names of all that is paid for and that nobody has ended, whether it is listed."""
-        return sorted(one.name for one in self._existing() if one.ended_seconds is None)
+        """Return the names of billed instances that nobody has ended, listed or not."""
+        return sorted(
+            instance.name for instance in self._existing() if instance.ended_seconds is None
+        )
 
     def remaining(self) -> list[str]:
-        """The names of all that there is, stopped ones and those on their way out included."""
-        return sorted(one.name for one in self._existing())
+        """Return the names of all existing instances, including stopped and ending ones."""
+        return sorted(instance.name for instance in self._existing())
 
     def of(self, action: str) -> list[Sent]:
-        """Every such call that came in."""
+        """Return all received calls of an action."""
         return [sent for sent in self.sent if sent.action == action]
 
     def instance(self, name: str) -> Instance:
-        """The one of this name, if it still exists.
+        """Return the existing instance of this name.
 
         Raises:
-            KeyError: it does not.
+            KeyError: there is none.
         """
-        for one in self._existing():
-            if one.name == name:
-                return one
+        for instance in self._existing():
+            if instance.name == name:
+                return instance
         raise KeyError(name)
 
     def is_hidden(self, instance: Instance) -> bool:
-        """Whether nobody is told of it yet."""
+        """Return whether lists do not show an instance yet."""
         return self.clock.now() < instance.created_seconds + self.lag_seconds
 
     def next_number(self) -> int:
         return next(self._numbers)
 
     def next_id(self) -> str:
-        """As the ids of resources are: 19 digits."""
+        """Return a resource id of 19 digits, as in Compute Engine."""
         return str(4_000_000_000_000_000_000 + next(self._numbers) * 7919)
 
     def count(self) -> None:
-        """Note how much there is at once."""
+        """Record the largest number of instances alive at once."""
         self.most_alive = max(self.most_alive, len(self.alive()))
 
     def _existing(self) -> list[Instance]:
@@ -209,11 +210,11 @@ class Project:
 
 
 def written(seconds: float) -> str:
-    """A moment as Compute Engine writes it: by the clocks of California, and saying so."""
+    """Format a time as Compute Engine does: in Pacific time, with the offset."""
     moment = datetime.fromtimestamp(seconds, timezone(timedelta(hours=-7)))
     return moment.isoformat(timespec="milliseconds")
 
 
 def written_in_utc(seconds: float) -> str:
-    """A moment as all the other APIs write it."""
+    """Format a time as all other APIs do."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

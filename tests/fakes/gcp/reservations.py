@@ -1,9 +1,9 @@
-"""Reservations of a project, and what they refuse.
+"""Reservations of a project, and their refusals.
 
-The fields are those of the discovery document. The words of refusals are those that
-cluster-autoscaler tells reservation errors apart by (`Reservation (.*) is incorrect for the
-requested resources`, `Reservation (.*) does not have sufficient capacity for the requested
-resources.`, `it requires reservation to be in READY state`); the reasons beside them are a guess.
+The fields are those of the discovery document. The messages of refusals are those by which
+cluster-autoscaler recognises reservation errors (`Reservation (.*) is incorrect for the requested
+resources`, `Reservation (.*) does not have sufficient capacity for the requested resources.`, `it
+requires reservation to be in READY state`); their reasons are a guess.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BOUND: Final = "RESERVATION_BOUND"
 
 @dataclass(slots=True, eq=False)
 class FakeReservation:
-    """A reservation; `others` of its instances are not of the deployment."""
+    """Reservation; `others` of its instances belong to other users."""
 
     name: str
     zone: str
@@ -36,33 +36,33 @@ class FakeReservation:
     lasts_seconds: int | None = None
 
     def used(self, project: Project) -> int:
-        own = [
-            one
-            for one in project.instances.values()
-            if one.zone == self.zone
-            and one.status != "TERMINATED"
-            and target_of(one.body) == self.name
+        instances = [
+            instance
+            for instance in project.instances.values()
+            if instance.zone == self.zone
+            and instance.status != "TERMINATED"
+            and target_of(instance.body) == self.name
         ]
-        return self.others + len(own)
+        return self.others + len(instances)
 
 
 def reserve(project: Project, reservation: FakeReservation) -> None:
-    """At its end it is deleted, and with it the instances that are bound to it."""
+    """Add a reservation; its end deletes it together with the instances bound to it."""
     project.reservations[reservation.zone, reservation.name] = reservation
     if reservation.end_seconds is not None:
-        project.agenda.at(reservation.end_seconds, lambda at: _end(project, reservation))
+        project.events.schedule(reservation.end_seconds, lambda at: _end(project, reservation))
 
 
 def _end(project: Project, reservation: FakeReservation) -> None:
     project.reservations.pop((reservation.zone, reservation.name), None)
-    for (zone, name), one in list(project.instances.items()):
-        is_inside = zone == reservation.zone and target_of(one.body) == reservation.name
-        if is_inside and one.purchase == BOUND:
+    for (zone, name), instance in list(project.instances.items()):
+        is_inside = zone == reservation.zone and target_of(instance.body) == reservation.name
+        if is_inside and instance.purchase == BOUND:
             lifecycle.take(project, name)
 
 
 def target_of(body: Body) -> str:
-    """The name of the reservation that an instance is for; empty for any or none."""
+    """Return the name of the reservation that an instance targets; empty for any or none."""
     affinity = body.get("reservationAffinity") or {}
     values = affinity.get("values") or []
     is_specific = affinity.get("consumeReservationType") == "SPECIFIC_RESERVATION"
@@ -70,10 +70,10 @@ def target_of(body: Body) -> str:
 
 
 def check(project: Project, zone: str, kind: str, body: Body) -> None:
-    """Refuse an instance that its reservation has no room for.
+    """Refuse an instance for which its reservation has no room.
 
     Raises:
-        Refusal: it can't be made.
+        Refusal: the instance can't be created.
     """
     name = target_of(body)
     is_bound = (body.get("scheduling") or {}).get("provisioningModel") == BOUND
@@ -82,48 +82,55 @@ def check(project: Project, zone: str, kind: str, body: Body) -> None:
             at = "resource.reservationAffinity"
             raise invalid(at, "", f"{BOUND} needs a specific reservation.")
         return
-    found = project.reservations.get((zone, name))
-    if found is None:
+    reservation = project.reservations.get((zone, name))
+    if reservation is None:
         why = f"Could not find the given reservation with the following name: {name}"
         raise Refusal(400, "badRequest", why)
-    if found.status != "READY":
+    if reservation.status != "READY":
         why = f"Reservation {name} can't be used: it requires reservation to be in READY state."
         raise Refusal(400, "badRequest", why)
     wanted = lifecycle.accelerators(kind, body)
-    reserved = found.accelerators or lifecycle.accelerators(found.kind, {})
-    if (found.kind, reserved) != (kind, wanted):
+    reserved = reservation.accelerators or lifecycle.accelerators(reservation.kind, {})
+    if (reservation.kind, reserved) != (kind, wanted):
         why = f"Reservation {name} is incorrect for the requested resources."
         raise Refusal(400, "badRequest", why)
-    if found.used(project) >= found.total:
+    if reservation.used(project) >= reservation.total:
         why = f"Reservation {name} does not have sufficient capacity for the requested resources."
         raise Refusal(400, "badRequest", why)
 
 
 def get(call: Call) -> Body:
     project, zone, name = call.project, call.parameters["zone"], call.parameters["reservation"]
-    found = project.reservations.get((zone, name))
-    if found is None:
+    reservation = project.reservations.get((zone, name))
+    if reservation is None:
         raise not_found(f"projects/{project.id}/zones/{zone}/reservations/{name}")
     accelerators = [
         {"acceleratorType": kind, "acceleratorCount": count}
-        for kind, count in (found.accelerators or {}).items()
+        for kind, count in (reservation.accelerators or {}).items()
     ]
-    ends = {} if found.end_seconds is None else {"deleteAtTime": written(found.end_seconds)}
-    if found.lasts_seconds is not None:
-        ends = {"deleteAfterDuration": {"seconds": str(found.lasts_seconds)}}
+    ends = (
+        {}
+        if reservation.end_seconds is None
+        else {"deleteAtTime": written(reservation.end_seconds)}
+    )
+    if reservation.lasts_seconds is not None:
+        ends = {"deleteAfterDuration": {"seconds": str(reservation.lasts_seconds)}}
     return {
         "kind": "compute#reservation",
         "id": str(4_000_000_000_000_000_000 + len(name)),
         "name": name,
         "zone": f"{call.root}/zones/{zone}",
         "selfLink": f"{call.root}/zones/{zone}/reservations/{name}",
-        "creationTimestamp": written(found.created_seconds),
-        "status": found.status,
+        "creationTimestamp": written(reservation.created_seconds),
+        "status": reservation.status,
         "specificReservationRequired": True,
         "specificReservation": {
-            "count": str(found.total),
-            "inUseCount": str(found.used(project)),
-            "instanceProperties": {"machineType": found.kind, "guestAccelerators": accelerators},
+            "count": str(reservation.total),
+            "inUseCount": str(reservation.used(project)),
+            "instanceProperties": {
+                "machineType": reservation.kind,
+                "guestAccelerators": accelerators,
+            },
         },
         **ends,
     }

@@ -1,18 +1,17 @@
-"""The fake Google Cloud as a server: in a test's thread, or ``-m tests.fakes.gcp.server PORT``.
+"""Fake Google Cloud as a server: in a test's thread, or ``-m tests.fakes.gcp.server PORT``.
 
-On one port: Compute Engine, Pub/Sub's subscriptions, the Cloud Billing catalogue, BigQuery's
-queries, both APIs of Cloud Storage, tokens of service accounts and narrower ones of the Security
-Token Service, instances' metadata servers and the keys of their identity tokens. Every project is
-apart from the others; any token is good, but for those that were narrowed.
+One port serves Compute Engine, Pub/Sub's subscriptions, the Cloud Billing catalogue, BigQuery's
+queries, both APIs of Cloud Storage, tokens of service accounts and downscoped tokens of the
+Security Token Service, instances' metadata servers and the keys of their identity tokens. Projects
+do not share state. Every token is valid, except a downscoped one outside its bounds.
 
-What is known of the real ones from their discovery documents and from reports is done so. A guess
-is what is said of a request id that was used for another request (400), the code of a creation
-that a deletion cuts short, and how long anything takes. There is no IAM, no network, no disk, no
-managed group and no start of a stopped instance; a method that is not done answers 501.
+The behaviour follows the discovery documents and reports about the real services. These parts are
+guesses: the answer to a request id that was used for another request (400), the error code of a
+creation that a deletion cancels, and all durations. There is no IAM, no network, no disk, no
+managed group and no start of a stopped instance. An unsupported method answers 501.
 
-A wait for an operation sleeps by the project's clock: a virtual one jumps, and with it all that is
-due. What the cloud does by itself is in `lifecycle`: `preempt`, `take`, `shut_down`,
-`break_host`.
+A wait for an operation sleeps by the project's clock: a virtual clock jumps, and all due events
+run. `lifecycle` has the cloud's own actions: `preempt`, `take`, `shut_down`, `break_host`.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from tests.fakes.serving import Served
 
 
 class FakeGcp(Served):
-    """Compute Engine, and what of other services instances and a controller need beside it."""
+    """Server of Compute Engine and of the other services that instances and a controller use."""
 
     def __init__(self, clock: Clock, port: int = 0) -> None:
         self.front = Front(clock)
         super().__init__(self.front, port)
 
     def metadata_url(self, project: str, instance: str) -> str:
-        """In place of ``http://metadata.google.internal`` for that instance."""
+        """Return the URL that replaces ``http://metadata.google.internal`` for an instance."""
         return self.url + path_of(project, instance)
 
 

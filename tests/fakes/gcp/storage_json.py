@@ -1,4 +1,4 @@
-"""The JSON API of Cloud Storage, as far as parcels and pools need it."""
+"""JSON API of Cloud Storage, as far as start data and pools need it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.fakes.gcp import tokens
 from tests.fakes.gcp.buckets import Bucket, Stored
 from tests.fakes.gcp.discovery import Method, api
 from tests.fakes.gcp.errors import Refusal, invalid, unknown
-from tests.fakes.gcp.exchange import (
+from tests.fakes.gcp.http_messages import (
     Answer,
     Prepared,
     Request,
@@ -22,7 +22,7 @@ from tests.fakes.gcp.exchange import (
 )
 from tests.fakes.gcp.project import Body, Project, written_in_utc
 
-_MOST: Final = 1000
+_MAXIMUM: Final = 1000
 _PATH: Final = "/storage/v1/"
 _UPLOAD: Final = "/upload"
 _DOWNLOAD: Final = "/download"
@@ -32,30 +32,32 @@ Find = Callable[[str], Bucket | None]
 def prepared(
     request: Request, find: Find, project_of: Callable[[str], Project]
 ) -> Prepared | None:
-    """The call that a request is, if it is one of this API."""
+    """Return the call of a request; None if this API does not have it."""
     path = request.path.removeprefix(_UPLOAD).removeprefix(_DOWNLOAD)
-    found = api("storage.v1").find(request.verb, path) if path.startswith(_PATH) else None
-    if found is None:
+    match = api("storage.v1").find(request.verb, path) if path.startswith(_PATH) else None
+    if match is None:
         return None
-    method, quoted = found
-    told = {name: unquote(text) for name, text in quoted.items()}
-    bucket = find(told["bucket"]) if "bucket" in told else None
+    method, quoted = match
+    path_parameters = {name: unquote(text) for name, text in quoted.items()}
+    bucket = find(path_parameters["bucket"]) if "bucket" in path_parameters else None
     owner = request.first("project") or request.headers.get("x-goog-user-project", "nobody")
     project = project_of(owner) if bucket is None else bucket.project
     query = {name: texts[0] for name, texts in request.query.items()}
 
     def serve(_: str) -> Answer:
-        parameters = api("storage.v1").parameters(method, told, _told_query(request))
+        parameters = api("storage.v1").parameters(
+            method, path_parameters, _query_without_upload(request)
+        )
         with project.lock:
             return _served(method, parameters, request, project, bucket, find)
 
-    return Prepared(method.id, project, {**query, **told}, {}, serve, refused_in_json)
+    return Prepared(method.id, project, {**query, **path_parameters}, {}, serve, refused_in_json)
 
 
-def _told_query(request: Request) -> dict[str, list[str]]:
-    """Without what the front end of uploads reads itself."""
-    own = {"uploadType", "upload_id"}
-    return {name: texts for name, texts in request.query.items() if name not in own}
+def _query_without_upload(request: Request) -> dict[str, list[str]]:
+    """Return the query without the parameters that the upload front end reads."""
+    upload_parameters = {"uploadType", "upload_id"}
+    return {name: texts for name, texts in request.query.items() if name not in upload_parameters}
 
 
 def _served(
@@ -71,7 +73,7 @@ def _served(
         return _checked(method, _made(body, project, find))
     if bucket is None:
         raise Refusal(404, "notFound", "The specified bucket does not exist.")
-    if method.id != "storage.objects.insert":  # whose name may stand in what is uploaded
+    if method.id != "storage.objects.insert":  # the object's name may be in the upload
         place = parameters.get("object") or parameters.get("prefix", "")
         tokens.check(bucket, request, method.id, place)
     match method.id:
@@ -103,24 +105,24 @@ def _inserted(
     bucket: Bucket, method: Method, parameters: dict[str, Any], request: Request
 ) -> Body:
     kind = request.headers.get("content-type", "application/octet-stream")
-    told: Body = {}
+    resource: Body = {}
     match request.first("uploadType") if request.path.startswith(_UPLOAD) else "":
         case "media":
             content = request.content
         case "multipart":
-            told, kind, content = _parts(method, kind, request.content)
+            resource, kind, content = _parts(method, kind, request.content)
         case other:
             raise invalid("uploadType", other, "This fake takes media and multipart.")
-    name = told.get("name") or parameters.get("name")
+    name = resource.get("name") or parameters.get("name")
     if not name:
         raise Refusal(400, "required", "Required")
     tokens.check(bucket, request, method.id, name)
-    stored = bucket.put(name, content, told.get("contentType", kind), _generation(parameters))
+    stored = bucket.put(name, content, resource.get("contentType", kind), _generation(parameters))
     return _object(bucket, stored)
 
 
 def _parts(method: Method, kind: str, content: bytes) -> tuple[Body, str, bytes]:
-    """What is told of an object, its type, and what is in it."""
+    """Return the metadata, the content type and the content of a multipart upload."""
     head = f"Content-Type: {kind}\r\n\r\n".encode()
     whole = email.message_from_bytes(head + content, policy=email.policy.HTTP)
     parts = list(whole.iter_parts())
@@ -129,8 +131,8 @@ def _parts(method: Method, kind: str, content: bytes) -> tuple[Body, str, bytes]
     about, media = (part.get_payload(decode=True) for part in parts)
     assert isinstance(about, bytes)
     assert isinstance(media, bytes)
-    told = api("storage.v1").check_request(method, read_json(about))
-    return told, parts[1].get_content_type(), media
+    resource = api("storage.v1").check_request(method, read_json(about))
+    return resource, parts[1].get_content_type(), media
 
 
 def _got(bucket: Bucket, method: Method, parameters: dict[str, Any], request: Request) -> Answer:
@@ -143,19 +145,19 @@ def _got(bucket: Bucket, method: Method, parameters: dict[str, Any], request: Re
 
 
 def _listed(bucket: Bucket, parameters: dict[str, Any]) -> Body:
-    most = min(parameters.get("maxResults") or _MOST, bucket.project.page or _MOST)
+    maximum = min(parameters.get("maxResults") or _MAXIMUM, bucket.project.page or _MAXIMUM)
     objects, prefixes, last = bucket.page(
         parameters.get("prefix", ""),
         parameters.get("delimiter", ""),
         parameters.get("pageToken", ""),
-        most,
+        maximum,
     )
-    told: Body = {"kind": "storage#objects"}
+    answer: Body = {"kind": "storage#objects"}
     if objects:
-        told["items"] = [_object(bucket, one) for one in objects]
+        answer["items"] = [_object(bucket, stored) for stored in objects]
     if prefixes:
-        told["prefixes"] = prefixes
-    return told | ({"nextPageToken": last} if last else {})
+        answer["prefixes"] = prefixes
+    return answer | ({"nextPageToken": last} if last else {})
 
 
 def _checked(method: Method, body: Body) -> Answer:
@@ -194,5 +196,5 @@ def _object(bucket: Bucket, stored: Stored) -> Body:
 
 
 def _generation(parameters: dict[str, Any]) -> int | None:
-    told = parameters.get("ifGenerationMatch")
-    return None if told is None else int(told)
+    text = parameters.get("ifGenerationMatch")
+    return None if text is None else int(text)

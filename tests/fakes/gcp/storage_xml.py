@@ -1,4 +1,4 @@
-"""The XML API of Cloud Storage, which is what obstore speaks: paths are ``/BUCKET/OBJECT``."""
+"""XML API of Cloud Storage, which obstore uses: paths are ``/BUCKET/OBJECT``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape
 from tests.fakes.gcp import tokens
 from tests.fakes.gcp.buckets import Bucket, Stored, Upload
 from tests.fakes.gcp.errors import Refusal
-from tests.fakes.gcp.exchange import Answer, Prepared, Request
+from tests.fakes.gcp.http_messages import Answer, Prepared, Request
 from tests.fakes.gcp.project import Project, written_in_utc
 
 _XML: Final = (("Content-Type", "application/xml; charset=UTF-8"),)
@@ -24,17 +24,17 @@ _CODES: Final = {
     412: "PreconditionFailed",
     503: "ServiceUnavailable",
 }
-_MOST: Final = 1000
+_MAXIMUM: Final = 1000
 _ANY: Final = {"if-match", "if-none-match"}
 Find = Callable[[str], Bucket | None]
 
 
-def prepared(request: Request, find: Find, nobodys: Project) -> Prepared | None:
-    """The call that a request is; what no other API has is one of this one's."""
-    place, _, name = (unquote(part) for part in request.path[1:].partition("/"))
-    bucket = find(place)
+def prepared(request: Request, find: Find, default_project: Project) -> Prepared | None:
+    """Return the call of a request; this API takes the requests that no other API has."""
+    bucket_name, _, name = (unquote(part) for part in request.path[1:].partition("/"))
+    bucket = find(bucket_name)
     action = _action(request, name)
-    if action is None or not place:
+    if action is None or not bucket_name:
         return None
 
     def serve(_: str) -> Answer:
@@ -44,13 +44,13 @@ def prepared(request: Request, find: Find, nobodys: Project) -> Prepared | None:
         with bucket.project.lock:
             return _SERVING[action](bucket, name, request)
 
-    project = nobodys if bucket is None else bucket.project
-    told = {"bucket": place, **({"object": name} if name else {})}
-    return Prepared(action, project, told, {}, serve, _refused)
+    project = default_project if bucket is None else bucket.project
+    parameters = {"bucket": bucket_name, **({"object": name} if name else {})}
+    return Prepared(action, project, parameters, {}, serve, _refused)
 
 
 def _action(request: Request, name: str) -> str | None:
-    """Named as in the JSON API, where it has the same."""
+    """Return the action of a request, with the JSON API's name if there is one."""
     query, verb = request.query, request.verb
     if not name:
         return "storage.objects.list" if verb == "GET" else None
@@ -73,12 +73,14 @@ def _put(bucket: Bucket, name: str, request: Request) -> Answer:
 
 def _copy(bucket: Bucket, name: str, request: Request) -> Answer:
     source = unquote(request.headers["x-goog-copy-source"]).removeprefix("/")
-    place, _, held = source.partition("/")
-    if place != bucket.name:
+    bucket_name, _, source_name = source.partition("/")
+    if bucket_name != bucket.name:
         raise Refusal(501, "NotImplemented", "This fake copies within a bucket only.")
-    tokens.check(bucket, request, "storage.objects.get", held)
-    found = bucket.get(held)
-    stored = bucket.put(name, found.content, found.content_type, _generation(request))
+    tokens.check(bucket, request, "storage.objects.get", source_name)
+    source_object = bucket.get(source_name)
+    stored = bucket.put(
+        name, source_object.content, source_object.content_type, _generation(request)
+    )
     body = f"<CopyObjectResult><ETag>{stored.etag}</ETag></CopyObjectResult>"
     return Answer(200, body.encode(), (*_XML, *_headers(stored)))
 
@@ -92,21 +94,21 @@ def _get(bucket: Bucket, name: str, request: Request) -> Answer:
     if refused in ("*", stored.etag):
         return Answer(304, b"", _headers(stored))
     kind = ("Content-Type", stored.content_type)
-    whole = len(stored.content)
-    found = _RANGE.fullmatch(request.headers.get("range", ""))
-    if found is None or is_head:
-        length = ("Content-Length", str(whole))
+    size = len(stored.content)
+    match = _RANGE.fullmatch(request.headers.get("range", ""))
+    if match is None or is_head:
+        length = ("Content-Length", str(size))
         content = b"" if is_head else stored.content
         return Answer(200, content, (*_headers(stored), kind, length))
-    first, last = _ends(found[1], found[2], whole)
-    if first >= whole:
+    first, last = _ends(match[1], match[2], size)
+    if first >= size:
         raise Refusal(416, "InvalidRange", "The requested range cannot be satisfied.")
-    told = ("Content-Range", f"bytes {first}-{last}/{whole}")
-    return Answer(206, stored.content[first : last + 1], (*_headers(stored), kind, told))
+    content_range = ("Content-Range", f"bytes {first}-{last}/{size}")
+    return Answer(206, stored.content[first : last + 1], (*_headers(stored), kind, content_range))
 
 
 def _ends(first: str, last: str, whole: int) -> tuple[int, int]:
-    """The first and the last byte of a range; one without a first is of the last bytes."""
+    """Return the first and the last byte of a range; without a first byte it is a suffix."""
     if not first:
         return max(0, whole - int(last)), whole - 1
     return int(first), min(int(last) if last else whole - 1, whole - 1)
@@ -120,17 +122,18 @@ def _delete(bucket: Bucket, name: str, request: Request) -> Answer:
 def _list(bucket: Bucket, _: str, request: Request) -> Answer:
     first = request.first
     after = max(first("continuation-token"), first("start-after"))
-    most = min(int(first("max-keys") or _MOST), bucket.project.page or _MOST)
-    objects, prefixes, last = bucket.page(first("prefix"), first("delimiter"), after, most)
+    maximum = min(int(first("max-keys") or _MAXIMUM), bucket.project.page or _MAXIMUM)
+    objects, prefixes, last = bucket.page(first("prefix"), first("delimiter"), after, maximum)
     contents = "".join(
-        f"<Contents><Key>{escape(one.name)}</Key><ETag>{one.etag}</ETag>"
-        f"<Size>{len(one.content)}</Size><Generation>{one.generation}</Generation>"
-        f"<LastModified>{written_in_utc(one.updated_seconds)}</LastModified>"
+        f"<Contents><Key>{escape(stored.name)}</Key><ETag>{stored.etag}</ETag>"
+        f"<Size>{len(stored.content)}</Size><Generation>{stored.generation}</Generation>"
+        f"<LastModified>{written_in_utc(stored.updated_seconds)}</LastModified>"
         "</Contents>"
-        for one in objects
+        for stored in objects
     )
     common = "".join(
-        f"<CommonPrefixes><Prefix>{escape(one)}</Prefix></CommonPrefixes>" for one in prefixes
+        f"<CommonPrefixes><Prefix>{escape(prefix)}</Prefix></CommonPrefixes>"
+        for prefix in prefixes
     )
     more = f"<NextContinuationToken>{escape(last)}</NextContinuationToken>" if last else ""
     body = (
@@ -159,16 +162,16 @@ def _part(bucket: Bucket, name: str, request: Request) -> Answer:
 
 
 def _complete(bucket: Bucket, name: str, request: Request) -> Answer:
-    """Of the parts that are named, in their order."""
+    """Combine the named parts, which must be in order."""
     upload = _upload(bucket, name, request)
-    told = [
-        int(one.text or 0)
-        for one in ElementTree.fromstring(request.content).iter()
-        if one.tag.endswith("PartNumber")
+    numbers = [
+        int(element.text or 0)
+        for element in ElementTree.fromstring(request.content).iter()
+        if element.tag.endswith("PartNumber")
     ]
-    if not told or told != sorted(set(told) & upload.parts.keys()):
+    if not numbers or numbers != sorted(set(numbers) & upload.parts.keys()):
         raise Refusal(400, "InvalidPart", "One or more of the parts could not be found.")
-    content = b"".join(upload.parts[number] for number in told)
+    content = b"".join(upload.parts[number] for number in numbers)
     stored = bucket.put(name, content, upload.content_type, _generation(request))
     del bucket.uploads[request.first("uploadId")]
     body = (
@@ -185,15 +188,15 @@ def _abort(bucket: Bucket, name: str, request: Request) -> Answer:
 
 
 def _upload(bucket: Bucket, name: str, request: Request) -> Upload:
-    found = bucket.uploads.get(request.first("uploadId"))
-    if found is None or found.name != name:
+    upload = bucket.uploads.get(request.first("uploadId"))
+    if upload is None or upload.name != name:
         raise Refusal(404, "NoSuchUpload", "The requested upload was not found.")
-    return found
+    return upload
 
 
 def _generation(request: Request) -> int | None:
-    told = request.headers.get("x-goog-if-generation-match")
-    return None if told is None else int(told)
+    text = request.headers.get("x-goog-if-generation-match")
+    return None if text is None else int(text)
 
 
 def _headers(stored: Stored) -> tuple[tuple[str, str], ...]:

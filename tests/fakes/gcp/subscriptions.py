@@ -1,4 +1,4 @@
-"""Pub/Sub: subscriptions of a sink that what is logged of instances goes to."""
+"""Pub/Sub: subscriptions of a sink that receives audit log entries of instances."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tests.fakes.gcp.call import Call, Handler
 from tests.fakes.gcp.errors import Refusal
 from tests.fakes.gcp.project import Body, Instance, Project, written_in_utc
 
-_MOST: Final = 1000
-# The events for which terraform/modules/gcp lays a sink.
-SUNK: Final = tuple(
+_MAXIMUM: Final = 1000
+# Events that the sink of terraform/modules/gcp routes.
+ROUTED_EVENTS: Final = tuple(
     f"compute.instances.{event}"
     for event in ("preempted", "terminateOnHostMaintenance", "hostError", "guestTerminate")
 )
@@ -21,7 +21,7 @@ SUNK: Final = tuple(
 
 @dataclass(slots=True)
 class Message:
-    """One message. `due_seconds` is when it may be delivered, `tries` how often it was."""
+    """Message: `due_seconds` is its next delivery time, `tries` the number of deliveries."""
 
     id: str
     data: str
@@ -33,7 +33,7 @@ class Message:
 
 @dataclass(slots=True)
 class Subscription:
-    """What is not acknowledged is delivered again after `deadline_seconds`."""
+    """Subscription: an unacknowledged message is delivered again after `deadline_seconds`."""
 
     name: str
     deadline_seconds: float = 10.0
@@ -41,8 +41,8 @@ class Subscription:
 
 
 def log(project: Project, instance: Instance, kind: str, seconds: float) -> None:
-    """The audit log's entry of a system event, to all subscriptions, as the sink lets it."""
-    if kind not in SUNK:
+    """Publish the audit log's entry of a system event if the sink routes it."""
+    if kind not in ROUTED_EVENTS:
         return
     moment = written_in_utc(seconds)
     entry = {
@@ -90,7 +90,7 @@ def publish(project: Project, name: str, text: str) -> None:
 
 
 def create(call: Call) -> Body:
-    """Of any topic: there is one log that all of them are fed by."""
+    """Create a subscription of any topic; one log feeds them all."""
     name = call.parameters["name"].rpartition("/")[2]
     if name in call.project.subscriptions:
         raise Refusal(409, "alreadyExists", f"Resource already exists in the project: {name}.")
@@ -100,62 +100,64 @@ def create(call: Call) -> Body:
 
 
 def get(call: Call) -> Body:
-    found = _named(call)
+    subscription = _named(call)
     return {
         "name": call.parameters["subscription"],
-        "ackDeadlineSeconds": int(found.deadline_seconds),
+        "ackDeadlineSeconds": int(subscription.deadline_seconds),
         "state": "ACTIVE",
     }
 
 
 def pull(call: Call) -> Body:
-    found = _named(call)
-    most = int(call.body.get("maxMessages") or 0)
-    if not 0 < most <= _MOST:
-        why = f"maxMessages must be between 1 and {_MOST}."
+    subscription = _named(call)
+    maximum = int(call.body.get("maxMessages") or 0)
+    if not 0 < maximum <= _MAXIMUM:
+        why = f"maxMessages must be between 1 and {_MAXIMUM}."
         raise Refusal(400, "badRequest", why, state="INVALID_ARGUMENT")
     now = call.project.clock.now()
-    due = [message for message in found.messages if message.due_seconds <= now][:most]
+    due = [message for message in subscription.messages if message.due_seconds <= now][:maximum]
     for message in due:
         message.tries += 1
-        message.due_seconds = now + found.deadline_seconds
+        message.due_seconds = now + subscription.deadline_seconds
         message.ack = f"{message.id}-{message.tries}"
     return {"receivedMessages": [_received(message) for message in due]} if due else {}
 
 
 def acknowledge(call: Call) -> Body:
-    """One that was delivered again since is not acknowledged by its old id."""
-    found = _named(call)
+    """Acknowledge messages; an id of an earlier delivery has no effect."""
+    subscription = _named(call)
     acks = set(call.body.get("ackIds") or ())
-    found.messages = [message for message in found.messages if message.ack not in acks]
+    subscription.messages = [
+        message for message in subscription.messages if message.ack not in acks
+    ]
     return {}
 
 
 def change_deadline(call: Call) -> Body:
-    """Zero delivers at once again."""
-    found = _named(call)
+    """Change the delivery deadline of messages; zero delivers them again at once."""
+    subscription = _named(call)
     now = call.project.clock.now()
-    for message in found.messages:
+    for message in subscription.messages:
         if message.ack in set(call.body.get("ackIds") or ()):
             message.due_seconds = now + float(call.body.get("ackDeadlineSeconds") or 0)
     return {}
 
 
 def _received(message: Message) -> Body:
-    told = {
+    message_body = {
         "data": message.data,
         "messageId": message.id,
         "publishTime": written_in_utc(message.published_seconds),
     }
-    return {"ackId": message.ack, "message": told}
+    return {"ackId": message.ack, "message": message_body}
 
 
 def _named(call: Call) -> Subscription:
     name = call.parameters["subscription"].rpartition("/")[2]
-    found: Subscription | None = call.project.subscriptions.get(name)
-    if found is None:
+    subscription: Subscription | None = call.project.subscriptions.get(name)
+    if subscription is None:
         raise Refusal(404, "notFound", f"Resource not found (resource={name}).", state="NOT_FOUND")
-    return found
+    return subscription
 
 
 HANDLERS: dict[str, Handler] = {

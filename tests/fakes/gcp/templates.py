@@ -1,4 +1,4 @@
-"""Instance templates and placement policies: what Terraform lays and launches refer to."""
+"""Instance templates and placement policies, which Terraform creates and launches refer to."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from tests.fakes.gcp.project import Body, Operation, written
 
 
 def insert(call: Call) -> Operation:
-    """One that could be launched is refused only by what is wrong with it in any zone."""
+    """Insert a template; refuse only errors that do not depend on a zone."""
     name = call.body["name"]
-    place = f"global/instanceTemplates/{name}"
+    path = f"global/instanceTemplates/{name}"
     if name in call.project.templates:
-        raise already_exists(f"projects/{call.project.id}/{place}")
+        raise already_exists(f"projects/{call.project.id}/{path}")
     properties = call.body.get("properties") or {}
     bodies.check_labels(properties.get("labels") or {})
     bodies.check_metadata(properties.get("metadata") or {})
-    operation = _made(call, "global", place)
+    operation = _made(call, "global", path)
     call.project.templates[name] = {
         **call.body,
         "kind": "compute#instanceTemplate",
         "id": operation.target_id,
         "creationTimestamp": written(operation.insert_seconds),
-        "selfLink": f"{call.root}/{place}",
+        "selfLink": f"{call.root}/{path}",
     }
     return operation
 
@@ -78,11 +78,11 @@ def get_policy(call: Call) -> Body:
     return call.project.policies[region, name]
 
 
-def _made(call: Call, scope: str, place: str, kind: str = "insert") -> Operation:
-    """At once; only instances take their time here."""
-    begun = operations.begin(call.project, scope, kind, place, call.project.next_id())
-    operations.finish(begun, begun.insert_seconds)
-    return begun
+def _made(call: Call, scope: str, target: str, kind: str = "insert") -> Operation:
+    """Return a finished operation; only operations of instances take time here."""
+    operation = operations.begin(call.project, scope, kind, target, call.project.next_id())
+    operations.finish(operation, operation.insert_seconds)
+    return operation
 
 
 HANDLERS: dict[str, Handler] = {

@@ -14,48 +14,48 @@ from googleapiclient.discovery import build
 from googleapiclient.errors import HttpError
 
 from tests.fakes.gcp.billing import Billed, Table
-from tests.fakes.gcp.ground import Ground
+from tests.fakes.gcp.clients import ProjectClients
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 GIB = 2**30
 
 
 @pytest.fixture
-def table(ground: Ground) -> Table:
+def table(clients: ProjectClients) -> Table:
     """Of three days; what is used at noon is exported in the evening."""
     found = Table()
     for days in range(3):
         line = Billed(NOON + timedelta(days=days), f"SKU {days}", 0.1, {"team": "vision"})
         found.rows.append(line.row())
-    ground.project.tables[f"{ground.name}.billing.export"] = found
+    clients.project.tables[f"{clients.name}.billing.export"] = found
     return found
 
 
-def jobs(ground: Ground) -> Any:
-    endpoint = {"api_endpoint": f"{ground.fake.url}/bigquery/v2/"}
+def jobs(clients: ProjectClients) -> Any:
+    endpoint = {"api_endpoint": f"{clients.fake.url}/bigquery/v2/"}
     return build("bigquery", "v2", developerKey="none", client_options=endpoint).jobs()
 
 
-def asked(ground: Ground, text: str, **others: Any) -> Any:
-    query = text.replace("EXPORT", f"`{ground.name}.billing.export`")
+def asked(clients: ProjectClients, text: str, **others: Any) -> Any:
+    query = text.replace("EXPORT", f"`{clients.name}.billing.export`")
     body = {"query": query, "useLegacySql": False, **others}
-    return jobs(ground).query(projectId=ground.name, body=body).execute()
+    return jobs(clients).query(projectId=clients.name, body=body).execute()
 
 
-def refused(ground: Ground, text: str, **others: Any) -> str:
+def refused(clients: ProjectClients, text: str, **others: Any) -> str:
     with pytest.raises(HttpError) as caught:
-        asked(ground, text, **others)
+        asked(clients, text, **others)
     (detail,) = caught.value.error_details
     return f"{caught.value.status_code} {detail['reason']}: {detail['message']}"
 
 
-def test_values_are_written_as_bigquery_writes_them(ground: Ground, table: Table) -> None:
+def test_values_are_written_as_bigquery_writes_them(clients: ProjectClients, table: Table) -> None:
     text = """
         SELECT DATE(usage_start_time) AS day, sku.description AS sku_name, COUNT(*) AS lines,
           SUM(CAST(cost AS NUMERIC)) AS cost, MAX(cost_type = 'tax') AS is_tax, MAX(sku.id) AS id
         FROM EXPORT GROUP BY day, sku_name ORDER BY day LIMIT 1
     """
-    told = asked(ground, text)
+    told = asked(clients, text)
     assert told["schema"]["fields"] == [
         {"name": name, "type": kind, "mode": "NULLABLE"}
         for name, kind in (
@@ -71,24 +71,28 @@ def test_values_are_written_as_bigquery_writes_them(ground: Ground, table: Table
     assert [cell["v"] for cell in row["f"]] == ["2026-11-01", "SKU 0", "1", "0.1", "false", None]
 
 
-def test_a_numeric_has_nine_places(ground: Ground, table: Table) -> None:
-    told = asked(ground, "SELECT SUM(CAST(cost / 3 AS NUMERIC)) AS third FROM EXPORT")
+def test_a_numeric_has_nine_places(clients: ProjectClients, table: Table) -> None:
+    told = asked(clients, "SELECT SUM(CAST(cost / 3 AS NUMERIC)) AS third FROM EXPORT")
     assert told["rows"] == [{"f": [{"v": "0.099999999"}]}]
 
 
-def test_rows_come_a_page_at_a_time_once_they_are_there(ground: Ground, table: Table) -> None:
-    ground.project.page, ground.project.query_looks = 2, 1
-    told = asked(ground, "SELECT sku.description AS sku_name FROM EXPORT ORDER BY sku_name")
+def test_rows_come_a_page_at_a_time_once_they_are_there(
+    clients: ProjectClients, table: Table
+) -> None:
+    clients.project.page, clients.project.query_polls = 2, 1
+    told = asked(clients, "SELECT sku.description AS sku_name FROM EXPORT ORDER BY sku_name")
     assert told["jobComplete"] is False and "rows" not in told
     found, token = [], None
     while token is not None or not found:
-        told = jobs(ground).getQueryResults(**told["jobReference"], pageToken=token).execute()
+        told = jobs(clients).getQueryResults(**told["jobReference"], pageToken=token).execute()
         found += [cell["v"] for row in told["rows"] for cell in row["f"]]
         token = told.get("pageToken")
     assert found == ["SKU 0", "SKU 1", "SKU 2"]
 
 
-def test_partitions_that_conditions_leave_out_are_not_billed(ground: Ground, table: Table) -> None:
+def test_partitions_that_conditions_leave_out_are_not_billed(
+    clients: ProjectClients, table: Table
+) -> None:
     table.row_bytes = GIB
     everything = "SELECT COUNT(*) AS lines FROM EXPORT WHERE DATE(usage_start_time) = @day"
     day = {
@@ -96,12 +100,12 @@ def test_partitions_that_conditions_leave_out_are_not_billed(ground: Ground, tab
         "parameterType": {"type": "DATE"},
         "parameterValue": {"value": "2026-11-02"},
     }
-    assert asked(ground, everything, queryParameters=[day])["totalBytesBilled"] == str(3 * GIB)
+    assert asked(clients, everything, queryParameters=[day])["totalBytesBilled"] == str(3 * GIB)
     one = f"{everything} AND _PARTITIONTIME >= TIMESTAMP(@day)"
-    told = asked(ground, one, queryParameters=[day], maximumBytesBilled=str(2 * GIB))
+    told = asked(clients, one, queryParameters=[day], maximumBytesBilled=str(2 * GIB))
     assert told["totalBytesBilled"] == str(2 * GIB)
     assert told["rows"] == [{"f": [{"v": "1"}]}]
-    said = refused(ground, one, queryParameters=[day], maximumBytesBilled=str(2 * GIB - 1))
+    said = refused(clients, one, queryParameters=[day], maximumBytesBilled=str(2 * GIB - 1))
     assert said.startswith("400 bytesBilledLimitExceeded: Query exceeded limit")
 
 
@@ -116,15 +120,17 @@ def test_partitions_that_conditions_leave_out_are_not_billed(ground: Ground, tab
     ],
 )
 def test_what_can_t_be_carried_out_is_refused(
-    ground: Ground, table: Table, text: str, said: str
+    clients: ProjectClients, table: Table, text: str, said: str
 ) -> None:
-    assert refused(ground, text).startswith(said)
+    assert refused(clients, text).startswith(said)
 
 
-def test_legacy_sql_is_what_a_query_is_in_unless_it_says_so(ground: Ground, table: Table) -> None:
-    assert "legacy SQL" in refused(ground, "SELECT cost FROM EXPORT", useLegacySql=None)
+def test_legacy_sql_is_what_a_query_is_in_unless_it_says_so(
+    clients: ProjectClients, table: Table
+) -> None:
+    assert "legacy SQL" in refused(clients, "SELECT cost FROM EXPORT", useLegacySql=None)
 
 
-def test_what_is_not_partitioned_has_no_partitions(ground: Ground, table: Table) -> None:
+def test_what_is_not_partitioned_has_no_partitions(clients: ProjectClients, table: Table) -> None:
     table.is_partitioned = False
-    assert "Unrecognized name" in refused(ground, "SELECT _PARTITIONTIME AS day FROM EXPORT")
+    assert "Unrecognized name" in refused(clients, "SELECT _PARTITIONTIME AS day FROM EXPORT")

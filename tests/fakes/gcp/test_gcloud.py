@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from autoscaler.clock import SystemClock
-from tests.fakes.gcp.ground import HTTP, ZONE, Ground
+from tests.fakes.gcp.clients import HTTP, ZONE, ProjectClients
 
 pytestmark = pytest.mark.gcp
 ROOT = Path(__file__).parents[3]
@@ -21,17 +21,17 @@ Gcloud = Callable[..., str]
 
 
 @pytest.fixture
-def gcloud(ground: Ground, tmp_path: Path) -> Gcloud:
+def gcloud(clients: ProjectClients, tmp_path: Path) -> Gcloud:
     if shutil.which("gcloud") is None:
         pytest.skip("gcloud is not installed")
     token = tmp_path / "token"
     token.write_text("any")
     told = {
-        "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{ground.fake.url}/compute/v1/",
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{clients.fake.url}/compute/v1/",
         "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": str(token),
         "CLOUDSDK_CONFIG": str(tmp_path / "config"),
         "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
-        "CLOUDSDK_CORE_PROJECT": ground.name,
+        "CLOUDSDK_CORE_PROJECT": clients.name,
         "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "1",
     }
     kept = {name: held for name, held in os.environ.items() if name != "PYTHONPATH"}
@@ -46,13 +46,13 @@ def gcloud(ground: Ground, tmp_path: Path) -> Gcloud:
     return run
 
 
-def test_gcloud_lists_and_deletes(ground: Ground, gcloud: Gcloud) -> None:
+def test_gcloud_lists_and_deletes(clients: ProjectClients, gcloud: Gcloud) -> None:
     # Waits of its own: gcloud's are by the clock of the machine.
-    ground.project.clock = SystemClock()
-    ground.project.provision_seconds = ground.project.staging_seconds = 0.1
-    ground.project.delete_seconds = 0.5
+    clients.project.clock = SystemClock()
+    clients.project.provision_seconds = clients.project.staging_seconds = 0.1
+    clients.project.delete_seconds = 0.5
     for name in ("one", "two"):
-        ground.wait(ground.insert(name, labels={"castor-job": name}))
+        clients.wait(clients.insert(name, labels={"castor-job": name}))
     listed = json.loads(gcloud("list", "--format=json"))
     assert [(one["name"], one["status"]) for one in listed] == [
         *(("one", "RUNNING"), ("two", "RUNNING"))
@@ -60,7 +60,7 @@ def test_gcloud_lists_and_deletes(ground: Ground, gcloud: Gcloud) -> None:
     only = gcloud("list", "--filter=labels.castor-job=two", "--format=value(name)")
     assert only.split() == ["two"]
     gcloud("delete", "one", f"--zone={ZONE}")
-    assert ground.project.remaining() == ["two"]
+    assert clients.project.remaining() == ["two"]
     assert gcloud("describe", "two", f"--zone={ZONE}", "--format=value(status)") == "RUNNING\n"
 
 

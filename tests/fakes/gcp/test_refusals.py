@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.gcp.clients import TEMPLATE, ZONE, ProjectClients, instance, properties
 from tests.fakes.gcp.discovery import api
-from tests.fakes.gcp.ground import TEMPLATE, ZONE, Ground, instance, properties
 
 WHERE = f"zones/{ZONE}/instances"
 SPOT = {"provisioningModel": "SPOT"}
@@ -75,32 +75,32 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_body_with_a_mistake_makes_nothing(ground: Ground, mistake: str) -> None:
+def test_a_body_with_a_mistake_makes_nothing(clients: ProjectClients, mistake: str) -> None:
     change, expected = MISTAKES[mistake]
-    reply = ground.send("POST", WHERE, instance("one") | change)
+    reply = clients.send("POST", WHERE, instance("one") | change)
     error = reply.json()["error"]
     assert reply.status_code == error["code"]
     assert reply.status_code in (400, 404)
     assert expected in error["message"]
     assert error["errors"][0]["message"] == error["message"]
     assert error["errors"][0]["reason"]
-    assert ground.project.history == []
+    assert clients.project.history == []
 
 
-def test_the_same_without_a_mistake_is_made(ground: Ground) -> None:
-    assert ground.send("POST", WHERE, instance("one")).status_code == 200
-    assert ground.project.alive() == ["one"]
+def test_the_same_without_a_mistake_is_made(clients: ProjectClients) -> None:
+    assert clients.send("POST", WHERE, instance("one")).status_code == 200
+    assert clients.project.alive() == ["one"]
 
 
-def test_a_parameter_that_there_is_not_is_refused(ground: Ground) -> None:
-    reply = ground.send("POST", WHERE, instance("one"), requestID="x")
+def test_a_parameter_that_there_is_not_is_refused(clients: ProjectClients) -> None:
+    reply = clients.send("POST", WHERE, instance("one"), requestID="x")
     assert 'Unknown name "requestID"' in reply.json()["error"]["message"]
-    reply = ground.send("POST", WHERE, instance("one"), returnPartialSuccess="true")
+    reply = clients.send("POST", WHERE, instance("one"), returnPartialSuccess="true")
     assert 'Unknown name "returnPartialSuccess"' in reply.json()["error"]["message"]
-    assert ground.send("GET", WHERE, maxResults="501").status_code == 400
-    assert ground.send("GET", WHERE, maxResults="many").status_code == 400
-    assert ground.send("GET", WHERE, pageToken="x").status_code == 400
-    assert ground.send("GET", WHERE, orderBy="status").status_code == 400
+    assert clients.send("GET", WHERE, maxResults="501").status_code == 400
+    assert clients.send("GET", WHERE, maxResults="many").status_code == 400
+    assert clients.send("GET", WHERE, pageToken="x").status_code == 400
+    assert clients.send("GET", WHERE, orderBy="status").status_code == 400
 
 
 @pytest.mark.parametrize(
@@ -114,26 +114,26 @@ def test_a_parameter_that_there_is_not_is_refused(ground: Ground) -> None:
         (f"https://www.googleapis.com/compute/v1/global/instanceTemplates/{TEMPLATE}", 200),
     ],
 )
-def test_a_template_is_named_by_a_link(ground: Ground, link: str, status: int) -> None:
-    reply = ground.send("POST", WHERE, {"name": "one"}, sourceInstanceTemplate=link)
+def test_a_template_is_named_by_a_link(clients: ProjectClients, link: str, status: int) -> None:
+    reply = clients.send("POST", WHERE, {"name": "one"}, sourceInstanceTemplate=link)
     assert reply.status_code == status
 
 
-def test_a_zone_that_there_is_not_is_refused(ground: Ground) -> None:
-    reply = ground.send("GET", "zones/us-central1-z/instances")
+def test_a_zone_that_there_is_not_is_refused(clients: ProjectClients) -> None:
+    reply = clients.send("GET", "zones/us-central1-z/instances")
     assert (reply.status_code, reply.json()["error"]["errors"][0]["reason"]) == (400, "invalid")
 
 
-def test_nothing_is_hidden_by_what_the_fake_does_not_do(ground: Ground) -> None:
+def test_nothing_is_hidden_by_what_the_fake_does_not_do(clients: ProjectClients) -> None:
     """With `fields` the real one leaves out all else, the token of the next page too."""
-    assert ground.send("GET", WHERE, fields="items/name").status_code == 501
+    assert clients.send("GET", WHERE, fields="items/name").status_code == 501
 
 
-def test_a_field_of_nothing_is_as_none(ground: Ground) -> None:
+def test_a_field_of_nothing_is_as_none(clients: ProjectClients) -> None:
     body = instance("one", labels=None, metadata=None, guestAccelerators=None)
-    assert ground.send("POST", WHERE, body).status_code == 200
-    ground.clock.advance(10.0)
-    assert ground.status("one") == "RUNNING"
+    assert clients.send("POST", WHERE, body).status_code == 200
+    clients.clock.advance(10.0)
+    assert clients.status("one") == "RUNNING"
 
 
 def test_the_fake_can_not_misspell_either() -> None:
@@ -144,44 +144,44 @@ def test_the_fake_can_not_misspell_either() -> None:
         compute.check_response(found[0], {"items": [], "nextPagetoken": "x"})
 
 
-def test_what_is_no_json_is_refused(ground: Ground) -> None:
+def test_what_is_no_json_is_refused(clients: ProjectClients) -> None:
     bodies: tuple[Any, ...] = ("", [], "text", 3)
     for body in bodies:
-        assert ground.send("POST", WHERE, body).status_code == 400
+        assert clients.send("POST", WHERE, body).status_code == 400
 
 
-def test_a_method_that_the_fake_does_not_do_says_so(ground: Ground) -> None:
-    reply = ground.send("GET", "global/firewalls")
+def test_a_method_that_the_fake_does_not_do_says_so(clients: ProjectClients) -> None:
+    reply = clients.send("GET", "global/firewalls")
     assert reply.status_code == 501
     assert "compute.firewalls.list" in reply.text
 
 
-def test_a_path_that_there_is_not_is_not_found(ground: Ground) -> None:
-    assert ground.send("PUT", "zones/x/nothing/of/the/kind").status_code == 404
+def test_a_path_that_there_is_not_is_not_found(clients: ProjectClients) -> None:
+    assert clients.send("PUT", "zones/x/nothing/of/the/kind").status_code == 404
 
 
 @pytest.mark.parametrize(
     "wanted",
     ["labels", "labels.a=", "name=a AND", "(name=a", "name=a)", "name ~ a", "name='a", "a eq b"],
 )
-def test_a_filter_that_is_none_is_refused(ground: Ground, wanted: str) -> None:
-    reply = ground.send("GET", WHERE, filter=wanted)
+def test_a_filter_that_is_none_is_refused(clients: ProjectClients, wanted: str) -> None:
+    reply = clients.send("GET", WHERE, filter=wanted)
     assert reply.status_code == 400
     assert "Invalid list filter expression" in reply.text
 
 
-def test_regular_expressions_do_not_mix(ground: Ground) -> None:
-    reply = ground.send("GET", WHERE, filter="name eq a.* AND status=RUNNING")
+def test_regular_expressions_do_not_mix(clients: ProjectClients) -> None:
+    reply = clients.send("GET", WHERE, filter="name eq a.* AND status=RUNNING")
     assert "can't stand beside" in reply.text
 
 
-def test_a_template_is_checked_when_it_is_laid(ground: Ground) -> None:
+def test_a_template_is_checked_when_it_is_laid(clients: ProjectClients) -> None:
     path = "global/instanceTemplates"
     bare = {"name": "t", "properties": properties(machineType=None)}
-    assert "machineType" in ground.send("POST", path, bare).text
+    assert "machineType" in clients.send("POST", path, bare).text
     whole = {"name": "t", "properties": properties()}
-    assert ground.send("POST", path, whole).json()["status"] == "DONE"
-    assert ground.send("POST", path, whole).status_code == 409
-    assert ground.send("GET", f"{path}/t").json()["properties"]["machineType"] == "g2-standard-4"
-    assert ground.send("DELETE", f"{path}/t").status_code == 200
-    assert ground.send("GET", f"{path}/t").status_code == 404
+    assert clients.send("POST", path, whole).json()["status"] == "DONE"
+    assert clients.send("POST", path, whole).status_code == 409
+    assert clients.send("GET", f"{path}/t").json()["properties"]["machineType"] == "g2-standard-4"
+    assert clients.send("DELETE", f"{path}/t").status_code == 200
+    assert clients.send("GET", f"{path}/t").status_code == 404

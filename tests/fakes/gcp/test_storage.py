@@ -11,22 +11,22 @@ from obstore.exceptions import AlreadyExistsError
 from obstore.store import GCSStore
 
 from tests.fakes.faults import Fault, When
-from tests.fakes.gcp.ground import HTTP, Ground
+from tests.fakes.gcp.clients import HTTP, ProjectClients
 
 
 @pytest.fixture
-def bucket(ground: Ground) -> str:
-    name = f"{ground.name}-files"
+def bucket(clients: ProjectClients) -> str:
+    name = f"{clients.name}-files"
     body = {"name": name}
-    made = HTTP.post(f"{ground.fake.url}/storage/v1/b?project={ground.name}", json=body)
+    made = HTTP.post(f"{clients.fake.url}/storage/v1/b?project={clients.name}", json=body)
     assert made.is_success
     return name
 
 
 @pytest.fixture
-def store(ground: Ground, bucket: str) -> Any:
+def store(clients: ProjectClients, bucket: str) -> Any:
     """With a token: without one obstore asks the real metadata server for it."""
-    config: Any = {"base_url": ground.fake.url, "bearer_token": "any"}
+    config: Any = {"base_url": clients.fake.url, "bearer_token": "any"}
     return GCSStore(
         bucket,
         prefix="jobs/digits",
@@ -49,8 +49,8 @@ def test_an_object_is_written_and_read(store: Any) -> None:
         obstore.get(store, "a b/logs.txt")
 
 
-def test_lists_go_over_pages(ground: Ground, store: Any) -> None:
-    ground.project.page = 2
+def test_lists_go_over_pages(clients: ProjectClients, store: Any) -> None:
+    clients.project.page = 2
     for name in ("a/1", "a/2", "b/1", "c", "d"):
         obstore.put(store, name, b"x")
     found = [one["path"] for page in obstore.list(store) for one in page]
@@ -60,32 +60,34 @@ def test_lists_go_over_pages(ground: Ground, store: Any) -> None:
     assert [one["path"] for one in split["objects"]] == ["c", "d"]
 
 
-def test_what_is_large_comes_in_parts(ground: Ground, store: Any) -> None:
+def test_what_is_large_comes_in_parts(clients: ProjectClients, store: Any) -> None:
     content = bytes(range(256)) * 50_000
     obstore.put(store, "large", content, use_multipart=True, chunk_size=5 * 1024 * 1024)
-    assert ground.project.calls["storage.multipart.upload"] == 3
+    assert clients.project.calls["storage.multipart.upload"] == 3
     assert bytes(obstore.get(store, "large").bytes()) == content
     obstore.copy(store, "large", "copy")
     obstore.rename(store, "copy", "renamed")
     assert [one["path"] for page in obstore.list(store) for one in page] == ["large", "renamed"]
 
 
-def test_faults_are_of_both_apis(ground: Ground, bucket: str, store: Any) -> None:
+def test_faults_are_of_both_apis(clients: ProjectClients, bucket: str, store: Any) -> None:
     obstore.put(store, "one", b"1")
-    ground.project.faults.add(Fault("storage.objects.get", status=503, times=None))
+    clients.project.faults.add(Fault("storage.objects.get", status=503, times=None))
     with pytest.raises(Exception, match="503"):
         obstore.get(store, "one")
-    url = f"{ground.fake.url}/storage/v1/b/{bucket}/o/jobs%2Fdigits%2Fone"
+    url = f"{clients.fake.url}/storage/v1/b/{bucket}/o/jobs%2Fdigits%2Fone"
     assert HTTP.get(url).status_code == 503
-    ground.project.faults.clear()
-    ground.project.faults.add(Fault("storage.objects.get", When.MALFORMED))
+    clients.project.faults.clear()
+    clients.project.faults.add(Fault("storage.objects.get", When.MALFORMED))
     assert not HTTP.get(url).text.endswith("}")
     assert HTTP.get(url).json()["size"] == "1"
 
 
-def test_the_json_api_has_the_same_objects(ground: Ground, bucket: str, store: Any) -> None:
-    at = f"{ground.fake.url}/storage/v1/b/{bucket}"
-    upload = f"{ground.fake.url}/upload/storage/v1/b/{bucket}/o"
+def test_the_json_api_has_the_same_objects(
+    clients: ProjectClients, bucket: str, store: Any
+) -> None:
+    at = f"{clients.fake.url}/storage/v1/b/{bucket}"
+    upload = f"{clients.fake.url}/upload/storage/v1/b/{bucket}/o"
     once = {"uploadType": "media", "name": "jobs/digits/parcel", "ifGenerationMatch": "0"}
     made = HTTP.post(upload, params=once, content=b"parcel")
     assert made.json()["size"] == "6"
@@ -98,22 +100,22 @@ def test_the_json_api_has_the_same_objects(ground: Ground, bucket: str, store: A
     assert found["prefixes"] == ["jobs/digits/"]
     assert HTTP.delete(one).status_code == 204
     assert HTTP.get(one).status_code == 404
-    assert HTTP.get(f"{ground.fake.url}/storage/v1/b/none-such/o").status_code == 404
+    assert HTTP.get(f"{clients.fake.url}/storage/v1/b/none-such/o").status_code == 404
     assert HTTP.get(at).json()["name"] == bucket
 
 
 @pytest.mark.gcp
-def test_an_upload_may_have_two_parts(ground: Ground, bucket: str) -> None:
+def test_an_upload_may_have_two_parts(clients: ProjectClients, bucket: str) -> None:
     told = json.dumps({"name": "pools.json", "contentType": "application/json"})
     content = (
         f"--x\r\nContent-Type: application/json\r\n\r\n{told}\r\n"
         "--x\r\nContent-Type: application/json\r\n\r\n{}\r\n--x--\r\n"
     )
     made = HTTP.post(
-        f"{ground.fake.url}/upload/storage/v1/b/{bucket}/o?uploadType=multipart",
+        f"{clients.fake.url}/upload/storage/v1/b/{bucket}/o?uploadType=multipart",
         content=content,
         headers={"Content-Type": "multipart/related; boundary=x"},
     )
     assert made.json()["contentType"] == "application/json"
-    url = f"{ground.fake.url}/download/storage/v1/b/{bucket}/o/pools.json?alt=media"
+    url = f"{clients.fake.url}/download/storage/v1/b/{bucket}/o/pools.json?alt=media"
     assert HTTP.get(url).json() == {}

@@ -17,7 +17,7 @@ from google.auth.transport.requests import Request
 from google.oauth2 import sts
 
 from tests.fakes.gcp.buckets import Bucket
-from tests.fakes.gcp.ground import HTTP, Ground
+from tests.fakes.gcp.clients import HTTP, ProjectClients
 
 TOKEN = "urn:ietf:params:oauth:token-type:access_token"
 GRANT = "urn:ietf:params:oauth:grant-type:token-exchange"
@@ -25,9 +25,9 @@ ALL = "inRole:roles/storage.objectAdmin"
 
 
 @pytest.fixture
-def bucket(ground: Ground) -> Bucket:
-    name = f"{ground.name}-jobs"
-    bucket = ground.project.buckets[name] = Bucket(name, ground.project)
+def bucket(clients: ProjectClients) -> Bucket:
+    name = f"{clients.name}-jobs"
+    bucket = clients.project.buckets[name] = Bucket(name, clients.project)
     bucket.put("jobs/ours/log", b"ours")
     bucket.put("jobs/theirs/log", b"theirs")
     return bucket
@@ -46,8 +46,8 @@ def narrow(bucket: Bucket, prefix: str, permission: str = ALL, condition: str = 
     return CredentialAccessBoundary([rule]).to_json()
 
 
-def exchanged(ground: Ground, options: Any) -> str:
-    reply = sts.Client(f"{ground.fake.url}/v1/token").exchange_token(
+def exchanged(clients: ProjectClients, options: Any) -> str:
+    reply = sts.Client(f"{clients.fake.url}/v1/token").exchange_token(
         request=Request(),
         grant_type=GRANT,
         subject_token="any",
@@ -59,16 +59,18 @@ def exchanged(ground: Ground, options: Any) -> str:
     return str(reply["access_token"])
 
 
-def status(ground: Ground, bucket: Bucket, token: str, path: str, verb: str = "GET") -> int:
-    url = f"{ground.fake.url}/{bucket.name}{path}"
+def status(
+    clients: ProjectClients, bucket: Bucket, token: str, path: str, verb: str = "GET"
+) -> int:
+    url = f"{clients.fake.url}/{bucket.name}{path}"
     headers = {"Authorization": f"Bearer {token}"}
     return HTTP.request(verb, url, headers=headers).status_code
 
 
-def test_a_token_reaches_below_its_prefix_only(ground: Ground, bucket: Bucket) -> None:
-    token = exchanged(ground, narrow(bucket, "jobs/ours/"))
-    other = Bucket("other-bucket", ground.project)
-    ground.project.buckets[other.name] = other
+def test_a_token_reaches_below_its_prefix_only(clients: ProjectClients, bucket: Bucket) -> None:
+    token = exchanged(clients, narrow(bucket, "jobs/ours/"))
+    other = Bucket("other-bucket", clients.project)
+    clients.project.buckets[other.name] = other
     asked = [
         ("/jobs/ours/log", "GET", 200),
         ("/jobs/ours/new", "PUT", 200),
@@ -79,66 +81,72 @@ def test_a_token_reaches_below_its_prefix_only(ground: Ground, bucket: Bucket) -
         ("?list-type=2&prefix=jobs/", "GET", 403),
         ("?list-type=2", "GET", 403),
     ]
-    found = [(path, verb, status(ground, bucket, token, path, verb)) for path, verb, _ in asked]
+    found = [(path, verb, status(clients, bucket, token, path, verb)) for path, verb, _ in asked]
     assert found == asked
-    assert status(ground, other, token, "/jobs/ours/x", "PUT") == 403
+    assert status(clients, other, token, "/jobs/ours/x", "PUT") == 403
     assert sorted(bucket.objects) == ["jobs/ours/log", "jobs/ours/new", "jobs/theirs/log"]
-    assert status(ground, bucket, "any", "/jobs/theirs/log") == 200
+    assert status(clients, bucket, "any", "/jobs/theirs/log") == 200
 
 
-def test_the_other_api_keeps_to_it_too(ground: Ground, bucket: Bucket) -> None:
-    headers = {"Authorization": f"Bearer {exchanged(ground, narrow(bucket, 'jobs/ours/'))}"}
-    root = f"{ground.fake.url}/storage/v1/b/{bucket.name}/o"
+def test_the_other_api_keeps_to_it_too(clients: ProjectClients, bucket: Bucket) -> None:
+    headers = {"Authorization": f"Bearer {exchanged(clients, narrow(bucket, 'jobs/ours/'))}"}
+    root = f"{clients.fake.url}/storage/v1/b/{bucket.name}/o"
     assert HTTP.get(f"{root}/jobs%2Fours%2Flog", headers=headers).status_code == 200
     assert HTTP.get(f"{root}/jobs%2Ftheirs%2Flog", headers=headers).status_code == 403
-    upload = f"{ground.fake.url}/upload/storage/v1/b/{bucket.name}/o?uploadType=media&name="
+    upload = f"{clients.fake.url}/upload/storage/v1/b/{bucket.name}/o?uploadType=media&name="
     assert HTTP.post(f"{upload}jobs/ours/2", content=b"", headers=headers).status_code == 200
     assert HTTP.post(f"{upload}jobs/theirs/2", content=b"", headers=headers).status_code == 403
 
 
-def test_a_token_ends_and_does_no_more_than_its_role(ground: Ground, bucket: Bucket) -> None:
+def test_a_token_ends_and_does_no_more_than_its_role(
+    clients: ProjectClients, bucket: Bucket
+) -> None:
     reader = "inRole:roles/storage.objectViewer"
-    token = exchanged(ground, narrow(bucket, "jobs/ours/", reader))
-    assert status(ground, bucket, token, "/jobs/ours/log") == 200
-    assert status(ground, bucket, token, "/jobs/ours/log", "DELETE") == 403
-    ground.clock.advance(3601.0)
-    assert status(ground, bucket, token, "/jobs/ours/log") == 401
+    token = exchanged(clients, narrow(bucket, "jobs/ours/", reader))
+    assert status(clients, bucket, token, "/jobs/ours/log") == 200
+    assert status(clients, bucket, token, "/jobs/ours/log", "DELETE") == 403
+    clients.clock.advance(3601.0)
+    assert status(clients, bucket, token, "/jobs/ours/log") == 401
 
 
-def test_a_role_of_ones_own_may_make_and_not_overwrite(ground: Ground, bucket: Bucket) -> None:
-    role = f"projects/{ground.name}/roles/castor_write"
-    ground.project.roles[role] = {"storage.objects.create"}
-    token = exchanged(ground, narrow(bucket, "jobs/ours/", f"inRole:{role}"))
-    assert status(ground, bucket, token, "/jobs/ours/new", "PUT") == 200
-    assert status(ground, bucket, token, "/jobs/ours/log", "PUT") == 403
-    assert status(ground, bucket, token, "/jobs/ours/log") == 403
+def test_a_role_of_ones_own_may_make_and_not_overwrite(
+    clients: ProjectClients, bucket: Bucket
+) -> None:
+    role = f"projects/{clients.name}/roles/castor_write"
+    clients.project.roles[role] = {"storage.objects.create"}
+    token = exchanged(clients, narrow(bucket, "jobs/ours/", f"inRole:{role}"))
+    assert status(clients, bucket, token, "/jobs/ours/new", "PUT") == 200
+    assert status(clients, bucket, token, "/jobs/ours/log", "PUT") == 403
+    assert status(clients, bucket, token, "/jobs/ours/log") == 403
     assert bucket.get("jobs/ours/log").content == b"ours"
-    assert status(ground, bucket, token, "/jobs/ours/large?uploads", "POST") == 403
-    ground.project.roles[role].add("storage.multipartUploads.create")
-    token = exchanged(ground, narrow(bucket, "jobs/ours/", f"inRole:{role}"))
-    assert status(ground, bucket, token, "/jobs/ours/large?uploads", "POST") == 200
+    assert status(clients, bucket, token, "/jobs/ours/large?uploads", "POST") == 403
+    clients.project.roles[role].add("storage.multipartUploads.create")
+    token = exchanged(clients, narrow(bucket, "jobs/ours/", f"inRole:{role}"))
+    assert status(clients, bucket, token, "/jobs/ours/large?uploads", "POST") == 200
 
 
-def test_an_account_has_tokens_for_who_acts_as_it(ground: Ground) -> None:
+def test_an_account_has_tokens_for_who_acts_as_it(clients: ProjectClients) -> None:
     def asked(who: str = "-", **body: Any) -> Any:
-        email = f"castor-job@{ground.name}.iam.gserviceaccount.com"
+        email = f"castor-job@{clients.name}.iam.gserviceaccount.com"
         name = f"projects/{who}/serviceAccounts/{email}"
-        return HTTP.post(f"{ground.fake.url}/v1/{name}:generateAccessToken", json=body)
+        return HTTP.post(f"{clients.fake.url}/v1/{name}:generateAccessToken", json=body)
 
     scope = ["https://www.googleapis.com/auth/devstorage.read_write"]
     reply = asked(scope=scope, lifetime="600s").json()
     end = datetime.fromisoformat(reply["expireTime"])
-    assert end.timestamp() == ground.clock.now() + 600
+    assert end.timestamp() == clients.clock.now() + 600
     assert "castor-job@" in reply["accessToken"]
     assert asked(scope=scope, lifetime="3601s").status_code == 400
     assert asked().status_code == 400
-    assert asked(ground.name, scope=scope).status_code == 400
-    assert ground.project.calls["iamcredentials.projects.serviceAccounts.generateAccessToken"] == 4
+    assert asked(clients.name, scope=scope).status_code == 400
+    assert (
+        clients.project.calls["iamcredentials.projects.serviceAccounts.generateAccessToken"] == 4
+    )
 
 
-def test_an_exchange_is_refused_in_words_of_oauth(ground: Ground, bucket: Bucket) -> None:
+def test_an_exchange_is_refused_in_words_of_oauth(clients: ProjectClients, bucket: Bucket) -> None:
     form = {"grant_type": GRANT, "options": json.dumps(narrow(bucket, "jobs/ours/"))}
-    url = f"{ground.fake.url}/v1/token"
+    url = f"{clients.fake.url}/v1/token"
     reply = HTTP.post(url, data=form)
     assert (reply.status_code, reply.json()["error"]) == (400, "invalid_request")
     assert "requested_token_type" in reply.json()["error_description"]
@@ -148,8 +156,8 @@ def test_an_exchange_is_refused_in_words_of_oauth(ground: Ground, bucket: Bucket
     assert "no Authorization header" in reply.json()["error_description"]
 
 
-def test_what_the_fake_can_not_judge_is_refused(ground: Ground, bucket: Bucket) -> None:
+def test_what_the_fake_can_not_judge_is_refused(clients: ProjectClients, bucket: Bucket) -> None:
     with pytest.raises(OAuthError):
-        exchanged(ground, narrow(bucket, "", condition="resource.name.endsWith('log')"))
+        exchanged(clients, narrow(bucket, "", condition="resource.name.endsWith('log')"))
     with pytest.raises(OAuthError):
-        exchanged(ground, narrow(bucket, "", permission="inRole:roles/owner"))
+        exchanged(clients, narrow(bucket, "", permission="inRole:roles/owner"))

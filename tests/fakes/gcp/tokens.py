@@ -1,6 +1,6 @@
-"""Tokens that reach a part of a bucket only: Security Token Service, and what keeps to it.
+"""Downscoped tokens: Security Token Service, and the check of tokens by buckets.
 
-Any other token is good for anything here.
+Any other token is valid for all calls of the fake.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, unquote
 
 from tests.fakes.gcp.buckets import Bucket
 from tests.fakes.gcp.errors import Refusal
-from tests.fakes.gcp.exchange import (
+from tests.fakes.gcp.http_messages import (
     Answer,
     Prepared,
     Request,
@@ -45,8 +45,8 @@ _GET, _LIST, _CREATE, _DELETE = (
 _PARTS, _ABORT = "storage.multipartUploads.create", "storage.multipartUploads.abort"
 _MAKES: Final = frozenset({_CREATE, _PARTS, _ABORT})
 _ALL: Final = _MAKES | {_GET, _LIST, _DELETE}
-# What an action needs, as https://cloud.google.com/storage/docs/access-control/iam-xml has it; one
-# that overwrites an object may delete it, too.
+# Permissions of an action, after https://cloud.google.com/storage/docs/access-control/iam-xml;
+# overwriting an object also needs the permission to delete it.
 _NEEDS: Final = {
     "storage.objects.get": (_GET,),
     "storage.objects.list": (_LIST,),
@@ -68,7 +68,7 @@ Find = Callable[[str], Bucket | None]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What may be done below some prefixes; without any, in the whole bucket."""
+    """Permissions below some prefixes; None means the whole bucket."""
 
     permissions: frozenset[str]
     objects: tuple[str, ...] | None
@@ -81,7 +81,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """How far a token reaches in a bucket, and until when."""
+    """Access boundary of a token in a bucket, and its end."""
 
     bucket: str
     rules: tuple[Rule, ...]
@@ -89,25 +89,25 @@ class Boundary:
 
 
 def prepared(request: Request, find: Find) -> Prepared | None:
-    """The exchange of a token, if a request is one."""
+    """Return the exchange of a token; None for another request."""
     if (request.verb, request.path) != ("POST", _PATH):
         return None
-    told, options = _asked(request)
+    form, options = _asked(request)
     rules = options.get("accessBoundary", {}).get("accessBoundaryRules") or []
-    found = _RESOURCE.fullmatch(rules[0].get("availableResource", "")) if rules else None
-    bucket = find(found[1]) if found else None
+    match = _RESOURCE.fullmatch(rules[0].get("availableResource", "")) if rules else None
+    bucket = find(match[1]) if match else None
     if bucket is None:
         return None
 
     def serve(_: str) -> Answer:
         if "authorization" in request.headers:
             raise Refusal(400, "invalid_request", "This call takes no Authorization header.")
-        if (told.get("grant_type"), told.get("requested_token_type")) != (_GRANT, _TOKEN):
+        if (form.get("grant_type"), form.get("requested_token_type")) != (_GRANT, _TOKEN):
             raise _invalid("grant_type or requested_token_type")
         now = bucket.project.clock.now()
         name = f"{_NARROW}{bucket.project.next_number()}"
-        kept = tuple(_rule(rule, bucket) for rule in rules)
-        bucket.project.tokens[name] = Boundary(bucket.name, kept, now + _VALID_SECONDS)
+        kept_rules = tuple(_rule(rule, bucket) for rule in rules)
+        bucket.project.tokens[name] = Boundary(bucket.name, kept_rules, now + _VALID_SECONDS)
         return in_json(
             {
                 "access_token": name,
@@ -121,10 +121,10 @@ def prepared(request: Request, find: Find) -> Prepared | None:
 
 
 def check(bucket: Bucket, request: Request, action: str, place: str) -> None:
-    """Whether a token reaches so far; `place` is an object, or what a list is to begin with.
+    """Check that a token permits an action; `place` is an object or a list's prefix.
 
     Raises:
-        Refusal: it does not, or not any more.
+        Refusal: the token does not permit the action, or has expired.
     """
     token = request.headers.get("authorization", "").removeprefix(_PREFIX)
     if not token.startswith(_NARROW):
@@ -142,34 +142,34 @@ def check(bucket: Bucket, request: Request, action: str, place: str) -> None:
 
 
 def _refused(refusal: Refusal) -> Answer:
-    """What is wrong with the exchange itself is worded as OAuth has it."""
+    """Word an invalid exchange as OAuth does."""
     if refusal.status != 400:
         return refused_in_json(refusal)
-    told = {"error": refusal.reason, "error_description": refusal.message}
-    return in_json(told, refusal.status)
+    error = {"error": refusal.reason, "error_description": refusal.message}
+    return in_json(error, refusal.status)
 
 
 def _asked(request: Request) -> tuple[dict[str, str], Body]:
-    """What is asked for, as a form; Google's client quotes the options once more."""
-    told = dict(parse_qsl(request.content.decode(errors="replace")))
+    """Return the form of a request and its options, which Google's client quotes once more."""
+    form = dict(parse_qsl(request.content.decode(errors="replace")))
     try:
-        return told, read_json(unquote(told.get("options") or "{}").encode())
+        return form, read_json(unquote(form.get("options") or "{}").encode())
     except Refusal:
-        return told, {}
+        return form, {}
 
 
-def _rule(told: Body, bucket: Bucket) -> Rule:
+def _rule(rule: Body, bucket: Bucket) -> Rule:
     permissions: set[str] = set()
-    for role in told.get("availablePermissions") or ():
+    for role in rule.get("availablePermissions") or ():
         name = role.removeprefix("inRole:")
         known = _ROLES.get(name) or bucket.project.roles.get(name)
         if known is None or name == role:
             raise _invalid(f"the permission {role}")
         permissions |= known
-    found = _RESOURCE.fullmatch(told.get("availableResource", ""))
-    if found is None or found[1] != bucket.name:
+    match = _RESOURCE.fullmatch(rule.get("availableResource", ""))
+    if match is None or match[1] != bucket.name:
         raise _invalid("availableResource")
-    condition = (told.get("availabilityCondition") or {}).get("expression", "")
+    condition = (rule.get("availabilityCondition") or {}).get("expression", "")
     if not condition:
         return Rule(frozenset(permissions), None, None)
     objects, lists = _OBJECTS.findall(condition), _LISTS.findall(condition)
@@ -178,5 +178,5 @@ def _rule(told: Body, bucket: Bucket) -> Rule:
     return Rule(frozenset(permissions), tuple(objects), tuple(lists))
 
 
-def _invalid(what: str) -> Refusal:
-    return Refusal(400, "invalid_request", f"This fake does not know {what}.")
+def _invalid(subject: str) -> Refusal:
+    return Refusal(400, "invalid_request", f"This fake does not know {subject}.")

@@ -25,7 +25,7 @@ from tests.conformance.provider import OURS, order
 from tests.fakes.faults import Faults
 from tests.fakes.gcp import lifecycle
 from tests.fakes.gcp.buckets import Bucket
-from tests.fakes.gcp.ground import properties
+from tests.fakes.gcp.clients import properties
 from tests.fakes.gcp.server import FakeGcp
 from tests.fakes.gcp.subscriptions import Subscription, publish
 

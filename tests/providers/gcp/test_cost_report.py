@@ -223,7 +223,7 @@ def test_pages_that_do_not_end_are_no_answer(world: GcpWorld) -> None:
 
 def test_a_query_that_takes_its_time_is_awaited(world: GcpWorld) -> None:
     export(world, USES)
-    world.project.query_looks = 60
+    world.project.query_polls = 60
     report = report_of(world)
     assert sum(cost.usd for cost in report.costs("prod", FIRST, LAST)) == sum(FOUND.values())
     assert report.asked_usd == Decimal(10 * 2**20) * Decimal("6.25") / 2**40
@@ -231,7 +231,7 @@ def test_a_query_that_takes_its_time_is_awaited(world: GcpWorld) -> None:
 
 def test_a_query_that_does_not_end_is_left(world: GcpWorld) -> None:
     export(world, USES)
-    world.project.query_looks = 10_000
+    world.project.query_polls = 10_000
     error = error_of(lambda: told(world))
     assert isinstance(error, Unavailable) and "the query has not ended in 300 s" in str(error)
 

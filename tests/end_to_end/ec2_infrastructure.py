@@ -1,4 +1,4 @@
-"""The ground of `terraform/modules/aws` without Terraform: what there has to be of it."""
+"""Infrastructure of `terraform/modules/aws` in a fake AWS, created without Terraform."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SOURCE: Final = "ssm:/castor/prod/pools"
 
 
 def environment(url: str, key: str) -> dict[str, str]:
-    """What leads `castor` to that account of the fake AWS."""
+    """Return the variables that point `castor` at an account of the fake AWS."""
     return {
         "AWS_ENDPOINT_URL": url,
         "AWS_REGION": REGION,
@@ -28,16 +28,16 @@ def environment(url: str, key: str) -> dict[str, str]:
     }
 
 
-def lay_ground(fake: FakeAws, key: str, *regions: str) -> str:
-    """Lay it in that account; returns what `castor serve --pools` takes.
+def create_infrastructure(fake: FakeAws, key: str, *regions: str) -> str:
+    """Create the infrastructure in an account; return the value for `castor serve --pools`.
 
-    There is a pool in each of `regions`: `gpu` in the first, `gpu-REGION` in others. None named
-    stands for `REGION`. The bucket is in the first one.
+    Each of `regions` gets a pool: `gpu` in the first region, `gpu-REGION` in the others. The
+    default is `REGION` alone. The bucket is in the first region.
     """
     session = boto3.session.Session(key, "secret", region_name=REGION)
     chosen = regions or (REGION,)
-    number = fake.proxy.account(key).number
-    bucket = f"castor-prod-{number}"
+    account_number = fake.proxy.account(key).number
+    bucket = f"castor-prod-{account_number}"
     session.client("s3", endpoint_url=fake.url).create_bucket(Bucket=bucket)
     documents, pools = {}, {}
     for region in chosen:
@@ -51,7 +51,7 @@ def lay_ground(fake: FakeAws, key: str, *regions: str) -> str:
     document = {
         "schema": 1,
         "deployment": "prod",
-        "account": number,
+        "account": account_number,
         "regions": documents,
         "pools": pools,
         "max_usd_per_hour": 10,
@@ -68,7 +68,7 @@ def _region(client: Callable[[str], Any], region: str, bucket: str) -> dict[str,
     queue_url = client("sqs").create_queue(QueueName="castor-prod-events")["QueueUrl"]
     _route_events(client("events"), client("sqs"), queue_url)
     return {
-        "subnets": {one["AvailabilityZone"]: one["SubnetId"] for one in subnets},
+        "subnets": {subnet["AvailabilityZone"]: subnet["SubnetId"] for subnet in subnets},
         "user_data": f"s3://{bucket}/user-data",
         "queue_url": queue_url,
         "identity_certificate": signer(region).certificate,
@@ -97,16 +97,15 @@ def _pool(ec2: Any, name: str, region: str, bucket: str) -> dict[str, Any]:
 
 
 def _route_events(events: Any, sqs: Any, queue_url: str) -> None:
-    wanted = ["QueueArn"]
-    told = sqs.get_queue_attributes(QueueUrl=queue_url, AttributeNames=wanted)
+    queue = sqs.get_queue_attributes(QueueUrl=queue_url, AttributeNames=["QueueArn"])
     pattern = {"source": ["aws.ec2"], "detail-type": ["EC2 Spot Instance Interruption Warning"]}
     events.put_rule(Name="castor-prod-reclaim", EventPattern=json.dumps(pattern))
-    target = {"Id": "castor", "Arn": told["Attributes"]["QueueArn"]}
+    target = {"Id": "castor", "Arn": queue["Attributes"]["QueueArn"]}
     events.put_targets(Rule="castor-prod-reclaim", Targets=[target])
 
 
 def _user_data(region: str, bucket: str) -> str:
-    """As pools.tf puts it together."""
+    """Return the user data of a template, as pools.tf composes it."""
     settings = {
         "region": region,
         "bucket": bucket,
@@ -120,7 +119,7 @@ def _user_data(region: str, bucket: str) -> str:
         "pre_bootstrap": "",
         "post_bootstrap": "",
     }
-    told = [f"{name}='{value}'" for name, value in settings.items()]
+    assignments = [f"{name}='{value}'" for name, value in settings.items()]
     names = ("install.sh", "first_boot.sh", "datasets.sh", "node.sh", "agent.sh")
     scripts = [(MODULE / "files" / name).read_text() for name in names]
-    return "\n".join(["#!/bin/bash", *told, *scripts])
+    return "\n".join(["#!/bin/bash", *assignments, *scripts])

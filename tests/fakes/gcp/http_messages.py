@@ -1,4 +1,4 @@
-"""Requests and answers of HTTP, whichever API they are of."""
+"""HTTP requests and answers, shared by all APIs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JSON: Final = (("Content-Type", "application/json; charset=UTF-8"),)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What goes back."""
+    """Reply to a request."""
 
     status: int
     body: bytes
@@ -25,7 +25,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What came in. `path` is still quoted; `origin` is where the server was found."""
+    """Received request. `path` is still percent-encoded; `origin` is the server's own URL."""
 
     verb: str
     path: str
@@ -35,16 +35,16 @@ class Request:
     origin: str
 
     def first(self, name: str) -> str:
-        """The first value of a query parameter."""
+        """Return the first value of a query parameter."""
         return self.query.get(name, [""])[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A request that an API has understood to be one of its calls, with nothing done yet.
+    """Request that an API has recognised as one of its calls and not yet executed.
 
     Attributes:
-        serve: does it; it is given the code that the operation is to fail with, or "".
+        serve: executes the call; its argument is the error code of the operation, or "".
         refuse: words a refusal as this API does.
     """
 
@@ -76,10 +76,10 @@ def read(environ: Mapping[str, Any]) -> Request:
 
 
 def read_json(content: bytes) -> Body:
-    """The body of a call.
+    """Return the body of a call.
 
     Raises:
-        Refusal: it is none.
+        Refusal: the content is not a JSON object.
     """
     try:
         body = json.loads(content)

@@ -1,4 +1,4 @@
-"""Instances are made: one by `insert`, many or none by `bulkInsert`."""
+"""Creation of instances: one by `insert`, several by `bulkInsert`."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tests.fakes.gcp.lifecycle import Launch, Need
 from tests.fakes.gcp.project import Body, Instance, Operation, Project
 
 _NAME: Final = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
-_MOST_AT_ONCE: Final = 5000
+_MAXIMUM_COUNT: Final = 5000
 _NOT_PERSISTED: Final = frozenset({"params", "resourceManagerTags", "name", "machineType", "zone"})
 
 
 def zone_of(call: Call) -> str:
-    """The zone of a call.
+    """Return the zone of a call.
 
     Raises:
-        Refusal: there is no such zone, or it does not answer.
+        Refusal: the zone does not exist or does not answer.
     """
     zone: str = call.parameters["zone"]
     if zone not in ZONES:
@@ -39,40 +39,48 @@ def zone_of(call: Call) -> str:
 
 def insert(call: Call) -> Operation:
     zone, project = zone_of(call), call.project
-    whole: Body = bodies.merged({}, call.body)
+    body: Body = bodies.merged({}, call.body)
     link = call.parameters.get("sourceInstanceTemplate")
     is_bare = False
     if link:
         properties = bodies.template(project, zone, link, "sourceInstanceTemplate")
         is_bare = "machineType" not in call.body
-        whole = bodies.merged(properties, call.body)
-    name = whole["name"]
-    kind = _kind(call, zone, whole, is_bare)
+        body = bodies.merged(properties, call.body)
+    name = body["name"]
+    kind = _kind(call, zone, body, is_bare)
     _refuse_taken(project, zone, name)
-    failure = _failure(call, zone, [_need(kind, whole)])
+    failure = _failure(call, zone, [_need(kind, body)])
     place = f"zones/{zone}"
     target = f"{place}/instances/{name}"
     operation = operations.begin(project, place, "insert", target, project.next_id())
-    one = _instance(project, zone, name, kind, whole, operation)
-    wait = (whole.get("params") or {}).get("requestValidForDuration") or {}
-    launch = Launch((one,), operation, 1, failure, float(wait.get("seconds", 0)))
+    instance = _instance(project, zone, name, kind, body, operation)
+    wait = (body.get("params") or {}).get("requestValidForDuration") or {}
+    launch = Launch((instance,), operation, 1, failure, float(wait.get("seconds", 0)))
     lifecycle.begin(project, launch)
     return operation
 
 
 def bulk_insert(call: Call) -> Operation:
-    """In one zone."""
+    """Insert instances in one zone."""
     return _bulk(call, zone_of(call), f"zones/{call.parameters['zone']}")
 
 
 def region_bulk_insert(call: Call) -> Operation:
-    """In one zone of the region: in one that has room for all, if there is one."""
+    """Insert instances in one zone of a region: the one with the most room."""
     region = call.parameters["region"]
     if region not in regions():
         raise invalid("region", region, "Unknown region.")
     policy = (call.body.get("locationPolicy") or {}).get("locations") or {}
-    denied = {place for place, told in policy.items() if told.get("preference") == "DENY"}
-    allowed = {place for place, told in policy.items() if told.get("preference") == "ALLOW"}
+    denied = {
+        location
+        for location, preference in policy.items()
+        if preference.get("preference") == "DENY"
+    }
+    allowed = {
+        location
+        for location, preference in policy.items()
+        if preference.get("preference") == "ALLOW"
+    }
     zones = [
         zone
         for zone in ZONES
@@ -87,32 +95,32 @@ def region_bulk_insert(call: Call) -> Operation:
 
 
 def _bulk(call: Call, zone: str, scope: str) -> Operation:
-    project, told = call.project, call.body
-    whole = _bulk_properties(call, zone)
-    kind = _kind(call, zone, whole, is_bare=True)
-    names = _names(project, zone, told)
+    project, body = call.project, call.body
+    instance_body = _bulk_properties(call, zone)
+    kind = _kind(call, zone, instance_body, is_bare=True)
+    names = _names(project, zone, body)
     for name in names:
         _refuse_taken(project, zone, name)
-    least = int(told.get("minCount") or len(names))
+    least = int(body.get("minCount") or len(names))
     if not 0 < least <= len(names):
         raise invalid("resource.minCount", least, "It must be from 1 to count.")
-    failure = _failure(call, zone, [_need(kind, whole)] * len(names))
+    failure = _failure(call, zone, [_need(kind, instance_body)] * len(names))
     operation = operations.begin(project, scope, "bulkInsert", scope, project.next_id())
     operation.others["operationGroupId"] = group = f"group-{project.next_number()}"
-    made = []
+    created = []
     for name in names:
         target = f"zones/{zone}/instances/{name}"
-        one = operations.begin(project, f"zones/{zone}", "insert", target, project.next_id())
-        one.others["operationGroupId"] = group
-        made.append(_instance(project, zone, name, kind, whole, one))
-    lifecycle.begin(project, Launch(tuple(made), operation, least, failure))
+        insertion = operations.begin(project, f"zones/{zone}", "insert", target, project.next_id())
+        insertion.others["operationGroupId"] = group
+        created.append(_instance(project, zone, name, kind, instance_body, insertion))
+    lifecycle.begin(project, Launch(tuple(created), operation, least, failure))
     return operation
 
 
 def _bulk_properties(call: Call, zone: str) -> Body:
-    told = call.body
-    properties = bodies.linked(told.get("instanceProperties") or {}, zone)
-    link = told.get("sourceInstanceTemplate")
+    body = call.body
+    properties = bodies.linked(body.get("instanceProperties") or {}, zone)
+    link = body.get("sourceInstanceTemplate")
     if link:
         held = bodies.template(call.project, zone, link, "resource.sourceInstanceTemplate")
         return dict(bodies.merged(held, properties))
@@ -121,31 +129,31 @@ def _bulk_properties(call: Call, zone: str) -> Body:
     return dict(bodies.merged({}, properties))
 
 
-def _names(project: Project, zone: str, told: Body) -> list[str]:
-    """As they are told, or numbered on from the highest there is."""
-    count = int(told.get("count") or 0)
-    if not 0 < count <= _MOST_AT_ONCE:
-        raise invalid("resource.count", count, f"It must be from 1 to {_MOST_AT_ONCE}.")
-    pattern, each = told.get("namePattern"), told.get("perInstanceProperties") or {}
-    if bool(pattern) == bool(each):
+def _names(project: Project, zone: str, body: Body) -> list[str]:
+    """Return the given names, or numbered names after the highest existing one."""
+    count = int(body.get("count") or 0)
+    if not 0 < count <= _MAXIMUM_COUNT:
+        raise invalid("resource.count", count, f"It must be from 1 to {_MAXIMUM_COUNT}.")
+    pattern, by_name = body.get("namePattern"), body.get("perInstanceProperties") or {}
+    if bool(pattern) == bool(by_name):
         why = "Either namePattern or perInstanceProperties must be set."
         raise invalid("resource.namePattern", pattern, why)
-    if each:
-        if len(each) != count:
-            raise invalid("resource.perInstanceProperties", len(each), "There must be count.")
-        return [(own or {}).get("name") or name for name, own in each.items()]
-    found = re.fullmatch(r"([^#]*)(#{1,18})([^#]*)", pattern or "")
-    if found is None:
+    if by_name:
+        if len(by_name) != count:
+            raise invalid("resource.perInstanceProperties", len(by_name), "There must be count.")
+        return [(properties or {}).get("name") or name for name, properties in by_name.items()]
+    match = re.fullmatch(r"([^#]*)(#{1,18})([^#]*)", pattern or "")
+    if match is None:
         raise invalid("resource.namePattern", pattern, "It must have one run of #.")
-    before, marks, after = found.groups()
+    before, marks, after = match.groups()
     numbered = re.compile(f"{re.escape(before)}([0-9]{{{len(marks)}}}){re.escape(after)}")
     taken = [numbered.fullmatch(name) for place, name in project.instances if place == zone]
-    first = max((int(one[1]) for one in taken if one), default=0) + 1
-    return [f"{before}{first + n:0{len(marks)}d}{after}" for n in range(count)]
+    first = max((int(match_of_name[1]) for match_of_name in taken if match_of_name), default=0) + 1
+    return [f"{before}{first + offset:0{len(marks)}d}{after}" for offset in range(count)]
 
 
 def _kind(call: Call, zone: str, whole: Body, is_bare: bool) -> str:
-    """The machine type, of something that can be made."""
+    """Return the machine type of an instance that can be created."""
     if not whole.get("machineType"):
         raise required("resource.machineType")
     at = "resource.machineType"
@@ -168,7 +176,10 @@ def _need(kind: str, whole: Body) -> Need:
 
 
 def _failure(call: Call, zone: str, needs: list[Need]) -> operations.Failure | None:
-    """Why the operation will fail, or the refusal now: of a quota it may be either."""
+    """Return the failure of the operation, None for none, or refuse now.
+
+    A quota that is too small may lead to either.
+    """
     project = call.project
     if call.failing:
         return operations.ordered(call.failing, project.id, zone)
@@ -199,7 +210,7 @@ def _instance(
 
 
 def _room(call: Call, zone: str) -> float:
-    """How many of what a call wants there may be in a zone."""
+    """Return how many of the requested instances a zone has capacity for."""
     whole = _bulk_properties(call, zone)
     place = (whole.get("machineType", ""), zone, bodies.purchase(whole))
     if place[0] not in call.project.offered.get(zone, ()):

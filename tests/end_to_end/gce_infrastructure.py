@@ -1,6 +1,6 @@
-"""The ground of `terraform/modules/gcp` without Terraform: what there has to be of it.
+"""Infrastructure of `terraform/modules/gcp` in a fake Google Cloud, created without Terraform.
 
-`tests/terraform/test_gcp_module.py` holds it against what the module makes.
+`tests/terraform/test_gcp_module.py` compares it with the module's own output.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SCOPE: Final = "https://www.googleapis.com/auth/devstorage.read_only"
 
 
 def environment(url: str, directory: Path) -> dict[str, str]:
-    """What leads `castor` to the fake, without credentials, whatever this machine has of them."""
+    """Return the variables that point `castor` at the fake, without this machine's credentials."""
     return {
         "STORAGE_EMULATOR_HOST": url,
         "GOOGLE_APPLICATION_CREDENTIALS": "",
@@ -40,17 +40,17 @@ def environment(url: str, directory: Path) -> dict[str, str]:
 
 
 def new_project(fake: FakeGcp, project: str) -> Project:
-    """One in which nothing takes long."""
-    found = fake.front.project(project)
-    found.provision_seconds = found.staging_seconds = 0.5
-    found.delete_seconds = 2.0
-    return found
+    """Return a new project in which all operations are quick."""
+    created = fake.front.project(project)
+    created.provision_seconds = created.staging_seconds = 0.5
+    created.delete_seconds = 2.0
+    return created
 
 
-def lay_ground(fake: FakeGcp, project: str, *others: str) -> str:
-    """Lay it in that project; returns what `castor serve --pools` takes.
+def create_infrastructure(fake: FakeGcp, project: str, *others: str) -> str:
+    """Create the infrastructure in a project; return the value for `castor serve --pools`.
 
-    There is a pool `gpu` in `REGION`, and a pool `gpu-REGION` in each of `others`.
+    A pool `gpu` is in `REGION`, and a pool `gpu-REGION` in each of `others`.
     """
     bucket = bucket_of(project)
     compute = f"{fake.url}/compute/v1/projects/{project}"
@@ -71,12 +71,12 @@ def lay_ground(fake: FakeGcp, project: str, *others: str) -> str:
 
 
 def bucket_of(project: str) -> str:
-    """The bucket's name, as bucket.tf has it."""
+    """Return the bucket's name, as bucket.tf composes it."""
     return f"{_PREFIX}-{project}"
 
 
 def template_name(purchase: str, pool: str = "gpu") -> str:
-    """Return the name of the template of a purchase, with what Terraform adds to it."""
+    """Return the name of a purchase's template, with the suffix that Terraform adds."""
     return f"{_PREFIX}-{pool}-{purchase}-1"
 
 
@@ -126,7 +126,7 @@ def pools(project: str, *others: str) -> dict[str, Any]:
 
 
 def template(project: str, purchase: str, region: str = REGION) -> dict[str, Any]:
-    """The properties of an instance template, as pools.tf makes it."""
+    """Return the properties of an instance template, as pools.tf composes them."""
     metadata = {
         "block-project-ssh-keys": "TRUE",
         "enable-oslogin": "TRUE",
@@ -144,7 +144,7 @@ def template(project: str, purchase: str, region: str = REGION) -> dict[str, Any
         "machineType": _MACHINE_TYPES[0],
         "canIpForward": False,
         "labels": labels,
-        "metadata": {"items": [{"key": key, "value": told} for key, told in metadata.items()]},
+        "metadata": {"items": [{"key": key, "value": value} for key, value in metadata.items()]},
         "disks": [{"boot": True, "autoDelete": True, "initializeParams": disk}],
         "networkInterfaces": [
             {"subnetwork": f"projects/{project}/regions/{region}/subnetworks/{_PREFIX}"}
@@ -155,7 +155,7 @@ def template(project: str, purchase: str, region: str = REGION) -> dict[str, Any
 
 
 def scheduling(purchase: str) -> dict[str, Any]:
-    """What of a template a purchase decides, and when its instances are deleted at the latest."""
+    """Return the scheduling of a purchase's instances, with their maximum run time."""
     return {
         "automaticRestart": False,
         "onHostMaintenance": "TERMINATE",
@@ -167,7 +167,7 @@ def scheduling(purchase: str) -> dict[str, Any]:
 
 
 def node_start(bucket: str) -> str:
-    """The start of an instance whose image has Castor, as pools.tf puts it together."""
+    """Return the start script for an image that has Castor, as pools.tf composes it."""
     variables = {
         "bucket": bucket,
         "python": "python3",
@@ -179,10 +179,10 @@ def node_start(bucket: str) -> str:
         "datasets": "",
         "registries": "",
     }
-    told = [f"{name}='{value}'" for name, value in variables.items()]
+    assignments = [f"{name}='{value}'" for name, value in variables.items()]
     names = ("install.sh", "first_boot.sh", "datasets.sh", "node.sh", "agent.sh")
     scripts = [(MODULE / "files" / name).read_text() for name in names]
-    return "\n".join(["#!/bin/bash", *told, *scripts])
+    return "\n".join(["#!/bin/bash", *assignments, *scripts])
 
 
 def _pool_name(region: str) -> str:

@@ -1,4 +1,4 @@
-"""What is to happen in a project, in the order of time."""
+"""Events of a project that are due at a time of its clock."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from collections.abc import Callable
 Event = Callable[[float], None]
 
 
-class Agenda:
-    """Events with their moments; nothing happens before somebody looks."""
+class EventQueue:
+    """Events by their times. An event runs when the project's time is next read."""
 
     def __init__(self) -> None:
         self._events: list[tuple[float, int, Event]] = []
         self._numbers = itertools.count()
 
-    def at(self, seconds: float, event: Event) -> None:
-        """`event` is called with its own moment, however late somebody looks."""
+    def schedule(self, seconds: float, event: Event) -> None:
+        """Schedule an event; it is called with its due time, however late it runs."""
         heapq.heappush(self._events, (seconds, next(self._numbers), event))
 
-    def pass_until(self, now_seconds: float) -> None:
+    def run_until(self, now_seconds: float) -> None:
+        """Run all events that are due by a time, in order."""
         while self._events and self._events[0][0] <= now_seconds:
             seconds, _, event = heapq.heappop(self._events)
             event(seconds)

@@ -1,4 +1,4 @@
-"""A project of the fake for one test, with its clock, and Google's own clients for it."""
+"""Project of the fake for one test, with a virtual clock and Google's own clients."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.fakes.gcp.server import FakeGcp
 START_SECONDS: Final = 1_790_000_000.0
 ZONE: Final = "us-central1-a"
 TEMPLATE: Final = "castor-gpu"
-# For calls that Google's clients would not make; to make one is dear.
+# Client for calls that Google's clients would not make. It is shared, because creation is slow.
 HTTP: Final = httpx.Client(trust_env=False)
 _NUMBERS: Final = itertools.count()
 Body = dict[str, Any]
 
 
-class Ground:
-    """One project, new and empty but for a template."""
+class ProjectClients:
+    """New project that holds only a template, and clients for it."""
 
     def __init__(self, fake: FakeGcp) -> None:
         self.fake = fake
@@ -43,7 +43,7 @@ class Ground:
         return _client(compute_v1.ZoneOperationsClient, self.fake.url)
 
     def insert(self, name: str, request_id: str | None = None, **fields: Any) -> Any:
-        """From the template; what it answers is the operation."""
+        """Insert an instance from the template; return the operation."""
         request = compute_v1.InsertInstanceRequest(
             project=self.name,
             zone=ZONE,
@@ -54,33 +54,36 @@ class Ground:
         return self.instances.insert_unary(request=request)
 
     def running(self, name: str, **fields: Any) -> Any:
-        """Inserted, and waited for."""
+        """Insert an instance, wait for the operation, and return the instance."""
         assert not self.wait(self.insert(name, **fields)).error.errors
         return self.instances.get(project=self.name, zone=ZONE, instance=name)
 
     def wait(self, operation: Any) -> Any:
-        """By the client of operations: those of the others ask the real Compute Engine."""
+        """Wait for an operation.
+
+        The client of operations does so, because other clients would ask the real Compute Engine.
+        """
         return self.operations.wait(project=self.name, zone=ZONE, operation=operation.name)
 
     def delete(self, name: str) -> Any:
         return self.instances.delete_unary(project=self.name, zone=ZONE, instance=name)
 
-    def listed(self, wanted: str = "") -> list[str]:
-        request = {"project": self.name, "zone": ZONE, "filter": wanted}
-        return [one.name for one in self.instances.list(request=request)]
+    def listed(self, expression: str = "") -> list[str]:
+        request = {"project": self.name, "zone": ZONE, "filter": expression}
+        return [instance.name for instance in self.instances.list(request=request)]
 
     def status(self, name: str) -> str:
-        found = self.instances.get(project=self.name, zone=ZONE, instance=name)
-        return str(found.status)
+        existing = self.instances.get(project=self.name, zone=ZONE, instance=name)
+        return str(existing.status)
 
     def send(self, verb: str, path: str, body: Any = None, **query: str) -> httpx.Response:
-        """Any call of Compute Engine, however wrong; `path` is below the project."""
+        """Send any call of Compute Engine, valid or not; `path` is below the project."""
         url = f"{self.fake.url}/compute/v1/projects/{self.name}/{path}".rstrip("/")
         return HTTP.request(verb, url, json=body, params=query)
 
 
 def properties(**changes: Any) -> Body:
-    """Of a template: one L4, spot, and deleted when it is taken back."""
+    """Return a template's properties: one L4 on spot, deleted when preempted."""
     image = "projects/debian-cloud/global/images/family/debian-12"
     disk = {"boot": True, "autoDelete": True, "initializeParams": {"sourceImage": image}}
     return {
@@ -95,7 +98,7 @@ def properties(**changes: Any) -> Body:
 
 
 def instance(name: str, **changes: Any) -> Body:
-    """The body of an insert without a template."""
+    """Return the body of an insert without a template."""
     machine_type = f"zones/{ZONE}/machineTypes/g2-standard-4"
     return {**properties(), "name": name, "machineType": machine_type, **changes}
 
@@ -106,6 +109,6 @@ def request_id() -> str:
 
 @cache
 def _client(kind: Any, url: str) -> Any:
-    """To make one costs more than most tests here."""
+    """Return a client; clients are cached, because creation is slower than most tests here."""
     options = ClientOptions(api_endpoint=url)
     return kind(credentials=AnonymousCredentials(), client_options=options)
