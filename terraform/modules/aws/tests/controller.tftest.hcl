@@ -271,3 +271,17 @@ run "refuses_what_can_not_be" {
 
   expect_failures = [var.controller, var.controller_principals, var.controller_external_id]
 }
+
+run "refuses_a_host_without_a_profile" {
+  command = plan
+
+  module {
+    source = "./modules/controller"
+  }
+
+  variables {
+    existing_role = { arn = "arn:aws:iam::123456789012:role/given-controller" }
+  }
+
+  expect_failures = [aws_instance.controller]
+}

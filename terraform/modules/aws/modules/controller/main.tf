@@ -200,6 +200,10 @@ resource "aws_instance" "controller" {
       condition     = contains(keys(var.network.subnets), local.controller_zone)
       error_message = "controller.zone: the zone has no subnet: add it to zones or subnets."
     }
+    precondition {
+      condition     = local.makes_role || try(var.existing_role.instance_profile, null) != null
+      error_message = "existing_roles.controller.instance_profile: the controller's host needs the instance profile of its role."
+    }
   }
 
   depends_on = [aws_iam_role_policy.controller, aws_ssm_parameter.pools]
@@ -212,6 +216,9 @@ resource "aws_ssm_parameter" "pools" {
   tier        = length(local.pools_json) > 4096 ? "Advanced" : "Standard"
   value       = local.pools_json
   tags        = local.tags
+
+  # The controller may launch into a new pool before it hears of the pool.
+  depends_on = [aws_iam_role_policy.controller]
 
   lifecycle {
     precondition {
