@@ -44,6 +44,19 @@ class Condition:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class SpotScores:
+    """Likelihood that a cloud launches `instances` on spot in one zone now, by zone.
+
+    Scores are from 1 (not likely) to 10 (highly likely), without guarantee. A zone may lack one.
+    `caveat` says why the scores may mislead; it is empty if nothing is known to.
+    """
+
+    instances: int
+    by_zone: Mapping[str, int]
+    caveat: str = ""
+
+
 class Provider(ABC):
     """Source of instances that lists, launches and terminates this deployment's instances."""
 
@@ -130,6 +143,14 @@ class Provider(ABC):
             ProviderError: the cloud would refuse the launch, or does not answer.
         """
         return False
+
+    def spot_scores(self, pool: str) -> SpotScores | None:
+        """Return how likely all spot instances of a pool can be had; None if the cloud can't tell.
+
+        Raises:
+            ProviderError: the cloud refused the call or did not answer.
+        """
+        return None
 
     def console(self, instance_id: str) -> str:
         """Return the last console output of an instance; empty if the cloud keeps none.

@@ -102,7 +102,12 @@ _DENIED: Final = frozenset(
 # Code for an account that has never used spot or fleets.
 _NO_ROLE: Final = frozenset({"AuthFailure.ServiceLinkedRoleCreationNotPermitted"})
 # Actions of people, which the controller's role lacks.
-_PERSONAL: Final = ("DescribeCapacityBlockOfferings", "PurchaseCapacityBlock")
+_PERSONAL: Final = (
+    "DescribeAvailabilityZones",
+    "DescribeCapacityBlockOfferings",
+    "GetSpotPlacementScores",
+    "PurchaseCapacityBlock",
+)
 _MISSING: Final = frozenset(
     {
         "404",

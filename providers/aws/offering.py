@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import ProviderError
@@ -21,11 +22,15 @@ from providers.aws.prices import (
 from providers.aws.quotas import VcpuQuota, quota_limits, read_quotas
 from providers.aws.reservations import reservations_of
 from providers.aws.settings import AwsSale, AwsSettings, CallTimeouts, PoolForm
+from providers.base import SpotScores
 from providers.cloud.facts import TTLValue
+from providers.cloud.replies import readable
 from providers.cloud.reservations import PoolReservations
 from providers.cloud.stock import AnyPrice, PoolInventory, PoolListing
 
 _log = logging.getLogger(__name__)
+
+_SCORED_TYPES: Final = 3  # botocore's model, GetSpotPlacementScores.InstanceTypes
 
 
 class RegionOffering:
@@ -46,6 +51,7 @@ class RegionOffering:
         clock: Clock,
     ) -> None:
         self._region = calls.region
+        self._calls = calls
         self._settings = settings
         self._clock = clock
         self._pools = {
@@ -138,6 +144,35 @@ class RegionOffering:
         limits = quota_limits(self._region, quotas, region_sales, self._kinds.last or {})
         self.closed = frozenset(limit.name for limit in limits if limit.maximum == 0)
         return limits + self._reservations.limits(region_sales)
+
+    def spot_scores(self, pool_name: str) -> SpotScores:
+        """Return the spot placement scores of a pool's zones, for all its instances in one zone.
+
+        EC2 scores ids of zones, which have other names in each account.
+
+        Raises:
+            ProviderError: the scores or the zones can't be read.
+        """
+        pool, region = self._pools[pool_name], self._region
+        described = self._calls.describe("DescribeAvailabilityZones")
+        pages = self._calls.pages(
+            "GetSpotPlacementScores",
+            InstanceTypes=list(pool.instance_types),
+            TargetCapacity=pool.max_instances,
+            RegionNames=[region],
+            SingleAvailabilityZone=True,
+        )
+        with readable(f"{region}: GetSpotPlacementScores"):
+            names = {zone["ZoneId"]: zone["ZoneName"] for zone in described["AvailabilityZones"]}
+            scored = {
+                names.get(score["AvailabilityZoneId"]): score["Score"]
+                for page in pages
+                for score in page["SpotPlacementScores"]
+            }
+        zones = [zone for zone in self._settings.zones_of(pool) if zone in scored]
+        is_low = len(pool.instance_types) < _SCORED_TYPES
+        caveat = f"of fewer than {_SCORED_TYPES} types EC2's are always low" if is_low else ""
+        return SpotScores(pool.max_instances, {zone: scored[zone] for zone in zones}, caveat)
 
     def _names(self, *purchases: Purchase) -> list[str]:
         """Return the types of the pools that allow one of these purchases."""

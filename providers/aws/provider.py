@@ -34,7 +34,7 @@ from providers.aws.offering import RegionOffering
 from providers.aws.replies import instances_in, told_instance
 from providers.aws.settings import AwsSale, AwsSettings, CallTimeouts, PoolForm
 from providers.aws.user_data import BucketUserData
-from providers.base import Condition
+from providers.base import Condition, SpotScores
 from providers.cloud.asking import map_concurrently
 from providers.cloud.facts import TTLValue
 from providers.cloud.known_prices import KnownPrices
@@ -79,7 +79,7 @@ class AwsProvider(CloudProvider[PoolForm]):
             clock,
             prices,
         )
-        self._deployment = settings.deployment
+        self._settings = settings
         self._patience = patience
         self._calls = {
             region: RegionCalls(region, settings, patience, session, budget)
@@ -162,6 +162,10 @@ class AwsProvider(CloudProvider[PoolForm]):
             },
         )
 
+    def spot_scores(self, pool: str) -> SpotScores:
+        """Return EC2's spot placement scores of a pool's zones; see `Provider.spot_scores`."""
+        return self._offering[self._settings.pools[pool].region].spot_scores(pool)
+
     @property
     def _left_out(self) -> Mapping[str, str]:
         return {
@@ -215,7 +219,7 @@ class AwsProvider(CloudProvider[PoolForm]):
 
     def _count_strangers(self, region: str) -> Counter[str]:
         """Count the deployment's instances that have another controller, by its tag."""
-        deployment = {"Name": f"tag:{DEPLOYMENT_TAG}", "Values": [self._deployment]}
+        deployment = {"Name": f"tag:{DEPLOYMENT_TAG}", "Values": [self._settings.deployment]}
         staying = {"Name": "instance-state-name", "Values": list(_STAYING)}
         instances = self._search(region, [deployment, staying])
         owners = (instance.tags.get(CONTROLLER_TAG, "") for instance in instances)

@@ -29,7 +29,7 @@ from autoscaler.domain.errors import (
 )
 from autoscaler.domain.instance import CloudInstance, CloudState, Interruption, LaunchRequest
 from autoscaler.domain.offer import Limit, Offer
-from providers.base import Condition, Provider
+from providers.base import Condition, Provider, SpotScores
 from providers.cloud.provider import CloudProvider
 from providers.identity import IdentityVerifier, InstanceIdentity
 
@@ -225,6 +225,10 @@ class FollowingProvider(Provider, Generic[Settings]):
     def rehearse(self, offer_id: str) -> bool:
         """Ask whether a launch would be permitted; see `Provider.rehearse`."""
         return self._provider.rehearse(offer_id)
+
+    def spot_scores(self, pool: str) -> SpotScores | None:
+        """Return how likely spot instances can be had; see `Provider.spot_scores`."""
+        return self._provider.spot_scores(pool)
 
     def console(self, instance_id: str) -> str:
         """Return an instance's console output; see `Provider.console`."""

@@ -105,6 +105,7 @@ def check_provider(name: str, provider: Provider, now_seconds: float) -> Iterato
     yield from _check_prices(offers, now_seconds)
     yield from _check_limits(offers, limits)
     yield from _check_launches(provider, offers)
+    yield from _check_spot(provider, offers)
 
 
 def _check_pools(
@@ -188,6 +189,27 @@ def _check_launches(provider: Provider, offers: Sequence[Offer]) -> Iterator[Fin
         else:
             text = "the cloud has no dry run: the first launch proves the permission"
             yield Finding(subject, CheckResult.UNPROVEN, text)
+
+
+def _check_spot(provider: Provider, offers: Sequence[Offer]) -> Iterator[Finding]:
+    """Yield how likely each pool's spot instances can be had, where the cloud can tell."""
+    for pool in sorted(
+        {_pool_of(offer.id) for offer in offers if offer.purchase is Purchase.SPOT}
+    ):
+        subject = f"spot capacity of {pool}"
+        try:
+            scores = provider.spot_scores(pool)
+        except CastorError as error:
+            yield Finding(subject, CheckResult.UNPROVEN, f"no scores: {error}")
+            continue
+        if scores is not None:
+            by_zone = ", ".join(f"{zone} {score}" for zone, score in scores.by_zone.items())
+            text = (
+                f"scores of a launch of {scores.instances} in one zone now, 1 (not likely to "
+                f"succeed) to 10 (highly likely), without guarantee: {by_zone or 'none'}"
+            )
+            caveat = f"; {scores.caveat}" if scores.caveat else ""
+            yield Finding(subject, CheckResult.UNPROVEN, text + caveat)
 
 
 def print_findings(findings: Sequence[Finding], as_json: bool) -> None:

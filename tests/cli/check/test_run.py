@@ -17,8 +17,8 @@ from autoscaler.cli.check.run import (
 from autoscaler.clock import VirtualClock
 from autoscaler.domain.errors import PermissionDenied
 from autoscaler.domain.instance import CloudInstance
-from autoscaler.domain.offer import Limit, LimitUnit
-from providers.base import Condition
+from autoscaler.domain.offer import Limit, LimitUnit, Purchase
+from providers.base import Condition, SpotScores
 from tests.controller.cloud import FileCloud, offer
 
 NOW = 1_800_000_000.0
@@ -32,6 +32,7 @@ class Cloud(FileCloud):
     troubles: tuple[str, ...] = ()
     strangers: Mapping[str, int] = {}
     begins: Mapping[str, float] = {}
+    scores: SpotScores | PermissionDenied | None = None
     bounds: tuple[Limit, ...] = ()
     may_list = True
     refuses_launches = False
@@ -41,6 +42,11 @@ class Cloud(FileCloud):
         if self.refuses_launches:
             raise PermissionDenied("you are not authorised to perform CreateFleet")
         return self.rehearses
+
+    def spot_scores(self, pool: str) -> SpotScores | None:
+        if isinstance(self.scores, PermissionDenied):
+            raise self.scores
+        return self.scores
 
     def condition(self) -> Condition:
         return Condition(
@@ -138,6 +144,23 @@ def test_a_launch_of_each_pool_and_purchase_is_rehearsed(cloud: Cloud) -> None:
     cloud.refuses_launches = True
     assert findings_of(cloud)[subject].verdict is CheckResult.FAILED
     assert "CreateFleet" in findings_of(cloud)[subject].text
+
+
+def test_spot_scores_are_told_and_never_fail(cloud: Cloud) -> None:
+    subject = "spot capacity of a"
+    assert subject not in findings_of(cloud), "of a cloud that has no scores"
+    cloud.sold = [replace(cloud.sold[0], purchase=Purchase.SPOT)]
+    cloud.scores = SpotScores(8, {"zone-a": 9, "zone-b": 2}, "of few types they are low")
+    found = findings_of(cloud)[subject]
+    assert found.verdict is CheckResult.UNPROVEN
+    assert found.text == (
+        "scores of a launch of 8 in one zone now, 1 (not likely to succeed) to 10 (highly likely),"
+        " without guarantee: zone-a 9, zone-b 2; of few types they are low"
+    )
+    cloud.scores = PermissionDenied("allow it to your own credentials")
+    assert findings_of(cloud)[subject] == Finding(
+        subject, CheckResult.UNPROVEN, "no scores: allow it to your own credentials"
+    )
 
 
 def test_old_prices_and_troubles_are_warnings(cloud: Cloud) -> None:

@@ -16,6 +16,7 @@ from autoscaler.market.prices import Price
 from providers.aws.provider import AwsProvider
 from providers.aws.quotas import VcpuQuota
 from providers.aws.settings import CallTimeouts
+from providers.base import SpotScores
 from tests.fakes.aws.faults import Fault
 from tests.fakes.aws.server import FakeAws
 from tests.providers.aws.cloud import QUICK, SMALL, SMALL_SPOT, AwsWorld, error_of, spot_offers
@@ -104,6 +105,34 @@ def test_no_price_no_offer(world: AwsWorld) -> None:
     error = error_of(lambda: provider.launch(world.request("1", SMALL_SPOT)))
     assert "EC2 reports no spot price" in str(error)
     assert world.account.calls["CreateFleet"] == 0
+
+
+def test_spot_placement_scores_are_of_the_pools_zones_by_name(fake: FakeAws) -> None:
+    types = ["g4dn.xlarge", "g5.xlarge", "g6.xlarge"]
+    world = AwsWorld(fake, instance_types=types)
+    scores = world.connect().spot_scores("gpu")
+    assert scores == SpotScores(8, {"us-east-1a": 9, "us-east-1b": 3}), "without the third zone"
+    (sent,) = world.account.of("GetSpotPlacementScores")
+    assert sent["TargetCapacity"] == "8" and sent["RegionName.1"] == "us-east-1"
+
+
+def test_scores_of_few_types_say_that_they_are_low(world: AwsWorld) -> None:
+    scores = world.connect().spot_scores("gpu")
+    assert set(scores.by_zone.values()) == {1}
+    assert scores.caveat == "of fewer than 3 types EC2's are always low"
+
+
+def test_a_refusal_to_score_says_why(fake: FakeAws) -> None:
+    provider = AwsWorld(fake, max_instances=3_000_000_000).connect()
+    assert "TargetCapacity is greater than" in str(error_of(lambda: provider.spot_scores("gpu")))
+
+
+@pytest.mark.parametrize("action", ["GetSpotPlacementScores", "DescribeAvailabilityZones"])
+def test_scores_need_a_permission_of_the_person(world: AwsWorld, action: str) -> None:
+    world.account.faults.add(Fault(action, code="UnauthorizedOperation", status=403))
+    error = error_of(lambda: world.connect().spot_scores("gpu"))
+    assert isinstance(error, PermissionDenied)
+    assert f"allow ec2:{action} to your own credentials" in str(error)
 
 
 def test_where_only_another_regions_price_is_known_nothing_is_sold(fake: FakeAws) -> None:
