@@ -470,17 +470,25 @@ def test_an_instance_of_gce_that_is_shut_down_leaves_first(
     on_gce: Machine, preemptible: str, least_seconds: int
 ) -> None:
     """Compute Engine waits 120 s for what is not spot, and systemd 110 s."""
-    assert on_gce.start() == 0
     if preemptible:
         on_gce.metadata[f"{GCE_METADATA}scheduling/preemptible"] = preemptible
+    check_leaving(on_gce, least_seconds)
+
+
+def test_an_instance_of_ec2_that_is_shut_down_leaves_first(on_ec2: Machine) -> None:
+    check_leaving(on_ec2, 90)
+
+
+def check_leaving(machine: Machine, left_seconds: int) -> None:
+    """Check that the unit's stop command writes a notice and waits for the agent's end."""
+    assert machine.start() == 0
     before = int(time.time())
-    drop_in = on_gce.root / "etc/systemd/system/castor-node.service.d/leave.conf"
-    assert f"ExecStop=/bin/bash {on_gce.root}/run/castor/leave" in drop_in.read_text()
+    assert machine.unit()["ExecStop"] == f"/bin/bash {machine.root}/run/castor/leave"
     agent = subprocess.Popen(["sleep", "600"])
-    leaving = on_gce.run(["bash", f"{on_gce.root}/run/castor/leave"], MAINPID=str(agent.pid))
+    leaving = machine.run(machine.unit()["ExecStop"].split(), MAINPID=str(agent.pid))
     try:
-        moment = int(wait_for(on_gce.root / "run/castor/reclaim"))
-        assert before <= moment - least_seconds <= time.time()
+        moment = int(wait_for(machine.root / "run/castor/reclaim"))
+        assert before <= moment - left_seconds <= time.time()
         assert leaving.poll() is None, "systemd ends the agent when this returns"
     finally:
         agent.kill()
@@ -488,10 +496,20 @@ def test_an_instance_of_gce_that_is_shut_down_leaves_first(
     assert leaving.wait(20) == 0
 
 
-def test_an_agent_of_gce_that_has_ended_is_not_waited_for(on_gce: Machine) -> None:
-    assert on_gce.start() == 0
-    assert on_gce.run(["bash", f"{on_gce.root}/run/castor/leave"]).wait(20) == 0
-    assert not (on_gce.root / "run/castor/reclaim").exists()
+def test_a_shutdown_does_not_change_the_time_of_a_reclaim(on_ec2: Machine) -> None:
+    assert on_ec2.start() == 0
+    notice = on_ec2.root / "run/castor/reclaim"
+    notice.write_text("1795334520\n")
+    agent = subprocess.Popen(["true"])
+    agent.wait()
+    assert on_ec2.run(on_ec2.unit()["ExecStop"].split(), MAINPID=str(agent.pid)).wait(20) == 0
+    assert notice.read_text() == "1795334520\n"
+
+
+def test_an_agent_that_has_ended_is_not_waited_for(machine: Machine) -> None:
+    assert machine.start() == 0
+    assert machine.run(machine.unit()["ExecStop"].split()).wait(20) == 0
+    assert not (machine.root / "run/castor/reclaim").exists()
 
 
 def test_an_image_of_gce_on_which_jobs_would_find_no_names_ends(on_gce: Machine) -> None:

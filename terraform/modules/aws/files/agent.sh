@@ -1,6 +1,7 @@
 # Start of the agent. node.sh has set the instance's id and written /run/castor/watch, which watches
-# for reclaims, and /run/castor/registry-password, which prints a password for private registries.
-# The agent starts the latter outside of castor.slice, where the metadata service can be reached.
+# for reclaims, /run/castor/leave, which makes the agent leave before the system shuts down, and
+# /run/castor/registry-password, which prints a password for private registries. The agent starts
+# the last outside of castor.slice, where the metadata service can be reached.
 # This file is the same in every cloud's module, so that each module works alone.
 
 # One rank for each GPU; without GPUs, one for each processor. The controller ends an instance whose
@@ -108,6 +109,7 @@ EnvironmentFile=/run/castor/environment
 Slice=castor.slice
 ExecStartPre=/bin/bash /run/castor/close
 ExecStart=/bin/bash /run/castor/machine
+ExecStop=/bin/bash /run/castor/leave
 ExecStopPost=/bin/systemctl --no-block poweroff
 IPAddressDeny=169.254.169.254/32 fd00:ec2::254/128 fd20:ce::254/128
 TimeoutStopSec=110

@@ -52,4 +52,15 @@ while sleep 5; do
 done
 END
 
+# EC2 presses the power button of what it ends; systemd would end the agent and its job at once.
+# ExecStop therefore writes a notice first and waits for the agent; the unit has 110 s to stop.
+cat > /run/castor/leave <<'END'
+#!/bin/bash
+[ -n "${MAINPID:-}" ] || exit 0
+[ -e /run/castor/reclaim ] || {
+  echo $(($(date +%s) + 90)) > /run/castor/reclaim.new && mv /run/castor/reclaim.new /run/castor/reclaim
+}
+while kill -0 "$MAINPID" 2> /dev/null; do sleep 0.2; done
+END
+
 run_own "$post_bootstrap"

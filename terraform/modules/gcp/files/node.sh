@@ -74,8 +74,3 @@ cat > /run/castor/leave <<'END'
 }
 while kill -0 "$MAINPID" 2> /dev/null; do sleep 0.2; done
 END
-mkdir -p /etc/systemd/system/castor-node.service.d
-cat > /etc/systemd/system/castor-node.service.d/leave.conf <<'END'
-[Service]
-ExecStop=/bin/bash /run/castor/leave
-END
