@@ -180,7 +180,18 @@ def _comparison(listing: BlockListing) -> list[str]:
         price, place = min(prices, default=(None, ""))
         answer = "not sold by these pools" if price is None else f"{money(price)} ({place})"
         lines.append(f"A GPU-hour of {listing.search.instance_type}, {purchase}: {answer}")
+        if price is not None and listing.offerings:
+            lines[-1] += f"; {_break_even(listing.offerings, price)}"
     return lines
+
+
+def _break_even(offerings: Sequence[BlockOffering], usd_per_device_hour: Decimal) -> str:
+    """Return from which use of its time on the cheapest block costs less than a pool's price."""
+    cheapest = min(offerings, key=lambda offering: offering.usd_per_device_hour)
+    used_part = cheapest.usd_per_device_hour / usd_per_device_hour
+    if used_part >= 1:
+        return "every block costs more"
+    return f"{cheapest.id} costs less if used for more than {used_part:.0%} of its time"
 
 
 def _moment(text: str | None, option: str, now_seconds: float) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def fake() -> Iterator[FakeAws]:
 
 @pytest.fixture
 def account(fake: FakeAws, monkeypatch: pytest.MonkeyPatch) -> Account:
-    """What the command finds in its environment, with two blocks for sale."""
+    """Set the command's environment; return an account with two blocks for sale."""
     told = {"ACCESS_KEY_ID": KEY, "SECRET_ACCESS_KEY": "secret", "ENDPOINT_URL": fake.url}
     for name, value in told.items():
         monkeypatch.setenv(f"AWS_{name}", value)
@@ -104,10 +105,22 @@ def test_blocks_are_listed_beside_the_pools_prices(pools: str, account: Account)
     ]
     assert dear.split()[-2:] == ["24576.00", "32.00"]
     assert prices == [
-        "A GPU-hour of p5.48xlarge, spot: $2.13 (gpu/p5.48xlarge/us-east-1a/spot)",
-        "A GPU-hour of p5.48xlarge, on-demand: $6.88 (gpu/p5.48xlarge/us-east-1a/on-demand)",
+        "A GPU-hour of p5.48xlarge, spot: $2.13 (gpu/p5.48xlarge/us-east-1a/spot); "
+        "every block costs more",
+        "A GPU-hour of p5.48xlarge, on-demand: $6.88 (gpu/p5.48xlarge/us-east-1a/on-demand); "
+        "every block costs more",
     ]
     assert account.calls["PurchaseCapacityBlock"] == 0
+
+
+def test_the_listing_says_from_which_use_on_a_block_costs_less(
+    pools: str, account: Account
+) -> None:
+    found = account.blocks["cb-cheap"]
+    account.blocks["cb-cheap"] = replace(found, fee="2641.92")
+    *_, spot, on_demand = printed(pools).splitlines()
+    assert spot.endswith("every block costs more")
+    assert on_demand.endswith("cb-cheap costs less if used for more than 50% of its time")
 
 
 def test_the_same_for_scripts(pools: str) -> None:
@@ -205,7 +218,7 @@ def test_who_may_not_is_told_which_permission_is_lacking(pools: str, account: Ac
 
 
 def test_a_lost_answer_may_have_bought_a_block(pools: str, account: Account) -> None:
-    """It is sent once: a second one would be a second block."""
+    """Send the order once, because a second order would buy a second block."""
     account.faults.add(Fault("PurchaseCapacityBlock", When.LOST_AFTER))
     error = failed(pools, "--offering", "cb-cheap", "--yes", "15360.125")
     assert type(error) is ProviderError
