@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from autoscaler.domain.instance import CloudInstance, Interruption, LaunchRequest
 from autoscaler.domain.offer import Limit, Offer
@@ -38,10 +40,20 @@ class Condition:
     def stranger_troubles(self) -> tuple[str, ...]:
         """Errors for `strangers`: a deployment has one controller, so the others were lost."""
         return tuple(
-            f"{count} instances of this deployment have another controller, {owner or 'unnamed'}, "
-            f"and count in no limit: end them by hand, or run castor adopt {owner or 'ID'}"
+            f"instances of another controller of this deployment, {owner or 'unnamed'}: {count}, "
+            f"which count in no limit: end them by hand{_adoption(owner)}"
             for owner, count in sorted(self.strangers.items())
         )
+
+
+def _adoption(owner: str) -> str:
+    """Return the command that adopts a lost controller; empty if its name is no controller's id.
+
+    Instances that an interrupted `castor check --account` left have none.
+    """
+    with suppress(ValueError):
+        return f", or run castor adopt {UUID(owner)}" if owner else ", or run castor adopt ID"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)

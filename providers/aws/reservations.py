@@ -73,8 +73,10 @@ def _reservation(described: Mapping[str, Any], closed: str | None) -> Reservatio
     until_seconds = None if end is None else end.timestamp()
     state, begins_seconds = described["State"], None
     if closed is None and state in _BEFORE_START:
-        start_seconds = described["StartDate"].timestamp()
-        closed = f"begins {moment(start_seconds)} ({state})"
+        start = described.get("StartDate")  # not known of each state
+        start_seconds = None if start is None else start.timestamp()
+        when = "has no begin yet" if start_seconds is None else f"begins {moment(start_seconds)}"
+        closed = f"{when} ({state})"
         begins_seconds = start_seconds if state == _SCHEDULED else None
     if _is_block(described) and until_seconds is not None:
         until_seconds -= _BLOCK_EVICTION_SECONDS

@@ -93,7 +93,7 @@ def test_how_a_provider_does_is_told_beside_what_it_answers(shop: Shop) -> None:
     market = Market({"file": shop}, None)
     assert market.trouble == "file: no announcements"
     shop.strangers = {"lost": 2}
-    assert "; file: 2 instances of this deployment have another controller, lost," in (
+    assert "; file: instances of another controller of this deployment, lost: 2," in (
         market.trouble
     )
     assert market.at_risk == {"i-1"}
@@ -134,7 +134,7 @@ def test_what_is_held_on_spot_is_billed_at_the_price_of_the_market(tmp_path: Pat
     spot = replace(offer("spot"), purchase=Purchase.SPOT)
     world.cloud.sold = (spot,)
     job = world.submit()
-    world.wish(job, 1, "spot")
+    world.set_target(job, 1, "spot")
     world.tick(4)
     (before,) = world.store.instances.alive()
     world.cloud.sold = (replace(spot, usd_per_hour=spot.usd_per_hour * 2),)
@@ -179,11 +179,11 @@ def test_the_fleet_cap_counts_what_runs_of_an_offer_that_is_sold_no_more(
 ) -> None:
     world = World(tmp_path, ControllerSettings(replan_seconds=0.0, fleet_usd_per_hour=cap))
     old, new = world.submit("old"), world.submit("new")
-    world.wish(old, 2)
+    world.set_target(old, 2)
     world.tick(6)
     assert len(world.training(old)) == 2
     world.cloud.sold = (offer(), offer("renamed", 1, "0.10"))
     world.cloud.removed = {"small"}
-    world.wish(new, 1, "renamed")
+    world.set_target(new, 1, "renamed")
     world.tick(4)
     assert len(world.store.instances.of_job(new)) == bought
