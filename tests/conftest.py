@@ -1,4 +1,4 @@
-"""What the tests of all rooms share."""
+"""Hooks and fixtures that all tests share."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def _block_torchft() -> None:
 if os.environ.get("TESTS_WITHOUT_TORCHFT") == "1":
     _block_torchft()
 
-# Machines differ: no example has a deadline. In CI the same examples are drawn always. As many as
-# leave the whole suite short; `--hypothesis-profile thorough` draws more.
+# Examples have no deadline, because machines differ. CI always draws the same examples. The number
+# keeps the suite short; `--hypothesis-profile thorough` draws more.
 settings.register_profile("untimed", deadline=None, max_examples=40)
 settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.register_profile("steady", settings.get_profile("ci"), max_examples=40)
@@ -59,18 +59,18 @@ def pytest_collection(session: pytest.Session) -> None:
         return
     number = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
     for path in _test_modules(session.config.args)[number::workers]:
-        # What hinders the import is reported when the module is collected.
+        # A failed import is reported when the module is collected.
         with suppress(Exception, pytest.skip.Exception):
             import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
 
 
 def _test_modules(arguments: list[str]) -> list[Path]:
     """Return the test modules that pytest's arguments name."""
-    found: set[Path] = set()
+    modules: set[Path] = set()
     for argument in arguments:
         path = Path(argument.split("::")[0]).absolute()
-        found |= {path} if path.is_file() else set(path.rglob("test_*.py"))
-    return sorted(path for path in found if path.is_relative_to(ROOT / "tests"))
+        modules |= {path} if path.is_file() else set(path.rglob("test_*.py"))
+    return sorted(path for path in modules if path.is_relative_to(ROOT / "tests"))
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -80,7 +80,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def is_extended(node_id: str) -> bool:
-    """Return whether a test, its function or its file is listed, and the test is no exception."""
+    """Return whether a test, its function or its file is listed and the test is no exception."""
     path, _, name = node_id.partition("::")
     function = name.partition("[")[0]
     names = {path, f"{path}::{function}", node_id}
@@ -96,24 +96,24 @@ def _extended() -> tuple[frozenset[str], frozenset[str]]:
 
 
 def pytest_collection_finish() -> None:
-    """Look for waste in the tests alone: what was imported stays."""
+    """Exempt imported modules from garbage collection, and turn the collector on."""
     gc.freeze()
     gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish() -> None:
-    """Look for waste once; pytest itself does so five times."""
+    """Collect garbage once; pytest itself does so five times."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def synced_engine() -> Iterator[Callable[..., Any]]:
-    """The function that makes an engine of SQLite, before tests replace it.
+    """Yield the function that creates SQLite engines, before tests replace it.
 
-    The engines of tests do not sync their commits, for few tests are of power cuts. They share one
-    cache of compiled statements: to compile the statements anew takes longer than to execute them.
+    The tests' engines do not sync their commits, because few tests are about power cuts. They
+    share one cache of compiled statements: compiling takes longer than executing.
     """
     from sqlalchemy import event
 
@@ -123,8 +123,8 @@ def synced_engine() -> Iterator[Callable[..., Any]]:
 
     def unsynced(*arguments: Any) -> Any:
         engine = synced(*arguments)
-        # A compiled statement belongs to a dialect, so the engines share that too. The connections
-        # of an engine are made by the dialect that it was created with.
+        # A compiled statement belongs to a dialect, so the engines share the dialect too. An
+        # engine creates its connections with its first dialect.
         engine.dialect = _compiler().dialect
         engine._compiled_cache = _compiler()._compiled_cache
 
@@ -141,7 +141,7 @@ def synced_engine() -> Iterator[Callable[..., Any]]:
 
 @cache
 def _compiler() -> Engine:
-    """Return an engine whose dialect has seen a connection, as one that compiles must."""
+    """Return an engine whose dialect has seen a connection, which compiling requires."""
     from sqlalchemy import create_engine
 
     engine = create_engine("sqlite://", query_cache_size=5000)
@@ -183,7 +183,7 @@ def loaded_services() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store in SQLite that is new and migrated, to be copied."""
+    """Return the path of a new, migrated SQLite store, to be copied."""
     from autoscaler.store.opening import open_store
 
     path = tmp_path_factory.mktemp("template") / "castor.db"

@@ -1,4 +1,4 @@
-"""Processes forked from one that has imported what they need already; see scripts/nursery.py."""
+"""Processes forked from a server that has already imported modules; see scripts/nursery.py."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _SCRIPT = Path(__file__).parent / "scripts" / "nursery.py"
 
 @dataclass(frozen=True)
 class Order:
-    """A program to be run: `words` are a script, or a module by its name, and its arguments.
+    """Program to run: `words` are a script or a module's name, and its arguments.
 
-    Without `errors` the log takes what is printed as errors, too.
+    Without `errors` the log also receives standard error.
     """
 
     words: Sequence[str]
@@ -31,7 +31,7 @@ class Order:
 
 
 class ForkedProcess:
-    """As `subprocess.Popen`, as far as tests need it."""
+    """Process with the part of `subprocess.Popen`'s interface that tests need."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -49,7 +49,7 @@ class ForkedProcess:
 
 
 class Nursery:
-    """Starts programs; one order at a time, of any thread."""
+    """Server process that forks programs; it starts one program at a time."""
 
     def __init__(self, modules: Sequence[str], environment: Mapping[str, str]) -> None:
         self._server = subprocess.Popen(
@@ -77,22 +77,22 @@ class Nursery:
     def _listen(self) -> None:
         assert self._server.stdout is not None
         for line in self._server.stdout:
-            told = json.loads(line)
-            if "pid" in told:
-                process = ForkedProcess(told["pid"])
+            message = json.loads(line)
+            if "pid" in message:
+                process = ForkedProcess(message["pid"])
                 self._alive[process.pid] = process
                 self._started.put(process)
             else:
-                process = self._alive.pop(told["ended"])
-                process.returncode = told["code"]
+                process = self._alive.pop(message["ended"])
+                process.returncode = message["code"]
                 process.ended.set()
 
 
 @functools.cache
 def nursery(*modules: str, path: str | None = None) -> Nursery:
-    """The one of this test run that has imported `modules`, started when it is first needed.
+    """Return this test run's server that has imported `modules`; the first call starts it.
 
-    With `path` it looks for them there before it looks elsewhere, as PYTHONPATH does.
+    With `path` the server searches that directory first, as with PYTHONPATH.
     """
     before = os.environ.get("PYTHONPATH")
     paths = os.pathsep.join(filter(None, (path, before)))

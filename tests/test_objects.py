@@ -167,7 +167,7 @@ def test_a_failure_is_one_line_that_names_the_object(
 def test_a_refusal_to_say_that_an_object_is_missing_is_seen_through(
     bucket: Bucket, tmp_path: Path
 ) -> None:
-    """Where a policy allows the list of one prefix S3 answers 403 for 404; moto does not."""
+    """Treat S3's 403 under a policy for one prefix as a missing object (moto answers 404)."""
     objects = bucket.objects()
     objects.put("there", b"1")
     for action, ask in {

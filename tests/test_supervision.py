@@ -1,4 +1,4 @@
-"""Who keeps a state directory, and what one that died left there."""
+"""Lock of a state directory, and files that a dead process left there."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Releasing(VirtualClock):
             self._held.close()
 
 
-def test_a_directory_has_one_keeper(tmp_path: Path) -> None:
+def test_a_directory_has_one_holder(tmp_path: Path) -> None:
     first, second = (SupervisedController(tmp_path, (0,), VirtualClock()) for _ in range(2))
     with first.alone():
         with pytest.raises(Conflict, match="another process runs on"), second.alone():
@@ -39,7 +39,7 @@ def test_a_directory_has_one_keeper(tmp_path: Path) -> None:
         pass
 
 
-def test_a_controller_whose_keeper_died_is_waited_for(
+def test_a_controller_waits_for_the_end_of_a_dead_holder(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = Releasing(tmp_path / LOCK_FILE, 3)

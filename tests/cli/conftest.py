@@ -16,7 +16,7 @@ from tests.nursery import Order, nursery
 
 APP = "autoscaler.cli.app"
 CASTOR = (sys.executable, "-P", "-m", APP)
-# What its commands import.
+# Modules that the commands import.
 _IMPORTED = (
     *("autoscaler.main", "autoscaler.spec.job_file", "httpcore", APP),
     *(
@@ -27,26 +27,32 @@ _IMPORTED = (
 
 
 class Terminal:
-    """Runs `castor` as a person would, on a controller of its own."""
+    """Terminal of a user who runs `castor` on a separate controller."""
 
     def __init__(self, state: Path) -> None:
         self.state = state
         self._log = state.with_suffix(".log")
         self.controller: subprocess.Popen[bytes] | None = None
-        own = ("CASTOR_URL", "CASTOR_TOKEN", "CASTOR_STATE")
-        self._environment = {name: os.environ[name] for name in os.environ if name not in own}
+        castor_variables = ("CASTOR_URL", "CASTOR_TOKEN", "CASTOR_STATE")
+        self._environment = {
+            name: os.environ[name] for name in os.environ if name not in castor_variables
+        }
         self._environment |= {"CASTOR_STATE": str(state), "COLUMNS": "200"}
 
     def castor(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
-        """A command, in a process that did not have to import what it needs."""
-        said = (self.state.with_suffix(".stdout"), self.state.with_suffix(".stderr"))
+        """Run a command in a process forked from one with the imports."""
+        outputs = (self.state.with_suffix(".stdout"), self.state.with_suffix(".stderr"))
         arguments = (APP, *map(str, words))
-        process = nursery(*_IMPORTED).start(Order(arguments, said[0], self._environment, said[1]))
+        process = nursery(*_IMPORTED).start(
+            Order(arguments, outputs[0], self._environment, outputs[1])
+        )
         code = process.wait(60)
-        return subprocess.CompletedProcess(arguments, code, *(path.read_text() for path in said))
+        return subprocess.CompletedProcess(
+            arguments, code, *(path.read_text() for path in outputs)
+        )
 
     def castor_anew(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
-        """A command in a process of its own from the start, as a shell has it."""
+        """Run a command in a new process, as a shell does."""
         return subprocess.run(
             [*CASTOR, *map(str, words)],
             env=self._environment,
@@ -76,7 +82,7 @@ class Terminal:
         self.controller.wait()
 
     def end(self) -> None:
-        """Give everything back and stop."""
+        """Stop all jobs and the controller."""
         assert self.controller is not None
         for job in ("good", "long"):
             self.castor("stop", job, "--wait")
@@ -95,7 +101,7 @@ def built_commands() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
-    """One controller for all tests of a module."""
+    """Yield one controller for all tests of a module."""
     terminal = Terminal(tmp_path_factory.mktemp("castor") / "state")
     try:
         terminal.start()

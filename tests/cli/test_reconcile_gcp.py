@@ -28,7 +28,7 @@ from autoscaler.domain.errors import (
     SpecError,
     Unavailable,
 )
-from tests.cli.told_ledger import ToldLedger
+from tests.cli.ledger_stub import LedgerStub
 from tests.fakes.faults import Fault
 from tests.fakes.gcp.billing import Billed, Table
 from tests.fakes.gcp.project import Project
@@ -53,7 +53,7 @@ def fake() -> Iterator[FakeGcp]:
 
 @pytest.fixture
 def project(fake: FakeGcp, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Project:
-    """What the command finds in its environment, whatever this machine has."""
+    """Set the command's environment, without this machine's own, and return its project."""
     told = {
         "BIGQUERY_EMULATOR_HOST": fake.url,
         "GOOGLE_APPLICATION_CREDENTIALS": "",
@@ -69,8 +69,8 @@ def project(fake: FakeGcp, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> P
 
 
 @pytest.fixture
-def ledger(monkeypatch: pytest.MonkeyPatch) -> ToldLedger:
-    found = ToldLedger(SPOT, FIRST)
+def ledger(monkeypatch: pytest.MonkeyPatch) -> LedgerStub:
+    found = LedgerStub(SPOT, FIRST)
     found.connect(monkeypatch)
     return found
 
@@ -97,7 +97,7 @@ def printed(*words: str) -> str:
 
 
 def test_days_are_compared_and_what_is_beside_is_shown(
-    project: Project, ledger: ToldLedger
+    project: Project, ledger: LedgerStub
 ) -> None:
     ledger.spend("12.40", extras_usd="1.50", transfer_usd="0.90")
     ledger.spend("3", offer="local-small")
@@ -116,7 +116,7 @@ def test_days_are_compared_and_what_is_beside_is_shown(
     assert "The query to BigQuery cost $0.0001; a month's first TiB of queries is free." in said
 
 
-def test_a_leak_is_told_with_what_to_look_for(project: Project, ledger: ToldLedger) -> None:
+def test_a_leak_is_told_with_what_to_look_for(project: Project, ledger: LedgerStub) -> None:
     ledger.spend("10")
     bill(project, 34.14)
     said = printed()
@@ -124,7 +124,7 @@ def test_a_leak_is_told_with_what_to_look_for(project: Project, ledger: ToldLedg
 
 
 def test_costs_that_are_missing_are_told_with_why_that_may_be(
-    project: Project, ledger: ToldLedger
+    project: Project, ledger: LedgerStub
 ) -> None:
     ledger.spend("10")
     bill(project, 4)
@@ -139,7 +139,7 @@ def test_costs_that_are_missing_are_told_with_why_that_may_be(
     )
 
 
-def test_the_same_for_scripts(project: Project, ledger: ToldLedger) -> None:
+def test_the_same_for_scripts(project: Project, ledger: LedgerStub) -> None:
     ledger.spend("10")
     bill(project, 11, start=NOON + timedelta(days=1))
     found = json.loads(reconcile(*DAYS, "--json").stdout)
@@ -148,7 +148,7 @@ def test_the_same_for_scripts(project: Project, ledger: ToldLedger) -> None:
     assert Decimal(found["instances"]["difference_usd"]) == 1
 
 
-def test_another_project_may_pay(project: Project, fake: FakeGcp, ledger: ToldLedger) -> None:
+def test_another_project_may_pay(project: Project, fake: FakeGcp, ledger: LedgerStub) -> None:
     ledger.spend("10")
     bill(project, 10)
     payer = fake.front.renew("other-project", SystemClock())
@@ -170,7 +170,7 @@ def test_another_project_may_pay(project: Project, fake: FakeGcp, ledger: ToldLe
     ],
 )
 def test_what_names_no_export_is_refused_before_anybody_is_asked(
-    project: Project, ledger: ToldLedger, words: list[str], said: str
+    project: Project, ledger: LedgerStub, words: list[str], said: str
 ) -> None:
     error = reconcile(*words).exception
     assert isinstance(error, SpecError)
@@ -186,7 +186,7 @@ def test_what_names_no_export_is_refused_before_anybody_is_asked(
     ],
 )
 def test_an_extra_that_is_missing_is_named(
-    ledger: ToldLedger,
+    ledger: LedgerStub,
     monkeypatch: pytest.MonkeyPatch,
     cloud: str,
     words: list[str],
@@ -199,7 +199,7 @@ def test_an_extra_that_is_missing_is_named(
 
 
 def test_a_google_that_is_away_is_not_a_controller_that_is(
-    project: Project, ledger: ToldLedger
+    project: Project, ledger: LedgerStub
 ) -> None:
     """Exit statuses differ, and so does what to do."""
     project.faults.add(Fault("bigquery.jobs.query", code="backendError", status=503))

@@ -1,4 +1,4 @@
-"""What is shown where there is little room, and where there is no terminal."""
+"""Tables in narrow terminals and without a terminal."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_an_alarm_of_a_job_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_why_ends_with_the_alarm_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With --json it prints decisions alone, as before."""
+    """Print the alarm in the table only; --json has decisions alone."""
     alarm = ModelAlarm(AlarmCode.MODEL_CONTRADICTED, "measured 11 s", 3_000.0, 11.0, 1.2, 0.9, 1.6)
     job = replace(JOB, phase=JobPhase.RUNNING, alarm=alarm)
     client = SimpleNamespace(decisions=lambda job, number: (), job=lambda name: job)

@@ -1,4 +1,4 @@
-"""An honest little cloud whose state is a file: it outlives the process that calls it."""
+"""Small cloud whose state is a file, so it outlives the process that calls it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def offer(
 
 
 class FileCloud(Provider):
-    """Boots and ends instances as its clock passes; refuses what it was told to refuse."""
+    """Cloud that boots and ends instances by its clock and refuses what a test sets."""
 
     def __init__(self, path: Path, clock: Clock, devices: int = 4) -> None:
         self._path = path
@@ -81,10 +81,10 @@ class FileCloud(Provider):
             raise self.refusals.pop(0)
         with self._records() as records:
             if request.token not in records:
-                asked = (request.offer, *request.alternatives)
-                in_stock = [offer for offer in asked if offer not in self.out_of_stock]
+                ordered = (request.offer, *request.alternatives)
+                in_stock = [offer for offer in ordered if offer not in self.out_of_stock]
                 if not in_stock:
-                    raise InsufficientCapacity(f"no capacity in any of {len(asked)} zones")
+                    raise InsufficientCapacity(f"no capacity in any of {len(ordered)} zones")
                 self._check_room(in_stock[0], records)
                 records[request.token] = asdict(
                     CloudInstance(
@@ -111,29 +111,31 @@ class FileCloud(Provider):
 
     def instances(self) -> Sequence[CloudInstance]:
         self._must_answer()
-        return [seen for seen in self._all() if seen.id not in self.unlisted]
+        return [instance for instance in self._all() if instance.id not in self.unlisted]
 
     def interruptions(self) -> Sequence[Interruption]:
         return ()
 
     def lose(self, instance_id: str) -> None:
-        """An instance dies by itself."""
+        """End an instance as if it had failed."""
         with self._records() as records:
             for record in records.values():
                 if record["id"] == instance_id:
                     record["ended_seconds"] = self._clock.now()
 
     def billed_usd(self) -> Decimal:
-        """What this cloud says it charged."""
+        """Return the amount that the cloud has billed, in US dollars."""
         total = Decimal(0)
-        prices = {each.id: each.usd_per_hour for each in self.sold}
-        for seen in self._all():
-            ended = self._clock.now() if seen.ended_seconds is None else seen.ended_seconds
-            total += amount(prices[seen.offer], ended - seen.launched_seconds)
+        prices = {offer.id: offer.usd_per_hour for offer in self.sold}
+        for instance in self._all():
+            ended = self._clock.now() if instance.ended_seconds is None else instance.ended_seconds
+            total += amount(prices[instance.offer], ended - instance.launched_seconds)
         return total
 
     def running(self) -> list[CloudInstance]:
-        return [seen for seen in self._all() if seen.state is not CloudState.TERMINATED]
+        return [
+            instance for instance in self._all() if instance.state is not CloudState.TERMINATED
+        ]
 
     def _all(self) -> list[CloudInstance]:
         with self._records() as records:
@@ -144,7 +146,7 @@ class FileCloud(Provider):
             raise Unavailable("the cloud does not answer")
 
     def _check_room(self, offer_id: str, records: dict[str, Any]) -> None:
-        sizes = {each.id: each.devices for each in self.sold}
+        sizes = {offer.id: offer.devices for offer in self.sold}
         if offer_id not in sizes:
             raise NotFound(f"no offer {offer_id}")
         used = sum(
@@ -156,12 +158,12 @@ class FileCloud(Provider):
             raise InsufficientCapacity("all devices are taken")
 
     def _seen(self, record: dict[str, Any]) -> CloudInstance:
-        seen = CloudInstance(**{**record, "state": CloudState(record["state"])})
-        if seen.ended_seconds is not None:
-            return replace(seen, state=CloudState.TERMINATED)
-        boots = {each.id: each.boot_seconds for each in self.sold}
-        booted = self._clock.now() >= seen.launched_seconds + boots[seen.offer]
-        return replace(seen, state=CloudState.RUNNING if booted else CloudState.PENDING)
+        instance = CloudInstance(**{**record, "state": CloudState(record["state"])})
+        if instance.ended_seconds is not None:
+            return replace(instance, state=CloudState.TERMINATED)
+        boots = {offer.id: offer.boot_seconds for offer in self.sold}
+        booted = self._clock.now() >= instance.launched_seconds + boots[instance.offer]
+        return replace(instance, state=CloudState.RUNNING if booted else CloudState.PENDING)
 
     @contextmanager
     def _records(self) -> Iterator[dict[str, Any]]:

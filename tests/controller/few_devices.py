@@ -1,6 +1,6 @@
-"""Jobs that wait for a few devices of a simulated cloud, on a clock that is passed in.
+"""Jobs that wait for a few devices of a simulated cloud, on a virtual clock.
 
-The controller, the policy and the cloud are those of the product; the agents are of this module.
+Controller, policy and cloud are the product's; this module stands in for the agents.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from providers.local.settings import default_catalogue
 from providers.simulated.cloud import SimulatedCloud
 from providers.simulated.provider import SimulatedProvider
 from providers.simulated.settings import SimulatedSettings
-from tests.controller.world import AtOnce, Lights
+from tests.controller.world import RecordedLighthouses, SynchronousWorkers
 
 START_SECONDS = 1_000_000.0
 
 
 class _ForEver:
-    """Spot instances that are told to be reclaimed now and then, and never are."""
+    """Lifetimes of spot instances that have a reclaim rate but are never reclaimed."""
 
     def draw_seconds(self, chance: Generator) -> float:
         return 1e12
@@ -40,7 +40,7 @@ class _ForEver:
 
 @dataclass(frozen=True)
 class Submitted:
-    """A job that is submitted `after_seconds`, and is done once it has run for `run_seconds`."""
+    """Job that is submitted `after_seconds` and ends once it has run for `run_seconds`."""
 
     name: str
     after_seconds: float = 0.0
@@ -53,14 +53,14 @@ class Submitted:
 
 @dataclass(frozen=True)
 class Ended:
-    """When a job ended, in seconds from the start, and how many instances were launched for it."""
+    """End of a job in seconds from the start, and the number of instances launched for it."""
 
     after_seconds: float
     launches: int
 
 
 def local_offers(boot_seconds: float) -> tuple[Offer, ...]:
-    """Return what `castor serve` sells of one machine."""
+    """Return the offers of `castor serve` on one machine."""
     return default_catalogue(boot_seconds)
 
 
@@ -79,8 +79,10 @@ def machines(count: int, boot_seconds: float) -> tuple[Offer, ...]:
 
 
 class FewDevices:
-    """One deployment. Scripts that open no session start until they are done, and lose their work
-    with their instance; those that train keep it."""
+    """Deployment with few devices.
+
+    A script without a session loses its work with its instance. A training keeps its work.
+    """
 
     def __init__(
         self, policy: Policy, offers: Sequence[Offer], devices: int, tick_seconds: float = 1.0
@@ -99,24 +101,24 @@ class FewDevices:
             store=self.store,
             providers={self.cloud.name: self.cloud},
             policy=policy,
-            lighthouses=Lights(),
-            workers=AtOnce(),
+            lighthouses=RecordedLighthouses(),
+            workers=SynchronousWorkers(),
             clock=self.clock,
             user_data=lambda held: "",
         )
         self._controller = assemble(parts, ControllerSettings())
         self._began_seconds: dict[str, float] = {}
         self._progress_seconds: dict[str, float] = {}
-        self._spoke_seconds = START_SECONDS
+        self._reported_seconds = START_SECONDS
         self._jobs: dict[str, Submitted] = {}
 
     def run(self, jobs: Sequence[Submitted], most_seconds: float) -> dict[str, Ended]:
-        """Run until all jobs have ended, or for so long; return what became of those that have."""
+        """Run until all jobs have ended or `most_seconds` have passed; return the ended jobs."""
         waiting = sorted(jobs, key=lambda job: job.after_seconds)
         while self.passed_seconds <= most_seconds:
             while waiting and waiting[0].after_seconds <= self.passed_seconds:
                 self._submit(waiting.pop(0))
-            self._agents_speak()
+            self._report_from_agents()
             self._controller.tick(self.clock.now())
             if not waiting and not self.store.jobs.alive():
                 break
@@ -146,15 +148,15 @@ class FewDevices:
         )
         self._jobs[self.store.jobs.add(spec, self.clock.now()).id] = job
 
-    def _agents_speak(self) -> None:
-        self._train(self.clock.now() - self._spoke_seconds)
-        self._spoke_seconds = self.clock.now()
-        states = {seen.id: seen.state for seen in self.cloud.instances()}
+    def _report_from_agents(self) -> None:
+        self._train(self.clock.now() - self._reported_seconds)
+        self._reported_seconds = self.clock.now()
+        states = {instance.id: instance.state for instance in self.cloud.instances()}
         for held in self.store.instances.alive():
             if held.cloud_id and states.get(held.cloud_id) is CloudState.RUNNING:
-                self._speak(held)
+                self._report_from_agent(held)
 
-    def _speak(self, held: HeldInstance) -> None:
+    def _report_from_agent(self, held: HeldInstance) -> None:
         job, now_seconds = self._jobs[held.job], self.clock.now()
         if held.desired is Desired.ABSENT:
             self.store.instances.record_node(held.id, InstancePhase.DRAINED, now_seconds)
@@ -167,7 +169,7 @@ class FewDevices:
         self.store.instances.record_node(held.id, job.phase, now_seconds, facts)
 
     def _train(self, seconds: float) -> None:
-        """Let jobs that train make progress, which they keep when they lose their instances."""
+        """Advance the jobs that train; their progress outlives their instances."""
         training = {
             held.job
             for held in self.store.instances.alive()
@@ -177,7 +179,7 @@ class FewDevices:
             self._progress_seconds[job] = self._progress_seconds.get(job, 0.0) + seconds
 
     def lost_boots(self) -> list[HeldInstance]:
-        """Return the instances of which their jobs were deprived before they were done."""
+        """Return the instances that were released before their job's script was done."""
         return [
             held
             for job in self._jobs
@@ -186,18 +188,18 @@ class FewDevices:
         ]
 
     def cause_moments(self) -> list[float]:
-        """Return when jobs were submitted and when they ended."""
-        every = [self.store.jobs.get(job) for job in self._jobs]
-        ends = [job.ended_seconds for job in every if job.ended_seconds is not None]
-        return [job.submitted_seconds for job in every] + ends
+        """Return the times at which jobs were submitted or ended."""
+        records = [self.store.jobs.get(job) for job in self._jobs]
+        ends = [job.ended_seconds for job in records if job.ended_seconds is not None]
+        return [job.submitted_seconds for job in records] + ends
 
     def _ended(self) -> list[tuple[str, Ended]]:
-        found = []
+        ended_jobs = []
         for job, submitted in self._jobs.items():
             ended_seconds = self.store.jobs.get(job).ended_seconds
-            every = self.store.instances.of_job(job, include_ended=True)
-            launches = sum(held.launched_seconds is not None for held in every)
+            instances = self.store.instances.of_job(job, include_ended=True)
+            launches = sum(held.launched_seconds is not None for held in instances)
             if ended_seconds is not None:
                 ended = Ended(ended_seconds - START_SECONDS, launches)
-                found.append((submitted.name, ended))
-        return found
+                ended_jobs.append((submitted.name, ended))
+        return ended_jobs

@@ -1,4 +1,4 @@
-"""A controller on two kinds of local instances, whose policy looks at one and goes back.
+"""Controller on two kinds of local instances, whose policy tries one kind and returns.
 
 python -m tests.controller.look_and_return STATE
 """
@@ -22,7 +22,7 @@ AWAY_KIND = "cpu-other"
 
 
 class LookAndReturn:
-    """Start at home, measure one instance away from it once, and go back."""
+    """Policy that starts at home, measures one instance away once, and returns."""
 
     weighs_boots = True
 
@@ -30,7 +30,7 @@ class LookAndReturn:
         self._returning: set[str] = set()
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """As `Policy.plan`."""
+        """Return the plan for a snapshot; see `Policy.plan`."""
         return Plan(tuple(self._decide(job) for job in snapshot.jobs))
 
     def _decide(self, job: JobSnapshot) -> Decision:
@@ -51,7 +51,7 @@ def _is_away(held: Allocation | None) -> bool:
 
 
 def serve(state: Path) -> None:
-    """Run the controller; standby lasts as long as a busy machine needs."""
+    """Run the controller; standby lasts long enough for a busy machine."""
     small = replace(default_catalogue(0.1)[0], usd_per_hour=Decimal("0.0450"))
     catalogue = (
         replace(small, id=HOME, instance_type=HOME),

@@ -26,7 +26,7 @@ def given_up(world: World, job: str) -> list[str]:
 
 def test_an_instance_has_the_time_to_join_that_its_pool_gives(slow: World) -> None:
     job = slow.submit()
-    slow.wish(job, 1)
+    slow.set_target(job, 1)
     slow.tick(59, seconds=30.0, agents=False)
     assert given_up(slow, job) == [], "the default of offers without a limit is 600 s"
     slow.tick(3, seconds=30.0, agents=False)
@@ -36,7 +36,7 @@ def test_an_instance_has_the_time_to_join_that_its_pool_gives(slow: World) -> No
 
 def test_the_limit_is_that_of_the_order_if_the_offer_is_sold_no_more(slow: World) -> None:
     job = slow.submit()
-    slow.wish(job, 1)
+    slow.set_target(job, 1)
     slow.tick(2, agents=False)
     slow.cloud.removed = {"small"}
     slow.tick(57, seconds=30.0, agents=False)
@@ -48,7 +48,7 @@ def test_the_limit_is_that_of_the_order_if_the_offer_is_sold_no_more(slow: World
 def test_starts_that_take_their_whole_limit_are_repeated_ever_less_often(slow: World) -> None:
     """Each pays for half an hour: a wait of ten minutes would pay three quarters of all time."""
     job = slow.submit()
-    slow.wish(job, 1)
+    slow.set_target(job, 1)
     slow.tick(12 * 120, seconds=30.0, agents=False)
     at_first = slow.cloud.launch_calls
     assert 4 <= at_first <= 7

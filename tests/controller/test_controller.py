@@ -25,7 +25,7 @@ from autoscaler.domain.objective import Objective
 from autoscaler.domain.plan import Action, Plan, ReasonCode
 from autoscaler.domain.report import Failure
 from autoscaler.domain.snapshot import Snapshot
-from tests.controller.world import Wishes, World
+from tests.controller.world import PlannedTargets, World
 
 
 def _fail(world: World, job: str, signature: str = "boom", attempt: int = 1, steps: int = 0):
@@ -36,17 +36,17 @@ def _fail(world: World, job: str, signature: str = "boom", attempt: int = 1, ste
 
 def test_a_job_is_bought_for_trains_finishes_and_holds_nothing(world: World) -> None:
     job = world.submit()
-    world.wish(job, 2)
+    world.set_target(job, 2)
     world.tick(6)
     assert len(world.training(job)) == 2
     assert world.store.jobs.get(job).phase is JobPhase.RUNNING
-    assert world.lights.lit == {job}
+    assert world.lighthouses.running == {job}
     for held in world.training(job):
         world.complete(held)
     world.tick(6)
     assert world.store.jobs.get(job).phase is JobPhase.FINISHED
     assert world.cloud.running() == []
-    assert world.lights.lit == set()
+    assert world.lighthouses.running == set()
     world.assert_nothing_leaked()
 
 
@@ -55,7 +55,7 @@ def test_an_instance_that_has_done_its_part_is_terminated_as_its_job_finishes(
 ) -> None:
     """Not a tick later: nothing is left on it to wait for, and it costs money."""
     job = world.submit("alone")
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.tick(6)
     (held,) = world.training(job)
     world.complete(held)
@@ -66,7 +66,7 @@ def test_an_instance_that_has_done_its_part_is_terminated_as_its_job_finishes(
 
 def test_a_tick_reports_whether_an_instance_has_still_to_end(world: World) -> None:
     job = world.submit()
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.tick(4)
     assert not world.controller.tick(world.clock.now()).awaits_end
     (held,) = world.training(job)
@@ -79,7 +79,7 @@ def test_a_tick_reports_whether_an_instance_has_still_to_end(world: World) -> No
 
 def test_a_job_is_not_finished_while_another_replica_is_at_it(world: World) -> None:
     job = world.submit()
-    world.wish(job, 2)
+    world.set_target(job, 2)
     world.tick(6)
     first, second = world.training(job)
     world.complete(first)
@@ -93,7 +93,7 @@ def test_a_job_is_not_finished_while_another_replica_is_at_it(world: World) -> N
 
 def test_those_who_have_done_their_part_go_and_one_tells_the_end(world: World) -> None:
     job = world.submit()
-    world.wish(job, 3)
+    world.set_target(job, 3)
     world.tick(6)
     first, second, decider = world.training(job)
     for held in (first, second):
@@ -113,7 +113,7 @@ def test_a_job_whose_last_replica_does_not_tell_the_end_goes_on(
     world: World, is_lost: bool
 ) -> None:
     job = world.submit()
-    world.wish(job, 2)
+    world.set_target(job, 2)
     world.tick(6)
     first, decider = world.training(job)
     world.do_part(first)
@@ -138,12 +138,12 @@ def test_a_job_whose_last_replica_does_not_tell_the_end_goes_on(
 
 def test_growth_comes_before_and_shrinkage_waits_for_the_drain(world: World) -> None:
     job = world.submit()
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.tick(6)
-    world.wish(job, 3)
+    world.set_target(job, 3)
     world.tick(6)
     assert len(world.training(job)) == 3
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.tick(1, agents=False)
     draining = [
         held for held in world.store.instances.of_job(job) if held.desired is Desired.ABSENT
@@ -158,10 +158,10 @@ def test_growth_comes_before_and_shrinkage_waits_for_the_drain(world: World) -> 
 def test_orders_wait_for_room_that_a_draining_instance_takes(tmp_path) -> None:
     world = World(tmp_path, devices=2)
     first, second = world.submit("first"), world.submit("second")
-    world.wish(first, 2)
+    world.set_target(first, 2)
     world.tick(6)
-    world.wish(first, 1)
-    world.wish(second, 1)
+    world.set_target(first, 1)
+    world.set_target(second, 1)
     world.tick(1, agents=False)
     assert world.store.instances.of_job(second) == ()
     world.tick(8)
@@ -171,7 +171,7 @@ def test_orders_wait_for_room_that_a_draining_instance_takes(tmp_path) -> None:
 
 def test_a_lost_instance_is_replaced_and_billed_until_it_ended(world: World) -> None:
     job = world.submit()
-    world.wish(job, 2)
+    world.set_target(job, 2)
     world.tick(6)
     lost = world.training(job)[0]
     assert lost.cloud_id is not None
@@ -185,7 +185,7 @@ def test_a_lost_instance_is_replaced_and_billed_until_it_ended(world: World) -> 
 
 def test_a_failure_is_retried_after_a_pause_and_counted_once(world: World) -> None:
     job = world.submit()
-    world.wish(job, 2)
+    world.set_target(job, 2)
     world.tick(6)
     for held in world.training(job):
         failure = Failure(held.id, 1, 1, "the script raised boom", "boom", 100)
@@ -199,8 +199,8 @@ def test_a_failure_is_retried_after_a_pause_and_counted_once(world: World) -> No
 
 def test_the_same_trace_in_the_first_steps_ends_the_job_and_the_others_go_on(world: World) -> None:
     job, other = world.submit(), world.submit("other")
-    world.wish(job, 1)
-    world.wish(other, 1)
+    world.set_target(job, 1)
+    world.set_target(other, 1)
     world.tick(6)
     _fail(world, job)
     world.tick(1)
@@ -216,7 +216,7 @@ def test_the_same_trace_in_the_first_steps_ends_the_job_and_the_others_go_on(wor
 
 def test_stop_drains_and_gives_everything_back(world: World) -> None:
     job = world.submit()
-    world.wish(job, 3)
+    world.set_target(job, 3)
     world.tick(6)
     world.store.jobs.request_stop(job, world.clock.now())
     world.tick(1, agents=False)
@@ -229,7 +229,7 @@ def test_stop_drains_and_gives_everything_back(world: World) -> None:
 
 def test_an_instance_that_does_not_drain_is_ended_all_the_same(world: World) -> None:
     job = world.submit()
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.tick(6)
     world.store.jobs.request_stop(job, world.clock.now())
     world.tick(3, seconds=100.0, agents=False)
@@ -239,7 +239,7 @@ def test_an_instance_that_does_not_drain_is_ended_all_the_same(world: World) -> 
 def test_a_budget_is_not_passed(world: World) -> None:
     budget = Decimal("0.01")
     job = world.submit(objective=Objective(budget_usd=budget))
-    world.wish(job, 4)
+    world.set_target(job, 4)
     world.tick(200, seconds=1.0)
     record = world.store.jobs.get(job)
     assert record.phase is JobPhase.STOPPED
@@ -250,7 +250,7 @@ def test_a_budget_is_not_passed(world: World) -> None:
 @pytest.mark.parametrize("error", [InsufficientCapacity, QuotaExceeded, PermissionDenied])
 def test_a_refusal_is_told_backed_off_from_and_costs_nothing(world: World, error) -> None:
     job = world.submit()
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.cloud.refusals = [error("no more of it")]
     world.tick(1)
     assert world.store.capacity.unavailable(world.clock.now()) == {"small"}
@@ -261,7 +261,7 @@ def test_a_refusal_is_told_backed_off_from_and_costs_nothing(world: World, error
 
 def test_what_is_refused_at_once_is_waited_for_once(world: World) -> None:
     job = world.submit()
-    world.wish(job, 4)
+    world.set_target(job, 4)
     world.cloud.refusals = [InsufficientCapacity("no more of it") for _ in range(4)]
     world.tick(1)
     told = world.store.events.latest(job)
@@ -271,7 +271,7 @@ def test_what_is_refused_at_once_is_waited_for_once(world: World) -> None:
 
 def test_a_role_that_is_given_back_is_made_use_of_within_a_minute(world: World) -> None:
     job = world.submit()
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.cloud.refusals = [PermissionDenied("allow RunInstances to the controller's role")]
     world.tick(1)
     world.tick(7, seconds=10.0)
@@ -280,7 +280,7 @@ def test_a_role_that_is_given_back_is_made_use_of_within_a_minute(world: World) 
 
 def test_what_is_not_known_is_asked_again_with_the_same_token(world: World) -> None:
     job = world.submit()
-    world.wish(job, 1)
+    world.set_target(job, 1)
 
     def lose_reply(call: str) -> None:
         if call == "launch":
@@ -296,7 +296,7 @@ def test_what_is_not_known_is_asked_again_with_the_same_token(world: World) -> N
 
 def test_throttled_calls_wait_as_long_as_they_were_told(world: World) -> None:
     job = world.submit()
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.cloud.refusals = [Throttled("slow down", retry_after_seconds=30.0)]
     world.tick(10, seconds=2.0)
     assert world.cloud.launch_calls == 1
@@ -306,7 +306,7 @@ def test_throttled_calls_wait_as_long_as_they_were_told(world: World) -> None:
 
 def test_a_cloud_that_does_not_answer_is_not_an_empty_cloud(world: World) -> None:
     job = world.submit()
-    world.wish(job, 2)
+    world.set_target(job, 2)
     world.tick(6)
     world.cloud.answers = False
     for _ in range(5):
@@ -339,7 +339,7 @@ def test_an_orphan_is_ended_at_the_second_sight_and_only_when_old(world: World) 
 
 def test_an_instance_whose_agent_never_comes_or_falls_silent_is_replaced(world: World) -> None:
     job = world.submit()
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.tick(1, agents=False)
     world.tick(28, seconds=25.0, agents=False)
     world.tick(6)
@@ -356,13 +356,13 @@ def test_an_instance_whose_agent_never_comes_or_falls_silent_is_replaced(world: 
 
 def test_a_policy_that_raises_leaves_the_last_plan_in_force(world: World, caplog) -> None:
     job = world.submit()
-    world.wish(job, 2)
+    world.set_target(job, 2)
     world.tick(6)
 
     def broken(snapshot: Snapshot) -> Plan:
         raise ZeroDivisionError("no solution")
 
-    world.wishes.plan = broken  # type: ignore[method-assign]
+    world.policy.plan = broken  # type: ignore[method-assign]
     lost = world.training(job)[0]
     world.cloud.lose(lost.cloud_id or "")
     world.tick(6)
@@ -373,9 +373,9 @@ def test_a_policy_that_raises_leaves_the_last_plan_in_force(world: World, caplog
 
 def test_plans_that_a_solver_failed_at_are_done_counted_and_logged(world: World, caplog) -> None:
     job = world.submit()
-    world.wish(job, 1)
-    plan = world.wishes.plan
-    world.wishes.plan = lambda snapshot: replace(  # type: ignore[method-assign]
+    world.set_target(job, 1)
+    plan = world.policy.plan
+    world.policy.plan = lambda snapshot: replace(  # type: ignore[method-assign]
         plan(snapshot), notes=("planned greedily: time is up",)
     )
     world.tick(6)
@@ -390,26 +390,26 @@ def test_a_fleet_cap_counts_what_is_still_leaving(tmp_path) -> None:
     world.settings = replace(world.settings, fleet_usd_per_hour=0.25)
     world.restart()
     job = world.submit()
-    world.wish(job, 4)
+    world.set_target(job, 4)
     world.tick(8)
     assert len(world.cloud.running()) == 2
 
 
 def test_every_decision_can_be_explained_from_what_was_stored(world: World) -> None:
     job = world.submit()
-    world.wish(job, 2)
+    world.set_target(job, 2)
     world.tick(8)
     entries = world.store.journal.decisions(job)
     assert [entry.decision.action for entry in entries][-1] == "grow"
     snapshot = world.store.journal.inputs(entries[-1])
     assert snapshot.jobs[0].id == job
-    again = world.wishes.plan(snapshot)
+    again = world.policy.plan(snapshot)
     assert again.decisions[0].target == entries[-1].decision.target
 
 
 def test_a_stay_is_told_once(world: World) -> None:
     job = world.submit()
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.tick(40)
     told = [entry.decision.action for entry in world.store.journal.decisions(job)]
     assert told.count("hold") <= 2
@@ -417,7 +417,7 @@ def test_a_stay_is_told_once(world: World) -> None:
 
 def test_a_refused_offer_is_not_ordered_again_before_its_time(world: World) -> None:
     job = world.submit()
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.cloud.refusals = [InsufficientCapacity("no more of it")]
     world.tick(1)
     world.tick(10, seconds=1.0)
@@ -427,7 +427,7 @@ def test_a_refused_offer_is_not_ordered_again_before_its_time(world: World) -> N
 
 
 @dataclass
-class Explains(Wishes):
+class Explains(PlannedTargets):
     """A policy whose reasons the test words."""
 
     code: ReasonCode = ReasonCode.NONE
@@ -444,10 +444,10 @@ class Explains(Wishes):
 
 
 def test_a_stay_is_reported_again_for_another_code_and_not_for_other_words(world: World) -> None:
-    world.wishes = policy = Explains()
+    world.policy = policy = Explains()
     world.restart()
     job = world.submit()
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.tick(6)
     policy.code = ReasonCode.LEAST_COST
     world.tick()
@@ -475,7 +475,7 @@ def test_a_stay_is_reported_again_for_another_code_and_not_for_other_words(world
 
 def test_the_cause_of_a_failed_job_names_what_failed_in_its_setup(world: World) -> None:
     job = world.submit()
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.tick(6)
     for attempt in (1, 2):
         (held,) = world.training(job)

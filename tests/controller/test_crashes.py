@@ -61,11 +61,11 @@ def _counted(world: World, marks: Marks) -> Iterator[None]:
 def _live(world: World) -> None:
     """A job's life: one instance, then three, then one on another offer, one lost, the end."""
     job = world.submit()
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.tick(5)
-    world.wish(job, 3)
+    world.set_target(job, 3)
     world.tick(5)
-    world.wish(job, 1, "large")
+    world.set_target(job, 1, "large")
     world.tick(6)
     world.cloud.lose(world.training(job)[0].cloud_id or "")
     world.tick(5)
@@ -75,9 +75,9 @@ def _live(world: World) -> None:
 
 
 class Images:
-    """What a process killed at each mark leaves behind; shared memory dies with it.
+    """Files that a process leaves behind when it is killed at each mark.
 
-    A mark that leaves the same files as one before it has no image of its own.
+    Shared memory ends with the process. A mark with the same files as an earlier one has no image.
     """
 
     def __init__(self, directory: Path, images: Path) -> None:
@@ -132,7 +132,7 @@ def _recover(directory: Path, mark: int) -> None:
     world.tick(2)
     world.assert_nothing_leaked()
     for job in world.store.jobs.alive():
-        world.wish(job.id, 2)
+        world.set_target(job.id, 2)
         world.tick(2)  # who was to leave has heard so by then
         _until(
             world,
@@ -147,7 +147,7 @@ def _recover(directory: Path, mark: int) -> None:
         lambda: (
             all(job.phase is JobPhase.FINISHED for job in world.store.jobs.all())
             and not world.cloud.running()
-            and not world.lights.lit
+            and not world.lighthouses.running
         ),
         5,
         f"killed at {mark}: something still runs",
@@ -160,7 +160,7 @@ def _recover(directory: Path, mark: int) -> None:
 def test_killed_anywhere_nothing_is_leaked_doubled_or_lost(
     tmp_path: Path, template: Path, each: int
 ) -> None:
-    """At every third place, or with the slow tests at every one."""
+    """Kill at every third mark, or with the slow tests at every mark."""
     directory = tmp_path / "live"
     directory.mkdir()
     world = World(directory, template=template)

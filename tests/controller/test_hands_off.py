@@ -24,11 +24,11 @@ def held(world: World, job: str) -> int:
 
 def test_frozen_nothing_is_bought_or_given_back_until_it_is_released(world: World) -> None:
     job, other = world.submit("job"), world.submit("other")
-    world.wish(job, 2)
+    world.set_target(job, 2)
     world.tick(6)
     freeze(world)
-    world.wish(job, 1)
-    world.wish(other, 1)
+    world.set_target(job, 1)
+    world.set_target(other, 1)
     world.tick(6)
     assert (len(world.training(job)), held(world, other)) == (2, 0)
     assert world.controller.status.hands_off == "frozen by ann"
@@ -48,7 +48,7 @@ def test_frozen_nothing_is_bought_or_given_back_until_it_is_released(world: Worl
 def test_a_freeze_outlives_the_controller(world: World) -> None:
     job = world.submit()
     freeze(world)
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.restart()
     world.tick(4)
     assert held(world, job) == 0
@@ -57,7 +57,7 @@ def test_a_freeze_outlives_the_controller(world: World) -> None:
 
 def test_a_launch_that_was_ordered_and_not_made_waits_for_the_release(world: World) -> None:
     job = world.submit()
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.cloud.refusals = [Throttled("too many calls", 5.0)]
     world.tick(2)
     assert world.cloud.launch_calls == 1
@@ -72,8 +72,8 @@ def test_a_launch_that_was_ordered_and_not_made_waits_for_the_release(world: Wor
 
 def test_what_jobs_do_by_themselves_goes_on_while_frozen(world: World) -> None:
     ends, stops = world.submit("ends"), world.submit("stops")
-    world.wish(ends, 1)
-    world.wish(stops, 1)
+    world.set_target(ends, 1)
+    world.set_target(stops, 1)
     world.tick(6)
     freeze(world)
     world.complete(world.training(ends)[0])
@@ -94,7 +94,7 @@ def observer(tmp_path: Path) -> World:
 
 def test_an_observer_tells_what_it_would_buy_and_buys_nothing(observer: World) -> None:
     job = observer.submit()
-    observer.wish(job, 2)
+    observer.set_target(job, 2)
     observer.tick(6)
     assert held(observer, job) == 0 and observer.cloud.instances() == []
     (entry,) = observer.store.journal.decisions(job)
@@ -105,13 +105,13 @@ def test_an_observer_tells_what_it_would_buy_and_buys_nothing(observer: World) -
 
 def test_an_observer_leaves_what_is_held_as_it_is(observer: World) -> None:
     job = observer.submit()
-    observer.wish(job, 2)
+    observer.set_target(job, 2)
     observer.settings = replace(observer.settings, observes=False)
     observer.restart()
     observer.tick(6)
     observer.settings = replace(observer.settings, observes=True)
     observer.restart()
-    observer.wish(job, 0)
+    observer.set_target(job, 0)
     observer.tick(6)
     phases = {each.phase for each in observer.store.instances.of_job(job)}
     assert held(observer, job) == 2 and phases == {InstancePhase.TRAINING}

@@ -101,12 +101,12 @@ class Victim:
     def client(self) -> Iterator[Client]:
         """A client, once the controller has ticked."""
         with closing(
-            wait_until(self._connected, seconds=60, what="a controller that answers")
+            wait_until(self._connected, seconds=60, description="a controller that answers")
         ) as client:
             yield client
 
     def calls(self) -> set[Path]:
-        """What its calls to the cloud have left there: launches and terminations."""
+        """Return the launches and terminations that the cloud has recorded."""
         instances = self.state / "local" / "instances"
         return {*instances.glob("*"), *instances.glob("*/terminate")}
 
@@ -144,7 +144,7 @@ class Work:
 
 
 class Story:
-    """What happens to one deployment: submissions and kills, by chance."""
+    """Random submissions and kills of one deployment."""
 
     def __init__(self, directory: Path, chance: random.Random) -> None:
         self.victim = Victim(directory / "state")
@@ -188,7 +188,7 @@ class Story:
             self._wait(0.5)
 
     def at_a_call_to_the_cloud(self) -> None:
-        """It has taken effect; its outcome may not be written down yet."""
+        """Wait for a call's effect, whose outcome may not be stored yet."""
         with self.victim.client() as client:
             self._have_work(client)
             known, deadline = self.victim.calls(), time.monotonic() + 8.0
@@ -265,20 +265,26 @@ def test_controllers_killed_at_random_leak_double_and_lose_nothing(story: Story)
     story.submit_missing()
     with victim.client() as client:
         wait_until(
-            lambda: not client.jobs(include_ended=False), seconds=600, what="the end of all jobs"
+            lambda: not client.jobs(include_ended=False),
+            seconds=600,
+            description="the end of all jobs",
         )
         wait_until(
-            lambda: not client.fleet().instances, seconds=60, what="the return of all instances"
+            lambda: not client.fleet().instances,
+            seconds=60,
+            description="the return of all instances",
         )
         _assert_done_once(client, story.submitted)
         wait_until(
-            lambda: not _lighthouses(victim.state), seconds=30, what="the end of all lighthouses"
+            lambda: not _lighthouses(victim.state),
+            seconds=30,
+            description="the end of all lighthouses",
         )
     victim.end()
     with closing(open_store(f"sqlite:///{victim.state / 'castor.db'}")) as store:
         _assert_store_and_cloud_agree(store, victim.state)
     wait_until(
-        lambda: not _processes_of(victim.state), seconds=15, what="the end of all processes"
+        lambda: not _processes_of(victim.state), seconds=15, description="the end of all processes"
     )
 
 
@@ -299,7 +305,7 @@ def _assert_done_once(client: Client, submitted: list[Work]) -> None:
 
 
 def _assert_store_and_cloud_agree(store: Store, state: Path) -> None:
-    """On what was launched, that all of it has ended, and what it cost."""
+    """Assert that store and cloud agree on launches, ends and costs."""
     clock = SystemClock()
     local = LocalProvider(state / "local", store.settings.controller_id(), LocalSettings(), clock)
     seen = {each.tags[INSTANCE_TAG]: each for each in local.instances()}

@@ -42,7 +42,7 @@ def test_after_some_tries_that_come_slower_the_offer_is_refused(
 ) -> None:
     job = world.submit()
     refusing = Refusing(world, error)
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.tick(60, seconds=1.0)
     assert len(refusing.seconds) == 5
     pairs = zip(refusing.seconds, refusing.seconds[1:], strict=False)
@@ -59,10 +59,10 @@ def test_after_some_tries_that_come_slower_the_offer_is_refused(
 def test_another_offer_is_bought_instead(world: World, error: type[Exception]) -> None:
     job = world.submit()
     Refusing(world, error)
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.tick(20, seconds=1.0)
     assert "small" in world.controller.status.unavailable
-    world.wish(job, 1, "large")
+    world.set_target(job, 1, "large")
     world.tick(10)
     (held,) = world.training(job)
     assert held.offer == "large"
@@ -77,7 +77,7 @@ def test_a_refusal_that_is_known_is_told_at_once_and_waited_out_longer_each_time
 ) -> None:
     job = world.submit()
     refusing = Refusing(world, error)
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.tick(800, seconds=5.0)
     waits = [
         later - before

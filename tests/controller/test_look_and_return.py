@@ -96,15 +96,21 @@ def standby_events(client: Client) -> list[str]:
 @pytest.mark.timeout(600)
 def test_the_way_back_from_a_look_boots_nothing(site: Site, tmp_path: Path) -> None:
     with closing(
-        wait_until(site.connected, seconds=120, what="a controller that answers")
+        wait_until(site.connected, seconds=120, description="a controller that answers")
     ) as client:
         submit(client, tmp_path)
-        wait_until(lambda: HOME in offers_at_work(client), seconds=60, what="the first instance")
+        wait_until(
+            lambda: HOME in offers_at_work(client), seconds=60, description="the first instance"
+        )
         (first,) = (held.id for held in client.fleet().instances)
         wait_until(
-            lambda: offers_at_work(client) == [AWAY, HOME], seconds=120, what="both instances"
+            lambda: offers_at_work(client) == [AWAY, HOME],
+            seconds=120,
+            description="both instances",
         )
-        wait_until(lambda: offers_at_work(client) == [HOME], seconds=240, what="the way back")
+        wait_until(
+            lambda: offers_at_work(client) == [HOME], seconds=240, description="the way back"
+        )
         assert [held.id for held in client.fleet().instances] == [first]
         before = client.job("looker").report
         assert before is not None
@@ -113,7 +119,7 @@ def test_the_way_back_from_a_look_boots_nothing(site: Site, tmp_path: Path) -> N
             report = client.job("looker").report
             return report is not None and report.step > before.step
 
-        wait_until(goes_on, seconds=60, what="training at home")
+        wait_until(goes_on, seconds=60, description="training at home")
         assert site.launches() == 2, "one boot at home, one away"
         again, pause = standby_events(client)
         assert "paused while 1 x local-away is measured" in pause
@@ -123,5 +129,7 @@ def test_the_way_back_from_a_look_boots_nothing(site: Site, tmp_path: Path) -> N
         assert before.progress_examples < ROUNDS * EXAMPLES
         client.stop("looker")
         wait_until(
-            lambda: not client.fleet().instances, seconds=60, what="the return of all instances"
+            lambda: not client.fleet().instances,
+            seconds=60,
+            description="the return of all instances",
         )

@@ -1,4 +1,4 @@
-"""What clouds, agents, lighthouses and the controller's own absence do to a controller."""
+"""Effects of clouds, agents, lighthouses and its own absence on a controller."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.controller.world import World
 
 def _trains(world: World, instances: int = 2, **spec: object) -> str:
     job = world.submit(**spec)
-    world.wish(job, instances)
+    world.set_target(job, instances)
     world.tick(6)
     assert len(world.training(job)) == instances
     return job
@@ -34,7 +34,7 @@ def _events(world: World, kind: str) -> list[str]:
 @pytest.mark.parametrize("is_restarted", [True, False])
 def test_silence_counts_only_while_somebody_listens(world: World, is_restarted: bool) -> None:
     job = _trains(world)
-    world.wish(job, 3)
+    world.set_target(job, 3)
     world.tick(1)
     world.clock.advance(3600.0)
     if is_restarted:
@@ -48,10 +48,10 @@ def test_silence_counts_only_while_somebody_listens(world: World, is_restarted: 
 
 def test_a_lighthouse_that_has_gone_out_is_lit_again(world: World) -> None:
     job = _trains(world)
-    world.lights.lit.clear()
+    world.lighthouses.running.clear()
     world.tick(3)
-    assert world.lights.lit == {job}
-    world.lights.ensure = lambda job: "http://elsewhere"  # type: ignore[method-assign]
+    assert world.lighthouses.running == {job}
+    world.lighthouses.ensure = lambda job: "http://elsewhere"  # type: ignore[method-assign]
     world.tick(3)
     assert world.store.jobs.get(job).lighthouse == "http://elsewhere"
 
@@ -64,40 +64,40 @@ def test_one_look_at_a_lighthouse_is_under_way_at_a_time(world: World) -> None:
             waiting.append(call)
 
     job = world.submit()
-    keeper = LighthouseRunner(world.store, world.lights, Later())
-    keeper.ensure_running(job, 100.0)
-    keeper.ensure_running(job, 200.0)
-    keeper.release(job)
+    runner = LighthouseRunner(world.store, world.lighthouses, Later())
+    runner.ensure_running(job, 100.0)
+    runner.ensure_running(job, 200.0)
+    runner.release(job)
     assert len(waiting) == 1
     waiting.pop()()
-    keeper.release(job)
+    runner.release(job)
     waiting.pop()()
-    assert world.lights.lit == set()
+    assert world.lighthouses.running == set()
     assert world.store.jobs.get(job).lighthouse is None
 
 
 def test_a_lighthouse_is_known_until_it_has_been_put_out(world: World) -> None:
     job = _trains(world)
-    release = world.lights.release
+    release = world.lighthouses.release
 
     def refuse(job: str) -> None:
         raise Unavailable("it does not end")
 
-    world.lights.release = refuse  # type: ignore[method-assign]
+    world.lighthouses.release = refuse  # type: ignore[method-assign]
     world.store.jobs.request_stop(job, world.clock.now())
     world.tick(6)
     assert world.store.jobs.get(job).phase is JobPhase.STOPPED
     assert world.store.jobs.get(job).lighthouse is not None
-    world.lights.release = release  # type: ignore[method-assign]
+    world.lighthouses.release = release  # type: ignore[method-assign]
     world.tick(1)
-    assert world.lights.lit == set()
+    assert world.lighthouses.running == set()
     assert world.store.jobs.get(job).lighthouse is None
 
 
 def _given_up_but_there(world: World) -> HeldInstance:
     """An order whose launch got through unseen, and was refused when it was made again."""
     job = world.submit()
-    world.wish(job, 1)
+    world.set_target(job, 1)
 
     def lose_reply(call: str) -> None:
         world.cloud.after_call = lambda name: None
@@ -107,7 +107,7 @@ def _given_up_but_there(world: World) -> HeldInstance:
 
     world.cloud.after_call = lose_reply
     world.tick(2)
-    world.wish(job, 0)
+    world.set_target(job, 0)
     (held,) = world.store.instances.of_job(job, include_ended=True)
     assert held.phase is InstancePhase.ENDED
     assert len(world.cloud.running()) == 1
@@ -150,7 +150,7 @@ def test_one_that_was_given_up_is_terminated_until_it_ends(world: World) -> None
 
 def test_a_call_that_was_settled_meanwhile_is_not_made(world: World) -> None:
     job = world.submit()
-    world.wish(job, 1)
+    world.set_target(job, 1)
     pending = world.store.intents.pending
     found: list[object] = []
 
@@ -161,7 +161,7 @@ def test_a_call_that_was_settled_meanwhile_is_not_made(world: World) -> None:
     world.store.intents.pending = stale  # type: ignore[method-assign,assignment]
     world.cloud.refusals = [InsufficientCapacity("no more of it")]
     world.tick(1)
-    world.wish(job, 0)
+    world.set_target(job, 0)
     world.tick(3)
     assert world.cloud.launch_calls == 1
     assert world.cloud.running() == []
@@ -176,7 +176,7 @@ def test_a_buried_instance_that_is_listed_again_is_billed_on_and_ended(world: Wo
         world.store.instances.record_node(held.id, phase, world.clock.now())
         world.tick(1, seconds=20.0, agents=False)
     assert world.store.instances.get(held.id).phase is InstancePhase.ENDED
-    world.wish(job, 0)
+    world.set_target(job, 0)
     world.tick(3)
     assert held.cloud_id in {seen.id for seen in world.cloud.running()}
     world.cloud.unlisted = set()
@@ -210,7 +210,7 @@ def test_nothing_is_planned_while_no_offers_are_known(world: World, is_measured:
     other = world.submit("other")
     world.cloud.answers = False
     world.restart()
-    world.wish(job, 0)
+    world.set_target(job, 0)
     world.store.jobs.request_stop(other, world.clock.now())
     report = world.controller.tick(world.clock.now())
     assert "does not answer" in (report.trouble or "")
@@ -231,7 +231,7 @@ def test_one_job_that_can_not_be_told_of_does_not_stop_the_others(world: World) 
         return observations(name)
 
     world.store.measurements.observations = broken  # type: ignore[method-assign]
-    world.wish(other, 1)
+    world.set_target(other, 1)
     world.cloud.lose(world.training(job)[0].cloud_id or "")
     world.tick(6)
     assert len(world.training(other)) == 1
@@ -252,7 +252,7 @@ def _boot_and_die(world: World, ticks: int, seconds: float = 2.0) -> int:
 
 def test_instances_that_end_before_they_train_are_bought_ever_more_slowly(world: World) -> None:
     job = world.submit()
-    world.wish(job, 1)
+    world.set_target(job, 1)
     assert 3 < _boot_and_die(world, 60) < 9
     last = _events(world, "false starts")[0]
     assert "starts in a row ended before they trained" in last
@@ -273,13 +273,13 @@ def test_what_dies_on_every_offer_is_bought_ever_more_slowly_on_all(world: World
     world.cloud.sold = tuple(offer(name) for name in names)
     job, launched = world.submit(), 0
     for name in names:
-        world.wish(job, 1, name)
+        world.set_target(job, 1, name)
         launched += _boot_and_die(world, 6)
     assert 6 <= launched <= 12
     (told,) = {text for text in _events(world, "false starts")[:1]}
     assert "on all offers" in told
     for name in names:
-        world.wish(job, 1, name)
+        world.set_target(job, 1, name)
         world.tick(30, 20.0)
         if world.training(job):
             break
@@ -289,7 +289,7 @@ def test_what_dies_on_every_offer_is_bought_ever_more_slowly_on_all(world: World
 
 def test_a_pool_that_ends_at_once_is_one_false_start(world: World) -> None:
     job = world.submit()
-    world.wish(job, 4)
+    world.set_target(job, 4)
     _boot_and_die(world, 5)
     world.tick(6)
     assert len(world.training(job)) == 4
@@ -298,7 +298,7 @@ def test_a_pool_that_ends_at_once_is_one_false_start(world: World) -> None:
 
 def test_another_offer_is_planned_with_while_one_is_kept_away_from(world: World) -> None:
     job = world.submit()
-    world.wish(job, 1)
+    world.set_target(job, 1)
     _boot_and_die(world, 30)
     snapshot = world.controller._snapshots.take(world.store.jobs.alive(), (), world.clock.now())
     assert snapshot.jobs[0].instances.offers == ("large",)
@@ -309,12 +309,12 @@ def test_instances_that_were_given_up_count_and_those_let_go_do_not(world: World
     world.restart()
     job = world.submit()
     for _ in range(5):
-        world.wish(job, 1)
+        world.set_target(job, 1)
         world.tick(2, agents=False)
-        world.wish(job, 0)
+        world.set_target(job, 0)
         world.tick(3, agents=False)
     assert world.cloud.running() == []
-    world.wish(job, 1)
+    world.set_target(job, 1)
     before = world.cloud.launch_calls
     world.tick(100, agents=False)
     assert any("its agent never joined" in text for text in _events(world, "false starts"))
@@ -322,7 +322,7 @@ def test_instances_that_were_given_up_count_and_those_let_go_do_not(world: World
 
 
 def test_a_cloud_that_takes_long_to_list_is_asked_less_often(world: World) -> None:
-    """As a large one does; what it takes is not spent on listing again and again."""
+    """List a slow cloud less often, so that most time is left for other calls."""
     asked: list[float] = []
     list_now = world.cloud.instances
 
@@ -339,8 +339,8 @@ def test_a_cloud_that_takes_long_to_list_is_asked_less_often(world: World) -> No
 @pytest.mark.parametrize("key", Fact)
 def test_a_malformed_fact_stops_no_tick_and_keeps_no_instance(world: World, key: Fact) -> None:
     job, other = world.submit(), world.submit("other")
-    world.wish(job, 1)
-    world.wish(other, 1)
+    world.set_target(job, 1)
+    world.set_target(other, 1)
     world.tick(6)
     (held,) = world.training(job)
     world.store.instances.note(held.id, {key: "a week ago"})

@@ -12,9 +12,9 @@ from tests.controller.world import World
 
 def test_a_move_keeps_the_old_instances_until_the_new_ones_train(world: World) -> None:
     job = world.submit()
-    world.wish(job, 2)
+    world.set_target(job, 2)
     world.tick(6)
-    world.wish(job, 1, "large")
+    world.set_target(job, 1, "large")
     world.tick(2)
     assert {held.offer for held in world.store.instances.of_job(job)} == {"small", "large"}
     assert len(world.training(job)) == 2
@@ -26,10 +26,10 @@ def test_a_move_keeps_the_old_instances_until_the_new_ones_train(world: World) -
 def test_without_room_for_both_the_old_instances_go_first(tmp_path) -> None:
     world = World(tmp_path, devices=2)
     job = world.submit()
-    world.wish(job, 2)
+    world.set_target(job, 2)
     world.tick(6)
-    world.wishes.release_first = True
-    world.wish(job, 1, "large")
+    world.policy.release_first = True
+    world.set_target(job, 1, "large")
     world.tick(10)
     assert [held.offer for held in world.training(job)] == ["large"]
     assert world.cloud.launch_calls == 3, "nothing was asked for that there was no room for"
@@ -37,10 +37,10 @@ def test_without_room_for_both_the_old_instances_go_first(tmp_path) -> None:
 
 def test_a_move_that_stops_first_orders_at_once_and_trains_again(world: World) -> None:
     job = world.submit()
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.tick(6)
-    world.wishes.release_first = True
-    world.wish(job, 1, "large")
+    world.policy.release_first = True
+    world.set_target(job, 1, "large")
     world.tick(1)
     desired = {held.offer: held.desired for held in world.store.instances.of_job(job)}
     assert desired == {"small": Desired.ABSENT, "large": Desired.PRESENT}
@@ -54,7 +54,7 @@ def test_a_move_that_stops_first_orders_at_once_and_trains_again(world: World) -
 
 @pytest.fixture
 def wide(world: World) -> World:
-    """With an offer in another network."""
+    """Return a world with an offer in another network."""
     world.cloud.sold = (*world.cloud.sold, offer("far", 1, "0.05", "elsewhere"))
     return world
 
@@ -63,9 +63,9 @@ def test_a_move_to_another_network_waits_at_the_door_until_the_old_have_left(
     wide: World,
 ) -> None:
     job = wide.submit()
-    wide.wish(job, 2)
+    wide.set_target(job, 2)
     wide.tick(6)
-    wide.wish(job, 2, "far")
+    wide.set_target(job, 2, "far")
     seen: list[tuple[int, int]] = []
     for _ in range(10):
         wide.tick(1)
@@ -84,11 +84,11 @@ def test_a_move_to_another_network_waits_at_the_door_until_the_old_have_left(
 
 def test_one_that_boots_in_another_network_is_given_back_when_the_job_stays(wide: World) -> None:
     job = wide.submit()
-    wide.wish(job, 1)
+    wide.set_target(job, 1)
     wide.tick(6)
-    wide.wish(job, 1, "far")
+    wide.set_target(job, 1, "far")
     wide.tick(2)
-    wide.wish(job, 1)
+    wide.set_target(job, 1)
     wide.tick(8)
     assert [held.offer for held in wide.training(job)] == ["small"]
     assert [held.offer for held in wide.store.instances.of_job(job)] == ["small"]
@@ -98,9 +98,9 @@ def test_one_that_boots_in_another_network_is_given_back_when_the_job_stays(wide
 def test_of_two_networks_that_boot_at_once_one_is_let_in(wide: World) -> None:
     """Also where it was neither's turn yet: a job changes its mind before anything trains."""
     job = wide.submit()
-    wide.wish(job, 1, "far")
+    wide.set_target(job, 1, "far")
     wide.tick(1)
-    wide.wish(job, 1)
+    wide.set_target(job, 1)
     for _ in range(12):
         wide.tick(1)
         assert len({held.network for held in wide.training(job)}) <= 1

@@ -1,4 +1,4 @@
-"""What it costs when a job gets a part of the instances that it needs at least."""
+"""Cost of instances of a job that gets fewer than its minimum."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Partial(World):
         super().__init__(directory, devices=2)
         self.cloud.sold = tuple(replace(each, boot_seconds=BOOT_SECONDS) for each in sold)
         self.cloud.limits = lambda: ()  # type: ignore[method-assign]
-        self.wishes = MarginalPolicy()  # type: ignore[assignment]
+        self.policy = MarginalPolicy()  # type: ignore[assignment]
         self.restart()
         bounds = InstanceBounds(minimum=4, maximum=4)
         spec = JobSpec("set", ("python", "train.py"), instances=bounds)
@@ -41,7 +41,7 @@ class Partial(World):
 def test_a_part_without_the_rest_is_ended_at_the_next_plan_and_tried_ever_less_often(
     tmp_path: Path,
 ) -> None:
-    """In the first hour for 12 minutes at most, then for an eighth of the time."""
+    """Hold a partial set for at most 12 minutes of the first hour, then an eighth of the time."""
     world = Partial(tmp_path, offer())
     world.tick(2)
     assert all(held.desired is Desired.ABSENT for held in world.launched())
@@ -87,8 +87,8 @@ def test_the_last_launch_of_a_wave_decides_whether_refusals_are_forgotten(world:
             raise TimeoutError
 
     world.cloud.before_call = break_off
-    world.wish(first, 1)
-    world.wish(second, 1)
+    world.set_target(first, 1)
+    world.set_target(second, 1)
     world.tick()
     assert "small" in world.store.capacity.refusals(), "a launch is open"
     world.tick(2)

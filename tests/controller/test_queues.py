@@ -155,7 +155,7 @@ def test_a_budget_is_not_spent_by_waiting(tmp_path: Path) -> None:
     budget = Decimal("0.001")
     world = World(tmp_path, ControllerSettings(replan_seconds=0.0, fleet_usd=budget))
     job = world.submit()
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.tick()
     offer = replace(world.cloud.sold[0], purchase=Purchase.FLEX_START, usd_per_hour=Decimal(900))
     held = world.store.instances.order(job, offer, 1, lambda name: "x", world.clock.now())

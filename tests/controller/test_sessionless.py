@@ -24,14 +24,14 @@ class _Sessionless(FewDevices):
         self.runner: str | None = None
         self.lost_seconds: float | None = None
 
-    def _speak(self, held: HeldInstance) -> None:
+    def _report_from_agent(self, held: HeldInstance) -> None:
         now_seconds = self.clock.now()
         if self.lost_seconds is not None and self.passed_seconds >= self.lost_seconds:
             self.lost_seconds, self.runner = None, None
             self.store.instances.release(held.id, now_seconds)
             return
         if held.desired is Desired.ABSENT:
-            super()._speak(held)
+            super()._report_from_agent(held)
             return
         self.runner = self.runner or held.id
         if held.id != self.runner:

@@ -1,4 +1,4 @@
-"""What jobs send is in what their budgets have left."""
+"""Transfers of jobs in their budgets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def world(tmp_path: Path) -> World:
 
 
 def far(usd_per_gb: str = "0.12", name: str = "small") -> Offer:
-    """What is away from where jobs keep their files."""
+    """Return an offer outside the network of the jobs' files."""
     upload = Decimal(usd_per_gb)
     return replace(offer(name), network="gcp/us-central1", upload_usd_per_gb=upload)
 
@@ -43,7 +43,7 @@ def far(usd_per_gb: str = "0.12", name: str = "small") -> Offer:
 def at_work(world: World, **spec: object) -> tuple[str, HeldInstance]:
     """A job that trains on one instance."""
     job = world.submit(**spec)  # type: ignore[arg-type]
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.tick(6)
     (held,) = world.training(job)
     return job, held
@@ -64,7 +64,7 @@ def save(world: World, held: HeldInstance, size_bytes: int) -> None:
 
 
 def gigabytes_until(world: World, job: str, held: HeldInstance) -> int:
-    """How many it sends before it is stopped."""
+    """Return the gigabytes that the job sends before it is stopped."""
 
     def sent() -> Iterator[int]:
         for parts in range(1, 30):
@@ -93,7 +93,7 @@ def test_what_a_job_sends_uses_its_budget_up(world: World) -> None:
 
 
 def test_a_budget_has_room_for_the_last_save(world: World) -> None:
-    """Which is sent when the job leaves, and is not to pass it either."""
+    """Keep money for the save that is sent when the job leaves."""
     job, held = at_work(world, objective=BUDGET)
     save(world, held, 3 * GB)
     assert gigabytes_until(world, job, held) == 6, "that leaves less than the $0.36 of a save"
@@ -136,9 +136,9 @@ def test_what_is_sent_where_files_are_costs_no_budget_anything(tmp_path: Path) -
 def test_the_last_save_is_sent_by_one_instance_of_each_job(world: World) -> None:
     world.cloud.sold = (far(), far("0.02", "large"))
     first, held = at_work(world)
-    world.wish(first, 2)
+    world.set_target(first, 2)
     second = world.submit("second")
-    world.wish(second, 1, "large")
+    world.set_target(second, 1, "large")
     world.tick(6)
     (other,) = world.training(second)
     save(world, held, 10 * GB)

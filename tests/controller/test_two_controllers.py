@@ -20,7 +20,7 @@ def test_a_decision_is_ordered_once_though_another_controller_acts_in_between(
     second = World(tmp_path, devices=8)
     job = first.submit(maximum=8)
     for world in (first, second):
-        world.wish(job, 2)
+        world.set_target(job, 2)
     reconciler = first.controller._reconciler
     order_missing = reconciler.order_missing
 

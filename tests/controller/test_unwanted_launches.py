@@ -62,7 +62,7 @@ def test_a_throttled_launch_of_what_is_stopped_is_never_made(
     world: World, end: Callable[[World, str], None]
 ) -> None:
     job = world.submit(maximum=4)
-    world.wish(job, 4)
+    world.set_target(job, 4)
     world.cloud.refusals = [Throttled("slow down", 30.0) for _ in range(4)]
     world.tick()
     assert world.cloud.launch_calls == 4
@@ -81,7 +81,7 @@ def test_a_launch_that_waits_for_a_worker_is_not_made_after_a_stop_or_freeze(
     world: World, queue: Queue, end: Callable[[World, str], None]
 ) -> None:
     job = world.submit(maximum=3)
-    world.wish(job, 3)
+    world.set_target(job, 3)
     world.tick()
     assert len(queue.calls) == 3
     end(world, job)
@@ -95,7 +95,7 @@ def test_a_launch_that_waits_for_a_worker_is_not_made_after_a_stop_or_freeze(
 
 def test_a_queued_launch_is_made_once_the_freeze_ends(world: World, queue: Queue) -> None:
     job = world.submit()
-    world.wish(job, 2)
+    world.set_target(job, 2)
     world.tick()
     freeze(world, job)
     queue.run()
@@ -111,7 +111,7 @@ def test_a_job_that_is_stopped_while_frozen_ends_and_its_launch_is_not_made(
     world: World,
 ) -> None:
     job = world.submit()
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.cloud.refusals = [Throttled("slow down", 5.0)]
     world.tick()
     freeze(world, job)
@@ -130,13 +130,13 @@ def test_a_launch_is_not_made_once_a_budget_is_used_up(tmp_path: Path, budget: s
     world = World(tmp_path, ControllerSettings(replan_seconds=0.0, fleet_usd=fleet_usd))
     objective = Objective(budget_usd=usd if budget == "job" else None)
     job = world.submit(objective=objective)
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.tick(6)
     assert len(world.training(job)) == 1
     queue = Queue()
     world.workers = queue
     world.restart()
-    world.wish(job, 2)
+    world.set_target(job, 2)
     world.tick()
     assert len(world.store.instances.of_job(job)) == 2
     world.clock.advance(2 * 3600.0)  # the first one costs more than the budget meanwhile
@@ -151,7 +151,7 @@ def test_a_launch_is_not_made_once_a_budget_is_used_up(tmp_path: Path, budget: s
 
 def test_what_was_launched_though_its_answer_was_lost_is_found_and_ended(world: World) -> None:
     job = world.submit()
-    world.wish(job, 1)
+    world.set_target(job, 1)
 
     def lose_the_answer(call: str) -> None:
         if call == "launch":
@@ -169,7 +169,7 @@ def test_what_was_launched_though_its_answer_was_lost_is_found_and_ended(world: 
 
 def test_a_launch_of_unknown_outcome_is_dropped_when_lists_do_not_show_it(world: World) -> None:
     job = world.submit()
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.cloud.refusals = [Unavailable("no answer")]
     world.tick()
     stop(world, job)
@@ -186,7 +186,7 @@ def test_a_launch_of_unknown_outcome_is_dropped_when_lists_do_not_show_it(world:
 
 def test_a_wanted_launch_of_unknown_outcome_is_sent_again_with_its_token(world: World) -> None:
     job = world.submit()
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.cloud.refusals = [Unavailable("no answer"), Throttled("slow down", 3.0)]
     world.tick()
     (held,) = world.store.instances.of_job(job)
@@ -200,7 +200,7 @@ def test_a_wanted_launch_of_unknown_outcome_is_sent_again_with_its_token(world: 
 
 def test_a_launch_that_only_refusals_answered_is_dropped_unbilled(world: World) -> None:
     job = world.submit()
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.cloud.refusals = [Throttled("slow down", 2.0), InsufficientCapacity("none left")]
     world.tick(3)
     assert world.store.ledger.entries() == ()
@@ -210,7 +210,7 @@ def test_a_launch_that_only_refusals_answered_is_dropped_unbilled(world: World) 
 def test_launches_that_hang_delay_no_termination(tmp_path: Path) -> None:
     world = World(tmp_path, devices=20)
     leaves, grows = world.submit("leaves"), world.submit("grows", maximum=8)
-    world.wish(leaves, 1)
+    world.set_target(leaves, 1)
     world.tick(6)
     (held,) = world.training(leaves)
     is_answered, is_terminated = threading.Event(), threading.Event()
@@ -224,8 +224,8 @@ def test_launches_that_hang_delay_no_termination(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as launches, ThreadPoolExecutor(8) as terminations:
         world.workers, world.termination_workers = launches, terminations
         world.restart()
-        world.wish(grows, 8)
-        world.wish(leaves, 0)
+        world.set_target(grows, 8)
+        world.set_target(leaves, 0)
         try:
             world.tick(2)
             assert len(world.store.instances.of_job(grows)) == 8

@@ -43,7 +43,7 @@ def zones(tmp_path: Path) -> World:
 
 def _ordered(world: World, **spec: object) -> str:
     job = world.submit(**spec)  # type: ignore[arg-type]
-    world.wish(job, 1, "a")
+    world.set_target(job, 1, "a")
     world.tick()
     return job
 
@@ -58,7 +58,7 @@ def test_what_the_cloud_launched_is_held_at_its_price_and_told(zones: World) -> 
     assert "of 2 zones asked in one order the cloud chose b, at $0.101/h; a was planned" in (
         event.text
     )
-    zones.wish(job, 1, "b")
+    zones.set_target(job, 1, "b")
     zones.tick(80)
     assert [instance.id for instance in zones.training(job)] == [held.id]
     assert zones.cloud.launch_calls == 1
@@ -106,7 +106,7 @@ def test_an_offer_without_a_group_or_that_is_not_sold_has_no_other_zones() -> No
 
 
 def test_only_zones_that_the_job_may_have_now_are_named(zones: World) -> None:
-    """Those of its bounds, not refused, and within all limits."""
+    """Name zones within the job's bounds and all limits that are not refused."""
     zones.cloud.sold = tuple(_zone(name) for name in "abcde")
     zones.store.capacity.refused("b", "InsufficientCapacity", 0.0, START_SECONDS + 60.0)
     limits = (Limit("c", LimitUnit.INSTANCES, 0.0, frozenset("c")),)
@@ -114,7 +114,7 @@ def test_only_zones_that_the_job_may_have_now_are_named(zones: World) -> None:
     bounds = InstanceBounds(offers=("a", "b", "c", "d"))
     spec = JobSpec("bound", ("python", "train.py"), instances=bounds)
     job = zones.store.jobs.add(spec, START_SECONDS).id
-    zones.wish(job, 1, "a")
+    zones.set_target(job, 1, "a")
     zones.tick()
     (held,) = zones.store.instances.of_job(job)
     assert held.alternatives == ("d",)
@@ -125,7 +125,7 @@ def test_an_order_that_may_become_another_zone_uses_the_limits_of_both(zones: Wo
     zones.cloud.limits = lambda: limits  # type: ignore[method-assign]
     zones.cloud.before_call = _break_off
     first, second = _ordered(zones), zones.submit("second")
-    zones.wish(second, 1, "a")
+    zones.set_target(second, 1, "a")
     zones.tick()
     (held,) = zones.store.instances.of_job(first)
     assert held.alternatives == ("b",)
@@ -135,10 +135,10 @@ def test_an_order_that_may_become_another_zone_uses_the_limits_of_both(zones: Wo
 
 def test_instances_beside_others_stay_in_their_zone(zones: World) -> None:
     job = zones.submit()
-    zones.wish(job, 2, "a")
+    zones.set_target(job, 2, "a")
     zones.tick()
     assert all(held.alternatives == () for held in zones.store.instances.of_job(job))
-    zones.wish(job, 1, "b")
+    zones.set_target(job, 1, "b")
     zones.tick(100)
     (held,) = zones.store.instances.of_job(job)
     assert (held.offer, held.alternatives) == ("b", ()), "a move is of the zone that was chosen"
@@ -201,7 +201,7 @@ def test_a_decision_that_knows_what_is_held_is_taken_as_it_is(zones: World) -> N
 
 def test_the_products_policy_stays_in_the_zone_that_came(zones: World) -> None:
     """The planned zone, in which there is capacity again, does not pay for another boot."""
-    zones.wishes = MarginalPolicy()  # type: ignore[assignment]
+    zones.policy = MarginalPolicy()  # type: ignore[assignment]
     zones.restart()
     zones.cloud.out_of_stock = {"a", "c"}
     job = zones.submit(maximum=1)

@@ -1,7 +1,7 @@
-"""A whole controller on a clock that stands still, over a cloud that is a file.
+"""Whole controller on a virtual clock, over a cloud that is a file.
 
-Its store is in memory, which does what one in a database does (tests/store/test_alike.py) and
-takes a tenth of the time, or a database where a test is about files.
+The store is in memory, which behaves as one in a database (tests/store/test_alike.py) and is ten
+times as fast. A test about files uses a database.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from tests.controller.cloud import FileCloud
 START_SECONDS = 1_000_000.0
 
 
-class AtOnce:
-    """Workers that do what they are given before they return."""
+class SynchronousWorkers:
+    """Workers that run a call before `submit` returns."""
 
     def submit(self, call: Callable[[], None]) -> object:
         call()
@@ -40,28 +40,28 @@ class AtOnce:
 
 
 @dataclass
-class Lights:
-    """Lighthouses that are lit and put out, and nothing else."""
+class RecordedLighthouses:
+    """Lighthouses that only record which jobs have one."""
 
-    lit: set[str] = field(default_factory=set)
+    running: set[str] = field(default_factory=set)
 
     def ensure(self, job: str) -> str | None:
-        self.lit.add(job)
+        self.running.add(job)
         return f"http://lighthouse/{job}"
 
     def release(self, job: str) -> None:
-        self.lit.discard(job)
+        self.running.discard(job)
 
 
 @dataclass
-class Wishes:
-    """A policy that plans what the test wishes."""
+class PlannedTargets:
+    """Policy whose targets a test sets."""
 
     targets: dict[str, Allocation | None] = field(default_factory=dict)
     release_first: bool = False
-    # Jobs that their budgets stop, as the product's policy says it.
+    # Jobs that the policy stops for their budgets.
     stopped: set[str] = field(default_factory=set)
-    # What the test wishes is carried out at once, also while something boots.
+    # The targets hold at once, also while instances boot.
     weighs_boots: bool = True
 
     def plan(self, snapshot: Snapshot) -> Plan:
@@ -85,9 +85,9 @@ class Wishes:
 
 
 class World:
-    """One deployment. `restart` is what a crash and a new start of the controller are.
+    """One deployment. `restart` stands for a crash and a new start of the controller.
 
-    With a `template` to copy, or where there is one already, the store is a database.
+    The store is a database if `template` names one to copy, or if one exists already.
     """
 
     store: Store
@@ -104,8 +104,8 @@ class World:
             shutil.copy(template, database)
         self.clock = VirtualClock(START_SECONDS)
         self.cloud = FileCloud(directory / "cloud.json", self.clock, devices)
-        self.lights = Lights()
-        self.wishes = Wishes()
+        self.lighthouses = RecordedLighthouses()
+        self.policy = PlannedTargets()
         self.settings = settings
         self.workers: Workers | None = None
         self.termination_workers: Workers | None = None
@@ -122,9 +122,9 @@ class World:
         parts = ControllerParts(
             store=self.store,
             providers={"file": self.cloud},
-            policy=self.wishes,
-            lighthouses=self.lights,
-            workers=self.workers or AtOnce(),
+            policy=self.policy,
+            lighthouses=self.lighthouses,
+            workers=self.workers or SynchronousWorkers(),
             termination_workers=self.termination_workers,
             clock=self.clock,
             user_data=lambda held: "user data",
@@ -137,22 +137,22 @@ class World:
         job = JobSpec(name, ("python", "train.py"), instances=bounds, **spec)  # type: ignore[arg-type]
         return self.store.jobs.add(job, self.clock.now()).id
 
-    def wish(self, job: str, instances: int, offer: str = "small") -> None:
-        self.wishes.targets[job] = Allocation(offer, instances, 1) if instances else None
+    def set_target(self, job: str, instances: int, offer: str = "small") -> None:
+        self.policy.targets[job] = Allocation(offer, instances, 1) if instances else None
 
     def tick(self, times: int = 1, seconds: float = 2.0, agents: bool = True) -> None:
-        """Let time pass; the agents of running instances do their work in between."""
+        """Advance the time and run the controller and the agents of running instances."""
         for _ in range(times):
             self.clock.advance(seconds)
             if agents:
-                self.agents_speak()
+                self.report_from_agents()
             self.is_ticking = True
             self.controller.tick(self.clock.now())
             self.is_ticking = False
 
-    def agents_speak(self) -> None:
-        """Every agent whose instance runs trains, or drains if it is to."""
-        states = {seen.id: seen.state for seen in self.cloud.instances()}
+    def report_from_agents(self) -> None:
+        """Report for every agent of a running instance: it trains, is ready, or has drained."""
+        states = {instance.id: instance.state for instance in self.cloud.instances()}
         for held in self.store.instances.alive():
             if held.cloud_id is None or states.get(held.cloud_id) is not CloudState.RUNNING:
                 continue
@@ -164,12 +164,12 @@ class World:
             self.store.instances.record_node(held.id, phase, self.clock.now())
 
     def do_part(self, held: HeldInstance) -> None:
-        """The script of this instance has done its part, which is not the job's end."""
+        """Report that the instance's script has done its part; the job continues."""
         facts: Mapping[str, str] = {Fact.DONE: str(self.store.jobs.get(held.job).attempt)}
         self.store.instances.record_node(held.id, held.phase, self.clock.now(), facts)
 
     def complete(self, held: HeldInstance) -> None:
-        """The script of this instance ends well."""
+        """Report that the instance's script has ended well."""
         now_seconds = self.clock.now()
         facts: Mapping[str, str] = {Fact.COMPLETE: str(now_seconds)}
         self.store.instances.record_node(held.id, held.phase, now_seconds, facts)
@@ -182,11 +182,11 @@ class World:
         ]
 
     def assert_nothing_leaked(self) -> None:
-        """The store knows every running cloud instance, each of them once; money adds up."""
+        """Assert that the store has each running cloud instance once, and that the bills agree."""
         alive = {held.cloud_id: held for held in self.store.instances.alive()}
-        for seen in self.cloud.running():
-            assert seen.id in alive, f"{seen.id} runs and nobody knows it"
-        tokens = [seen.token for seen in self.cloud.instances()]
+        for instance in self.cloud.running():
+            assert instance.id in alive, f"{instance.id} runs but is not in the store"
+        tokens = [instance.token for instance in self.cloud.instances()]
         assert len(tokens) == len(set(tokens))
         ledger = Ledger(self.store.ledger.entries())
         assert abs(ledger.total(self.clock.now()) - self.cloud.billed_usd()) < 1e-6

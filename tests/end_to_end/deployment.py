@@ -111,7 +111,7 @@ class Deployment:
             self._end_lighthouses()
 
     def client(self) -> Client:
-        return wait_until(self._connected, seconds=60, what="a controller that answers")  # type: ignore[no-any-return]
+        return wait_until(self._connected, seconds=60, description="a controller that answers")  # type: ignore[no-any-return]
 
     def end(self, number: int = signal.SIGTERM) -> None:
         """End the controller with a signal, and wait for its exit."""
@@ -196,7 +196,7 @@ class ObservedJob:
     def wait_for(self, condition: Callable[[], Any], description: str) -> None:
         """Wait for a condition; fail with the job's state and the logs."""
         try:
-            wait_until(condition, seconds=90, what=description)
+            wait_until(condition, seconds=90, description=description)
         except AssertionError as error:
             printed = f"{self._deployment.log()}\n{self._machines.console()}"
             raise AssertionError(f"{error}\n{self.job()}\n{printed}") from None

@@ -172,6 +172,8 @@ class EndToEndSuite:
         two_regions.end()
         assert lost in two_regions.castor("adopt", lost)
         two_regions.start()
-        wait_until(lambda: not machines.remaining(), seconds=90, what="the end of the instance")
+        wait_until(
+            lambda: not machines.remaining(), seconds=90, description="the end of the instance"
+        )
         printed = two_regions.castor("drain", "--all")
         assert printed.endswith("nothing is left: no instance of this deployment runs\n")

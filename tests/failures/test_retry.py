@@ -42,7 +42,7 @@ def test_the_first_failure_is_retried_soon() -> None:
 
 
 def test_memory_that_runs_out_again_at_once_is_retried_while_fewer_examples_are_taken() -> None:
-    """From 32 examples on a device, which are halved at each failure, to 8 that do not fit."""
+    """Halve 32 examples on a device at each failure, to 8 that do not fit either."""
     history = [
         replace(failure(attempt, steps=0), device_limit=("t4", most))
         for attempt, most in enumerate((16, 8, 8), start=1)

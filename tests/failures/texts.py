@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Run:
-    """What differs between two failures of one cause."""
+    """Parts of a text that differ between two failures of one cause."""
 
     home: str = "/srv/jobs/digits-1/tree"
     packages: str = "/opt/venv/lib/python3.11/site-packages"
@@ -32,7 +32,7 @@ ELSEWHERE = Run(
 
 
 def traceback(run: Run, error: str, *frames: str) -> list[str]:
-    """A traceback through `frames`, each a function of train.py or `module.py:function`."""
+    """Return a traceback through `frames`: functions of train.py or `module.py:function`."""
     lines = ["Traceback (most recent call last):"]
     for depth, frame in enumerate(["<module>", "main", *frames]):
         file, _, function = frame.rpartition(":")
@@ -45,8 +45,8 @@ def traceback(run: Run, error: str, *frames: str) -> list[str]:
     return [*lines, error]
 
 
-def under_torchrun(run: Run, own: list[str], exit_code: int = 1, report: str = "") -> list[str]:
-    """`own` lines of a script, and what torchrun adds when it ends with `exit_code`."""
+def under_torchrun(run: Run, lines: list[str], exit_code: int = 1, report: str = "") -> list[str]:
+    """Return the `lines` of a script and those that torchrun adds for an `exit_code`."""
     log = f"E1120 {run.clock}.462000 {run.pid - 5} torch/distributed/elastic/multiprocessing"
     launcher = f"{run.packages}/torch/distributed"
     signals = {-6: "SIGABRT", -9: "SIGKILL", -11: "SIGSEGV", -15: "SIGTERM"}
@@ -54,7 +54,7 @@ def under_torchrun(run: Run, own: list[str], exit_code: int = 1, report: str = "
     help_text = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"
     killed = f"Signal {-exit_code} ({name}) received by PID {run.pid}"
     return [
-        *own,
+        *lines,
         f"{log}/api.py:1002] failed (exitcode: {exit_code}) local_rank: 0 (pid: {run.pid})",
         "Traceback (most recent call last):",
         '  File "/opt/venv/bin/torchrun", line 8, in <module>',
@@ -123,13 +123,13 @@ def no_name_in_module(run: Run) -> list[str]:
 
 
 def syntax_error(run: Run) -> list[str]:
-    own = [
+    lines = [
         f'  File "{run.home}/train.py", line {run.line}',
         "    def f(:",
         "          ^",
         "SyntaxError: invalid syntax",
     ]
-    return under_torchrun(run, own)
+    return under_torchrun(run, lines)
 
 
 def device_memory(run: Run) -> list[str]:
@@ -179,8 +179,8 @@ def killed_among_ranks(run: Run) -> list[str]:
         "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:537] Read error "
         f"[127.0.0.1]:{run.pid}: Connection reset by peer"
     )
-    own = [f"[rank1]: {line}" for line in traceback(run, lost, "all_reduce")]
-    return under_torchrun(run, own, exit_code=-9)
+    lines = [f"[rank1]: {line}" for line in traceback(run, lost, "all_reduce")]
+    return under_torchrun(run, lines, exit_code=-9)
 
 
 def crashed(run: Run) -> list[str]:
@@ -196,13 +196,13 @@ def lost_contact(run: Run) -> list[str]:
 
 
 def nccl_watchdog(run: Run) -> list[str]:
-    own = [
+    lines = [
         f"[rank0]:[E1120 {run.clock}.71 ProcessGroupNCCL.cpp:607] [Rank 0] Watchdog caught "
         f"collective operation timeout: WorkNCCL(SeqNum={run.number}, OpType=ALLREDUCE, "
         "Timeout(ms)=600000) ran for 600061 milliseconds before timing out.",
         "terminate called after throwing an instance of 'c10::DistBackendError'",
     ]
-    return under_torchrun(run, own, exit_code=-6)
+    return under_torchrun(run, lines, exit_code=-6)
 
 
 def no_file(run: Run) -> list[str]:
@@ -216,8 +216,8 @@ def no_script(run: Run) -> list[str]:
 
 
 def wrong_arguments(run: Run) -> list[str]:
-    own = ["usage: train.py [-h] [--lr LR]", "train.py: error: unrecognized arguments: --lrr 3"]
-    return under_torchrun(run, own, exit_code=2)
+    lines = ["usage: train.py [-h] [--lr LR]", "train.py: error: unrecognized arguments: --lrr 3"]
+    return under_torchrun(run, lines, exit_code=2)
 
 
 def disk_full(run: Run) -> list[str]:
@@ -231,8 +231,8 @@ def broken_checkpoint(run: Run) -> list[str]:
 
 
 def unfitting_checkpoint(run: Run) -> list[str]:
-    own = traceback(run, "RuntimeError: Error(s) in loading state_dict for Net:", "restore")
-    return under_torchrun(run, [*own, '\tMissing key(s) in state_dict: "bias". '])
+    lines = traceback(run, "RuntimeError: Error(s) in loading state_dict for Net:", "restore")
+    return under_torchrun(run, [*lines, '\tMissing key(s) in state_dict: "bias". '])
 
 
 def diverged(run: Run) -> list[str]:

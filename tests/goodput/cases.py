@@ -1,4 +1,4 @@
-"""Parameters, observations and strategies that the tests of this room share."""
+"""Parameters, observations and strategies that the tests of goodput share."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ ALL_SIZES = (
 
 
 def by_data(theta: FloatArray) -> Predictor:
-    """What arrays of the seven parameters, (7,) or (K, 7), predict."""
+    """Return the predictor of arrays of the seven parameters, (7,) or (K, 7)."""
     return Predictor(DATA_PARALLEL, theta)
 
 
 def theta_of(parameters: StepParameters | Sequence[StepParameters]) -> FloatArray:
-    """The parameters as an array, (p,) or (K, p)."""
+    """Return the parameters as an array, (p,) or (K, p)."""
     return predictor_of(parameters).theta
 
 
@@ -58,7 +58,7 @@ def observation(
     steps: int = 1000,
     kind: str = KIND,
 ) -> StepObservation:
-    """`place` is instances, devices, device batch and accumulation."""
+    """Return an observation at `place`: instances, devices, device batch and accumulation."""
     return StepObservation(kind, *place, step_seconds=step, sync_seconds=sync, steps=steps)
 
 
@@ -69,7 +69,7 @@ def clean(
     accumulation: int = 0,
     kind: str = KIND,
 ) -> list[StepObservation]:
-    """What a machine that obeys the formula would report."""
+    """Return the observations of a machine that follows the formula exactly."""
     truth = by_data(theta) if isinstance(theta, np.ndarray) else predictor_of(theta)
     observations = []
     for instances, devices in sizes:
@@ -87,7 +87,7 @@ def noisy(
     batches: Sequence[int],
     generator: np.random.Generator,
 ) -> list[StepObservation]:
-    """What a machine would report that errs as the likelihood assumes."""
+    """Return the observations of a machine whose errors follow the likelihood."""
     of_size = dict(zip(sizes, SIZE_LOG_DEVIATION * generator.normal(size=len(sizes)), strict=True))
     of_batch = BATCH_LOG_DEVIATION * generator.normal(size=len(batches))
     observations = []

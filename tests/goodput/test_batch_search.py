@@ -86,7 +86,7 @@ def random_job(generator: np.random.Generator) -> tuple[ThroughputParameters, fl
 
 
 def test_little_is_missed_whatever_the_bounds() -> None:
-    """With an initial batch of 70 and 67 on a device at most, 2 times 35 once were no choice."""
+    """Find batches such as 2 times 35, which was missed for 70 initially and 67 on a device."""
     generator = np.random.default_rng(0)
     losses = []
     for _ in range(500):

@@ -23,7 +23,7 @@ DEVICE_BATCH = 32
 
 
 def _covered(draws: FloatArray, truth: FloatArray) -> list[bool]:
-    """Of order statistics, the n + 1 rule: other quantiles of 32 draws are too narrow."""
+    """Return the coverage by the n + 1 rule; other quantiles of 32 draws are too narrow."""
     low, high = np.quantile(draws, [0.05, 0.95], axis=0, method="weibull")
     covered: list[bool] = ((low <= truth) & (truth <= high)).tolist()
     return covered

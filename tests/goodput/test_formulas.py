@@ -132,7 +132,7 @@ def test_planted_parameters_come_back(planted: StepParameters) -> None:
 
 @pytest.mark.parametrize("planted", [PIPELINE, LOCALITY])
 def test_goodput_is_learnt_from_noisy_times(planted: StepParameters) -> None:
-    """Of jobs drawn from the prior: what sizes never measured are off by, in the middle."""
+    """Bound the median error at sizes that were not measured, for jobs drawn from the prior."""
     prior, sizes = prior_of(planted), SIZES[type(planted)]
     errors = []
     for seed in range(20):

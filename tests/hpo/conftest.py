@@ -14,6 +14,6 @@ __all__ = ["api", "site_of"]
 
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[Api]:
-    """Over a store in memory: drivers ask much, and see nothing of what is behind the line."""
+    """Yield the API over a store in memory, which is faster and looks the same to drivers."""
     with served(World(tmp_path), tmp_path) as api:
         yield api

@@ -1,4 +1,4 @@
-"""Kills of workers, by the state directory that their instances are below."""
+"""Kills of workers, found by the state directory of their instances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines from workers to attachments without anything between them."""
+"""Channels from workers to a driver in the same process."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from hpo.worker.process import run_trial
 Objective = Callable[[optuna.trial.BaseTrial], object]
 
 
-class Died(BaseException):
-    """The worker's process was killed."""
+class WorkerDied(BaseException):
+    """Death of a worker's process."""
 
 
 class DirectChannel:
-    """Answers at once. It dies after `calls` calls, if that is said."""
+    """Channel that answers at once. The worker dies after `calls` calls; None means never."""
 
     def __init__(self, server: TrialServer, calls: int | None = None) -> None:
         self.server = server
@@ -30,7 +30,7 @@ class DirectChannel:
 
     def ask(self, text: str) -> str:
         if self._left == 0:
-            raise Died
+            raise WorkerDied
         if self._left is not None:
             self._left -= 1
         try:
@@ -40,7 +40,7 @@ class DirectChannel:
 
 
 def record(trial: FrozenTrial) -> dict[str, object]:
-    """What a study knows of a trial, but for times, ids of artifacts and what is Castor's own."""
+    """Return a study's record of a trial without times, artifact ids and Castor's attributes."""
     attributes = {
         key: value for key, value in trial.user_attrs.items() if not key.startswith("castor:")
     }
@@ -65,6 +65,6 @@ def records(study: optuna.Study) -> list[dict[str, object]]:
 
 
 def run_all(study: optuna.Study, objective: Objective, trials: int) -> None:
-    """Run trials one after the other over a line, as `study.optimize` does without one."""
+    """Run trials one after another over a channel, as `study.optimize` does without one."""
     for _ in range(trials):
         run_trial(objective, DirectChannel(begin_new_trial(study)))

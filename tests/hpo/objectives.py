@@ -6,7 +6,7 @@ import optuna
 
 
 def curve(trial: optuna.trial.BaseTrial) -> float:
-    """A learning curve of twelve steps, whose end depends on three parameters."""
+    """Report a learning curve of twelve steps, whose end depends on three parameters."""
     rate = trial.suggest_float("rate", 1e-4, 1e-1, log=True)
     width = trial.suggest_int("width", 8, 64, step=8)
     kind = trial.suggest_categorical("kind", ["adam", "sgd", None])

@@ -18,7 +18,7 @@ from autoscaler.wire.messages import JoinRequest
 from autoscaler.wire.study_messages import TrialCalls
 from hpo.driver.driver import Driver
 from hpo.worker.process import run_trial
-from tests.hpo.lines import Died, Objective
+from tests.hpo.lines import Objective, WorkerDied
 from tests.service.conftest import TOKEN, Api
 
 _CLOCK = SystemClock()
@@ -26,8 +26,10 @@ TEMPLATE = JobSpec("sweep", ("python", "-m", "worker"), study="sweep")
 
 
 class NodeLine:
-    """A worker's line that is its instance's agent too. It dies after `calls` calls, and at the
-    end of the test."""
+    """Channel of a worker, which is also its instance's agent.
+
+    The worker dies after `calls` calls, and at the end of the test.
+    """
 
     is_over = False
 
@@ -39,7 +41,7 @@ class NodeLine:
 
     def tell(self, text: str) -> None:
         if self._number == self._last:
-            raise Died
+            raise WorkerDied
         self._number += 1
         call = TrialCall(self._number, text)
         self._node.tell_trial(TrialCalls(self._incarnation, (call,)))
@@ -50,11 +52,11 @@ class NodeLine:
             for answer in self._node.trial_answers(self._incarnation, self._number - 1, 1.0):
                 if answer.number == self._number:
                     return answer.text
-        raise Died
+        raise WorkerDied
 
 
 class NodePlace(NodeLine):
-    """A line of a worker that runs short trials one after the other in one process."""
+    """Channel of a worker that runs short trials one after another in one process."""
 
     must_drain = False
 
@@ -75,16 +77,16 @@ class NodePlace(NodeLine):
 
 
 class Site:
-    """Gives each job an instance as soon as it is there, and runs its objective in a thread.
+    """Deployment that gives each job an instance and runs its objective in a thread.
 
-    Workers with a `worker_clock` go on with other trials after those that are short by it.
+    With a `worker_clock` workers continue with further trials after short ones.
     """
 
     def __init__(self, api: Api, objective: Objective) -> None:
         self.api = api
         self.objective = objective
         self.deaths: dict[str, list[int]] = {}
-        self.failing: dict[str, str] = {}  # jobs that fail after their deaths, and of what
+        self.failing: dict[str, str] = {}  # causes of failure of jobs that fail after their deaths
         self.worker_clock: Clock | None = None
         self.most_at_once = 0
         self._seen: set[str] = set()
@@ -92,20 +94,20 @@ class Site:
         self._threads: list[threading.Thread] = []
         self._is_over = False
         self._world_turns = threading.Lock()
-        self._keeper = threading.Thread(target=self._keep)
-        self._keeper.start()
+        self._starter = threading.Thread(target=self._start_instances)
+        self._starter.start()
 
     def close(self) -> None:
         self._is_over = True
         self.api.woken.set()
-        self._keeper.join()
+        self._starter.join()
         for line in self._lines:
             line.is_over = True
         for thread in self._threads:
             thread.join(10.0)
             assert not thread.is_alive()
 
-    def _keep(self) -> None:
+    def _start_instances(self) -> None:
         while True:
             self.api.woken.clear()
             if self._is_over:
@@ -121,10 +123,10 @@ class Site:
     def _give(self, job: str) -> None:
         world = self.api.world
         with self._world_turns:
-            world.wish(job, 1)
+            world.set_target(job, 1)
             world.tick(1, agents=False)
         held = next(iter(world.store.instances.of_job(job)), None)
-        if held is None:  # the driver stopped it meanwhile
+        if held is None:  # the driver has stopped the job
             return
         self.api.authentication.issue(held)
         node = self.api.node()
@@ -134,10 +136,10 @@ class Site:
         thread.start()
 
     def take_back(self, job: str) -> None:
-        """Let the job hold nothing any more."""
+        """End all instances of the job."""
         world = self.api.world
         with self._world_turns:
-            world.wish(job, 0)
+            world.set_target(job, 0)
             world.tick(4)
         assert not world.store.instances.of_job(job)
 
@@ -147,18 +149,18 @@ class Site:
             try:
                 shares = self.worker_clock is not None
                 line = (NodePlace if shares else NodeLine)(node, float(start), calls)
-            except NotAllowed:  # its job was stopped as it joined
+            except NotAllowed:  # the job was stopped meanwhile
                 return
             self._lines.append(line)
-            line.is_over = self._is_over  # also where that was said just before
+            line.is_over = self._is_over  # the test may have ended just before
             try:
                 if isinstance(line, NodePlace) and self.worker_clock is not None:
                     run_trial(self.objective, line, line, self.worker_clock)
                 else:
                     run_trial(self.objective, line)
-            except Died:
+            except WorkerDied:
                 continue
-            except SystemExit:  # it left as a process does
+            except SystemExit:  # the worker has ended its process
                 return
         if line.is_over:
             return
@@ -166,7 +168,7 @@ class Site:
         if job in self.failing:
             world.store.jobs.set_phase(job, JobPhase.FAILED, 1.0, self.failing[job])
             return
-        held = next(each for each in world.store.instances.of_job(job))
+        held = next(instance for instance in world.store.instances.of_job(job))
         if not world.store.jobs.get(job).phase.is_final:
             with self._world_turns:
                 world.complete(held)

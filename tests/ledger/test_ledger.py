@@ -19,9 +19,10 @@ SENT_USD = st.decimals(0, 100, places=11)
 
 @st.composite
 def bills(draw: st.DrawFn) -> list[LedgerEntry]:
-    """The lines of up to eight instances, some repriced, some running, over five days.
+    """Draw the entries of up to eight instances over five days.
 
-    What they sent may be told before, meanwhile and after, and for another job.
+    Some are repriced and some still run. Transfers are booked before, during and after an
+    instance's life, and for another job.
     """
     lines = []
     for number in range(draw(st.integers(0, 8))):

@@ -49,7 +49,7 @@ def billed(
 
 
 def total(found: Reconciliation) -> tuple[Decimal, Decimal]:
-    """By the ledger and by the account."""
+    """Return the totals of the ledger and of the account."""
     beside_usd = sum(found.beside_usd.values(), Decimal(0))
     return (
         found.instances.ledger_usd + found.extras.ledger_usd,

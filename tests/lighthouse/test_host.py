@@ -59,7 +59,7 @@ def server(directory: Path, job: str = "job") -> psutil.Process:
 
 
 def is_gone(process: psutil.Process) -> bool:
-    """It has ended; whoever adopted it may not have taken note yet."""
+    """Return whether the process has ended, even if its parent has not reaped it yet."""
     try:
         return process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""Who trains together where torchft is missing: the rules, and the server that applies them."""
+"""Membership of trainings without torchft: the rules, and the server that applies them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A controller's side of the agent's API: a real server that speaks the messages, and no more."""
+"""Stand-in for a controller: a real server of the agent's API."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ OFFER = Offer(
 
 
 class FakeController:
-    """One job's controller. What it was told is in its attributes, what it wants too."""
+    """Controller of one job: attributes hold the received messages and the next replies."""
 
     def __init__(self, spec: JobSpec, checkpoints: Path, secrets: dict[str, str]) -> None:
         self.assignment = Assignment(
@@ -89,22 +89,23 @@ class FakeController:
         self._server.shutdown()
         self._server.server_close()
 
-    def want(self, **wishes: Any) -> None:
-        self.reply = replace(self.reply, **wishes)
+    def want(self, **changes: Any) -> None:
+        """Change fields of the replies to reports."""
+        self.reply = replace(self.reply, **changes)
 
     def hand_over(self, job: str, **environment: str) -> None:
-        """Let the instance be another job's from now on."""
+        """Assign the instance to another job from now on."""
         spec = replace(self.assignment.spec, name=job, environment=environment)
         self.assignment = replace(self.assignment, job=job, job_number=8, spec=spec)
         self.want(job=job)
 
-    def keep_in(self, place: str, **grant: Any) -> None:
-        """Let the job's files be in this storage, under a grant."""
+    def keep_files_in(self, location: str, **grant: Any) -> None:
+        """Keep the job's files in a storage, under a grant."""
         self.assignment = replace(
             self.assignment,
             checkpoint_directory="checkpoints",
-            depot=f"{place}/checkpoints",
-            grant=StorageGrant(place, **grant),
+            depot=f"{location}/checkpoints",
+            grant=StorageGrant(location, **grant),
             outputs_directory=None,
         )
 
@@ -115,7 +116,7 @@ class FakeController:
         return [report for report in self.reports if report.instance == instance]
 
     def phases(self, instance: str) -> list[InstancePhase]:
-        """The phases an instance went through, each named once where it stayed."""
+        """Return the phases of an instance in order, without repetitions."""
         phases: list[InstancePhase] = []
         for report in self.of(instance):
             if not phases or phases[-1] is not report.phase:
@@ -135,12 +136,12 @@ class FakeController:
         return b"".join(self.logs.values()).decode()
 
     def answer(self, method: str, url: str, token: str, body: bytes) -> bytes:
-        """The body of the answer to one request."""
-        place, _, instance = token.partition(" lasting-")
+        """Return the body of the answer to a request."""
+        scheme, _, instance = token.partition(" lasting-")
         path = urlsplit(url).path
         if path == "/v1/node/join":
             return self._join(decode(JoinRequest, body))
-        if place != "Bearer" or not instance:
+        if scheme != "Bearer" or not instance:
             raise NotAllowed("no such token")
         match method, path:
             case "GET", "/v1/node/assignment":
@@ -165,7 +166,7 @@ class FakeController:
                 log = instance if is_first else f"{instance} of {job}"
                 return encode(int, self._append(log, offset, body))
             case "POST", "/v1/node/heartbeat":
-                self._take_in(decode(NodeReport, body))
+                self._record_report(decode(NodeReport, body))
                 return encode(NodeReply, self.reply)
         raise NotFound(f"{method} {path}")
 
@@ -180,8 +181,8 @@ class FakeController:
         )
         return encode(JoinReply, reply)
 
-    def _take_in(self, report: NodeReport) -> None:
-        """Keep a report, but for what an earlier one has told, by start and step."""
+    def _record_report(self, report: NodeReport) -> None:
+        """Record a report without what earlier reports of the same start contained."""
         earlier = self.of(report.instance)
         steps = [
             training.step
@@ -189,9 +190,11 @@ class FakeController:
             if known.started_seconds == report.started_seconds
             for training in known.reports
         ]
-        fresh = tuple(each for each in report.reports if each.step > max(steps, default=-1))
-        is_told = report.failure in [known.failure for known in earlier]
-        failure = None if is_told else report.failure
+        fresh = tuple(
+            training for training in report.reports if training.step > max(steps, default=-1)
+        )
+        is_known = report.failure in [known.failure for known in earlier]
+        failure = None if is_known else report.failure
         self.reports.append(replace(report, reports=fresh, failure=failure))
 
     def _append(self, instance: str, offset: int, text: bytes) -> int:

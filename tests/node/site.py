@@ -29,7 +29,7 @@ STEADY = (sys.executable, "-P", str(SCRIPTS / "steady.py"))
 
 
 class Site:
-    """Where the instances of one job are. Its first instance is there from the first `launch`."""
+    """Instances of one job. The local cloud is opened by the first `launch`."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -44,7 +44,7 @@ class Site:
     def serve(
         self, spec: JobSpec, secrets: dict[str, str] | None = None, files: Path | None = None
     ) -> FakeController:
-        """Have a controller for a job, with `files` as its working directory."""
+        """Start a controller for a job, with `files` as its working directory."""
         archive = self.directory / "bundle.tar.gz"
         if files is not None:
             spec = replace(spec, bundle=pack(files, archive).sha256)
@@ -54,7 +54,7 @@ class Site:
         return self.controller
 
     def launch(self, name: str = "job-0", devices: int = 1) -> LaunchedInstance:
-        """Launch one instance with its agent."""
+        """Launch an instance with its agent."""
         provider = self._connect()
         offer = provider.offers()[devices - 1]
         user_data = {
@@ -92,7 +92,7 @@ class Site:
 
 
 class LaunchedInstance:
-    """One instance, and what its agent has told of it."""
+    """Instance, and the reports of its agent."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class LaunchedInstance:
 
     @property
     def is_off(self) -> bool:
-        instances = {each.id: each for each in self._provider.instances()}
+        instances = {instance.id: instance for instance in self._provider.instances()}
         return instances[self.id].state is CloudState.TERMINATED
 
     def wait_for(self, phase: InstancePhase, seconds: float = 60.0) -> None:
@@ -135,12 +135,12 @@ class LaunchedInstance:
             raise AssertionError(f"{error}, is {self.phase}\n{self.console}") from None
 
     def starts(self) -> list[int]:
-        """The process ids of the script's starts."""
+        """Return the process ids of the script's starts."""
         lines = (line.split() for line in self.trace().splitlines())
         return [int(words[1]) for words in lines if words[0] == "start"]
 
     def trace(self) -> str:
-        """What the script wrote down of itself."""
+        """Return the trace that the script has written."""
         trace = self.work / "trace"
         return trace.read_text() if trace.exists() else ""
 
@@ -149,10 +149,10 @@ class LaunchedInstance:
 
     def agent(self) -> psutil.Process | None:
         children = psutil.Process(self._cloud.machine(self.id)).children()
-        return next((each for each in children if _runs(each, "agent.py")), None)
+        return next((child for child in children if _runs(child, "agent.py")), None)
 
     def kill_agent(self) -> None:
-        """Kill it as if the kernel had; the machine starts another one soon."""
+        """Kill the agent as the kernel might; the machine soon starts another one."""
         agent = self.agent()
         assert agent is not None
         agent.send_signal(signal.SIGKILL)
@@ -160,10 +160,12 @@ class LaunchedInstance:
         wait_until(self.agent, "the next agent")
 
     def processes(self, mark: str) -> list[psutil.Process]:
-        """Living processes of the instance with `mark` in their command."""
+        """Return running processes of the instance with `mark` in their command."""
         remains = set(self._cloud.remains(self.id))
         return [
-            each for each in psutil.process_iter() if each.pid in remains and _runs(each, mark)
+            process
+            for process in psutil.process_iter()
+            if process.pid in remains and _runs(process, mark)
         ]
 
 

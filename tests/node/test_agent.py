@@ -87,7 +87,7 @@ def test_all_is_ready_before_it_may_start(site: Site) -> None:
 
 
 def test_what_was_ready_for_an_earlier_attempt_asks_for_its_work_again(site: Site) -> None:
-    """While it waited others of its job have failed; what they lacked may be there by now."""
+    """Fetch the assignment again, because its files may exist now."""
     controller = site.serve(job(STEPS="10"))
     controller.want(may_start=False)
     instance = site.launch()

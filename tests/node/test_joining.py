@@ -1,4 +1,4 @@
-"""What an agent brings to be let in, and what becomes of an instance that is not."""
+"""Join requests of agents, and the end of an instance that is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How agents leave: drained, reclaimed, left alone. As in test_agent."""
+"""Ends of agents: drained, reclaimed, or without a controller. As in test_agent."""
 
 from __future__ import annotations
 

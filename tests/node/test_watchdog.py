@@ -1,4 +1,4 @@
-"""What an agent says to the service manager of its instance."""
+"""Messages of an agent to the service manager of its instance."""
 
 from __future__ import annotations
 

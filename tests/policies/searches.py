@@ -1,4 +1,4 @@
-"""Small studies for tests of policies: trials as jobs, with what was told of them."""
+"""Small studies for tests of policies: trials as jobs, and the records of their progress."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autoscaler.domain.terms import StudyTerms, TrialProgress, TrialRecord, Tria
 from autoscaler.policies.marginal.policy import MarginalPolicy
 from tests.economics.cases import NOW, job, offer, snapshot
 
-# An hour of it costs $3.60, so a second a tenth of a cent; it boots in two minutes.
+# An offer of $3.60 an hour, or a tenth of a cent a second, that boots in two minutes.
 GPU = offer("gpu", "3.6", boot_seconds=120.0)
 ONE = Allocation("gpu", 1, 1)
 FULL = 100.0
@@ -32,9 +32,9 @@ def trial(
     most: int = 1,
     **changes: object,
 ) -> tuple[JobSnapshot, TrialRecord]:
-    """A trial that takes an hour for all of it on one device, or so long for a unit."""
+    """Return a trial of an hour on one device, or of `unit_seconds` for a unit of progress."""
     name = f"trial-{number:02d}"
-    own = job(
+    plain = job(
         name,
         held,
         study="search",
@@ -50,17 +50,17 @@ def trial(
     if progress > 1 and unit_seconds is not None:
         speeds = (TrialSpeed(held or ONE, progress, progress * unit_seconds),)
     stands = TrialProgress(name, progress, decided_at, {"width": float(1 + number % 4)}, reports)
-    return replace(own, **changes), TrialRecord(stands, NOW, held, speeds)  # type: ignore[arg-type]
+    return replace(plain, **changes), TrialRecord(stands, NOW, held, speeds)  # type: ignore[arg-type]
 
 
 def ended(number: int, progress: float, unit_seconds: float = UNIT_SECONDS) -> TrialRecord:
-    """A trial that has ended there."""
+    """Return the record of a trial that has ended at this progress."""
     _, record = trial(number, progress, ONE, unit_seconds=unit_seconds)
     return replace(record, stands=replace(record.stands, has_ended=True))
 
 
 def worth(usd_per_hour: float | None = None, **ends: object) -> Objective:
-    """A value of time, or none; `hours` to a deadline, a `budget`."""
+    """Return an objective with a value of time or none, `hours` to a deadline and a `budget`."""
     hours, budget = ends.pop("hours", None), ends.pop("budget", None)
     return Objective(
         Preference.BALANCED if usd_per_hour is None else Preference.VALUE_OF_TIME,
@@ -73,35 +73,38 @@ def worth(usd_per_hour: float | None = None, **ends: object) -> Objective:
 
 def moment(
     trials: Sequence[tuple[JobSnapshot, TrialRecord]],
-    gone: Sequence[TrialRecord] = (),
+    ended_trials: Sequence[TrialRecord] = (),
     *others: JobSnapshot,
     quota: int | None = None,
     offers: Sequence[Offer] = (GPU,),
     spent_usd: float = 0.0,
     **terms: object,
 ) -> Snapshot:
-    """A study of these trials, and other jobs, where so many instances may be had."""
-    plain = {"to_begin": 0, "full_work": FULL}
+    """Return a snapshot of a study with these trials, ended ones and other jobs.
+
+    `quota` limits the number of instances.
+    """
+    defaults = {"to_begin": 0, "full_work": FULL}
     study = StudySnapshot(
         "search",
-        StudyTerms(**(plain | terms)),  # type: ignore[arg-type]
-        (*(record for _, record in trials), *gone),
+        StudyTerms(**(defaults | terms)),  # type: ignore[arg-type]
+        (*(record for _, record in trials), *ended_trials),
         spent_usd=spent_usd,
     )
     limits = () if quota is None else (Limit("quota", LimitUnit.INSTANCES, float(quota)),)
-    jobs = [own for own, _ in trials]
+    jobs = [trial_job for trial_job, _ in trials]
     return snapshot(*jobs, *others, offers=offers, limits=limits, studies=(study,))
 
 
 def planned(of: Snapshot) -> dict[str, Decision]:
-    """What is decided, by job."""
-    return {one.job: one for one in MarginalPolicy().plan(of).decisions}
+    """Return the decisions by job."""
+    return {decision.job: decision for decision in MarginalPolicy().plan(of).decisions}
 
 
 def held_in(of: Snapshot) -> list[int]:
-    """How many instances each job is to hold, by their ids."""
-    found = planned(of)
+    """Return the number of instances planned for each job, in the order of ids."""
+    decisions = planned(of)
     return [
         0 if target is None else target.instances
-        for target in (found[name].target for name in sorted(found))
+        for target in (decisions[name].target for name in sorted(decisions))
     ]

@@ -1,7 +1,7 @@
-"""Jobs on a cloud of two devices, in a time of their own: orders come about after a boot.
+"""Jobs on a cloud of two devices on a virtual clock: a launch takes a boot.
 
-What a job does at each size is planted, what it measures of that is noisy, and the models that
-the policy sees are fitted to it, as under the controller.
+The speed of a job at each size is known, its measurements are noisy, and the policy sees models
+fitted to them, as under the controller.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ TICK_SECONDS = 2.0
 START_SECONDS = 8.0
 DEVICES = 2
 OFFERS = (offer("local-small", "0.045"), offer("local-large", "0.085", devices=2))
-COSTS = SwitchingCosts(0.05, 3.0, {each.id: START_SECONDS for each in OFFERS})
+COSTS = SwitchingCosts(0.05, 3.0, {sold.id: START_SECONDS for sold in OFFERS})
 BATCH = BatchBounds(initial=32, maximum=32, device_maximum=32, adaptive=False)
-# A step on one device, 100 examples a second: so much is constant, the rest goes with examples.
+# Step on one device, at 100 examples a second, and the part of it that any batch takes.
 STEP_SECONDS, CONSTANT_SECONDS = 0.32, 0.02
 
 
 @dataclass
 class Job:
-    """One job; two devices make it `scaling` times as fast as one."""
+    """Job that is `scaling` times as fast on two devices as on one."""
 
     name: str
     objective: Objective
@@ -51,7 +51,7 @@ class Job:
     seen: list[StepObservation] = field(default_factory=list)
 
     def train(self, generator: np.random.Generator) -> None:
-        """For one tick."""
+        """Train for one tick."""
         if self.trained is None:
             return
         self.has_run = True
@@ -89,8 +89,8 @@ class Job:
         )
 
     def _dwell_seconds(self, now_seconds: float) -> float | None:
-        """The job's age over how often it took back a change: short after a flip, then longer."""
-        sizes = [each.action for each in self.changes if each.action is not Action.START]
+        """Return the job's age over its number of reversed changes; None without one."""
+        sizes = [change.action for change in self.changes if change.action is not Action.START]
         taken_back = sum(before is not after for before, after in pairwise(sizes))
         return (now_seconds - self.arrived_seconds) / taken_back if taken_back else None
 
@@ -99,7 +99,7 @@ class Job:
 
 
 class World:
-    """The jobs that are there, and what comes of what the policy decides for them."""
+    """Jobs, and the effects of the policy's decisions on them."""
 
     def __init__(self, seed: int = 0, replan_seconds: float = TICK_SECONDS) -> None:
         self.jobs: dict[str, Job] = {}
@@ -117,15 +117,15 @@ class World:
             self.tick()
 
     def tick(self) -> None:
-        """Train, plan, and do what can be done of it."""
-        for each in self.jobs.values():
-            if self.now_seconds >= each.trains_from_seconds:
-                each.trained = each.held
-            each.train(self._generator)
-        self.jobs = {name: each for name, each in self.jobs.items() if each.examples > 0}
+        """Train, plan, and carry out the releases and launches that have room."""
+        for running in self.jobs.values():
+            if self.now_seconds >= running.trains_from_seconds:
+                running.trained = running.held
+            running.train(self._generator)
+        self.jobs = {name: left for name, left in self.jobs.items() if left.examples > 0}
         self.now_seconds += TICK_SECONDS
         decisions = self._policy.plan(self._moment()).decisions
-        changes = [each for each in decisions if each.target != each.current]
+        changes = [decision for decision in decisions if decision.target != decision.current]
         for decision in changes:
             self.jobs[decision.job].changes.append(decision)
             self._release(self.jobs[decision.job], decision.target)
@@ -134,22 +134,22 @@ class World:
 
     def _moment(self) -> Snapshot:
         return snapshot(
-            *(each.snapshot(self.now_seconds) for each in self.jobs.values()),
+            *(running.snapshot(self.now_seconds) for running in self.jobs.values()),
             offers=OFFERS,
             limits=[devices(DEVICES)],
             now_seconds=self.now_seconds,
             replan_seconds=self._replan_seconds,
         )
 
-    def _release(self, each: Job, target: Allocation | None) -> None:
+    def _release(self, holder: Job, target: Allocation | None) -> None:
         less = 0 if target is None else target.instances
-        if each.held is not None and less < each.held.instances:
-            each.held = each.trained = target
+        if holder.held is not None and less < holder.held.instances:
+            holder.held = holder.trained = target
 
-    def _order(self, each: Job, target: Allocation | None) -> None:
-        if target is None or target == each.held:
+    def _order(self, holder: Job, target: Allocation | None) -> None:
+        if target is None or target == holder.held:
             return
-        others = [other.held for other in self.jobs.values() if other is not each]
+        others = [other.held for other in self.jobs.values() if other is not holder]
         if target.devices + sum(held.devices for held in others if held) <= DEVICES:
-            each.held = target
-            each.trains_from_seconds = self.now_seconds + START_SECONDS
+            holder.held = target
+            holder.trains_from_seconds = self.now_seconds + START_SECONDS

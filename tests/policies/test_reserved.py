@@ -1,4 +1,4 @@
-"""What is paid for already is used before anything is bought, within its own limit and time."""
+"""Use of paid reservations before any purchase, within their own limit and time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the demonstration tells, without its processes: small jobs that share two devices."""
+"""Scenario of the demonstration without processes: small jobs that share two devices."""
 
 from __future__ import annotations
 

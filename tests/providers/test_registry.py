@@ -28,14 +28,14 @@ ROOT = Path(__file__).parents[2]
 
 
 class ShedPlugin(ProviderPlugin):
-    """What an outside package registers at the least."""
+    """Plug-in with the fewest members that a package can register."""
 
     def open_provider(self, source: str, context: ControllerContext) -> Provider:
         raise SpecError(f"{source}: no pool is named")
 
 
 class BarnPlugin(ShedPlugin):
-    """It has storage, too, and a bill that nobody wants to read."""
+    """Plug-in with storage and a bill."""
 
     def open_storage(self, source: str, context: ControllerContext) -> JobStorage:
         return cast(JobStorage, SimpleNamespace(jobs=SimpleNamespace(place=f"barn:{source}")))
@@ -45,7 +45,7 @@ class BarnPlugin(ShedPlugin):
 
 
 class UnfinishedPlugin(ProviderPlugin):
-    """It opens nothing."""
+    """Plug-in that opens nothing."""
 
 
 class Stranger:

@@ -1,8 +1,8 @@
-"""Imports the modules that it is given, and forks programs: what they import takes seconds.
+"""Import modules and fork programs, because the imports take seconds.
 
-Reads orders from standard input, a line of JSON each, and writes a line of JSON for each process
-that it started and for each that ended. A program is a process of its own session that runs the
-script or module as its main program and ends as a Python program does.
+The process reads orders from standard input, one line of JSON each. It writes a line of JSON for
+each process that it started and for each that ended. A program is a process in a new session that
+runs the script or module as its main program and ends as a Python program does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LOOK_SECONDS = 0.02
 
 
 def main() -> dict[str, Any] | None:
-    """Serve until the input ends; in a new process return its order."""
+    """Serve until the input ends; in a forked process return its order."""
     orders = ""
     while True:
         if select.select([0], [], [], _LOOK_SECONDS)[0]:
@@ -51,7 +51,7 @@ def _tell(**words: int) -> None:
 
 
 def become(order: dict[str, Any]) -> None:
-    """Be the process that was ordered, as if it had just been started."""
+    """Run the ordered program in this process, as if it had just been started."""
     os.setsid()
     log = _new_file(order["log"])
     errors = _new_file(order["errors"]) if order["errors"] else log
@@ -77,7 +77,7 @@ def _new_file(path: str) -> int:
 if __name__ == "__main__":
     for module in sys.argv[1:]:
         importlib.import_module(module)
-    gc.freeze()  # what children share with this process their collectors must not touch
+    gc.freeze()  # the children's collectors must not touch shared memory
     given = main()
     if given is not None:
         become(given)

@@ -1,4 +1,4 @@
-"""Instances of jobs as the API meets them, and what they tell it."""
+"""Instances of jobs for tests of the API, and their reports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SPEC = JobSpec("job", ("python", "train.py"), instances=InstanceBounds(maximum=2
 def launched(api: Api, spec: JobSpec = SPEC, instances: int = 1) -> HeldInstance:
     """Launch the instances of a job, issue the join token of the first and return it."""
     job = api.client.submit(spec).id
-    api.world.wish(job, instances)
+    api.world.set_target(job, instances)
     api.world.tick(1, agents=False)
     held = api.world.store.instances.of_job(job)[0]
     api.authentication.issue(held)

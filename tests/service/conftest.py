@@ -42,7 +42,7 @@ TOKEN = "the owner's token"
 
 @dataclass
 class Api:
-    """The HTTP API over a world, really served."""
+    """HTTP API over a world, served on a port."""
 
     world: World
     url: str
@@ -64,7 +64,7 @@ class Api:
 
 
 class FolderStorage(JobStorage):
-    """A storage that is a directory; `trouble` is what it refuses grants for."""
+    """Storage in a directory; `trouble` is the error for every grant."""
 
     def __init__(self, directory: Path) -> None:
         self._place = f"file://{directory}"
@@ -96,8 +96,10 @@ class FolderStorage(JobStorage):
 
 
 class _Present:
-    """A room of whatever test runs now, in the one application that all tests of a process share:
-    to make one takes much longer than to ask it something."""
+    """Dependency of the running test, for the one application that all tests share.
+
+    The creation of an application takes much longer than a request.
+    """
 
     rooms: ServiceDependencies
 
@@ -166,7 +168,7 @@ def _rooms(world: World, authentication: Authentication, api: Api) -> ServiceDep
 
 @contextmanager
 def served(world: World, directory: Path, storage: FolderStorage | None = None) -> Iterator[Api]:
-    """The API over a world, whose `woken` is set when the controller is to look."""
+    """Yield the API over a world; its `woken` is set when the controller should run."""
     world.tick(1)
     authentication = Authentication(world.store, load_key(directory / "secret.key"), world.clock)
     authentication.set_person("owner", TOKEN)
@@ -193,7 +195,7 @@ def api(tmp_path: Path, template: Path) -> Iterator[Api]:
 
 @pytest.fixture
 def stored_api(tmp_path: Path, template: Path) -> Iterator[Api]:
-    """The API of a deployment whose jobs keep their files in storage."""
+    """Yield the API of a deployment whose jobs keep their files in storage."""
     storage = FolderStorage(tmp_path / "storage")
     with served(World(tmp_path, template=template), tmp_path, storage) as api:
         yield api

@@ -157,7 +157,7 @@ def test_a_job_that_stops_is_not_changed(api: Api) -> None:
 
 def test_false_starts_are_shown_while_no_more_are_made(api: Api) -> None:
     job = api.client.submit(SPEC).id
-    api.world.wish(job, 1)
+    api.world.set_target(job, 1)
     for _ in range(6):
         api.world.tick(1, agents=False)
         for seen in api.world.cloud.running():

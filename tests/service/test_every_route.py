@@ -1,4 +1,4 @@
-"""What holds of every route of the application, whatever is asked of it."""
+"""Rules of every route of the application."""
 
 from __future__ import annotations
 

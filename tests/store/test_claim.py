@@ -37,7 +37,7 @@ def hold_elsewhere(url: str) -> subprocess.Popen[str]:
 
 
 class Claims:
-    """For both databases; `url` is of an empty one."""
+    """Tests for both databases; `url` is that of an empty one."""
 
     def test_a_second_controller_is_refused_and_hears_who_has_the_store(self, url: str) -> None:
         with (

@@ -1,4 +1,4 @@
-"""What is made of databases that are new, old, foreign, damaged, full, or not there."""
+"""Opening of databases that are new, old, foreign, damaged, full or missing."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_new_file_has_the_tables_that_the_migrations_make(tmp_path: Path) -> N
 
 
 class Migrations:
-    """For both databases; `url` is of an empty one."""
+    """Tests for both databases; `url` is that of an empty one."""
 
     def test_migrations_make_the_tables_of_the_schema(self, url: str) -> None:
         open_store(url).close()

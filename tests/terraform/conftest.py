@@ -1,4 +1,4 @@
-"""Terraform, where it is, and copies of the module, for its droppings are not for the tree."""
+"""Terraform commands in copies of the modules, so that Terraform's files stay out of the tree."""
 
 from __future__ import annotations
 
@@ -19,22 +19,24 @@ PROVIDER = "registry.terraform.io/hashicorp/aws"
 
 @dataclass(frozen=True, slots=True)
 class Terraform:
-    """The command in one directory, with providers from the mirror alone."""
+    """Terraform in one directory, with providers from the mirror alone."""
 
     directory: Path
     command: str
     environment: Mapping[str, str]
 
     def run(self, *arguments: str, accepted: tuple[int, ...] = (0,)) -> tuple[int, str]:
-        done = subprocess.run(
+        completed = subprocess.run(
             [self.command, *arguments],
             cwd=self.directory,
             env=dict(self.environment),
             capture_output=True,
             text=True,
         )
-        assert done.returncode in accepted, f"{arguments}: {done.stdout[-4000:]}{done.stderr}"
-        return done.returncode, done.stdout
+        assert completed.returncode in accepted, (
+            f"{arguments}: {completed.stdout[-4000:]}{completed.stderr}"
+        )
+        return completed.returncode, completed.stdout
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +56,7 @@ def configuration(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def terraform_in(directory: Path, configuration: Path) -> Terraform:
-    """With the module beside it as ``aws``, and initialised."""
+    """Return Terraform in a directory with a copy of the module as ``aws``."""
     _copy(MODULE, directory)
     return _terraform(directory, {"TF_CLI_CONFIG_FILE": str(configuration)})
 
@@ -64,9 +66,9 @@ def _copy(module: Path, directory: Path) -> None:
 
 
 def _terraform(directory: Path, variables: Mapping[str, str]) -> Terraform:
-    kept = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
+    inherited = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
     environment = {
-        **kept,
+        **inherited,
         **variables,
         "TF_IN_AUTOMATION": "1",
         "TF_CLI_ARGS": "-no-color",
@@ -79,7 +81,7 @@ def _terraform(directory: Path, variables: Mapping[str, str]) -> Terraform:
 
 @pytest.fixture(scope="session")
 def gcp_terraform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terraform]:
-    """In a copy of the module of GCP, initialised, with a stand-in for Google's provider."""
+    """Yield Terraform, initialised, in a copy of GCP's module with a stand-in provider."""
     if shutil.which("terraform") is None:
         pytest.skip("terraform is not installed")
     pytest.importorskip("grpc", reason="grpcio is not installed")
@@ -90,7 +92,7 @@ def gcp_terraform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terrafor
     configuration = directory / "terraformrc"
     configuration.touch()
     with serving(directory) as variables:
-        found = {"TF_CLI_CONFIG_FILE": str(configuration), **variables}
-        terraform = _terraform(directory / GCP_MODULE.name, found)
+        variables_of_terraform = {"TF_CLI_CONFIG_FILE": str(configuration), **variables}
+        terraform = _terraform(directory / GCP_MODULE.name, variables_of_terraform)
         terraform.run("init", "-backend=false", "-input=false")
         yield terraform

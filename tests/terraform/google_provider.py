@@ -1,9 +1,9 @@
-"""A stand-in for Google's provider, which can't be had without its registry.
+"""Stand-in for Google's provider, which is available from its registry only.
 
-It knows what resources there are and what they are made of, and nothing else: enough for
-`terraform validate` to find a misspelt or missing argument, and for `terraform test` with mocks.
-google_provider.json is of what the module uses, in version 6.50.0 (google_schema.py). It does not
-say which optional arguments the provider fills in by itself, nor which values it takes.
+The stand-in has the schema of resources and nothing else. `terraform validate` finds misspelt and
+missing arguments with it, and `terraform test` runs with mocks. google_provider.json describes the
+resources of the module in version 6.50.0 (google_schema.py). It lacks the optional arguments that
+the provider fills in, and the valid values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import grpc
 SOURCE: Final = "registry.terraform.io/hashicorp/google"
 _SCHEMA: Final = Path(__file__).with_suffix(".json")
 _SERVICE: Final = "tfplugin6.Provider"
-# What Terraform asks before it turns to its mocks; an empty answer has no complaint in it.
+# Calls of Terraform before it uses its mocks; an empty answer means no error.
 _AGREED: Final = (
     "ValidateProviderConfig",
     "ValidateResourceConfig",
@@ -29,7 +29,7 @@ _AGREED: Final = (
     "ConfigureProvider",
     "StopProvider",
 )
-# Numbers of fields in Terraform's plugin protocol.
+# Field numbers of Terraform's plugin protocol.
 _FLAGS: Final = {"required": (4,), "optional": (5,), "computed": (6,), "either": (5, 6)}
 _NESTED_LIST: Final = 2
 _PROVIDER: Final = {
@@ -39,7 +39,7 @@ _PROVIDER: Final = {
 
 @contextmanager
 def serving(directory: Path) -> Iterator[dict[str, str]]:
-    """The variables by which Terraform finds the provider, which serves meanwhile."""
+    """Serve the provider; yield the variables by which Terraform finds it."""
     server = grpc.server(ThreadPoolExecutor(4))
     schema = _schemas(json.loads(_SCHEMA.read_text()))
     answers = {name: b"" for name in _AGREED} | {"GetProviderSchema": schema}
@@ -83,7 +83,10 @@ def _map(number: int, blocks: Mapping[str, Any]) -> bytes:
 
 
 def _block(block: Mapping[str, Any]) -> bytes:
-    attributes = [_bytes(2, _attribute(name, *told)) for name, told in block["attributes"].items()]
+    attributes = [
+        _bytes(2, _attribute(name, *type_and_flag))
+        for name, type_and_flag in block["attributes"].items()
+    ]
     nested = [_bytes(3, _nested(name, inner)) for name, inner in block["blocks"].items()]
     return b"".join([*attributes, *nested])
 
@@ -112,6 +115,6 @@ def _bytes(field: int, value: bytes) -> bytes:
 
 
 def _variable(value: int) -> bytes:
-    """Protocol Buffers' numbers: seven bits a byte, the lowest first."""
+    """Encode a number as Protocol Buffers do: seven bits a byte, the lowest first."""
     low, rest = value & 0x7F, value >> 7
     return bytes([low | 0x80]) + _variable(rest) if rest else bytes([low])

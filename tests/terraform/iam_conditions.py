@@ -1,4 +1,4 @@
-"""What IAM of Google Cloud finds of a condition, as its documentation has it."""
+"""Evaluation of IAM conditions of Google Cloud, after their documentation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Text:
-    """A text in a condition."""
+    """Text in a condition."""
 
     text: str
 
@@ -22,11 +22,14 @@ class Text:
         return self.text.startswith(start)
 
     def extract(self, template: str) -> Text:
-        """What stands in the place of the one {name}: up to what follows it, or to the end."""
+        """Return the text at the one {name} of a template.
+
+        It ends at the template's following text, or at the end of the text.
+        """
         before, after = re.split(r"\{\w+\}", template)
-        _, found, rest = self.text.partition(before)
-        value, ends, _ = rest.partition(after) if after else (rest, "end", "")
-        return Text(value if found and ends else "")
+        _, separator, rest = self.text.partition(before)
+        value, end, _ = rest.partition(after) if after else (rest, "end", "")
+        return Text(value if separator and end else "")
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,6 @@ class Asked:
 
 
 def holds(condition: str, kind: str, name: str, prefix: str = "") -> bool:
-    """What IAM finds of a condition that is about this resource."""
+    """Return whether IAM finds a condition true for this resource."""
     expression = condition.replace("&&", "and").replace("||", "or")
     return bool(eval(expression, {"resource": Resource(kind, Text(name)), "api": Asked(prefix)}))

@@ -1,4 +1,4 @@
-"""A machine of each cloud, as far as the programs of its start can tell."""
+"""Machines of each cloud, as seen by the programs of their start."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ ROLES = ("node", "controller")
 
 @dataclass(frozen=True)
 class Cloud:
-    """What a start finds on one cloud, and what it is told.
+    """Environment of a start on one cloud.
 
-    `asks` is the header without which nothing of `metadata` is told, `mounter` the program of its
-    images that mounts buckets.
+    `asks` is the header that a request for `metadata` must have. `mounter` is the image's program
+    that mounts buckets.
     """
 
     module: Path
@@ -107,7 +107,7 @@ VARIABLES = {
     "secret_variables": "",
 }
 CALLED = 'echo "$(basename "$0") $*" >> "$CALLS"\n'
-# Each of them may be made to fail by the name of what it is called with.
+# Stubs; a stub fails if its name and arguments contain FAILING.
 PROGRAMS = {
     "shutdown": "",
     "nft": "",
@@ -143,7 +143,7 @@ PROGRAMS = {
 
 @dataclass
 class Machine:
-    """A directory that the start takes for the whole disk."""
+    """Directory that stands for the whole disk of a machine."""
 
     cloud: Cloud
     root: Path
@@ -160,37 +160,40 @@ class Machine:
         self.metadata |= self.cloud.metadata
 
     def place(self, text: str) -> str:
-        """A program of the module, with its paths and addresses here."""
+        """Return a program of the module, with paths and addresses of this machine."""
         for service in self.cloud.services:
             text = text.replace(service, self.url)
         text = re.sub(r"(?<![\w.])/(run|var|opt|etc|datasets)/", rf"{self.root}/\1/", text)
         return text.replace("/dev/disk/", f"{self.root}/dev/disk/")
 
     def start(self, *files: str) -> int:
-        """The exit status of a whole start, by default of an instance, made of these files."""
+        """Run a start made of these files; return its exit status.
+
+        The default is the start of an instance.
+        """
         programs = self.root / "bin"
         for path in (programs, self.root / "etc/systemd/system", self.root / "run"):
             path.mkdir(parents=True, exist_ok=True)
         mounters = {self.cloud.mounter: ""} if self.has_mounter else {}
-        for name, does in {**PROGRAMS, **mounters}.items():
+        for name, body in {**PROGRAMS, **mounters}.items():
             (programs / name).write_text(
-                f'#!/bin/bash\n{CALLED}case "{name} $*" in *"$FAILING"*) exit 9 ;; esac\n{does}'
+                f'#!/bin/bash\n{CALLED}case "{name} $*" in *"$FAILING"*) exit 9 ;; esac\n{body}'
             )
             (programs / name).chmod(0o755)
         if not self.has_nft:
             (programs / "nft").unlink()
-        for name in self.removed:  # from what the bucket has
+        for name in self.removed:  # missing objects of the bucket
             with (programs / "aws").open("a") as program:
                 program.write(f'rm -f "$to/{name}"\n')
         datasets = "\n".join(f"{path} {place}" for path, place in self.datasets.items())
         variables = {**VARIABLES, **self.cloud.variables, **self.variables}
         variables["datasets"] = datasets
-        told = [f"{name}='{value}'" for name, value in variables.items()]
+        assignments = [f"{name}='{value}'" for name, value in variables.items()]
         names = ("install.sh", *(files or ("first_boot.sh", "datasets.sh", "node.sh", "agent.sh")))
         texts = [(self.cloud.module / "files" / name).read_text() for name in names]
         with (self.root / "console").open("w") as console:
             script = self.root / "start"
-            script.write_text(self.place("\n".join([*told, *texts])))
+            script.write_text(self.place("\n".join([*assignments, *texts])))
             return self.run(["bash", str(script)], console).wait(60)
 
     def start_host(self) -> int:
@@ -222,7 +225,7 @@ class Machine:
 
     @property
     def console(self) -> list[str]:
-        """What the last start said of its failure."""
+        """Lines that the last start printed about its failure."""
         return (self.root / "console").read_text().splitlines()
 
     @property
@@ -235,7 +238,7 @@ class Machine:
 
 
 def serve(machine: Machine) -> ThreadingHTTPServer:
-    """The metadata service, and what else of the cloud a start asks."""
+    """Serve the metadata service and the other endpoints that a start uses."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_PUT(self) -> None:
@@ -244,8 +247,8 @@ def serve(machine: Machine) -> ThreadingHTTPServer:
         def do_GET(self) -> None:
             name, value = machine.cloud.asks
             is_object = self.path.startswith("/storage/")
-            told = ("Authorization", "Bearer leave-1") if is_object else (name, value)
-            if self.headers.get(told[0]) != told[1]:
+            expected = ("Authorization", "Bearer leave-1") if is_object else (name, value)
+            if self.headers.get(expected[0]) != expected[1]:
                 self._say(401, "")
             elif self.path in machine.metadata:
                 self._say(200, machine.metadata[self.path])

@@ -13,7 +13,7 @@ from tests.terraform.machine import EC2, GCE, Cloud, Machine, started_on
 
 @dataclass(frozen=True)
 class Host:
-    """What differs between the hosts of the clouds: the disk and the pools."""
+    """Disk and pools of a cloud's host, which differ between clouds."""
 
     cloud: Cloud
     disk: str
@@ -92,7 +92,7 @@ def test_the_controller_is_a_user_who_writes_its_state_alone(host: Machine) -> N
 def test_a_start_that_fails_is_tried_again_at_each_boot_and_until_it_succeeds(
     host: Machine,
 ) -> None:
-    """As where the way to the package index is not there yet."""
+    """Retry a start without a route to the package index."""
     host.failing = "pip install"
     assert host.start_host() != 0
     assert "systemctl start castor.service" not in host.calls

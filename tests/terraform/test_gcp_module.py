@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.gcp, pytest.mark.timeout(300)]
 
 @pytest.fixture(scope="session")
 def rendered(gcp_terraform: Terraform) -> dict[str, Any]:
-    """What each run of the module's own tests made, by the run's name: they all pass."""
+    """Return the outputs of each run of the module's own tests, by name; all must pass."""
     gcp_terraform.run("validate")
     _, told = gcp_terraform.run("test", "-json", "-verbose")
     lines = [json.loads(line) for line in told.splitlines()]
@@ -128,7 +128,7 @@ def test_an_instance_has_the_limit_for_joining_that_the_controller_reads(
 def test_the_ground_of_tests_is_the_modules(
     outputs: dict[str, Any], resources: list[dict[str, Any]]
 ) -> None:
-    """What real jobs are run on where there is no Terraform."""
+    """Compare the infrastructure of end-to-end tests with the module's."""
     laid, made = gce_infrastructure.pools("my-project"), json.loads(outputs["pools_json"])
     assert laid.keys() == made.keys()
     assert laid["audience"] == made["audience"]
@@ -264,7 +264,7 @@ def test_the_condition_of_most_regions_is_one_that_iam_takes(rendered: dict[str,
 
 
 def test_all_that_is_billed_by_a_label_has_it(resources: list[dict[str, Any]]) -> None:
-    """Disks have their own in a bill. What Castor adds to instances, their templates know not."""
+    """Label disks too; templates lack the labels that Castor adds to instances."""
     own, host = {"castor-deployment": "prod"}, {"castor-controller-of": "prod"}
     for template in values(resources, "google_compute_instance_template").values():
         for labels in (template["labels"], *(disk["labels"] for disk in template["disk"])):

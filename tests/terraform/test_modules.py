@@ -1,4 +1,4 @@
-"""What holds of the module of every cloud, and needs no Terraform."""
+"""Rules for the modules of every cloud that need no Terraform."""
 
 from __future__ import annotations
 

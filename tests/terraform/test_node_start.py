@@ -1,7 +1,7 @@
-"""The start of an instance on each cloud, run here, on a stand-in for its metadata service.
+"""Start of an instance on each cloud, run here with a stand-in for its metadata service.
 
-A directory is its disk. What it calls of the system only writes down that it was called. What only
-systemd and the cloud can show is in the README of the module.
+A directory is the disk. Stubs of system programs only record their calls. The README of the module
+says what only systemd and the cloud can show.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def test_a_later_boot_ends_an_instance_without_agent_and_lease(machine: Machine)
 
 
 def test_a_start_that_runs_again_at_a_later_boot_ends_the_instance(machine: Machine) -> None:
-    """As the startup scripts of Compute Engine do, at each boot."""
+    """Run the script again, as Compute Engine does at each boot."""
     assert machine.start() == 0
     shutil.rmtree(machine.root / "run")
     (machine.root / "calls").unlink()

@@ -1,7 +1,7 @@
-"""Enough of Google's Workflows to run the module's: its steps, against a fake Compute Engine.
+"""Interpreter of the module's workflows for Google's Workflows, against a fake Compute Engine.
 
-Steps are `call`, `for` and `try`; expressions are of maps, lists, texts and the functions below. A
-step, key or function that is not known here fails.
+Steps are `call`, `for` and `try`. Expressions consist of maps, lists, texts and the functions
+below. An unknown step, key or function fails.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _STEP_KEYS: Final = frozenset({"call", "args", "result", "for", "try", "except"}
 
 
 class Failure(Exception):
-    """An error that a call raises and a step may catch."""
+    """Error that a call raises and a step may catch."""
 
 
 class Map(dict[str, Any]):
-    """A map whose keys are attributes, too, all of them."""
+    """Map whose keys are also attributes."""
 
     def __getattribute__(self, name: str) -> Any:
         if dict.__contains__(self, name):
@@ -34,7 +34,7 @@ class Map(dict[str, Any]):
 
 
 class Workflow:
-    """A workflow as it is written in JSON; `logged` are its own lines."""
+    """Workflow in JSON; `logged` holds its log lines."""
 
     def __init__(self, source: str, fake: FakeGcp) -> None:
         self._main = json.loads(source)["main"]
@@ -53,9 +53,9 @@ class Workflow:
     def _step(self, step: dict[str, Any], scope: dict[str, Any]) -> None:
         assert step.keys() <= _STEP_KEYS, step.keys()
         if "for" in step:
-            told = step["for"]
-            for value in _value(told["in"], scope):
-                self._steps(told["steps"], {**scope, told["value"]: value})
+            loop = step["for"]
+            for value in _value(loop["in"], scope):
+                self._steps(loop["steps"], {**scope, loop["value"]: value})
         elif "try" in step:
             try:
                 self._step(step["try"], scope)
@@ -94,8 +94,8 @@ def _answer(reply: requests.Response) -> Any:
 
 
 def _value(text: Any, scope: Mapping[str, Any]) -> Any:
-    found = _EXPRESSION.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
+    expression = _EXPRESSION.fullmatch(text) if isinstance(text, str) else None
+    if expression is None:
         return text
     functions = {
         "default": lambda value, other: other if value is None else value,
@@ -105,7 +105,7 @@ def _value(text: Any, scope: Mapping[str, Any]) -> Any:
         "text": SimpleNamespace(replace_all=str.replace),
         "__builtins__": {},
     }
-    return eval(found[1], functions, dict(scope))
+    return eval(expression[1], functions, dict(scope))
 
 
 def _mapped(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Sessions in this process, as they are under Castor where that can be had without any."""
+"""Sessions in this process, set up as under Castor where that is possible."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from autoscaler.training.watch import present_watch
 
 
 def allow(monkeypatch: pytest.MonkeyPatch, spec: BatchSpec) -> None:
-    """Have the job's file say `spec` of batches."""
+    """Set the batch specification of the job's file."""
     monkeypatch.setattr(opening, "BatchSpec", lambda: spec)
 
 
 def decide(monkeypatch: pytest.MonkeyPatch, batch_total: int) -> None:
-    """Have `batch_total` be the batch of most goodput from the next round on."""
+    """Set the batch with the most goodput, from the next round on."""
     monkeypatch.setattr(replica, "_REDECIDE_SECONDS", 0.0)
     monkeypatch.setattr(replica, "next_batch_total", lambda *arguments: batch_total)
 
@@ -61,8 +61,8 @@ def opened(its_script: Script, clock: Clock | None = None) -> tuple[TrainingSess
     return TrainingSession(its_script, parts, clock, present_watch()), parts
 
 
-class Heard(AgentConnection):
-    """A channel whose agent is this test: what is said, in order."""
+class RecordingConnection(AgentConnection):
+    """Channel that records its messages in order, in place of an agent."""
 
     def __init__(self, directory: Path) -> None:
         self.said: list[str] = []
@@ -83,11 +83,11 @@ class Heard(AgentConnection):
 
 def under_castor(
     directory: Path, its_script: Script, clock: Clock
-) -> tuple[TrainingSession, Parts, Heard]:
-    """A session that keeps checkpoints in `directory` and reports to a channel that is `Heard`."""
+) -> tuple[TrainingSession, Parts, RecordingConnection]:
+    """Return a session with checkpoints in `directory`, and the channel that it reports to."""
     its_script = replace(its_script, checkpoint_directory=str(directory / "checkpoints"))
     job, parts = opened(its_script, clock)
-    channel = Heard(directory)
+    channel = RecordingConnection(directory)
     assert parts.checkpoints is not None
     parts.channel = channel
     parts.reporter = Reporter(

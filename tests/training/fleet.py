@@ -1,4 +1,4 @@
-"""Replicas of one job as real processes, with a real lighthouse and a stand-in for each agent."""
+"""Replicas of one job as real processes, with a real lighthouse and stand-ins for the agents."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.builders.waiting import wait_until
 from tests.nursery import Order, nursery
 
 SCRIPTS = Path(__file__).parent / "scripts"
-# What every replica imports; optimizers import torch._dynamo.
+# Modules that every replica imports; optimizers import torch._dynamo.
 _IMPORTED = (
     "torch",
     "torch._dynamo",
@@ -38,14 +38,17 @@ _IMPORTED = (
 
 
 def imported(path: str | None) -> tuple[str, ...]:
-    """Return what replicas import: with torchft where it is found, unless they have a `path`."""
+    """Return the modules that a replica imports.
+
+    They include torchft's if it is installed and the replica has no `path` of its own.
+    """
     if path or find_torchft() is None:
         return _IMPORTED
     return (*_IMPORTED, "autoscaler.training.members.quorum")
 
 
 class Lighthouse:
-    """A job's lighthouse, or the roster in its place, under the supervisor that it has in life."""
+    """A job's lighthouse, or the roster in its place, under its real supervisor."""
 
     def __init__(
         self, directory: Path, engine: Engine | None = None, join_timeout_seconds: float = 1.0
@@ -56,12 +59,12 @@ class Lighthouse:
         self.address = self._host.ensure("job")
 
     def kill(self) -> None:
-        """It dies, and its supervisor starts no other until `start`."""
+        """Kill the server; its supervisor starts no other until `start`."""
         self.stop_supervisor()
         self.kill_server()
 
     def lose(self) -> None:
-        """Both die, as with their host; `start` brings them back where they were."""
+        """Kill server and supervisor, as if their host was lost; `start` restores both."""
         supervisor, (server,) = self._supervisor, self._supervisor.children()
         supervisor.kill()
         wait_until(lambda: self._directory.supervisor is None)
@@ -78,14 +81,16 @@ class Lighthouse:
         self._host.release("job")
 
     def kill_server(self) -> None:
-        """Its supervisor starts another, unless it is stopped."""
+        """Kill the server; its supervisor starts another unless it is stopped."""
         (server,) = self._supervisor.children()
         server.kill()
 
     def stop_supervisor(self) -> None:
+        """Suspend the supervisor, so that it starts no server."""
         self._supervisor.suspend()
 
     def continue_supervisor(self) -> None:
+        """Resume the suspended supervisor."""
         self._supervisor.resume()
 
     @property
@@ -95,36 +100,38 @@ class Lighthouse:
 
 
 class Roster(Lighthouse):
-    """What takes the lighthouse's place where torchft is missing."""
+    """Roster, which replaces the lighthouse if torchft is not installed."""
 
     def __init__(self, directory: Path, engine: Engine | None = Engine.ROSTER) -> None:
         super().__init__(directory, engine, join_timeout_seconds=0.3)
 
 
 def roster_of(engine: Engine, directory: Path) -> Roster | None:
-    """What a `Fleet` is given for this engine; it makes torchft's lighthouse itself."""
+    """Return the roster for a `Fleet`; None for torchft, whose lighthouse the fleet starts."""
     return Roster(directory / "lighthouses") if engine is Engine.ROSTER else None
 
 
 def engine_here() -> Engine:
-    """Return torchft's quorum, or the roster where torchft is missing."""
+    """Return the engine of this installation: torchft's quorum, else the roster."""
     return Engine.ROSTER if find_torchft() is None else Engine.QUORUM
 
 
-def _brought_together(ranks: int) -> tuple[TCPStore | None, list[dict[str, str]]]:
-    """What torchrun would say to each rank of an instance, and the store where they meet."""
+def _rendezvous(ranks: int) -> tuple[TCPStore | None, list[dict[str, str]]]:
+    """Return the ranks' rendezvous store and variables, as torchrun would set them.
+
+    The store is None for a single rank.
+    """
     if ranks == 1:
         return None, [{}]
     store, port = bound_store("127.0.0.1")
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks)}
     shared |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RUN_ID": "none"}
-    own = [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
-    return store, own
+    of_ranks = [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
+    return store, of_ranks
 
 
 class ReplicaProcess:
-    """One instance: a process of the script for each of its ranks, and the socket that its agent
-    would serve."""
+    """Processes of one instance: one for each rank, and the socket that the agent would serve."""
 
     def __init__(
         self,
@@ -157,10 +164,10 @@ class ReplicaProcess:
             **environment,
         }
         start = nursery(*imported(path), path=path).start
-        self._store, of_ranks = _brought_together(ranks)
+        self._store, of_ranks = _rendezvous(ranks)
         self.ranks = [
-            start(Order((str(SCRIPTS / script),), log, {**environment, **own}))
-            for log, own in zip(self.logs, of_ranks, strict=True)
+            start(Order((str(SCRIPTS / script),), log, {**environment, **of_rank}))
+            for log, of_rank in zip(self.logs, of_ranks, strict=True)
         ]
         self.process = self.ranks[0]
 
@@ -172,12 +179,12 @@ class ReplicaProcess:
     def kill(self) -> None:
         for rank in self.ranks:
             if rank.poll() is None:
-                with suppress(ProcessLookupError):  # it has just ended
+                with suppress(ProcessLookupError):  # the rank has just ended
                     os.killpg(rank.pid, signal.SIGKILL)
         self.wait()
 
     def wait(self, seconds: float | None = None) -> int:
-        """Until all its ranks have ended: 0 if each has by 0."""
+        """Wait until all ranks have ended; return 0 if each has exited with 0."""
         return max(abs(rank.wait(seconds)) for rank in self.ranks)
 
     def of_kind(self, kind: str) -> list[dict[str, Any]]:
@@ -193,7 +200,7 @@ class ReplicaProcess:
         return stepped[-1]["step"] if stepped else 0
 
     def steps(self, rank: int = 0) -> list[dict[str, Any]]:
-        """Return what a rank has written down; scripts name the traces of other ranks by them."""
+        """Return the trace of a rank; scripts add the rank to the names of other ranks' traces."""
         trace = Path(f"{self.trace}{rank or ''}")
         if not trace.exists():
             return []
@@ -201,7 +208,7 @@ class ReplicaProcess:
         return [json.loads(line) for line in lines if line.endswith("}")]
 
     def close(self) -> None:
-        """Close its socket and connections. Its process has ended."""
+        """Close the socket and its connections, after the end of the process."""
         self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
         for connection in self._connections:
@@ -220,7 +227,7 @@ class ReplicaProcess:
             threading.Thread(target=self._listen, args=(connection,), daemon=True).start()
 
     def _listen(self, connection: socket.socket) -> None:
-        # A replica that is killed with an answer of ours unread resets the connection.
+        # A replica that is killed before it reads an answer resets the connection.
         with suppress(ConnectionResetError), connection.makefile() as lines:
             for line in lines:
                 self.messages.append(json.loads(line))
@@ -228,7 +235,7 @@ class ReplicaProcess:
                     self._answer(connection, self.messages[-1]["call"])
 
     def _answer(self, connection: socket.socket, call: dict[str, Any]) -> None:
-        """What a trial says is kept and answered."""
+        """Acknowledge a trial's call, and answer it."""
         number = call["number"]
         self._say(connection, "kept", {"number": number})
         answer = self._on_call(self.name, call["text"])
@@ -242,7 +249,7 @@ class ReplicaProcess:
 
 
 class Fleet:
-    """The replicas of one job."""
+    """Replicas of one job."""
 
     def __init__(self, directory: Path, roster: Lighthouse | None = None, **setup: Any) -> None:
         roster = roster or roster_of(engine_here(), directory)

@@ -1,4 +1,4 @@
-"""When joiners that torchft's lighthouse has brought together may begin a training."""
+"""Start of a training by joiners that torchft's lighthouse has put into one quorum."""
 
 from __future__ import annotations
 

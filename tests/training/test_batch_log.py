@@ -149,15 +149,15 @@ def _adaptive_run(fleet: Fleet, directory: Path) -> tuple[dict[int, dict[str, An
     wait_until(lambda: first.step > 40)
     second = fleet.start("adaptive.py", 2, **settings)
     second.direct(TrainingDirective(throughput=SLOW_START))
-    wait_until(lambda: is_training(first, 2), what="two instances")
+    wait_until(lambda: is_training(first, 2), description="two instances")
     grown = wait_until(
         lambda: next((each for each in first.reports if each["batch"]["total"] > 32), None),
-        what="a larger batch",
+        description="a larger batch",
     )
     wait_until(lambda: first.step > grown["step"] + 50)
     at = second.step
     first.kill()
-    wait_until(lambda: second.step > at + 60, what="going on alone")
+    wait_until(lambda: second.step > at + 60, description="going on alone")
     second.direct(TrainingDirective(drain=True))
     assert second.wait(60) == 0
     log = directory / BATCH_LOG_FILE
@@ -180,7 +180,7 @@ def test_an_adaptive_run_is_repeated_at_other_sizes(
         repeating = fixed.start(
             "adaptive.py", ranks, EPOCHS="100000", CASTOR_BATCH_LOG=str(log), STEP_SECONDS="0"
         )
-        wait_until(lambda: repeating.step > last, seconds=90, what="the end of the log")
+        wait_until(lambda: repeating.step > last, seconds=90, description="the end of the log")
         repeating.kill()
     finally:
         fixed.stop()

@@ -126,7 +126,7 @@ def test_the_check_is_measured_at_each_length_of_step() -> None:
 
 
 def test_a_scaler_skips_the_step_with_an_infinite_gradient_in_a_process_group() -> None:
-    """On a machine with a GPU the script does the same there with NCCL."""
+    """Run the script on the CPU; on a machine with a GPU it uses NCCL."""
     status, found = _run("gpu_scaler.py", "--device", "cpu", "--epochs", "3")
     assert (status, found["result"]) == (0, "passed"), found
     assert found["backend"] == "gloo" and found["skipped_steps"] == 1
@@ -136,7 +136,7 @@ def test_a_scaler_skips_the_step_with_an_infinite_gradient_in_a_process_group() 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["quorum", "roster"])
 def test_instances_join_and_are_lost_in_the_check_for_gpus(engine: str) -> None:
-    """On a machine with GPUs the script does the same there with NCCL."""
+    """Run the script on the CPU; on a machine with GPUs it uses NCCL."""
     status, found = _run("gpu_instances.py", "--device", "cpu", "--ranks", "2", "--engine", engine)
     assert (status, found["result"]) == (0, "passed"), found
     assert found["ranks"] == 6
@@ -161,7 +161,7 @@ def test_a_pause_is_what_a_change_takes_beyond_a_usual_step_after_it() -> None:
 
 
 def test_parts_of_a_session_are_put_on_bare_ddp_one_after_the_other() -> None:
-    """On a machine with a GPU the script does the same there with larger models."""
+    """Run the script on the CPU; on a machine with a GPU it uses larger models."""
     status, found = _run("gpu_overhead.py", "--tiny", "--steps", "2", "--rounds", "1")
     assert status == 0
     tiny = found["models"]["tiny"]
@@ -176,7 +176,7 @@ def test_parts_of_a_session_are_put_on_bare_ddp_one_after_the_other() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_job_takes_two_sizes_and_continues_in_the_measurement_for_one_gpu() -> None:
-    """On a machine with a GPU the job trains on it."""
+    """Run the script on the CPU; on a machine with a GPU the job trains on it."""
     status, found = _run("gpu_job.py", "--device", "cpu", "--model", "tiny", "--seconds", "2")
     assert status == 0 and found["result"] == "passed"
     assert [size["instances"] for size in found["sizes"]] == [1, 2, 1]
@@ -186,7 +186,7 @@ def test_a_job_takes_two_sizes_and_continues_in_the_measurement_for_one_gpu() ->
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["quorum", "roster"])
 def test_a_second_process_joins_and_is_killed_in_the_measurement_for_one_gpu(engine: str) -> None:
-    """On a machine with a GPU both processes train on it, and gradients cross by gloo."""
+    """Run on the CPU; on a machine with a GPU both processes train there, with sums by gloo."""
     status, found = _run(
         *("gpu_join_kill.py", "--device", "cpu", "--model", "tiny"),
         *("--rounds", "1", "--steps", "5", "--engine", engine),

@@ -77,18 +77,18 @@ def objects(tmp_path: Path) -> Objects:
     return Objects(place, always(StorageGrant(place)))
 
 
-def test_a_depot_of_a_deployment_before_is_not_adopted(objects: Objects) -> None:
-    depot = RemoteCheckpoints(objects)
-    claim_depot(depot, "digits#old", None)
+def test_a_checkpoint_store_of_an_earlier_deployment_is_not_adopted(objects: Objects) -> None:
+    remote = RemoteCheckpoints(objects)
+    claim_depot(remote, "digits#old", None)
     objects.put(f"{name_of(10)}/{MANIFEST}", b"{}")
-    claim_depot(depot, "digits#old", None)
+    claim_depot(remote, "digits#old", None)
     with pytest.raises(CheckpointError, match="submit the job under another name"):
-        claim_depot(depot, "digits#new", None)
-    claim_depot(depot, "digits#new", "digits")  # the job has saved, and the key was lost
-    claim_depot(depot, "digits#new", None)
+        claim_depot(remote, "digits#new", None)
+    claim_depot(remote, "digits#new", "digits")  # the job has saved, and the key was lost
+    claim_depot(remote, "digits#new", None)
 
 
-def test_checkpoints_in_a_depot_without_a_record_are_the_jobs_if_it_has_saved(
+def test_checkpoints_without_a_record_are_the_jobs_if_it_has_saved(
     objects: Objects,
 ) -> None:
     objects.put(f"{name_of(10)}/{MANIFEST}", b"{}")

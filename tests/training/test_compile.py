@@ -1,4 +1,4 @@
-"""How often `torch.compile` compiles a model under a session, counted by a backend on the CPU."""
+"""Number of compilations by `torch.compile` in a session, counted by a backend on the CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How gradients cross ranks and instances: which collectives, the same sums, beside backward."""
+"""Sums of gradients over ranks and instances: collectives, values, overlap with backward."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_gradients_are_those_of_one_place(
 
 
 class Events:
-    """What happened, in order; some of it is waited for."""
+    """Events in order; tests wait for some of them."""
 
     def __init__(self) -> None:
         self.order: list[str] = []
@@ -238,7 +238,7 @@ def test_work_is_done_in_order() -> None:
 
 @pytest.mark.usefixtures("group")
 def test_gradients_lie_in_the_buckets() -> None:
-    """They need no memory of their own."""
+    """Use no extra memory for gradients."""
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     reducer = Reducer(model, SystemClock(), None, Preconditioner(optimizer))

@@ -50,18 +50,18 @@ def test_replicas_of_different_sizes_join_and_drain_without_stopping_the_others(
     fleet: Fleet,
 ) -> None:
     first = fleet.start(**LONG)
-    wait_until(lambda: first.step > 5, what="the first replica")
+    wait_until(lambda: first.step > 5, description="the first replica")
     second = fleet.start(**LONG, SEED="1")
     large = fleet.start(**LONG, SEED="2", ranks=2)
-    wait_until(lambda: is_training(first, 3), what="three replicas")
-    assert wait_until(lambda: first.reports[-1]["devices"] == 4, what="four devices")
+    wait_until(lambda: is_training(first, 3), description="three replicas")
+    assert wait_until(lambda: first.reports[-1]["devices"] == 4, description="four devices")
     wait_until(lambda: second.step > 0)
     second.direct(TrainingDirective(drain=True))
     second.process.wait(30)
     assert second.process.returncode == 0
     assert second.of_kind("left")
     assert not second.of_kind("finished")
-    wait_until(lambda: is_training(first, 2), what="two replicas")
+    wait_until(lambda: is_training(first, 2), description="two replicas")
     assert (first.wait(60), large.wait(60)) == (0, 0)
     assert first.of_kind("finished"), "it has been a member longest, and so decides"
     assert large.of_kind("done")
@@ -89,10 +89,11 @@ def test_a_killed_peer_costs_one_step_and_its_successor_heals(fleet: Fleet) -> N
     second.kill()
     survivors = (first, third)
     wait_until(
-        lambda: any(pause["kind"] == "loss" for pause in pauses(*survivors)), what="the loss"
+        lambda: any(pause["kind"] == "loss" for pause in pauses(*survivors)),
+        description="the loss",
     )
     fourth = fleet.start(EPOCHS="100000", SEED="3")
-    wait_until(lambda: fourth.step > 0, what="the successor")
+    wait_until(lambda: fourth.step > 0, description="the successor")
     at = fourth.step
     wait_until(lambda: min(replica.step for replica in (first, third, fourth)) > at + 20)
     for replica in fleet.replicas:
@@ -110,10 +111,12 @@ def test_a_successor_that_comes_at_once_does_not_hold_up_the_survivors(fleet: Fl
     survivor = fleet.start(EPOCHS="100000")
     peers = [fleet.start(EPOCHS="100000") for _ in range(2)]
     for _ in range(3):
-        wait_until(lambda: all(len(peer.steps()) > 20 for peer in peers), what="three replicas")
+        wait_until(
+            lambda: all(len(peer.steps()) > 20 for peer in peers), description="three replicas"
+        )
         peers.pop(0).kill()
         peers.append(fleet.start(EPOCHS="100000"))
-    wait_until(lambda: len(peers[-1].steps()) > 20, what="the last successor")
+    wait_until(lambda: len(peers[-1].steps()) > 20, description="the last successor")
     times = [line["at"] for line in survivor.steps() if line["committed"]]
     longest = max(later - earlier for earlier, later in itertools.pairwise(times))
     assert longest < 8, f"training stood still for {longest:.1f} s"
@@ -121,10 +124,10 @@ def test_a_successor_that_comes_at_once_does_not_hold_up_the_survivors(fleet: Fl
 
 def test_members_train_on_while_a_joiner_rehearses(fleet: Fleet) -> None:
     first = fleet.start(EPOCHS="100000")
-    wait_until(lambda: first.step > 5, what="the first replica")
+    wait_until(lambda: first.step > 5, description="the first replica")
     joiner = fleet.start(EPOCHS="100000", SEED="1", REHEARSAL="3.0", ranks=2)
-    wait_until(lambda: is_training(first, 2), what="two replicas")
-    wait_until(lambda: len(joiner.steps()) > 20, what="steps of the joiner")
+    wait_until(lambda: is_training(first, 2), description="two replicas")
+    wait_until(lambda: len(joiner.steps()) > 20, description="steps of the joiner")
     for replica in fleet.replicas:
         replica.kill()
     began, ended = json.loads(Path(f"{joiner.trace}.rehearsal").read_text())
@@ -146,11 +149,13 @@ def test_training_goes_on_without_the_lighthouse_and_grows_when_it_is_back(
     wait_until(lambda: any(is_training(replica, 2) for replica in fleet.replicas))
     loss(fleet.lighthouse)
     killed_at = first.step
-    wait_until(lambda: first.step > killed_at + 100, what="steps without a lighthouse")
+    wait_until(lambda: first.step > killed_at + 100, description="steps without a lighthouse")
     fleet.lighthouse.start()
     third = fleet.start(EPOCHS="100000")
-    wait_until(lambda: third.step > 0, what="a joiner under the new lighthouse")
-    wait_until(lambda: any(is_training(replica, 3) for replica in (first, second)), what="three")
+    wait_until(lambda: third.step > 0, description="a joiner under the new lighthouse")
+    wait_until(
+        lambda: any(is_training(replica, 3) for replica in (first, second)), description="three"
+    )
     times = [line["at"] for line in first.steps()]
     longest = max(later - earlier for earlier, later in itertools.pairwise(times))
     assert longest < 10, f"training stood still for {longest:.1f} s"
@@ -167,20 +172,20 @@ def test_when_all_are_lost_the_next_start_goes_on_from_the_last_checkpoint(fleet
         reports = first.reports + second.reports
         return max((report["checkpoint"]["step"] or 0 for report in reports), default=0)
 
-    wait_until(lambda: saved() > 100, what="a checkpoint")
+    wait_until(lambda: saved() > 100, description="a checkpoint")
     step = saved()
     first.kill()
     second.kill()
     time.sleep(1.6)  # the lighthouse has missed them: an instance takes longer to come
     next_start = fleet.start(EPOCHS="1000")
-    wait_until(lambda: next_start.steps(), what="the restart")
+    wait_until(lambda: next_start.steps(), description="the restart")
     assert next_start.steps()[0]["step"] >= step
 
     def kept() -> int:
         return sum(path.name[0] != "." for path in fleet.checkpoints.iterdir())
 
     # One more for a moment: the oldest goes when the newest is whole.
-    wait_until(lambda: kept() <= 2, what="the oldest checkpoint's end")
+    wait_until(lambda: kept() <= 2, description="the oldest checkpoint's end")
 
 
 def test_the_last_to_leave_saves_the_state_and_nothing_is_lost(
@@ -209,12 +214,14 @@ def test_batch_follows_the_model_within_its_bounds_and_all_agree(tmp_path: Path)
     try:
         first = fleet.start(EPOCHS="100000", STEP_SECONDS="0.01", OPTIMIZER="Adam", LR="0.0001")
         first.direct(TrainingDirective(throughput=slow_start))
-        wait_until(lambda: first.reports and first.reports[-1]["noise"], what="a noise scale")
+        wait_until(
+            lambda: first.reports and first.reports[-1]["noise"], description="a noise scale"
+        )
         second = fleet.start(EPOCHS="100000", STEP_SECONDS="0.01", OPTIMIZER="Adam", LR="0.0001")
         second.direct(TrainingDirective(throughput=slow_start))
         grown = wait_until(
             lambda: next((r for r in first.reports if r["batch"]["total"] > 32), None),
-            what="a larger batch",
+            description="a larger batch",
         )
         assert grown["batch"]["device"] <= 64
         assert grown["learning_rate"] == pytest.approx(
@@ -244,11 +251,13 @@ def test_a_joiner_is_let_in_beside_a_member_that_hangs_and_is_heard(tmp_path: Pa
     fleet = Fleet(tmp_path, collective_timeout_seconds=3.0)
     try:
         first = fleet.start(EPOCHS="100000")
-        wait_until(lambda: first.step > 5, what="the first replica")
+        wait_until(lambda: first.step > 5, description="the first replica")
         hanging = fleet.start(EPOCHS="100000", HANG="20 60")
-        wait_until(lambda: len(hanging.steps()) == 20, what="the hang")
+        wait_until(lambda: len(hanging.steps()) == 20, description="the hang")
         joiner = fleet.start(EPOCHS="100000", SEED="1")
-        wait_until(lambda: len(joiner.steps()) > 20, seconds=40.0, what="steps of the joiner")
+        wait_until(
+            lambda: len(joiner.steps()) > 20, seconds=40.0, description="steps of the joiner"
+        )
         assert len(hanging.steps()) == 20, "it hangs no more"
     finally:
         fleet.stop()
@@ -269,7 +278,7 @@ def test_a_frozen_peer_is_left_behind(tmp_path: Path, engine: Engine, place: int
         at = max(replica.step for replica in replicas)
         wait_until(
             lambda: all(replica.step > at + 100 for replica in replicas),
-            what="going on without the frozen peer",
+            description="going on without the frozen peer",
         )
     finally:
         fleet.stop()
@@ -282,11 +291,13 @@ def test_joiners_that_outnumber_a_slow_member_do_not_train_without_it(
     fleet = Fleet(tmp_path, roster_of(engine, tmp_path))
     try:
         first = fleet.start(EPOCHS="100000", STEP_SECONDS="3.0")
-        wait_until(lambda: len(first.steps()) > 1, what="the first replica")
+        wait_until(lambda: len(first.steps()) > 1, description="the first replica")
         joiners = [
             fleet.start(EPOCHS="100000", STEP_SECONDS="3.0", SEED=str(seed)) for seed in (1, 2)
         ]
-        wait_until(lambda: all(len(joiner.steps()) > 1 for joiner in joiners), what="joiners")
+        wait_until(
+            lambda: all(len(joiner.steps()) > 1 for joiner in joiners), description="joiners"
+        )
         for replica in fleet.replicas:
             replica.kill()
         assert_replicas_agree(fleet)

@@ -41,9 +41,9 @@ def test_parameters_that_only_some_replicas_use_are_moved_alike_on_all(fleet: Fl
     first = fleet.start(SCRIPT, EPOCHS="100000")
     wait_until(lambda: first.step > 5)
     second = fleet.start(SCRIPT, EPOCHS="100000", ranks=2)
-    wait_until(lambda: is_training(first, 2), what="two replicas with three ranks")
+    wait_until(lambda: is_training(first, 2), description="two replicas with three ranks")
     at = second.step
-    wait_until(lambda: min(first.step, second.step) > at + 200, what="steps of both")
+    wait_until(lambda: min(first.step, second.step) > at + 200, description="steps of both")
     for replica in (first, second):
         replica.kill()
     of_steps = hashes([first, second])
@@ -56,9 +56,9 @@ def test_no_rank_ever_passes_one_example_through_batch_norm(fleet: Fleet) -> Non
     settings = {"EXAMPLES": "65", "BATCH": "8", "EPOCHS": "100000"}
     first = fleet.start(SCRIPT, **settings)
     second = fleet.start(SCRIPT, ranks=4, **settings)
-    wait_until(lambda: is_training(first, 2) or is_training(second, 2), what="five ranks")
+    wait_until(lambda: is_training(first, 2) or is_training(second, 2), description="five ranks")
     at = first.step
-    wait_until(lambda: min(first.step, second.step) > at + 20, what="passes")
+    wait_until(lambda: min(first.step, second.step) > at + 20, description="passes")
     for replica in fleet.replicas:
         replica.kill()
     assert all(line["examples"] > 1 for line in first.steps() + second.steps())
@@ -66,7 +66,7 @@ def test_no_rank_ever_passes_one_example_through_batch_norm(fleet: Fleet) -> Non
 
 
 def test_batch_norm_statistics_are_the_deciders_on_all_replicas(fleet: Fleet) -> None:
-    """At a join, and at each checkpoint: at step N after the checkpoint of step N."""
+    """Copy them at a join and at each checkpoint: at step N after the checkpoint of step N."""
     first = fleet.start(SCRIPT, EPOCHS="100000")
     wait_until(lambda: first.step > 5)
     second = fleet.start(SCRIPT, EPOCHS="100000")
@@ -75,7 +75,7 @@ def test_batch_norm_statistics_are_the_deciders_on_all_replicas(fleet: Fleet) ->
     wait_until(lambda: third.step > 0)
     joined_at = third.steps()[0]["step"]
     saved = _saved_steps(fleet)
-    wait_until(lambda: _saved_steps(fleet) - saved, what="a checkpoint of all three")
+    wait_until(lambda: _saved_steps(fleet) - saved, description="a checkpoint of all three")
     newest = max(_saved_steps(fleet) - saved)
     wait_until(lambda: min(replica.step for replica in fleet.replicas) > newest + 20)
     for replica in fleet.replicas:

@@ -177,7 +177,7 @@ def _refused(first: ReplicaProcess, second: ReplicaProcess, words: str) -> None:
     assert second.wait(60) == 1
     assert words in second.log.read_text()
     at = first.step
-    wait_until(lambda: first.step > at + 20, what="the other goes on without it")
+    wait_until(lambda: first.step > at + 20, description="the other goes on without it")
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_a_joiner_with_another_helper_module_is_refused(fleet: Fleet, tmp_path: 
     first = fleet.start(str(one), EPOCHS="100000")
     wait_until(lambda: first.step > 5)
     second = fleet.start(str(same), EPOCHS="100000")
-    wait_until(lambda: is_training(first, 2), what="one with equal code at another path")
+    wait_until(lambda: is_training(first, 2), description="one with equal code at another path")
     second.kill()
     _refused(first, fleet.start(str(other), EPOCHS="100000"), "the code differs in losses.py: run")
 

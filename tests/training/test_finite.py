@@ -314,7 +314,9 @@ def test_all_replicas_skip_the_step_that_one_of_them_spoilt(fleet: Fleet) -> Non
     second = fleet.start(EPOCHS="100000", POISON="5", SEED="1")
     wait_until(lambda: any(is_training(replica, 2) for replica in fleet.replicas))
     at = first.step
-    wait_until(lambda: min(first.step, second.step) > at + 64, what="four passes of 16 steps")
+    wait_until(
+        lambda: min(first.step, second.step) > at + 64, description="four passes of 16 steps"
+    )
     for replica in fleet.replicas:
         replica.kill()
     assert_replicas_agree(fleet)
@@ -376,5 +378,5 @@ def _diverge_and_resume(fleet: Fleet) -> None:
         )
         assert replica.steps()[-1]["skipped"] == MOST_SKIPPED_IN_A_ROW - 1
     resumed = fleet.start(EPOCHS="100000")
-    wait_until(lambda: resumed.step > 180, what="the job goes on from its last checkpoint")
+    wait_until(lambda: resumed.step > 180, description="the job goes on from its last checkpoint")
     assert resumed.steps()[0]["step"] > 0

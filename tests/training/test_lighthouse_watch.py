@@ -1,4 +1,4 @@
-"""How replicas come to miss their lighthouse."""
+"""Detection of a lost lighthouse by replicas."""
 
 from __future__ import annotations
 

@@ -229,7 +229,9 @@ def test_workers_end_with_their_parent_however_it_ends(tmp_path: Path, end: str)
         script.kill()
     assert script.wait(30) == (-9 if end == "kill" else 0)
     wait_until(
-        lambda: not any(worker.is_running() for worker in workers), seconds=4.0, what="their end"
+        lambda: not any(worker.is_running() for worker in workers),
+        seconds=4.0,
+        description="their end",
     )
     if end == "fork":
         assert script.stdout.read().split() == ["child", "trained"]

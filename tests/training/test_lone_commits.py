@@ -74,7 +74,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
 
 
 def test_one_that_has_committed_alone_meets_others_at_the_same_step(job: Job) -> None:
-    """They have taken that step again without it, with another share of the examples."""
+    """Meet replicas that repeated the step without it, on other shares of the examples."""
     job.meet(0, 1, 2)
     job.commit(1.0, 0)
     job.meet(1, 2)

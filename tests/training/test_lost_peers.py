@@ -39,13 +39,13 @@ def test_a_peer_lost_under_nccl_costs_one_step_and_no_process(
     settings = {"EPOCHS": "100000", "GRADIENTS": "nccl"}
     survivors = [fleet.start(SCRIPT, ranks=ranks, **settings) for _ in range(2)]
     victim = fleet.start(SCRIPT, ranks=ranks, **settings, DIE_AT=place)
-    wait_until(lambda: victim.process.poll() is not None, what="the loss")
-    wait_until(lambda: any(is_training(replica, 2) for replica in survivors), what="two")
+    wait_until(lambda: victim.process.poll() is not None, description="the loss")
+    wait_until(lambda: any(is_training(replica, 2) for replica in survivors), description="two")
     lost_at = max(replica.step for replica in survivors)
     wait_until(
         lambda: all(replica.step > lost_at + 50 for replica in survivors),
         seconds=40,
-        what="going on",
+        description="going on",
     )
     assert all(replica.process.poll() is None for replica in survivors)
     traces = [[line for line in replica.steps() if line["ended"]] for replica in survivors]

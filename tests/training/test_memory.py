@@ -58,7 +58,7 @@ def test_a_step_without_memory_is_lost_on_all_ranks_and_taken_again_in_smaller_p
 ) -> None:
     fits = "10" if ranks == 1 else "5"
     replica = start(fleet, ranks, FITS=fits, FROM="5", PHASE=phase, ON_RANK=short_rank, NORM="1")
-    wait_until(lambda: replica.step > 30, what="steps after the one without memory")
+    wait_until(lambda: replica.step > 30, description="steps after the one without memory")
     share = 32 // ranks
     assert wait_until(lambda: limits(replica)) == [["cpu-core", share // 4]]
     assert len(lost(replica)) == 2, "16 and 8 examples, or 8 and 4, are tried one after the other"
@@ -91,9 +91,9 @@ def _learnt_from(lines: list[dict[str, Any]], steps: int) -> Iterator[int]:
 @pytest.mark.parametrize("phase", ["forward", "backward"])
 def test_an_instance_without_memory_costs_the_others_one_step(fleet: Fleet, phase: str) -> None:
     first = start(fleet)
-    wait_until(lambda: first.step > 0, what="the instance that decides and reports")
+    wait_until(lambda: first.step > 0, description="the instance that decides and reports")
     second = start(fleet, FITS="8", FROM="20", PHASE=phase)
-    wait_until(lambda: second.step > 60, what="steps after the one without memory")
+    wait_until(lambda: second.step > 60, description="steps after the one without memory")
     wait_until(lambda: limits(first) == [["cpu-core", 8]])
     assert [len(lost(replica)) for replica in (first, second)] == [1, 1]
     assert [pause["kind"] for pause in pauses(first)] == ["join"], "no instance is lost"
@@ -157,14 +157,14 @@ def test_a_rank_that_does_not_lead_tells_that_its_loss_has_run_out_of_memory(
 ) -> None:
     replica = start(fleet, 2, FITS="8", FROM="5", PHASE="loss", ON_RANK="1")
     assert replica.ranks[1].wait(60) == 1
-    wait_until(lambda: told_limits(replica) == [8], what="the word of the second rank")
+    wait_until(lambda: told_limits(replica) == [8], description="the word of the second rank")
 
 
 def test_a_rank_that_does_not_lead_tells_that_its_loss_fits_no_example(fleet: Fleet) -> None:
     fleet.setup = replace(fleet.setup, batch=BatchSpec(kind_maxima=(("cpu-core", 1),)))
     replica = start(fleet, 2, FITS="0", PHASE="loss", ON_RANK="1")
     assert replica.ranks[1].wait(60) == 1
-    wait_until(lambda: replica.of_kind("out of memory"), what="the word of the second rank")
+    wait_until(lambda: replica.of_kind("out of memory"), description="the word of the second rank")
 
 
 @pytest.mark.parametrize("engine", list(Engine))
@@ -172,10 +172,10 @@ def test_an_instance_that_does_not_decide_tells_that_its_loss_has_run_out_of_mem
     fleet: Fleet,
 ) -> None:
     first = start(fleet)
-    wait_until(lambda: first.step > 0, what="the instance that decides and reports")
+    wait_until(lambda: first.step > 0, description="the instance that decides and reports")
     second = start(fleet, FITS="8", FROM="20", PHASE="loss")
     assert second.wait(60) == 1
-    wait_until(lambda: told_limits(second) == [8], what="the word of the second instance")
+    wait_until(lambda: told_limits(second) == [8], description="the word of the second instance")
     assert not second.reports
 
 
@@ -193,9 +193,11 @@ def test_a_batch_that_is_looked_at_and_does_not_fit_costs_one_step(tmp_path: Pat
         replica = start(fleet, FITS="64")
         wait_until(lambda: replica.step > 20)
         replica.direct(TrainingDirective(throughput=flat))
-        wait_until(lambda: limits(replica) == [["cpu-core", 64]], what="a look at the largest")
+        wait_until(
+            lambda: limits(replica) == [["cpu-core", 64]], description="a look at the largest"
+        )
         at = replica.step
-        wait_until(lambda: replica.step > at + 100, what="steps after the look")
+        wait_until(lambda: replica.step > at + 100, description="steps after the look")
         assert len(lost(replica)) == 1
         assert max(sizes_after(replica, 0)) == 128
         assert max(sizes_after(replica, at)) <= 64

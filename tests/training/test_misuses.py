@@ -29,10 +29,10 @@ def test_a_forked_process_neither_trains_nor_ends_the_job(
     first = fleet.start(SCRIPT, MISUSE=misuse)
     second = fleet.start(SCRIPT, MISUSE=misuse)
     wait_until(first.log.exists)
-    wait_until(lambda: status in first.log.read_text(), what="the end of the child")
+    wait_until(lambda: status in first.log.read_text(), description="the end of the child")
     wait_until(lambda: any(is_training(replica, 2) for replica in (first, second)))
     at = max(first.step, second.step)
-    wait_until(lambda: min(first.step, second.step) > at + 50, what="going on")
+    wait_until(lambda: min(first.step, second.step) > at + 50, description="going on")
     assert not first.of_kind("finished") and not first.of_kind("done")
     refused = "was forked from process" in first.log.read_text()
     assert refused == (misuse == "fork and train")
@@ -43,4 +43,4 @@ def test_a_loss_of_the_plain_model_is_refused_and_the_checkpoint_is_good(fleet: 
     assert replica.wait(60) == 1
     assert "the loss is not computed from job.model" in replica.log.read_text()
     again = fleet.start(SCRIPT, MISUSE="nothing")
-    wait_until(lambda: again.step > 10, what="a start that goes on")
+    wait_until(lambda: again.step > 10, description="a start that goes on")

@@ -40,13 +40,15 @@ def test_a_faster_kind_takes_a_larger_share_so_that_all_end_a_step_together(
     fleet: Fleet,
 ) -> None:
     slow = start(fleet, "t4", SLOW_SECONDS)
-    wait_until(lambda: slow.step > 3, what="the first kind")
+    wait_until(lambda: slow.step > 3, description="the first kind")
     fast = start(fleet, "l4", FAST_SECONDS)
-    wait_until(lambda: is_training(slow, 2), what="both kinds")
+    wait_until(lambda: is_training(slow, 2), description="both kinds")
     at = len(slow.reports)
-    wait_until(lambda: fast.steps() and median(sizes(fast, 5)) >= 19, what="shares by speed")
+    wait_until(
+        lambda: fast.steps() and median(sizes(fast, 5)) >= 19, description="shares by speed"
+    )
     after = fast.steps()[-1]["step"]
-    wait_until(lambda: fast.step > after + 25, what="steps with these shares")
+    wait_until(lambda: fast.step > after + 25, description="steps with these shares")
     mixed = [report for report in slow.reports[at + 1 :] if report["replicas"] == 2]
     assert mixed
     assert not any(report["observations"] for report in mixed), "they would be of no one kind"

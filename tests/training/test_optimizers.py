@@ -314,14 +314,14 @@ def fleet(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fleet]:
 def test_joiners_and_survivors_of_a_loss_train_as_one_process_does(fleet: Fleet) -> None:
     settings = {"EPOCHS": "100000", "STEP_SECONDS": "0.02"}
     first = fleet.start("optimizers.py", **settings)
-    wait_until(lambda: first.step > 3, what="the first replica")
+    wait_until(lambda: first.step > 3, description="the first replica")
     second = fleet.start("optimizers.py", **settings)
-    wait_until(lambda: second.step > 0, what="the second replica")
+    wait_until(lambda: second.step > 0, description="the second replica")
     at = second.step
-    wait_until(lambda: first.step > at + 5, what="steps of both")
+    wait_until(lambda: first.step > at + 5, description="steps of both")
     second.kill()
     at = first.step
-    wait_until(lambda: first.step > at + 5, what="steps of the survivor")
+    wait_until(lambda: first.step > at + 5, description="steps of the survivor")
     first.kill()
     lines = [line for replica in fleet.replicas for line in replica.steps() if line["committed"]]
     assert {line["members"] for line in lines} == {1, 2}

@@ -318,15 +318,15 @@ def _in_one_process(steps: int) -> list[list[float]]:
 def test_a_kill_between_phases_costs_one_batch_and_moves_nothing_twice(fleet: Fleet) -> None:
     settings = {"EPOCHS": "100000", "STEP_SECONDS": "0.02"}
     first = fleet.start("adversaries.py", **settings)
-    wait_until(lambda: first.step > 3, what="the first replica")
+    wait_until(lambda: first.step > 3, description="the first replica")
     survivor = fleet.start("adversaries.py", **settings)
     killed = fleet.start("adversaries.py", **settings, KILLED_IN="20", ranks=2, BARE="1")
     assert killed.wait(120) != 0
     survivors = (first, survivor)
     at = first.step
-    wait_until(lambda: min(replica.step for replica in survivors) > at + 10, what="steps")
+    wait_until(lambda: min(replica.step for replica in survivors) > at + 10, description="steps")
     for replica in survivors:
-        wait_until(lambda own=replica: own.steps()[-1]["members"] == 2, what="two members")
+        wait_until(lambda own=replica: own.steps()[-1]["members"] == 2, description="two members")
     for replica in survivors:
         replica.kill()
     lines = [line for replica in fleet.replicas for line in replica.steps()]

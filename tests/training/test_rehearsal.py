@@ -1,4 +1,4 @@
-"""What a replica does before it joins others, and that it counts for nothing."""
+"""Rehearsal of a replica before it joins others, which must not count."""
 
 from __future__ import annotations
 

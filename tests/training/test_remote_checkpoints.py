@@ -47,8 +47,8 @@ class Instance:
 
     def __init__(self, disk: Path, bucket: Bucket) -> None:
         self.disk = disk
-        depot = RemoteCheckpoints(bucket.objects(FOLDER))
-        self.checkpoints = Checkpoints(disk, kept=2, clock=SystemClock(), depot=depot)
+        remote = RemoteCheckpoints(bucket.objects(FOLDER))
+        self.checkpoints = Checkpoints(disk, kept=2, clock=SystemClock(), depot=remote)
         torch.manual_seed(0)
         self.model = nn.Linear(4, 3)
         optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)

@@ -44,15 +44,15 @@ def test_instances_grow_and_shrink_and_no_example_is_lost_or_doubled(
     fleet: Fleet, roster: Roster
 ) -> None:
     first = fleet.start(**ENDLESS)
-    wait_until(lambda: first.step > 5, what="the first")
+    wait_until(lambda: first.step > 5, description="the first")
     roster.kill_server()
     large = fleet.start(**ENDLESS, SEED="1", ranks=2)
-    wait_until(lambda: is_training(first, 2), what="two")
+    wait_until(lambda: is_training(first, 2), description="two")
     assert first.reports[-1]["devices"] == 3
     large.direct(TrainingDirective(drain=True))
     assert large.wait(30) == 0
     assert large.of_kind("left")
-    wait_until(lambda: is_training(first, 1), what="one again")
+    wait_until(lambda: is_training(first, 1), description="one again")
     first.direct(TrainingDirective(drain=True))
     assert first.process.wait(30) == 0
     assert_replicas_agree(fleet)
@@ -79,9 +79,9 @@ def test_a_joiner_gets_the_state_from_the_members_where_no_disk_is_shared(
         disk = tmp_path / f"disk-{number}"
         fleet.setup = replace(fleet.setup, checkpoint_directory=str(disk))
         both.append(fleet.start(**ENDLESS, SEED=str(number)))
-        wait_until(lambda: both[-1].step > 5, what=f"steps of {number}")
+        wait_until(lambda: both[-1].step > 5, description=f"steps of {number}")
     first, second = both
-    wait_until(lambda: is_training(first, 2), what="two")
+    wait_until(lambda: is_training(first, 2), description="two")
     assert_replicas_agree(fleet)
     assert second.steps()[0]["step"] > 5, "it went on from the first one's state"
     assert not list(tmp_path.glob("disk-*/step-*")), "no checkpoint was needed"
@@ -103,7 +103,7 @@ def test_it_is_chosen_where_torchft_is_missing(
         first = fleet.start(**ENDLESS, path=str(tmp_path))
         fleet.setup = replace(fleet.setup, lighthouse="http://127.0.0.1:9")
         unfit = fleet.start(**ENDLESS, path=str(tmp_path))
-        report = wait_until(lambda: first.reports and first.reports[-1], what="a report")
+        report = wait_until(lambda: first.reports and first.reports[-1], description="a report")
         assert report["engine"] == "roster"
         assert unfit.process.wait(30) == 1
         assert "or start castor serve with --engine roster" in unfit.log.read_text()

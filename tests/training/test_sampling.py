@@ -1,4 +1,4 @@
-"""How often gradient squares are taken: soon enough to be of use, and for little time."""
+"""Intervals of gradient squares: early enough to be of use, at a small share of the time."""
 
 from __future__ import annotations
 

@@ -226,7 +226,7 @@ def test_arguments_that_can_not_be_used_are_refused(
 
 
 class Stateful(DataLoader[int]):
-    """What torchdata's StatefulDataLoader is to those who do not have it."""
+    """Stand-in for torchdata's StatefulDataLoader."""
 
     def state_dict(self) -> dict[str, Any]:
         return {}
@@ -332,7 +332,7 @@ def test_a_job_on_shards_loses_a_replica_and_grows(tmp_path: Path) -> None:
         workers = psutil.Process(first.process.pid).children(recursive=True)
         second.kill()
         third = fleet.start(**environment)
-        wait_until(lambda: third.step > 0, what="the successor")
+        wait_until(lambda: third.step > 0, description="the successor")
         at = third.step
         wait_until(lambda: min(first.step, third.step) > at + 40)
         assert len(workers) == 2

@@ -68,7 +68,7 @@ def _reducer(model: nn.Module, has_static_graph: bool = True) -> Reducer:
 
 
 def _gradients(reducer: Reducer, inputs: torch.Tensor) -> list[torch.Tensor]:
-    """Of two micro-steps, of which the last one sums."""
+    """Return the gradients of two micro-steps, of which the last one sums."""
     for synchronises in (False, True):
         reducer.synchronises = synchronises
         reducer.model(inputs).square().mean().backward()
@@ -191,9 +191,9 @@ def test_a_joiner_rehearses_a_static_graph_before_it_joins(fleet: Fleet) -> None
     first = fleet.start("branches.py", **STATIC)
     wait_until(lambda: first.step > 5)
     second = fleet.start("branches.py", ranks=2, **STATIC, REHEARSES="1")
-    wait_until(lambda: is_training(first, 2), what="two replicas with three ranks")
+    wait_until(lambda: is_training(first, 2), description="two replicas with three ranks")
     joined = second.step
-    wait_until(lambda: min(first.step, second.step) > joined + 20, what="steps of both")
+    wait_until(lambda: min(first.step, second.step) > joined + 20, description="steps of both")
     assert sum(step > joined for step in _agreed_steps(fleet)) > 15
 
 
@@ -201,14 +201,16 @@ def test_a_joiner_trains_with_members_of_a_static_graph(fleet: Fleet) -> None:
     first = fleet.start("branches.py", **STATIC)
     wait_until(lambda: first.step > 5)
     second = fleet.start("branches.py", ranks=2, **STATIC)
-    wait_until(lambda: is_training(first, 2), what="two replicas with three ranks")
+    wait_until(lambda: is_training(first, 2), description="two replicas with three ranks")
     third = fleet.start("branches.py", **STATIC)
-    wait_until(lambda: is_training(first, 3), what="three replicas")
+    wait_until(lambda: is_training(first, 3), description="three replicas")
     joined = third.step
-    wait_until(lambda: min(r.step for r in fleet.replicas) > joined + 20, what="steps of all")
+    wait_until(
+        lambda: min(r.step for r in fleet.replicas) > joined + 20, description="steps of all"
+    )
     second.kill()
     at = first.step
-    wait_until(lambda: min(first.step, third.step) > at + 20, what="steps after a loss")
+    wait_until(lambda: min(first.step, third.step) > at + 20, description="steps after a loss")
     assert sum(step > joined for step in _agreed_steps(fleet)) > 40
 
 
@@ -220,5 +222,5 @@ def test_a_replica_that_leaves_a_branch_out_fails_and_names_the_argument(fleet: 
     log = second.log.read_text()
     assert "ValueError: static_graph=True" in log and "branches.0.weight" in log
     at = first.step
-    wait_until(lambda: first.step > at + 10, what="the other goes on")
+    wait_until(lambda: first.step > at + 10, description="the other goes on")
     assert _agreed_steps(fleet)

@@ -30,7 +30,7 @@ DELAY_SECONDS = 0.05
 
 
 class Calls:
-    """What training threads ask of the lighthouse; each call takes a while longer."""
+    """Delayed calls of training threads to the lighthouse."""
 
     def __init__(self) -> None:
         self.threads: list[str] = []

@@ -1,4 +1,4 @@
-"""What `job.step` returns, and what it costs to return it."""
+"""Values of `job.step`, and their cost."""
 
 from __future__ import annotations
 

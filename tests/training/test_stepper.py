@@ -1,4 +1,4 @@
-"""What a step moves, counts and learns; each a defect that was published, here or elsewhere."""
+"""Movement, counts and measurements of steps; each test is for a published defect."""
 
 from __future__ import annotations
 

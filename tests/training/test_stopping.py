@@ -32,7 +32,7 @@ def fleet(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fleet]:
 
 
 def _notes(replica: ReplicaProcess) -> list[list[dict[str, Any]]]:
-    """What each rank has written down."""
+    """Return the notes of each rank."""
     paths = replica.trace.parent.glob(f"{replica.trace.name}*")
     texts = [path.read_text().splitlines() for path in sorted(paths)]
     return [[json.loads(line) for line in lines if line.endswith("}")] for lines in texts]
@@ -42,7 +42,7 @@ def _joined(fleet: Fleet, ranks: int = 1, **settings: str) -> tuple[ReplicaProce
     first = fleet.start(SCRIPT, ranks, STOPS="nobody", **settings)
     wait_until(lambda: first.step > 0)
     second = fleet.start(SCRIPT, ranks, **settings)
-    wait_until(lambda: is_training(first, 2), what="two replicas")
+    wait_until(lambda: is_training(first, 2), description="two replicas")
     return first, second
 
 
@@ -68,12 +68,12 @@ def test_any_rank_stops_all_at_one_step(fleet: Fleet, stops: str, by_epochs: str
 
 
 def test_a_long_evaluation_on_the_deciding_rank_evicts_nobody(tmp_path: Path) -> None:
-    """It lasts longer than any sum may take."""
+    """Evaluate for longer than the timeout of a sum."""
     fleet = Fleet(tmp_path, collective_timeout_seconds=3.0)
     try:
         first, second = _joined(fleet, EVERY="100", EVALUATION_SECONDS="6")
         begun = first.step // 100 * 100 + 100
-        wait_until(lambda: min(first.step, second.step) > begun + 50, what="an evaluation")
+        wait_until(lambda: min(first.step, second.step) > begun + 50, description="an evaluation")
         for replica in (first, second):
             replica.kill()
     finally:

@@ -96,7 +96,7 @@ def test_state_travels_at_joins_drains_and_crashes(monkeypatch, fleet: Fleet) ->
     first = fleet.start(SCRIPT, **settings)
     wait_until(lambda: first.step > 20)
     second = fleet.start(SCRIPT, 2, **settings)
-    wait_until(lambda: is_training(first, 2), what="two replicas")
+    wait_until(lambda: is_training(first, 2), description="two replicas")
     joined = second.step
     wait_until(lambda: second.step > joined + 20)
     first.direct(TrainingDirective(drain=True))
@@ -105,7 +105,7 @@ def test_state_travels_at_joins_drains_and_crashes(monkeypatch, fleet: Fleet) ->
     wait_until(lambda: second.step > drained + 40)
     second.kill()
     third = fleet.start(SCRIPT, **settings)
-    wait_until(lambda: third.step > drained + 60, what="the third to go on")
+    wait_until(lambda: third.step > drained + 60, description="the third to go on")
     third.kill()
     resumed = [line["step"] for line in third.steps() or _traced(fleet)[-1]]
     assert 1 < resumed[0] <= max(line["step"] for lines in _traced(fleet)[:-1] for line in lines)
@@ -116,7 +116,7 @@ def test_ranks_and_steps_share_no_masks_by_default(fleet: Fleet) -> None:
     for _ in range(2):
         fleet.start(SCRIPT, 2, STEP_SECONDS="0.02", EPOCHS="100000")
     first, second = fleet.replicas
-    wait_until(lambda: is_training(first, 2) or is_training(second, 2), what="two replicas")
+    wait_until(lambda: is_training(first, 2) or is_training(second, 2), description="two replicas")
     at = max(first.step, second.step)
     wait_until(lambda: min(first.step, second.step) > at + 20)
     for replica in fleet.replicas:

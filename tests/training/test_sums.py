@@ -46,19 +46,19 @@ def _summed(sums: Sums) -> tuple[list[float], list[float], bool]:
 
 
 def test_numbers_and_gradients_are_summed_over_all_members(members: Members) -> None:
-    assert members.each(_summed) == [([3.0] * 2, [3.0] * 3, True)] * 3
+    assert members.on_each(_summed) == [([3.0] * 2, [3.0] * 3, True)] * 3
     members.meet()
-    assert members.each(_summed) == [([3.0] * 2, [3.0] * 3, True)] * 3
+    assert members.on_each(_summed) == [([3.0] * 2, [3.0] * 3, True)] * 3
 
 
 def test_a_member_that_gives_up_ends_the_sums_of_all_until_they_meet_again(
     members: Members,
 ) -> None:
     members.sums[0].abandon()
-    assert [whole for _, _, whole in members.each(_summed)] == [False] * 3
+    assert [whole for _, _, whole in members.on_each(_summed)] == [False] * 3
     assert all(sums.has_failed for sums in members.sums)
     members.meet()
-    assert [whole for _, _, whole in members.each(_summed)] == [True] * 3
+    assert [whole for _, _, whole in members.on_each(_summed)] == [True] * 3
 
 
 def test_a_sum_that_a_silent_member_holds_up_ends_once_the_lighthouse_misses_it(
@@ -92,14 +92,14 @@ def test_numbers_are_summed_alike_whether_few_or_many(
     )
     rows = [torch.full((2, 4), 0.1 * 3**place, dtype=torch.float64) for place in range(3)]
     of_member = dict(zip(members.sums, rows, strict=True))
-    assert members.each(lambda sums: sums.numbers(of_member[sums])) == [True] * 3
+    assert members.on_each(lambda sums: sums.numbers(of_member[sums])) == [True] * 3
     assert rows[0][0].tolist() == pytest.approx([1.3] * 4)
     assert torch.equal(rows[0], rows[1]) and torch.equal(rows[0], rows[2]), "to the last bit"
     assert len(ring) == (0 if few else 3)
 
 
 def test_a_late_member_that_is_heard_is_waited_for(members: Members) -> None:
-    """As one that evaluates: it sends signs of life meanwhile."""
+    """Wait for a member that sends heartbeats while it evaluates."""
     late = members.sums[2]
 
     def summed(sums: Sums) -> tuple[list[float], list[float], bool]:
@@ -107,15 +107,15 @@ def test_a_late_member_that_is_heard_is_waited_for(members: Members) -> None:
             time.sleep(1.5)
         return _summed(sums)
 
-    assert members.each(summed) == [([3.0] * 2, [3.0] * 3, True)] * 3
+    assert members.on_each(summed) == [([3.0] * 2, [3.0] * 3, True)] * 3
 
 
 def test_a_gpus_gradients_go_through_the_hosts_memory_and_come_back() -> None:
     members = Members(2, _copying)
     members.meet()
-    assert members.each(_summed) == [([2.0] * 2, [2.0] * 3, True)] * 2
+    assert members.on_each(_summed) == [([2.0] * 2, [2.0] * 3, True)] * 2
     members.sums[0].abandon()
-    assert [whole for _, _, whole in members.each(_summed)] == [False, False]
+    assert [whole for _, _, whole in members.on_each(_summed)] == [False, False]
     members.close()
 
 
@@ -141,7 +141,7 @@ def test_nccl_carries_the_gradients_of_cuda_devices_alone(
 def test_alone_every_sum_is_there_already() -> None:
     members = Members(1)
     members.meet()
-    assert members.each(_summed) == [([1.0] * 2, [1.0] * 3, True)]
+    assert members.on_each(_summed) == [([1.0] * 2, [1.0] * 3, True)]
     members.close()
 
 
@@ -163,7 +163,7 @@ class _Reporting(FakeNccl):
 def test_whatever_error_a_gradient_group_has_fails_the_step_and_nothing_more(kind: str) -> None:
     members = Members(2, _refusing if kind == "raises" else _Reporting)
     members.meet()
-    assert [whole for _, _, whole in members.each(_summed)] == [False, False]
+    assert [whole for _, _, whole in members.on_each(_summed)] == [False, False]
     members.close()
 
 
@@ -220,7 +220,7 @@ def test_a_world_is_given_up_when_a_member_is_lost_before_it_has_formed() -> Non
     with suppress(RuntimeError):  # the other comes late: the world is abandoned, not kept
         members.sums[1].enter(second, lambda: False)
     members.meet()
-    assert [whole for _, _, whole in members.each(_summed)] == [True] * 2
+    assert [whole for _, _, whole in members.on_each(_summed)] == [True] * 2
     members.close()
 
 

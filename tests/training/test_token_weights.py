@@ -32,7 +32,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 
 
 def _plain(epochs: int, clip: float | None = None) -> list[dict[str, Any]]:
-    """What a plain loop does; a step without tokens moves nothing."""
+    """Return the trace of a plain loop; a step without tokens moves nothing."""
     model, optimizer = made()
     lines = []
     for _ in range(epochs):
@@ -125,7 +125,7 @@ def test_a_scaler_unscales_before_the_gradient_is_divided() -> None:
 
 @pytest.mark.parametrize("scale", [1.0, 512.0])
 def test_equal_weights_are_no_weights(monkeypatch, scale: float) -> None:
-    """For gradients, and for the squares that the noise scale is estimated from."""
+    """Compare gradients, and the squares for the noise scale."""
     allow(monkeypatch, BatchSpec(BATCH, 2 * BATCH, BATCH, adaptive=True))
     monkeypatch.setattr(SamplingBudget, "steps_per_sample", lambda *arguments: 1)
     squares = []

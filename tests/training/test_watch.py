@@ -13,7 +13,7 @@ from autoscaler.clock import VirtualClock
 from autoscaler.domain.training import TrainingDirective
 from autoscaler.training import TrainingSession, session
 from autoscaler.training.watch import watched
-from tests.training.alone import Heard, script, under_castor
+from tests.training.alone import RecordingConnection, script, under_castor
 
 EPOCHS = 4
 
@@ -24,7 +24,9 @@ def parts() -> tuple[nn.Module, torch.optim.Optimizer, TensorDataset]:
     return model, torch.optim.SGD(model.parameters(), lr=1e-5), TensorDataset(torch.ones(64, 3))
 
 
-def train(job: TrainingSession, told: list[int], channel: Heard, leaves_at: int) -> None:
+def train(
+    job: TrainingSession, told: list[int], channel: RecordingConnection, leaves_at: int
+) -> None:
     """Tell of each epoch after it. In one step the agent says to leave: that ends the next."""
     step = 0
     for epoch in job.epochs(EPOCHS):

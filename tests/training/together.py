@@ -1,4 +1,4 @@
-"""Members of one world in this process, each on a thread of its own."""
+"""Members of one world in this process, each in its own thread."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ TIMEOUT_SECONDS = 8.0
 GLOO: FormGradients = gradients_of(torch.device("cpu"), "nccl", timedelta(seconds=TIMEOUT_SECONDS))
 
 
-def at_once(acts: list[Callable[[], Result]]) -> list[Result]:
-    """The results of all acts, each done on its own thread."""
-    with ThreadPoolExecutor(len(acts)) as threads:
-        return [future.result() for future in [threads.submit(act) for act in acts]]
+def at_once(functions: list[Callable[[], Result]]) -> list[Result]:
+    """Return the results of all functions, each of which runs in its own thread."""
+    with ThreadPoolExecutor(len(functions)) as threads:
+        return [future.result() for future in [threads.submit(function) for function in functions]]
 
 
 class Members:
-    """Sums of several members, who meet at one store, again and again.
+    """Sums of several members, who form a world at one store, repeatedly.
 
-    `lost` are the places of those whom the lighthouse misses.
+    `lost` holds the indices of members that the lighthouse misses.
     """
 
     def __init__(
@@ -48,9 +48,9 @@ class Members:
             Sums(settings, lambda: bool(self.lost), clock or SystemClock()) for _ in range(members)
         ]
 
-    def meet(self, those: Sequence[int] | None = None) -> None:
+    def meet(self, numbers: Sequence[int] | None = None) -> None:
         """Form a world of all members, or of those with these numbers, in their order."""
-        chosen = range(len(self.sums)) if those is None else those
+        chosen = range(len(self.sums)) if numbers is None else numbers
         at_once(
             [
                 lambda sums=self.sums[member], place=place: sums.enter(place)
@@ -66,8 +66,8 @@ class Members:
             for index in range(members)
         ]
 
-    def each(self, act: Callable[[Sums], Any]) -> list[Any]:
-        return at_once([lambda sums=sums: act(sums) for sums in self.sums])
+    def on_each(self, function: Callable[[Sums], Any]) -> list[Any]:
+        return at_once([lambda sums=sums: function(sums) for sums in self.sums])
 
     def close(self) -> None:
         for sums in self.sums:

@@ -1,4 +1,4 @@
-"""What replicas wrote down and reported, brought together."""
+"""Traces and reports of all replicas, combined."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def assert_replicas_agree(fleet: Fleet) -> None:
 
 
 def taken(fleet: Fleet) -> dict[int, Counter[int]]:
-    """How often each example of each pass was learnt from, by what the replicas wrote down."""
+    """Return how often each example of each pass was trained on, by the replicas' traces."""
     by_pass: dict[int, Counter[int]] = defaultdict(Counter)
     for step, lines in committed(fleet).items():
         for line in lines:

@@ -101,7 +101,7 @@ def test_offers_left_out_are_named_by_reason(cloud: Cloud) -> None:
 
 
 def test_a_pool_whose_reservation_will_begin_is_in_order(cloud: Cloud) -> None:
-    """By the time that the provider has of it, not by the words."""
+    """Use the start time that the provider reports, not the text of its reason."""
     cloud.left_out = {"b/p5/zone/reserved": "cr-1 begins soon"}
     assert findings_of(cloud)["pool b"].verdict is CheckResult.FAILED
     cloud.begins = {"b/p5/zone/reserved": NOW + DAY}

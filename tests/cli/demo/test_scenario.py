@@ -1,4 +1,4 @@
-"""What becomes of the demo's instances and its state directory."""
+"""End of the demo's instances and of its state directory."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import PermissionDenied, ProviderError, SpecError, Unavailable
 from providers.bill import BillSource
 from providers.registry import plugin_of
-from tests.cli.told_ledger import ToldLedger
+from tests.cli.ledger_stub import LedgerStub
 from tests.fakes.aws.account import Account
 from tests.fakes.aws.billing import Billed
 from tests.fakes.aws.faults import Fault
@@ -45,7 +45,7 @@ def fake() -> Iterator[FakeAws]:
 
 @pytest.fixture
 def account(fake: FakeAws, monkeypatch: pytest.MonkeyPatch) -> Account:
-    """What the command finds in its environment."""
+    """Set the command's environment and return its account."""
     told = {"ACCESS_KEY_ID": KEY, "SECRET_ACCESS_KEY": "secret", "ENDPOINT_URL": fake.url}
     for name, value in told.items():
         monkeypatch.setenv(f"AWS_{name}", value)
@@ -55,8 +55,8 @@ def account(fake: FakeAws, monkeypatch: pytest.MonkeyPatch) -> Account:
 
 
 @pytest.fixture
-def ledger(monkeypatch: pytest.MonkeyPatch) -> ToldLedger:
-    found = ToldLedger(SPOT, FIRST)
+def ledger(monkeypatch: pytest.MonkeyPatch) -> LedgerStub:
+    found = LedgerStub(SPOT, FIRST)
     found.connect(monkeypatch)
     return found
 
@@ -78,7 +78,7 @@ def printed(*words: str) -> str:
 
 
 def test_days_are_compared_and_what_is_beside_is_shown(
-    account: Account, ledger: ToldLedger
+    account: Account, ledger: LedgerStub
 ) -> None:
     ledger.spend("11.50", extras_usd="1.50")
     ledger.spend("3", offer="local-small")
@@ -96,7 +96,7 @@ def test_days_are_compared_and_what_is_beside_is_shown(
     assert "Google" not in said and "BigQuery" not in said
 
 
-def test_a_leak_is_told_with_what_to_look_for(account: Account, ledger: ToldLedger) -> None:
+def test_a_leak_is_told_with_what_to_look_for(account: Account, ledger: LedgerStub) -> None:
     ledger.spend("10")
     bill(account, "34.14")
     said = printed()
@@ -104,7 +104,7 @@ def test_a_leak_is_told_with_what_to_look_for(account: Account, ledger: ToldLedg
 
 
 def test_costs_that_are_missing_are_told_with_why_that_may_be(
-    account: Account, ledger: ToldLedger
+    account: Account, ledger: LedgerStub
 ) -> None:
     ledger.spend("10")
     bill(account, "4")
@@ -114,7 +114,7 @@ def test_costs_that_are_missing_are_told_with_why_that_may_be(
     assert "has no cost with castor:deployment=prod: activate castor:deployment" in said
 
 
-def test_the_same_for_scripts(account: Account, ledger: ToldLedger) -> None:
+def test_the_same_for_scripts(account: Account, ledger: LedgerStub) -> None:
     ledger.spend("10")
     bill(account, "11", day=FIRST + timedelta(days=1))
     account.bill.closed_before = FIRST + timedelta(days=1)
@@ -127,7 +127,7 @@ def test_the_same_for_scripts(account: Account, ledger: ToldLedger) -> None:
 
 
 def test_figures_are_whole_at_eighty_columns(
-    account: Account, ledger: ToldLedger, monkeypatch: pytest.MonkeyPatch
+    account: Account, ledger: LedgerStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     ledger.spend("21234.56", extras_usd="1234.56")
@@ -140,7 +140,7 @@ def test_figures_are_whole_at_eighty_columns(
     assert "AWS calls its figures from 2025-03-01 on estimates" in said
 
 
-def test_a_day_that_is_not_settled_is_in_no_sum(account: Account, ledger: ToldLedger) -> None:
+def test_a_day_that_is_not_settled_is_in_no_sum(account: Account, ledger: LedgerStub) -> None:
     ledger.spend("10")
     ledger.spend("10", day=FIRST + timedelta(days=2))
     bill(account, "10")
@@ -179,7 +179,7 @@ def test_what_is_no_period_is_refused(first: str | None, last: str | None, said:
 
 
 def test_an_aws_that_is_away_is_not_a_controller_that_is(
-    account: Account, ledger: ToldLedger
+    account: Account, ledger: LedgerStub
 ) -> None:
     """Exit statuses differ, and so does what to do."""
     account.faults.add(Fault("GetCostAndUsage", code="DataUnavailableException", status=400))

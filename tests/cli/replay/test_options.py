@@ -22,7 +22,7 @@ def test_a_run_is_told_beside_what_another_policy_would_have_done(
     tmp_path: Path, template: Path
 ) -> None:
     world = World(tmp_path, template=template)
-    world.wish(world.submit(), 2)
+    world.set_target(world.submit(), 2)
     world.tick(6)
     world.store.close()
     told = replay(tmp_path, "--json", str(tmp_path / "out.json"))

@@ -101,7 +101,7 @@ def test_a_controller_without_pytorch_says_how_to_get_it(
 
 
 def test_answers_leave_at_once(tmp_path: Path) -> None:
-    """Without TCP_NODELAY a small answer waits 40 ms for the client's acknowledgement."""
+    """Set TCP_NODELAY, or a small answer waits 40 ms for the client's acknowledgement."""
 
     async def has_no_delay(listener: socket.socket) -> bool:
         accepted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()

@@ -23,7 +23,7 @@ def trial_that_ends(world: World, name: str = "s-0") -> str:
     """A trial of a driven study, which has just ended on its one instance; returns the job."""
     world.store.leases.take("s", "driver", world.clock.now(), 1000.0)
     job = world.submit(name, study="s")
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.tick(6)
     (held,) = world.training(job)
     world.complete(held)
@@ -39,7 +39,7 @@ def test_the_next_trial_has_the_instance_of_the_last_one(world: World) -> None:
     world.tick()
     assert world.store.jobs.get(first).phase is JobPhase.FINISHED
     second = world.submit("s-1", study="s")
-    world.wish(second, 1)
+    world.set_target(second, 1)
     world.tick(2)
     (held,) = world.training(second)
     assert held.id == f"{first}-0-1"
@@ -127,14 +127,14 @@ def test_it_is_given_back_at_once_where_no_next_trial_can_come(
 def test_a_trial_waits_for_what_is_about_to_be_free(world: World) -> None:
     first = world.submit("s-0", study="s")
     world.store.leases.take("s", "driver", world.clock.now(), 1000.0)
-    world.wish(first, 1)
+    world.set_target(first, 1)
     world.tick(6)
     (held,) = world.training(first)
     facts = {Fact.ENDING: str(world.clock.now())}
     world.store.instances.record_node(held.id, held.phase, world.clock.now(), facts)
     second = world.submit("s-1", study="s")
-    world.wish(second, 1)
-    world.wish(first, 0)  # a plan for a trial that has ended would be a mistake
+    world.set_target(second, 1)
+    world.set_target(first, 0)  # a plan for a trial that has ended would be a mistake
     world.tick()
     assert alive(world) == [held.id]
     world.complete(held)
@@ -144,13 +144,13 @@ def test_a_trial_waits_for_what_is_about_to_be_free(world: World) -> None:
 
 def test_a_trial_does_not_wait_for_ever(world: World) -> None:
     first = world.submit("s-0", study="s")
-    world.wish(first, 1)
+    world.set_target(first, 1)
     world.tick(6)
     (held,) = world.training(first)
     facts = {Fact.ENDING: str(world.clock.now())}
     world.store.instances.record_node(held.id, held.phase, world.clock.now(), facts)
     second = world.submit("s-1", study="s")
-    world.wish(second, 1)
+    world.set_target(second, 1)
     world.tick(10)
     assert len(world.training(second)) == 1
     assert world.cloud.launch_calls == 2
@@ -160,7 +160,7 @@ def test_another_job_that_finds_no_room_has_the_room_of_one_that_lingers(world: 
     trial_that_ends(world)
     world.tick()
     other = world.submit("other")
-    world.wish(other, 4)
+    world.set_target(other, 4)
     world.tick(3, seconds=1.0)
     assert len(world.store.instances.of_job(other)) == 4
     world.assert_nothing_leaked()
@@ -171,7 +171,7 @@ def test_an_instance_that_was_lost_meanwhile_is_not_waited_for(world: World) -> 
     world.tick()
     (held,) = world.store.instances.alive()
     second = world.submit("s-1", study="s")
-    world.wish(second, 1)
+    world.set_target(second, 1)
     assert held.cloud_id is not None
     world.cloud.lose(held.cloud_id)
     world.tick(8)
@@ -187,16 +187,16 @@ def test_what_a_trial_leaves_to_wait_goes_to_one_that_wants_it_and_comes_back(
 ) -> None:
     first, second = world.submit("s-0", study="s"), world.submit("s-1", study="s")
     world.store.leases.take("s", "driver", world.clock.now(), 1000.0)
-    world.wish(first, 1)
+    world.set_target(first, 1)
     world.tick(6)
     (held,) = world.training(first)
     for giver, taker in ((first, second), (second, first)):
-        world.wish(giver, 0)
-        world.wish(taker, 1)
+        world.set_target(giver, 0)
+        world.set_target(taker, 1)
         world.tick(4)
         assert [each.id for each in world.training(taker)] == [held.id]
         assert world.store.instances.of_job(giver) == ()
-    world.wish(second, 1)
+    world.set_target(second, 1)
     world.tick(6)
     (other,) = world.training(second)
     assert other.id not in ("s-0-0-1", held.id), "an id is given once"
@@ -208,9 +208,9 @@ def test_what_a_trial_leaves_and_nobody_wants_is_given_back_at_once(world: World
     first = world.submit("s-0", study="s")
     world.submit("s-1", study="s")
     world.store.leases.take("s", "driver", world.clock.now(), 1000.0)
-    world.wish(first, 1)
+    world.set_target(first, 1)
     world.tick(6)
-    world.wish(first, 0)
+    world.set_target(first, 0)
     world.tick(3)
     assert world.cloud.running() == []
     world.assert_nothing_leaked()

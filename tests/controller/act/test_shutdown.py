@@ -28,7 +28,7 @@ def test_it_ends_every_job_and_hands_studies_on(world: World) -> None:
     jobs = [world.submit("alone"), world.submit("sweep-0", study="sweep")]
     world.store.leases.take("sweep", "died", world.clock.now(), 30.0)
     for job in jobs:
-        world.wish(job, 1)
+        world.set_target(job, 1)
     world.tick(6)
     assert len(world.store.instances.alive()) == 2
     assert terminate_all(world.store, lambda: None, Ticking(world), 60.0)
@@ -38,7 +38,7 @@ def test_it_ends_every_job_and_hands_studies_on(world: World) -> None:
 
 
 def test_it_waits_no_longer_than_it_may(world: World) -> None:
-    world.wish(world.submit("stuck"), 1)
+    world.set_target(world.submit("stuck"), 1)
     world.tick(6)
     began_seconds = world.clock.now()
     assert not terminate_all(world.store, lambda: None, Ticking(world, holds=True), 60.0)

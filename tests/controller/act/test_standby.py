@@ -32,10 +32,10 @@ def pair(world: World) -> World:
 def looking(world: World, **spec: object) -> str:
     """Return a job on one large instance that its one small instance stands by for."""
     job = world.submit(**spec)
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.tick(6)
     measure(world, job, "core")
-    world.wish(job, 1, "large")
+    world.set_target(job, 1, "large")
     while not standing(world, job):
         world.tick(1)
         assert world.clock.now() < 2_000_000, "no instance was paused"
@@ -68,7 +68,7 @@ def test_the_way_back_boots_nothing(pair: World) -> None:
     job = looking(pair)
     launches = pair.cloud.launch_calls
     pair.tick(2)
-    pair.wish(job, 1)
+    pair.set_target(job, 1)
     pair.tick(2)
     assert "small" in [held.offer for held in pair.training(job)]
     pair.tick(4)
@@ -82,7 +82,7 @@ def test_the_way_back_boots_nothing(pair: World) -> None:
 def test_the_new_instance_trains_until_the_recalled_one_does(pair: World) -> None:
     job = looking(pair)
     pair.tick(1)
-    pair.wish(job, 1)
+    pair.set_target(job, 1)
     pair.tick(1, agents=False)
     desired, _ = phases(pair, job)["large"]
     assert desired is Desired.PRESENT
@@ -110,10 +110,10 @@ def test_standby_ends_after_its_time_also_where_nothing_is_measured(pair: World)
 
 def test_a_measured_size_is_moved_to_without_standby(pair: World) -> None:
     job = pair.submit()
-    pair.wish(job, 1)
+    pair.set_target(job, 1)
     pair.tick(6)
     measure(pair, job)
-    pair.wish(job, 1, "large")
+    pair.set_target(job, 1, "large")
     for _ in range(10):
         pair.tick(1)
         assert not standing(pair, job)
@@ -122,9 +122,9 @@ def test_a_measured_size_is_moved_to_without_standby(pair: World) -> None:
 
 def test_growing_on_the_same_offer_pauses_nothing(pair: World) -> None:
     job = pair.submit()
-    pair.wish(job, 1)
+    pair.set_target(job, 1)
     pair.tick(6)
-    pair.wish(job, 3)
+    pair.set_target(job, 3)
     for _ in range(8):
         pair.tick(1)
         assert not standing(pair, job)
@@ -134,10 +134,10 @@ def test_growing_on_the_same_offer_pauses_nothing(pair: World) -> None:
 def test_without_room_for_both_nothing_stands_by(tmp_path: Path) -> None:
     world = World(tmp_path, devices=2)
     job = world.submit()
-    world.wish(job, 2)
+    world.set_target(job, 2)
     world.tick(6)
-    world.wishes.release_first = True
-    world.wish(job, 1, "large")
+    world.policy.release_first = True
+    world.set_target(job, 1, "large")
     for _ in range(10):
         world.tick(1)
         assert not standing(world, job)
@@ -150,7 +150,7 @@ def test_a_job_that_wants_the_room_gets_it_at_once(tmp_path: Path) -> None:
     world.cloud.sold = (small, replace(large, device_kind="gpu"))
     job = looking(world)
     other = world.submit("other")
-    world.wish(other, 1)
+    world.set_target(other, 1)
     world.tick(1)
     assert not standing(world, job)
     world.tick(8)
@@ -163,9 +163,9 @@ def test_another_network_is_moved_to_without_standby(pair: World) -> None:
     far = replace(offer("far", 1, "0.05", "elsewhere"), device_kind="gpu")
     pair.cloud.sold = (*pair.cloud.sold, far)
     job = pair.submit()
-    pair.wish(job, 1)
+    pair.set_target(job, 1)
     pair.tick(6)
-    pair.wish(job, 1, "far")
+    pair.set_target(job, 1, "far")
     for _ in range(12):
         pair.tick(1)
         assert not standing(pair, job)
@@ -216,7 +216,7 @@ def test_a_controller_that_starts_again_ends_standby(pair: World) -> None:
 def test_when_the_new_instance_is_lost_the_old_one_trains_again(pair: World) -> None:
     job = looking(pair)
     launches = pair.cloud.launch_calls
-    pair.wishes.targets.pop(job)  # hold what is held
+    pair.policy.targets.pop(job)  # hold what is held
     large = next(held for held in pair.training(job) if held.offer == "large")
     pair.cloud.lose(large.cloud_id or "")
     pair.tick(4)
@@ -242,10 +242,10 @@ def test_what_was_looked_at_leaves_also_where_the_job_moves_on_to_a_third_offer(
     job = looking(pair)
     pair.tick(1)
     measure(pair, job)
-    pair.wish(job, 1)
+    pair.set_target(job, 1)
     pair.tick(1, agents=False)
-    pair.agents_speak()
-    pair.wish(job, 1, "third")
+    pair.report_from_agents()
+    pair.set_target(job, 1, "third")
     pair.tick(1, agents=False)
     desired = {
         held.offer: (held.desired, held.stands_by) for held in pair.store.instances.of_job(job)
@@ -263,9 +263,9 @@ class Seen:
     """A policy that keeps the last snapshot and goes on as before."""
 
     def __init__(self, world: World) -> None:
-        self._plan = world.wishes.plan
+        self._plan = world.policy.plan
         self.snapshot: Snapshot | None = None
-        world.wishes.plan = self.plan  # type: ignore[method-assign]
+        world.policy.plan = self.plan  # type: ignore[method-assign]
 
     def plan(self, snapshot: Snapshot) -> object:
         self.snapshot = snapshot

@@ -36,7 +36,7 @@ def until_all_have_ended(world: World) -> None:
 def test_all_jobs_end_before_the_budget_is_passed_and_none_begins_after(world: World) -> None:
     jobs = [world.submit(name) for name in ("one", "two")]
     for job in jobs:
-        world.wish(job, 2)
+        world.set_target(job, 2)
     until_all_have_ended(world)
     assert {world.store.jobs.get(job).phase for job in jobs} == {JobPhase.STOPPED}
     assert "--fleet-usd" in (world.store.jobs.get(jobs[0]).cause or "")
@@ -44,7 +44,7 @@ def test_all_jobs_end_before_the_budget_is_passed_and_none_begins_after(world: W
     before = total(world)
     for number in range(30):
         late = world.submit(f"late-{number}")
-        world.wish(late, 1)
+        world.set_target(late, 1)
         until_all_have_ended(world)
     assert total(world) <= BUDGET
     assert total(world) - before < BUDGET / 4
@@ -52,13 +52,13 @@ def test_all_jobs_end_before_the_budget_is_passed_and_none_begins_after(world: W
 
 def test_a_restart_does_not_forget_what_was_spent(world: World) -> None:
     job = world.submit()
-    world.wish(job, 2)
+    world.set_target(job, 2)
     for _ in range(40):
         world.tick(seconds=2.0)
         world.restart()
         if not world.store.jobs.alive():
             break
-        world.wish(job, 2)
+        world.set_target(job, 2)
     until_all_have_ended(world)
     assert total(world) <= BUDGET
 
@@ -66,7 +66,7 @@ def test_a_restart_does_not_forget_what_was_spent(world: World) -> None:
 def test_a_default_budget_ends_a_job_and_does_not_make_it_spend(tmp_path: Path) -> None:
     world = World(tmp_path, ControllerSettings(replan_seconds=0.0))
     job = world.submit(objective=Objective(cap_usd=Decimal("0.06")))
-    world.wish(job, 2)
+    world.set_target(job, 2)
     until_all_have_ended(world)
     assert world.store.jobs.get(job).phase is JobPhase.STOPPED
     assert "the default of this deployment for jobs without a budget" in (

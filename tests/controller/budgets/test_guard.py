@@ -46,7 +46,7 @@ def test_a_budget_is_used_up_exactly_where_spending_and_leaving_reach_it(
 
 
 def test_tenths_of_a_dollar_are_exact() -> None:
-    """In binary floating point 0.1 + 0.7 is less than 0.8."""
+    """Add decimals, because 0.1 + 0.7 is less than 0.8 in binary floating point."""
     assert 0.1 + 0.7 < 0.8
     assert guard_of(Decimal("0.8"), Decimal("0.1"), Decimal("0.7")).is_used_up(NOW)
 
@@ -123,7 +123,7 @@ def test_a_tick_reads_the_ledger_of_each_job_once(
     trials = [world.submit(f"sweep-{n}", study="sweep", objective=objective) for n in range(2)]
     world.store.studies.state("sweep", StudyTerms(objective=objective))
     for trial in trials:
-        world.wish(trial, 1)
+        world.set_target(trial, 1)
     world.tick(6)
     (held,) = world.training(trials[0])
     world.complete(held)

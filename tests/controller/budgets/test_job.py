@@ -14,10 +14,10 @@ def test_a_job_that_its_budget_stops_says_so_in_a_value(world: World, is_planned
     """The policy's stop and the guard's are the same to readers."""
     budget = None if is_planned else Decimal("0.01")
     job = world.submit(objective=Objective(budget_usd=budget))
-    world.wish(job, 2)
+    world.set_target(job, 2)
     world.tick(6)
     if is_planned:
-        world.wishes.stopped.add(job)
+        world.policy.stopped.add(job)
     world.tick(200, seconds=1.0)
     record = world.store.jobs.get(job)
     assert (record.phase, record.stop_reason) == (JobPhase.STOPPED, StopReason.JOB_BUDGET)

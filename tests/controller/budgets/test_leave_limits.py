@@ -36,7 +36,7 @@ REPORT = TrainingReport(
 def _training(world: World, checkpoint_seconds: float, step_seconds: float) -> HeldInstance:
     """An instance of a job whose checkpoints and steps take so long."""
     job = world.submit()
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.tick(6)
     (held,) = world.training(job)
     report = replace(

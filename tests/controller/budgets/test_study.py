@@ -22,7 +22,7 @@ def trials(world: World, count: int, budget_usd: str | None) -> list[str]:
     budget = None if budget_usd is None else Decimal(budget_usd)
     world.store.studies.state("sweep", StudyTerms(objective=Objective(budget_usd=budget)))
     for job in jobs:
-        world.wish(job, 1)
+        world.set_target(job, 1)
     return jobs
 
 
@@ -37,7 +37,7 @@ def phases(world: World, jobs: list[str]) -> set[JobPhase]:
 
 def test_all_trials_end_before_the_budget_of_the_study_is_passed(world: World) -> None:
     jobs, other = trials(world, 2, "0.05"), world.submit("other")
-    world.wish(other, 1)
+    world.set_target(other, 1)
     rate = 0
     for _ in range(1000):
         world.tick(seconds=2.0)
@@ -53,7 +53,7 @@ def test_all_trials_end_before_the_budget_of_the_study_is_passed(world: World) -
 
 def test_what_ended_trials_cost_counts(world: World) -> None:
     first, second = trials(world, 2, None)
-    world.wish(second, 0)
+    world.set_target(second, 0)
     world.tick(20, seconds=SECONDS)
     world.store.jobs.request_stop(first, world.clock.now())
     world.tick(10, seconds=SECONDS)
@@ -70,7 +70,7 @@ def test_a_study_leaves_an_epoch_before_its_money_is_gone(world: World) -> None:
     world.tick(20, seconds=SECONDS)
     for progress, _ in enumerate(range(3), start=1):
         told = TrialProgress(job, float(progress), reports=((progress, 1.0),))
-        held = world.wishes.targets[job]
+        held = world.policy.targets[job]
         world.store.studies.tell("sweep", [(told, held)], world.clock.now())
         world.tick(6, seconds=SECONDS)
     held_usd_per_second = world.store.instances.alive()[0].usd_per_hour / 3600
@@ -101,11 +101,11 @@ def test_a_trial_that_has_ended_is_added_up_once_though_its_instance_goes_on(
 ) -> None:
     world.store.leases.take("sweep", "driver", world.clock.now(), 1000.0)
     first, second = trials(world, 2, None)
-    world.wish(second, 0)
+    world.set_target(second, 0)
     world.tick(6)
     (held,) = world.training(first)
     world.complete(held)
-    world.wish(second, 1)
+    world.set_target(second, 1)
     world.tick(6)
     assert [each.id for each in world.training(second)] == [held.id]
     spending, read = Spending(world.store), list[str | None]()
@@ -126,10 +126,10 @@ def test_a_trial_that_has_ended_is_added_up_once_though_its_instance_goes_on(
 def test_a_study_whose_ledger_is_broken_is_in_trouble_alone(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What its trials have they keep; the budget of another one is guarded as ever."""
+    """Keep its trials' instances, and guard the budget of another study as before."""
     broken = world.submit("broken-0", study="broken")
     world.store.studies.state("broken", StudyTerms(objective=Objective(budget_usd=Decimal(9))))
-    world.wish(broken, 1)
+    world.set_target(broken, 1)
     own = trials(world, 1, "1000")
     world.tick(10, seconds=SECONDS)
     lines = type(world.store.ledger)
@@ -142,7 +142,7 @@ def test_a_study_whose_ledger_is_broken_is_in_trouble_alone(
 
     with monkeypatch.context() as patched:
         patched.setattr(lines, "entries", unreadable)
-        world.wish(broken, 2)
+        world.set_target(broken, 2)
         world.store.studies.state("sweep", StudyTerms(objective=Objective(budget_usd=Decimal(0))))
         world.tick(10, seconds=SECONDS)
         status = world.controller.status

@@ -155,7 +155,7 @@ def test_a_batch_that_no_fit_explains_is_an_alarm_in_the_controllers_status(
 ) -> None:
     """The size's other batches agree with the model, so the slow one is thrown away."""
     job = world.submit()
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.tick(6)
     for batch in (8, 16, 32, 64, 128):
         _train(world, job, batch, 0.1 + 0.01 * batch, 30)

@@ -1,4 +1,4 @@
-"""What one job teaches its program is what the controller plans the next with."""
+"""Memories of programs: measurements of one job in the plans of the next one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STEPS = StepObservation("cpu-core", 1, 1, 64, 0, 0.5, 0.0, 100)
 def run_first(world: World, **spec: object) -> None:
     """A job that reports what it measured, and is stopped."""
     job = world.submit("first", **spec)
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.tick(4)
     (held,) = world.training(job)
     told = report(observations=(STEPS,), total_examples=1e6)
@@ -38,13 +38,13 @@ def run_first(world: World, **spec: object) -> None:
 def seen(world: World, job: str) -> JobSnapshot:
     """The job as the policy sees it at the next tick."""
     snapshots: list[Snapshot] = []
-    plan = world.wishes.plan
+    plan = world.policy.plan
 
     def watched(snapshot: Snapshot) -> Plan:
         snapshots.append(snapshot)
         return plan(snapshot)
 
-    world.wishes.plan = watched  # type: ignore[method-assign]
+    world.policy.plan = watched  # type: ignore[method-assign]
     world.tick()
     (found,) = (each for each in snapshots[-1].jobs if each.id == job)
     return found
@@ -123,7 +123,7 @@ def test_a_job_that_tells_of_another_model_is_not_told_of_this_one(tmp_path: Pat
     world = World(tmp_path)
     run_first(world, program="digits")
     job = world.submit("second", program="digits")
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.tick(4)
     (held,) = world.training(job)
     told = report(observations=(), parameter_bytes=1_000)

@@ -1,4 +1,4 @@
-"""What changes are expected to cost before one was measured."""
+"""Expected costs of changes before one was measured."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def costs(report: TrainingReport | None, joins: int = 0) -> SwitchingCosts:
 
 
 def across_seconds(size_bytes: int) -> float:
-    """What is believed of the synchronisation of two instances."""
+    """Return the expected time of a sum over two instances."""
     point = fit([], prior_for("core", size_bytes, 1e9)).point
     assert isinstance(point, ThroughputParameters)
     return point.alpha_across_seconds

@@ -9,7 +9,7 @@ from tests.controller.world import World
 
 def test_the_console_of_an_instance_that_never_joined_is_kept(world: World) -> None:
     job = world.submit()
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.tick(2, agents=False)
     (held,) = world.store.instances.of_job(job)
     assert world.consoles == []
@@ -22,7 +22,7 @@ def test_the_console_of_an_instance_that_never_joined_is_kept(world: World) -> N
 
 def test_the_console_of_an_instance_that_ended_before_it_joined_is_kept(world: World) -> None:
     job = world.submit()
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.tick(2, agents=False)
     (held,) = world.store.instances.of_job(job)
     world.cloud.lose(held.cloud_id or "")
@@ -33,7 +33,7 @@ def test_the_console_of_an_instance_that_ended_before_it_joined_is_kept(world: W
 
 def test_the_console_of_an_instance_that_trained_is_not_asked_for(world: World) -> None:
     job = world.submit()
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.tick(6)
     (held,) = world.training(job)
     world.cloud.lose(held.cloud_id or "")
@@ -46,7 +46,7 @@ def test_a_console_that_can_not_be_read_is_logged_only(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     job = world.submit()
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.tick(2, agents=False)
     (held,) = world.store.instances.of_job(job)
 

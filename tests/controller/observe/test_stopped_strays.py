@@ -39,7 +39,7 @@ def test_a_stray_that_stays_stopped_is_ended(world: World) -> None:
 
 
 def test_a_stray_that_is_on_its_way_out_is_left_alone(world: World) -> None:
-    """As after its termination, which takes EC2 some minutes."""
+    """Ignore a stray after its termination, which takes EC2 some minutes."""
     stray(world, CloudState.STOPPING)
     world.tick(15, seconds=30.0)
     assert orphan_events(world) == []

@@ -23,7 +23,7 @@ def test_a_trial_whose_job_has_ended_is_one_that_has_ended(world: World) -> None
     world.store.studies.state("sweep", StudyTerms(to_begin=0))
     told = [(TrialProgress(job, 3.0), None) for job in (first, second)]
     world.store.studies.tell("sweep", told, world.clock.now())
-    world.wish(first, 1)
+    world.set_target(first, 1)
     world.tick(6)
     study = seen(world)
     assert [each.stands.has_ended for each in study.trials] == [False, False]
@@ -31,7 +31,7 @@ def test_a_trial_whose_job_has_ended_is_one_that_has_ended(world: World) -> None
     assert before > 0
     world.store.jobs.request_stop(first, world.clock.now())
     world.tick(6)
-    world.wish(second, 1)
+    world.set_target(second, 1)
     world.tick(6)
     study = seen(world)
     assert [each.stands.has_ended for each in study.trials] == [True, False]
@@ -43,9 +43,9 @@ def test_a_trial_knows_when_its_size_last_changed(world: World) -> None:
     trial = world.submit("sweep-0", study="sweep")
     world.store.studies.state("sweep", StudyTerms(to_begin=0))
     world.store.studies.tell("sweep", [(TrialProgress(trial, 3.0), None)], world.clock.now())
-    world.wish(trial, 1)
+    world.set_target(trial, 1)
     world.tick(6)
-    world.wish(trial, 2)
+    world.set_target(trial, 2)
     world.tick(6)
     (entry, *_) = world.store.journal.decisions(limit=1)
     (job,) = world.store.journal.inputs(entry).jobs

@@ -1,4 +1,4 @@
-"""Who of a job's instances is let in, where they can't all reach each other."""
+"""Admission of a job's instances that can't all reach each other."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_first_that_joined_says_where_the_job_is() -> None:
 
 
 def test_an_instance_of_an_earlier_trial_comes_when_it_is_handed_over() -> None:
-    """It had joined long before the one that trains: for another job."""
+    """Admit an instance that had joined for another job before the training one."""
     old = held("old", "a", InstancePhase.TRAINING, 500.0, 520.0, requested_seconds=400.0)
     given = held(
         "given",
@@ -90,7 +90,7 @@ class Doorway:
         self._now_seconds = 0.0
 
     def step(self, index: int) -> None:
-        """As an agent goes on, and its heartbeat is answered."""
+        """Continue an agent, and answer its heartbeat."""
         self._now_seconds += 1.0
         one = self.own[index]
         if one.phase is InstancePhase.BOOTING:

@@ -102,7 +102,7 @@ def test_it_stays_within_reason() -> None:
 
 
 def test_until_a_move_has_come_about_its_saves_are_sent_from_where_it_trains() -> None:
-    """It has ordered what is far, and trains beside where its files lie."""
+    """Price saves in the network where the job trains, though it has ordered elsewhere."""
     firm = offer("near")
     far = offer("far", upload_usd_per_gb=Decimal("0.12"))
     costs = SwitchingCosts(1.0, 3.0, checkpoint_seconds=1.0, checkpoint_bytes=10e9)
@@ -121,7 +121,7 @@ def test_until_a_move_has_come_about_its_saves_are_sent_from_where_it_trains() -
 
 def test_a_controller_tells_nothing_of_what_is_not_reclaimed(world: World) -> None:
     name = world.submit()
-    world.wish(name, 1)
+    world.set_target(name, 1)
     world.tick(6)
     assert world.training(name)
     assert world.controller.status.checkpoint_intervals == {}

@@ -22,14 +22,14 @@ from autoscaler.domain.offer import Limit, LimitUnit
 from autoscaler.domain.plan import Plan, ReasonCode
 from autoscaler.domain.snapshot import Snapshot
 from tests.controller.cloud import offer
-from tests.controller.world import Wishes, World
+from tests.controller.world import PlannedTargets, World
 from tests.economics.cases import job, snapshot
 
 
 class FailsFor:
     """A policy that raises while a snapshot has certain jobs."""
 
-    def __init__(self, inner: Wishes, *jobs: str) -> None:
+    def __init__(self, inner: PlannedTargets, *jobs: str) -> None:
         self.inner = inner
         self.jobs = set(jobs)
         self.calls = 0
@@ -43,14 +43,14 @@ class FailsFor:
 
 
 def _fails_for(world: World, *jobs: str) -> FailsFor:
-    policy = FailsFor(Wishes(world.wishes.targets), *jobs)
-    world.wishes.plan = policy.plan  # type: ignore[method-assign]
+    policy = FailsFor(PlannedTargets(world.policy.targets), *jobs)
+    world.policy.plan = policy.plan  # type: ignore[method-assign]
     return policy
 
 
 def test_a_job_that_the_policy_fails_for_does_not_stop_the_others(world: World) -> None:
     bad, good = world.submit("bad"), world.submit("good")
-    world.wish(good, 2)
+    world.set_target(good, 2)
     _fails_for(world, bad)
     world.tick(6)
     assert len(world.training(good)) == 2
@@ -64,7 +64,7 @@ def test_a_job_that_the_policy_fails_for_does_not_stop_the_others(world: World) 
 
 def test_a_job_of_which_no_snapshot_can_be_taken_is_named(world: World, monkeypatch) -> None:
     bad, good = world.submit("bad"), world.submit("good")
-    world.wish(good, 1)
+    world.set_target(good, 1)
     snapshots = world.controller._snapshots
     taken = snapshots._told_of
 
@@ -86,7 +86,7 @@ def test_a_job_of_which_no_snapshot_can_be_taken_is_named(world: World, monkeypa
 
 def test_an_unplannable_job_shrinks_to_its_minimum_after_a_while(world: World) -> None:
     job = world.submit()
-    world.wish(job, 3)
+    world.set_target(job, 3)
     world.tick(6)
     _fails_for(world, job)
     world.tick(4)
@@ -99,7 +99,7 @@ def test_an_unplannable_job_shrinks_to_its_minimum_after_a_while(world: World) -
 
 def test_a_job_is_planned_again_once_the_policy_succeeds(world: World) -> None:
     job = world.submit()
-    world.wish(job, 1)
+    world.set_target(job, 1)
     policy = _fails_for(world, job)
     world.tick(3)
     policy.jobs.clear()
@@ -121,7 +121,7 @@ def test_a_left_out_job_that_ends_is_not_said_to_be_planned_again(world: World) 
 
 def test_a_changed_job_is_planned_at_once(world: World) -> None:
     job = world.submit()
-    world.wish(job, 1)
+    world.set_target(job, 1)
     policy = _fails_for(world, job)
     world.tick(2)
     policy.jobs.clear()
@@ -144,7 +144,7 @@ def test_an_unplannable_job_is_not_tried_each_tick(world: World) -> None:
 
 def test_what_an_unplanned_job_holds_counts_against_the_limits(world: World) -> None:
     job = world.submit()
-    world.wish(job, 3)
+    world.set_target(job, 3)
     world.tick(6)
     other = world.submit("other")
     seen: list[Snapshot] = []
@@ -165,25 +165,25 @@ def test_what_an_unplanned_job_holds_counts_against_the_limits(world: World) -> 
 
 def test_a_failed_order_is_shown_as_trouble_of_its_job(world: World) -> None:
     job, good = world.submit(), world.submit("good")
-    world.wish(job, 1, offer="nowhere")
-    world.wish(good, 1)
+    world.set_target(job, 1, offer="nowhere")
+    world.set_target(good, 1)
     world.tick(6)
     assert "order of instances" in world.controller.status.job_troubles[job]
     assert good not in world.controller.status.job_troubles and len(world.training(good)) == 1
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.tick(2)
     assert world.controller.status.job_troubles == {}
 
 
 def test_a_lighthouse_that_cannot_be_started_is_shown(world: World, monkeypatch) -> None:
     job = world.submit()
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.tick(6)
 
     def fails(name: str) -> str:
         raise StoreError(f"no port is free for {name}")
 
-    monkeypatch.setattr(world.lights, "ensure", fails)
+    monkeypatch.setattr(world.lighthouses, "ensure", fails)
     world.tick(6)
     assert world.controller.status.job_troubles == {job: f"no port is free for {job}"}
 
@@ -196,7 +196,7 @@ def test_a_failure_that_no_job_is_responsible_for_is_told(world: World) -> None:
             raise ZeroDivisionError("two are too many")
         return Plan(())
 
-    world.wishes.plan = fails  # type: ignore[method-assign]
+    world.policy.plan = fails  # type: ignore[method-assign]
     world.tick(1)
     assert "two are too many" in (world.controller.status.trouble or "")
     assert world.controller.status.job_troubles == {}
@@ -214,7 +214,7 @@ def test_bisection_finds_exactly_the_failing_jobs(
         *(job(name, study=study) for name, study in zip(names, studies, strict=True))
     )
     failing = {names[index] for index in bad if index < count}
-    policy = FailsFor(Wishes(), *failing)
+    policy = FailsFor(PlannedTargets(), *failing)
     plan, planned = IsolatedPlanning(policy).plan(moment)
     of_failing = {study for name, study in zip(names, studies, strict=True) if name in failing}
     left_out = failing | {

@@ -24,13 +24,13 @@ class Watched:
     def __init__(self, world: World) -> None:
         self.world = world
         self.snapshots: list[Snapshot] = []
-        plan = world.wishes.plan
+        plan = world.policy.plan
 
         def watched(snapshot: Snapshot) -> Plan:
             self.snapshots.append(snapshot)
             return plan(snapshot)
 
-        world.wishes.plan = watched  # type: ignore[method-assign]
+        world.policy.plan = watched  # type: ignore[method-assign]
 
     def latest(self, job: str) -> JobSnapshot:
         (found,) = (each for each in self.snapshots[-1].jobs if each.id == job)
@@ -58,7 +58,7 @@ def training(watched: Watched, name: str) -> str:
     """A job that has told of itself, and of which all that is known was planned with."""
     world = watched.world
     job = world.submit(name)
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.tick(6)
     watched.tells(job, 1000.0, KNOWN)
     world.tick(2)
@@ -91,7 +91,7 @@ def test_news_of_one_job_leaves_the_others_as_they_were(watched: Watched) -> Non
 def test_a_noise_scale_that_comes_to_be_known_is_news(watched: Watched) -> None:
     world = watched.world
     job = world.submit("first")
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.tick(6)
     watched.tells(job, 1000.0, None)
     world.tick(2)

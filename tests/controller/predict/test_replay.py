@@ -11,9 +11,9 @@ from tests.controller.world import World
 def ran(world: World) -> World:
     """A job that was given one instance, then two, and another that waits."""
     job = world.submit("job")
-    world.wish(job, 1)
+    world.set_target(job, 1)
     world.tick(6)
-    world.wish(job, 2)
+    world.set_target(job, 2)
     world.submit("other")
     world.tick(6)
     return world

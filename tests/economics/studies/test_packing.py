@@ -55,7 +55,7 @@ def test_waiting_trials_share_lanes_about_as_well_as_can_be(
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.floats(100.0, 5000.0), min_size=1, max_size=5), st.integers(0, 3))
 def test_a_nearer_barrier_is_never_cheaper(works: list[float], free: int) -> None:
-    """Of trials that train; what they might grow by is free or boots."""
+    """Pack training trials with free and booting instances to grow by."""
     trials = tuple(trial(f"t{i}", work, held=0) for i, work in enumerate(works))
     task = packing_task(Rung(trials, (FreedInstances("gpu", free),)), supply(), 0.8)
     packings = [pack(task, barrier) for barrier in (500.0, 1000.0, 2000.0, 4000.0, 8000.0)]

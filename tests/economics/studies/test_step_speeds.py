@@ -53,7 +53,7 @@ def test_one_that_has_told_of_nothing_is_known_by_its_steps_and_its_siblings() -
 
 
 def test_where_a_unit_is_not_the_same_for_all_nothing_is_taken_over() -> None:
-    """Of steps of their own batch, say."""
+    """Transfer no speed where a unit is, for example, a step of each trial's own batch."""
     known = [trial(0, 10, 1.0, tells=100.0), trial(1, 20, 1.0, tells=100.0)]
     first, _, third = paced(*known, trial(2, 10, 2.0))
     assert third == {}
@@ -83,7 +83,7 @@ def test_of_one_that_has_ended_sizes_are_known_that_it_has_not_told_of() -> None
 
 @given(st.lists(st.floats(0.01, 100.0), min_size=2, max_size=24), st.floats(0.005, 200.0))
 def test_who_is_silent_is_no_faster(rates: list[float], most: float) -> None:
-    """And whoever was slower than another among the draws is not faster afterwards."""
+    """Keep the order of trials by speed in every draw."""
     draws = np.array(rates)
     slower = no_faster_than(draws, most)
     assert slower.shape == draws.shape

@@ -41,7 +41,7 @@ def sizes_of(plan: StudyPlan) -> list[int]:
 
 
 def test_with_time_to_spare_all_trials_run_one_after_the_other_on_one_instance() -> None:
-    """Nobody waits for anything, so each boot that can be saved is."""
+    """Save every boot, because nothing waits for a trial."""
     trials = tuple(trial(f"t{i}", 600.0) for i in range(4))
     plan = plan_rung(Rung(trials), supply(), within(100.0))
     actions = [one.action for one in plan.decisions]
@@ -222,7 +222,7 @@ def test_a_rung_needs_a_trial_and_room() -> None:
 @settings(max_examples=40, deadline=None)
 @given(works, st.integers(0, 4), st.floats(0.1, 5.0))
 def test_what_is_free_is_taken_or_not_kept(amounts: list[float], free: int, hours: float) -> None:
-    """In the last rung nothing is kept: nobody comes after it."""
+    """Keep no free instance in the last rung, because no trial follows."""
     trials = tuple(trial(f"t{i}", work, held=0) for i, work in enumerate(amounts))
     freed = (FreedInstances("gpu", free),) if free else ()
     plan = plan_rung(Rung(trials, freed), supply(), within(hours))

@@ -107,7 +107,7 @@ def invalid_scores(parameters: Parameters) -> str:
 
 
 def spot_scores(account: Account, parameters: Parameters) -> bytes:
-    """The top ten zones; of fewer than three types each score is low, as the model states."""
+    """Return scores of the ten best zones; fewer than three types score low (botocore's model)."""
     assert parameters["SingleAvailabilityZone"] == "true", "the fake scores zones, not regions"
     is_low = len(set(listed(parameters, "InstanceType"))) < 3
     top = sorted(account.spot_scores.items(), key=lambda item: -item[1])[:10]
@@ -192,6 +192,9 @@ def as_seen_now(account: Account, body: bytes) -> bytes:
                 instances.remove(instance)
             else:
                 _date(account, instance_id, instance)
+                for reservation_id, reserved in account.reservations.items():
+                    if instance_id in reserved.instances:
+                        _set(instance, "capacityReservationId", reservation_id)
         if len(instances) == 0:
             reservations.remove(reservation)
     return ElementTree.tostring(tree)

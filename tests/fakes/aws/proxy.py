@@ -84,9 +84,16 @@ _ACCOUNT_READERS: dict[str, Callable[[Account, Request], bytes]] = {
         account, request.parameters
     ),
     "GetCostAndUsage": lambda account, request: cost_and_usage(account.bill, request.document),
-    "GetSpotPlacementScores": lambda one, request: ec2.spot_scores(one, request.parameters),
+    "GetSpotPlacementScores": lambda account, request: ec2.spot_scores(
+        account, request.parameters
+    ),
     "GetProducts": lambda account, request: ec2.products(account, request.document),
     "ListServiceQuotas": lambda account, request: ec2.quotas(account, request.document),
+    # Terraform's provider makes these two, which moto lacks. Every definition is valid here.
+    "ListStateMachineVersions": lambda account, request: b'{"stateMachineVersions": []}',
+    "ValidateStateMachineDefinition": lambda account, request: (
+        b'{"result": "OK", "diagnostics": []}'
+    ),
 }
 
 

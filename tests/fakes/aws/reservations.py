@@ -1,16 +1,16 @@
-"""Capacity reservations and Capacity Blocks of an account, which moto does not have.
+"""Capacity reservations and Capacity Blocks of an account, which moto lacks.
 
-Refusals are those of EC2's error codes ("Error codes for the Amazon EC2 API"): a reservation that
-lacks compatible and available capacity is `ReservationCapacityExceeded`, a block before its start
+The refusals are EC2's error codes ("Error codes for the Amazon EC2 API"): a reservation without
+compatible and available capacity is `ReservationCapacityExceeded`, a block before its start
 `InvalidCapacityReservationState.PendingActivation`, an unknown one
-`InvalidCapacityReservationId.NotFound`. What a fleet for a block must say is of the Amazon EC2
-User Guide ("Configure your EC2 Fleet to launch instances into Capacity Blocks"): the market type
-in its template, the same type of capacity in the request, and no `CapacityReservationOptions`.
-Which code EC2 answers otherwise is not documented.
+`InvalidCapacityReservationId.NotFound`. The rules for a fleet of a block are those of the Amazon
+EC2 User Guide ("Configure your EC2 Fleet to launch instances into Capacity Blocks"): the market
+type in its template, the same type of capacity in the request, and no
+`CapacityReservationOptions`. EC2's code for other requests is not documented.
 
-Blocks for sale: the durations are those of botocore's model (`CapacityDurationHours`), an unknown
-one is `InvalidCapacityBlockOfferingIdNotFound`, and what is tagged is a `capacity-reservation`, as
-Terraform's provider does it.
+The durations of blocks for sale are those of botocore's model (`CapacityDurationHours`). An
+unknown block is `InvalidCapacityBlockOfferingIdNotFound`. Tags belong to a `capacity-reservation`,
+as in Terraform's provider.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Refusal = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class FakeBlock:
-    """A block for sale, as DescribeCapacityBlockOfferings has it."""
+    """Block for sale, as DescribeCapacityBlockOfferings lists it."""
 
     id: str
     kind: str
@@ -48,7 +48,7 @@ class FakeBlock:
         return self.start_seconds + self.hours * 3600
 
     def fits(self, parameters: Mapping[str, str]) -> bool:
-        """Whether it is one of those that a call wants."""
+        """Return whether the block matches a call."""
         first, last = parameters.get("StartDateRange"), parameters.get("EndDateRange")
         return (
             self.kind == parameters["InstanceType"]
@@ -76,17 +76,17 @@ class FakeBlock:
 
 
 def unsold_duration(parameters: Mapping[str, str]) -> bool:
-    """Whether EC2 sells no block of that length."""
+    """Return whether EC2 sells no block of the requested length."""
     days, rest = divmod(int(parameters["CapacityDurationHours"]), 24)
     return bool(rest) or not (0 < days <= 14 or (days <= 182 and days % 7 == 0))
 
 
 @dataclass(slots=True)
 class FakeReservation:
-    """A reservation; `others` of its instances are not of the deployment.
+    """Reservation; `others` of its instances belong to other users.
 
-    `waiting` is its state before it starts: of a block whose fee is not yet processed
-    `payment-pending` (botocore's model).
+    `waiting` is the state before the start: `payment-pending` for a block whose fee is not yet
+    processed (botocore's model).
     """
 
     id: str
@@ -118,7 +118,7 @@ class FakeReservation:
     def refusal(
         self, kind: str, zone: str, ended: Iterable[str], now_seconds: float
     ) -> Refusal | None:
-        """What an instance of a type in a zone is refused with."""
+        """Return the refusal of an instance of a type in a zone; None if it can be launched."""
         state = self.state(now_seconds)
         if state == self.waiting:
             text = f"Your Capacity Block reservation {self.id} is not active yet."
@@ -129,7 +129,7 @@ class FakeReservation:
         )
 
     def described(self, number: str, ended: Iterable[str], now_seconds: float) -> str:
-        """The item of DescribeCapacityReservations, in the names of botocore's model."""
+        """Return the item of DescribeCapacityReservations, with the names of botocore's model."""
         end = self.end_seconds
         fields = {
             "capacityReservationId": self.id,
@@ -154,10 +154,10 @@ class FakeReservation:
 def invalid_fleet(
     reservation: FakeReservation | None, market: str, parameters: Mapping[str, str]
 ) -> Refusal | None:
-    """What a fleet is refused with whose template and request do not fit its reservation."""
-    wanted = parameters.get("TargetCapacitySpecification.DefaultTargetCapacityType", "")
+    """Return the refusal of a fleet that does not fit its reservation; None for a valid one."""
+    capacity_type = parameters.get("TargetCapacitySpecification.DefaultTargetCapacityType", "")
     is_block = reservation is not None and reservation.is_block
-    if {is_block, market == BLOCK, wanted == BLOCK} == {True, False}:
+    if {is_block, market == BLOCK, capacity_type == BLOCK} == {True, False}:
         text = "A Capacity Block needs the market type and the target capacity capacity-block."
         return "InvalidParameterCombination", text
     if is_block and any("CapacityReservationOptions" in name for name in parameters):
@@ -167,7 +167,7 @@ def invalid_fleet(
 
 
 def target_of(template: str) -> tuple[str, str]:
-    """The reservation and the market type in a reply of DescribeLaunchTemplateVersions."""
+    """Return the reservation and market type in a reply of DescribeLaunchTemplateVersions."""
     reservation = re.search(r"<capacityReservationId>(.+?)</capacityReservationId>", template)
     market = re.search(r"<marketType>(.+?)</marketType>", template)
     return reservation[1] if reservation else "", market[1] if market else ""

@@ -1,4 +1,4 @@
-"""Queries, by Google's own client: what is carried out, paged, billed and refused."""
+"""Queries by Google's own client: executed, paged, billed and refused ones."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ GIB = 2**30
 
 @pytest.fixture
 def table(clients: ProjectClients) -> Table:
-    """Of three days; what is used at noon is exported in the evening."""
-    found = Table()
+    """Return a table of three days; use at noon is exported in the evening."""
+    filled = Table()
     for days in range(3):
         line = Billed(NOON + timedelta(days=days), f"SKU {days}", 0.1, {"team": "vision"})
-        found.rows.append(line.row())
-    clients.project.tables[f"{clients.name}.billing.export"] = found
-    return found
+        filled.rows.append(line.row())
+    clients.project.tables[f"{clients.name}.billing.export"] = filled
+    return filled
 
 
 def jobs(clients: ProjectClients) -> Any:
@@ -55,8 +55,8 @@ def test_values_are_written_as_bigquery_writes_them(clients: ProjectClients, tab
           SUM(CAST(cost AS NUMERIC)) AS cost, MAX(cost_type = 'tax') AS is_tax, MAX(sku.id) AS id
         FROM EXPORT GROUP BY day, sku_name ORDER BY day LIMIT 1
     """
-    told = asked(clients, text)
-    assert told["schema"]["fields"] == [
+    answer = asked(clients, text)
+    assert answer["schema"]["fields"] == [
         {"name": name, "type": kind, "mode": "NULLABLE"}
         for name, kind in (
             ("day", "DATE"),
@@ -67,27 +67,27 @@ def test_values_are_written_as_bigquery_writes_them(clients: ProjectClients, tab
             ("id", "STRING"),
         )
     ]
-    (row,) = told["rows"]
+    (row,) = answer["rows"]
     assert [cell["v"] for cell in row["f"]] == ["2026-11-01", "SKU 0", "1", "0.1", "false", None]
 
 
 def test_a_numeric_has_nine_places(clients: ProjectClients, table: Table) -> None:
-    told = asked(clients, "SELECT SUM(CAST(cost / 3 AS NUMERIC)) AS third FROM EXPORT")
-    assert told["rows"] == [{"f": [{"v": "0.099999999"}]}]
+    answer = asked(clients, "SELECT SUM(CAST(cost / 3 AS NUMERIC)) AS third FROM EXPORT")
+    assert answer["rows"] == [{"f": [{"v": "0.099999999"}]}]
 
 
 def test_rows_come_a_page_at_a_time_once_they_are_there(
     clients: ProjectClients, table: Table
 ) -> None:
     clients.project.page, clients.project.query_polls = 2, 1
-    told = asked(clients, "SELECT sku.description AS sku_name FROM EXPORT ORDER BY sku_name")
-    assert told["jobComplete"] is False and "rows" not in told
-    found, token = [], None
-    while token is not None or not found:
-        told = jobs(clients).getQueryResults(**told["jobReference"], pageToken=token).execute()
-        found += [cell["v"] for row in told["rows"] for cell in row["f"]]
-        token = told.get("pageToken")
-    assert found == ["SKU 0", "SKU 1", "SKU 2"]
+    answer = asked(clients, "SELECT sku.description AS sku_name FROM EXPORT ORDER BY sku_name")
+    assert answer["jobComplete"] is False and "rows" not in answer
+    names, token = [], None
+    while token is not None or not names:
+        answer = jobs(clients).getQueryResults(**answer["jobReference"], pageToken=token).execute()
+        names += [cell["v"] for row in answer["rows"] for cell in row["f"]]
+        token = answer.get("pageToken")
+    assert names == ["SKU 0", "SKU 1", "SKU 2"]
 
 
 def test_partitions_that_conditions_leave_out_are_not_billed(
@@ -101,11 +101,11 @@ def test_partitions_that_conditions_leave_out_are_not_billed(
         "parameterValue": {"value": "2026-11-02"},
     }
     assert asked(clients, everything, queryParameters=[day])["totalBytesBilled"] == str(3 * GIB)
-    one = f"{everything} AND _PARTITIONTIME >= TIMESTAMP(@day)"
-    told = asked(clients, one, queryParameters=[day], maximumBytesBilled=str(2 * GIB))
-    assert told["totalBytesBilled"] == str(2 * GIB)
-    assert told["rows"] == [{"f": [{"v": "1"}]}]
-    said = refused(clients, one, queryParameters=[day], maximumBytesBilled=str(2 * GIB - 1))
+    limited = f"{everything} AND _PARTITIONTIME >= TIMESTAMP(@day)"
+    answer = asked(clients, limited, queryParameters=[day], maximumBytesBilled=str(2 * GIB))
+    assert answer["totalBytesBilled"] == str(2 * GIB)
+    assert answer["rows"] == [{"f": [{"v": "1"}]}]
+    said = refused(clients, limited, queryParameters=[day], maximumBytesBilled=str(2 * GIB - 1))
     assert said.startswith("400 bytesBilledLimitExceeded: Query exceeded limit")
 
 

@@ -1,4 +1,4 @@
-"""Many instances by one call: at least as many as are wanted, or none."""
+"""Several instances by one call: at least the smallest requested number, or none."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ LINK = f"global/instanceTemplates/{TEMPLATE}"
 
 
 def bulk(
-    clients: ProjectClients, scope: str = f"zones/{ZONE}", status: int = 200, **told: Any
+    clients: ProjectClients, scope: str = f"zones/{ZONE}", status: int = 200, **fields: Any
 ) -> dict[str, Any]:
-    body = {"count": "3", "namePattern": "n-####", "sourceInstanceTemplate": LINK, **told}
+    body = {"count": "3", "namePattern": "n-####", "sourceInstanceTemplate": LINK, **fields}
     reply: httpx.Response = clients.send("POST", f"{scope}/instances/bulkInsert", body)
     assert reply.status_code == status, reply.text
     answer: dict[str, Any] = reply.json()
@@ -36,16 +36,18 @@ def test_they_are_numbered_and_run(clients: ProjectClients) -> None:
     bulk(clients, count="1")
     assert "n-0004" in clients.project.alive()
     of_group = clients.send("GET", f"zones/{ZONE}/operations").json()["items"]
-    inserts = [one for one in of_group if one["operationType"] == "insert"]
-    groups = {one["operationGroupId"] for one in inserts if "n-0004" not in one["targetLink"]}
+    inserts = [operation for operation in of_group if operation["operationType"] == "insert"]
+    groups = {
+        insert["operationGroupId"] for insert in inserts if "n-0004" not in insert["targetLink"]
+    }
     assert groups == {begun["operationGroupId"]}
 
 
 def test_with_too_little_capacity_there_are_none(clients: ProjectClients) -> None:
     clients.project.capacity[PLACE] = 2
     failed = done(clients, bulk(clients))
-    (told,) = failed["instancesBulkInsertOperationMetadata"]["perLocationStatus"].values()
-    assert (told["targetVmCount"], told["deletedVmCount"]) == (3, 2)
+    (progress,) = failed["instancesBulkInsertOperationMetadata"]["perLocationStatus"].values()
+    assert (progress["targetVmCount"], progress["deletedVmCount"]) == (3, 2)
     assert failed["error"]["errors"][0]["code"].startswith("ZONE_RESOURCE_POOL_EXHAUSTED")
     assert clients.project.remaining() == []
     assert clients.project.capacity[PLACE] == 2
@@ -74,7 +76,7 @@ def test_names_may_be_told(clients: ProjectClients) -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "fields",
     [
         {"count": "0"},
         {"minCount": "4"},
@@ -86,8 +88,8 @@ def test_names_may_be_told(clients: ProjectClients) -> None:
         {"locationPolicy": {"targetshape": "ANY"}},
     ],
 )
-def test_what_can_not_be_is_refused(clients: ProjectClients, told: dict[str, Any]) -> None:
-    bulk(clients, status=400, **told)
+def test_what_can_not_be_is_refused(clients: ProjectClients, fields: dict[str, Any]) -> None:
+    bulk(clients, status=400, **fields)
     assert clients.project.history == []
 
 
@@ -96,7 +98,7 @@ def test_a_region_gives_them_where_there_is_room(clients: ProjectClients) -> Non
     locations = {"zones/us-central1-c": {"preference": "DENY"}}
     begun = bulk(clients, "regions/us-central1", locationPolicy={"locations": locations})
     assert "error" not in done(clients, begun, "regions/us-central1")
-    assert {one.zone for one in clients.project.history} == {"us-central1-b"}
+    assert {instance.zone for instance in clients.project.history} == {"us-central1-b"}
 
 
 @pytest.mark.gcp

@@ -1,4 +1,4 @@
-"""What can be asked of zones, machine types, accelerators, quotas and prices."""
+"""Lists of zones, machine types, accelerators, quotas and prices."""
 
 from __future__ import annotations
 
@@ -16,15 +16,19 @@ SKUS = "/v1/services/6F81-5844-456A/skus"
 
 
 def test_machine_types_say_what_is_in_them(clients: ProjectClients) -> None:
-    found = clients.send("GET", f"zones/{ZONE}/machineTypes/a2-highgpu-8g").json()
-    assert (found["guestCpus"], found["memoryMb"], found["zone"]) == (96, 696_320, ZONE)
-    (accelerator,) = found["accelerators"]
+    machine_type = clients.send("GET", f"zones/{ZONE}/machineTypes/a2-highgpu-8g").json()
+    assert (machine_type["guestCpus"], machine_type["memoryMb"], machine_type["zone"]) == (
+        96,
+        696_320,
+        ZONE,
+    )
+    (accelerator,) = machine_type["accelerators"]
     assert accelerator == {
         "guestAcceleratorType": "nvidia-tesla-a100",
         "guestAcceleratorCount": 8,
     }
     everywhere = clients.send("GET", "aggregated/machineTypes").json()["items"]
-    names = {one["name"] for one in everywhere["zones/us-central1-b"]["machineTypes"]}
+    names = {listed["name"] for listed in everywhere["zones/us-central1-b"]["machineTypes"]}
     assert "a2-highgpu-8g" in names
     assert "a3-highgpu-8g" not in names
     clients.project.offered[ZONE] = {"e2-standard-4"}
@@ -34,20 +38,20 @@ def test_machine_types_say_what_is_in_them(clients: ProjectClients) -> None:
 def test_accelerators_are_where_their_machines_are(clients: ProjectClients) -> None:
     def names(zone: str) -> set[str]:
         items = clients.send("GET", f"zones/{zone}/acceleratorTypes").json()["items"]
-        return {one["name"] for one in items}
+        return {item["name"] for item in items}
 
     assert names(ZONE) - names("us-central1-b") == {"nvidia-h100-80gb", "nvidia-h200-141gb"}
     assert {"nvidia-tesla-t4", "nvidia-l4"} <= names("us-central1-b")
-    one = clients.send("GET", f"zones/{ZONE}/acceleratorTypes/nvidia-l4").json()
-    assert one["maximumCardsPerInstance"] == 8
+    accelerator = clients.send("GET", f"zones/{ZONE}/acceleratorTypes/nvidia-l4").json()
+    assert accelerator["maximumCardsPerInstance"] == 8
     assert clients.send("GET", f"zones/{ZONE}/acceleratorTypes/nvidia-x").status_code == 404
     scopes = clients.send("GET", "aggregated/acceleratorTypes").json()["items"]
     assert scopes[f"zones/{ZONE}"]["acceleratorTypes"]
 
 
 def quotas(clients: ProjectClients) -> dict[str, tuple[float, float]]:
-    told = clients.send("GET", "regions/us-central1").json()["quotas"]
-    return {one["metric"]: (one["usage"], one["limit"]) for one in told}
+    listed = clients.send("GET", "regions/us-central1").json()["quotas"]
+    return {quota["metric"]: (quota["usage"], quota["limit"]) for quota in listed}
 
 
 def test_quotas_say_what_is_used(clients: ProjectClients) -> None:
@@ -65,14 +69,14 @@ def test_the_quota_of_all_regions_is_the_projects(clients: ProjectClients) -> No
     template = clients.project.templates["castor-gpu"]["properties"]
     template["scheduling"] = on_demand
     clients.insert("one")
-    (told,) = clients.send("GET", "").json()["quotas"]
-    assert told == {"metric": "GPUS_ALL_REGIONS", "limit": 64.0, "usage": 1.0}
+    (quota,) = clients.send("GET", "").json()["quotas"]
+    assert quota == {"metric": "GPUS_ALL_REGIONS", "limit": 64.0, "usage": 1.0}
 
 
 def test_zones_and_regions_are_listed(clients: ProjectClients) -> None:
     zones = clients.send("GET", "zones").json()["items"]
     regions = clients.send("GET", "regions").json()["items"]
-    assert {one["region"] for one in zones} == {one["selfLink"] for one in regions}
+    assert {zone["region"] for zone in zones} == {region["selfLink"] for region in regions}
     assert clients.send("GET", f"zones/{ZONE}").json()["status"] == "UP"
     assert clients.send("GET", "zones/nowhere-a").status_code == 404
     assert clients.send("GET", "regions/nowhere").status_code == 400
@@ -85,8 +89,8 @@ def test_a_compact_policy_is_laid_and_used(clients: ProjectClients) -> None:
     assert clients.send("POST", path, body).status_code == 409
     assert clients.send("GET", f"{path}/compact").json()["status"] == "READY"
     link = "regions/us-central1/resourcePolicies/compact"
-    found = clients.running("one", resource_policies=[link])
-    assert list(found.resource_policies) == [link]
+    instance = clients.running("one", resource_policies=[link])
+    assert list(instance.resource_policies) == [link]
     properties = clients.project.templates["castor-gpu"]["properties"]
     properties["resourcePolicies"] = ["compact"]
     assert list(clients.running("two").resource_policies) == [link]
@@ -102,24 +106,24 @@ def test_an_accelerator_of_choice_goes_with_the_machines_that_take_one(
     chosen = compute_v1.AcceleratorConfig(
         accelerator_type=f"zones/{ZONE}/acceleratorTypes/nvidia-tesla-t4", accelerator_count=2
     )
-    found = clients.running(
+    instance = clients.running(
         "one",
         machine_type=f"zones/{ZONE}/machineTypes/n1-standard-8",
         guest_accelerators=[chosen],
     )
-    assert found.guest_accelerators[0].accelerator_count == 2
+    assert instance.guest_accelerators[0].accelerator_count == 2
     assert quotas(clients)["PREEMPTIBLE_NVIDIA_T4_GPUS"][0] == 2.0
 
 
 def skus(clients: ProjectClients, **query: str) -> list[dict[str, Any]]:
     caller = f"look@{clients.name}.iam.gserviceaccount.com"
     headers = {"Authorization": f"Bearer ya29.{caller}"}
-    found: list[dict[str, Any]] = []
+    listed: list[dict[str, Any]] = []
     for _ in itertools.count():
         reply = HTTP.get(clients.fake.url + SKUS, params=query, headers=headers).json()
-        found.extend(reply["skus"])
+        listed.extend(reply["skus"])
         if not reply["nextPageToken"]:
-            return found
+            return listed
         query["pageToken"] = reply["nextPageToken"]
     raise AssertionError
 
@@ -133,9 +137,9 @@ def usd(sku: dict[str, Any]) -> Decimal:
 def test_the_parts_of_a_machine_add_up_to_its_price(clients: ProjectClients) -> None:
     clients.project.page = 10
     here = {
-        one["description"]: one for one in skus(clients) if "us-central1" in one["serviceRegions"]
+        sku["description"]: sku for sku in skus(clients) if "us-central1" in sku["serviceRegions"]
     }
-    parts = {name: usd(one) for name, one in here.items()}
+    parts = {name: usd(sku) for name, sku in here.items()}
     whole = (
         4 * parts["G2 Instance Core running in Americas"]
         + 16 * parts["G2 Instance Ram running in Americas"]
@@ -150,8 +154,8 @@ def test_the_parts_of_a_machine_add_up_to_its_price(clients: ProjectClients) -> 
 def test_a_price_can_be_changed(clients: ProjectClients) -> None:
     title = "Nvidia L4 GPU running in Americas"
     clients.project.prices[title] = Decimal("12.5")
-    (found,) = [one for one in skus(clients) if one["description"] == title]
-    assert usd(found) == Decimal("12.5")
+    (changed,) = [sku for sku in skus(clients) if sku["description"] == title]
+    assert usd(changed) == Decimal("12.5")
     caller = f"look@{clients.name}.iam.gserviceaccount.com"
     headers = {"Authorization": f"Bearer ya29.{caller}"}
     missing = HTTP.get(f"{clients.fake.url}/v1/services/none/skus", headers=headers)

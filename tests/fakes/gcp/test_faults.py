@@ -1,4 +1,4 @@
-"""Faults that a test orders: each is met once, and is what it says."""
+"""Faults that a test injects: each occurs once, in its own way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client that nobody here wrote: gcloud, where it is installed; and the server by itself."""
+"""Calls of gcloud, if it is installed, and the server as a program."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def gcloud(clients: ProjectClients, tmp_path: Path) -> Gcloud:
         pytest.skip("gcloud is not installed")
     token = tmp_path / "token"
     token.write_text("any")
-    told = {
+    variables = {
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{clients.fake.url}/compute/v1/",
         "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": str(token),
         "CLOUDSDK_CONFIG": str(tmp_path / "config"),
@@ -38,7 +38,7 @@ def gcloud(clients: ProjectClients, tmp_path: Path) -> Gcloud:
 
     def run(*words: str) -> str:
         command = ["gcloud", "compute", "instances", *words]
-        done = subprocess.run(command, env={**kept, **told}, capture_output=True, text=True)
+        done = subprocess.run(command, env={**kept, **variables}, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert "did not succeed" not in done.stderr, done.stderr
         return done.stdout
@@ -54,7 +54,7 @@ def test_gcloud_lists_and_deletes(clients: ProjectClients, gcloud: Gcloud) -> No
     for name in ("one", "two"):
         clients.wait(clients.insert(name, labels={"castor-job": name}))
     listed = json.loads(gcloud("list", "--format=json"))
-    assert [(one["name"], one["status"]) for one in listed] == [
+    assert [(instance["name"], instance["status"]) for instance in listed] == [
         *(("one", "RUNNING"), ("two", "RUNNING"))
     ]
     only = gcloud("list", "--filter=labels.castor-job=two", "--format=value(name)")

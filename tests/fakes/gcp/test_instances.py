@@ -1,4 +1,4 @@
-"""Instances, by Google's own client: made, found, filtered, listed by pages, ended."""
+"""Instances by Google's own client: created, found, filtered, paged and ended."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def test_an_instance_is_made_runs_and_is_deleted(clients: ProjectClients) -> Non
     done = clients.wait(made)
     assert done.status == compute_v1.Operation.Status.DONE
     assert clients.clock.now() >= START_SECONDS + 5.0
-    found = clients.instances.get(project=clients.name, zone=ZONE, instance="one")
-    assert (found.status, found.id, found.name) == ("RUNNING", done.target_id, "one")
-    assert datetime.fromisoformat(found.creation_timestamp).timestamp() == START_SECONDS
-    assert found.machine_type.endswith(f"/zones/{ZONE}/machineTypes/g2-standard-4")
-    assert found.guest_accelerators[0].accelerator_count == 1
+    instance = clients.instances.get(project=clients.name, zone=ZONE, instance="one")
+    assert (instance.status, instance.id, instance.name) == ("RUNNING", done.target_id, "one")
+    assert datetime.fromisoformat(instance.creation_timestamp).timestamp() == START_SECONDS
+    assert instance.machine_type.endswith(f"/zones/{ZONE}/machineTypes/g2-standard-4")
+    assert instance.guest_accelerators[0].accelerator_count == 1
     deleted = clients.delete("one")
     assert clients.status("one") == "STOPPING"
     assert clients.project.alive() == []
@@ -65,12 +65,12 @@ def test_a_request_is_known_again_after_its_instance_has_gone_but_not_for_ever(
 
 
 def test_what_overrides_a_template_is_merged_with_it(clients: ProjectClients) -> None:
-    """Objects are merged; a list, as that of metadata, takes the place of the template's."""
+    """Merge objects; a list, such as metadata, replaces that of the template."""
     items = [{"key": "join", "value": "token"}]
-    found = clients.running("one", labels={"castor-job": "digits"}, metadata={"items": items})
-    assert dict(found.labels) == {"castor-deployment": "test", "castor-job": "digits"}
-    assert [item.key for item in found.metadata.items] == ["join"]
-    assert found.scheduling.provisioning_model == "SPOT"
+    instance = clients.running("one", labels={"castor-job": "digits"}, metadata={"items": items})
+    assert dict(instance.labels) == {"castor-deployment": "test", "castor-job": "digits"}
+    assert [item.key for item in instance.metadata.items] == ["join"]
+    assert instance.scheduling.provisioning_model == "SPOT"
     on_demand = {"provisioning_model": "STANDARD", "on_host_maintenance": "TERMINATE"}
     with pytest.raises(BadRequest, match="instanceTerminationAction"):
         clients.insert("two", scheduling=on_demand)
@@ -96,11 +96,14 @@ def test_pages_hold_everything_once(clients: ProjectClients) -> None:
     for number in range(5):
         clients.insert(f"n{number}")
     request = compute_v1.ListInstancesRequest(project=clients.name, zone=ZONE, max_results=2)
-    pages = [[one.name for one in page.items] for page in clients.instances.list(request).pages]
+    pages = [
+        [instance.name for instance in page.items]
+        for page in clients.instances.list(request).pages
+    ]
     assert pages == [["n0", "n1"], ["n2", "n3"], ["n4"]]
     clients.project.page = 2
     everything = clients.instances.aggregated_list(project=clients.name)
-    assert [one.name for _, scope in everything for one in scope.instances] == [
+    assert [instance.name for _, scope in everything for instance in scope.instances] == [
         f"n{number}" for number in range(5)
     ]
 
@@ -108,12 +111,12 @@ def test_pages_hold_everything_once(clients: ProjectClients) -> None:
 def test_all_zones_are_listed_at_once(clients: ProjectClients) -> None:
     clients.insert("one")
     scopes = dict(clients.instances.aggregated_list(project=clients.name))
-    assert [one.name for one in scopes[f"zones/{ZONE}"].instances] == ["one"]
+    assert [instance.name for instance in scopes[f"zones/{ZONE}"].instances] == ["one"]
     assert scopes["zones/us-central1-b"].warning.code == "NO_RESULTS_ON_PAGE"
 
 
 def test_a_zone_that_does_not_answer_is_told_of(clients: ProjectClients) -> None:
-    """Without `returnPartialSuccess` the whole list fails."""
+    """Fail the whole list unless `returnPartialSuccess` is set."""
     clients.insert("one")
     clients.project.unreachable.add("us-central1-b")
     whole = clients.send("GET", "aggregated/instances")
@@ -139,7 +142,7 @@ def test_a_new_instance_may_be_known_late(clients: ProjectClients) -> None:
 
 
 def test_labels_change_for_whoever_has_seen_them(clients: ProjectClients) -> None:
-    found = clients.running("one")
+    instance = clients.running("one")
 
     def change(fingerprint: str) -> None:
         wanted = compute_v1.InstancesSetLabelsRequest(
@@ -152,10 +155,10 @@ def test_labels_change_for_whoever_has_seen_them(clients: ProjectClients) -> Non
             instances_set_labels_request_resource=wanted,
         )
 
-    change(found.label_fingerprint)
+    change(instance.label_fingerprint)
     assert clients.listed("labels.castor-job=other") == ["one"]
     with pytest.raises(PreconditionFailed):
-        change(found.label_fingerprint)
+        change(instance.label_fingerprint)
 
 
 def test_projects_do_not_see_each_other(clients: ProjectClients, fake: object) -> None:

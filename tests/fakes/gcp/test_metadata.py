@@ -1,4 +1,4 @@
-"""What an instance can learn of itself, and prove."""
+"""Metadata and identity tokens of instances."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def ask(clients: ProjectClients, path: str, **query: str) -> httpx.Response:
 
 
 def test_an_instance_learns_who_it_is(clients: ProjectClients) -> None:
-    found = clients.running("one")
-    assert ask(clients, "instance/id").text == str(found.id)
+    instance = clients.running("one")
+    assert ask(clients, "instance/id").text == str(instance.id)
     assert ask(clients, "instance/name").text == "one"
     zone = f"projects/{clients.project.number}/zones/{ZONE}"
     assert ask(clients, "instance/zone").text == zone
@@ -80,24 +80,24 @@ def test_a_wait_without_a_change_ends(clients: ProjectClients) -> None:
 
 
 def claims(clients: ProjectClients, token: str) -> dict[str, Any]:
-    """As whoever checks it by Google's keys would, at the project's time."""
+    """Return the claims of a token, verified with Google's keys at the project's time."""
     keys = jwt.PyJWKClient(clients.fake.url + KEYS_PATH)
     key = keys.get_signing_key_from_jwt(token)
-    found: dict[str, Any] = jwt.decode(
+    verified: dict[str, Any] = jwt.decode(
         token, key, algorithms=["RS256"], audience=AUDIENCE, options=UNTIMED
     )
-    return found
+    return verified
 
 
 def test_an_instance_proves_who_it_is(clients: ProjectClients) -> None:
-    found = clients.running("one")
-    told = claims(clients, ask(clients, IDENTITY, audience=AUDIENCE, format="full").text)
-    assert told["iss"] == "https://accounts.google.com"
-    assert told["exp"] == told["iat"] + 3600 == int(clients.clock.now()) + 3600
-    assert told["google"] == {
+    instance = clients.running("one")
+    proved = claims(clients, ask(clients, IDENTITY, audience=AUDIENCE, format="full").text)
+    assert proved["iss"] == "https://accounts.google.com"
+    assert proved["exp"] == proved["iat"] + 3600 == int(clients.clock.now()) + 3600
+    assert proved["google"] == {
         "compute_engine": {
             "instance_creation_timestamp": 1_790_000_000,
-            "instance_id": str(found.id),
+            "instance_id": str(instance.id),
             "instance_name": "one",
             "project_id": clients.name,
             "project_number": int(clients.project.number),

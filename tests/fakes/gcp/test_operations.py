@@ -1,4 +1,4 @@
-"""What operations come to, and what happens to instances without anybody's call."""
+"""Results of operations, and the cloud's own actions on instances."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_one_that_is_deleted_while_it_is_made_was_never_there(clients: ProjectCl
 
 def system_operations(clients: ProjectClients) -> list[str]:
     request = {"project": clients.name, "zone": ZONE, "filter": "operationType:compute"}
-    return [one.operation_type for one in clients.operations.list(request=request)]
+    return [operation.operation_type for operation in clients.operations.list(request=request)]
 
 
 def test_a_preempted_instance_is_told_stopped_and_gone(clients: ProjectClients) -> None:
@@ -103,7 +103,7 @@ def test_a_longer_notice_goes_before_the_signal(
 
 
 def test_one_that_has_run_for_as_long_as_it_may_is_deleted(clients: ProjectClients) -> None:
-    """The dead man's switch of a launch: nobody calls, and it ends."""
+    """Delete an instance at the end of its maximum run time, without a call."""
     clients.project.subscriptions["notices"] = Subscription("notices")
     clients.running("one", scheduling={"max_run_duration": {"seconds": 3600}})
     clients.clock.advance(3590.0)
@@ -150,7 +150,7 @@ def test_one_that_waits_for_capacity_gets_it_or_gives_up(clients: ProjectClients
     assert [clients.status(name) for name in ("a", "b")] == ["PENDING"] * 2
     clients.project.capacity[place] = 1
     clients.clock.advance(300.0)
-    first, second = (clients.wait(one) for one in made)
+    first, second = (clients.wait(operation) for operation in made)
     assert not first.error.errors
     assert second.error.errors[0].code.startswith("ZONE_RESOURCE_POOL_EXHAUSTED")
     assert clients.project.alive() == ["a"]
@@ -163,7 +163,7 @@ def test_an_operation_of_another_zone_is_not_found(clients: ProjectClients) -> N
 
 
 def test_a_name_that_was_taken_again_is_not_lost(clients: ProjectClients) -> None:
-    """Two deletions of one instance, and the second ends when another has its name."""
+    """Delete an instance twice; the second deletion ends after its name was used again."""
     clients.running("one")
     first = clients.delete("one")
     clients.clock.advance(3.0)
@@ -184,9 +184,9 @@ def test_what_happened_anywhere_is_listed_at_once(clients: ProjectClients) -> No
     assert clients.send("GET", f"zones/{ZONE}/operations/{by_id}").json()["status"] == "DONE"
     wanted = "operationType=compute.instances.preempted"
     reply = clients.send("GET", "aggregated/operations", filter=wanted).json()
-    (found,) = reply["items"][f"zones/{ZONE}"]["operations"]
-    assert found["user"] == "system"
-    assert found["targetLink"].endswith("/instances/one")
+    (preemption,) = reply["items"][f"zones/{ZONE}"]["operations"]
+    assert preemption["user"] == "system"
+    assert preemption["targetLink"].endswith("/instances/one")
 
 
 def test_a_wait_may_end_at_once(clients: ProjectClients) -> None:

@@ -1,4 +1,4 @@
-"""What Compute Engine would refuse is refused: misspelt, malformed, missing, or never possible."""
+"""Refusals as by Compute Engine: misspelt, malformed, missing or impossible values."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_zone_that_there_is_not_is_refused(clients: ProjectClients) -> None:
 
 
 def test_nothing_is_hidden_by_what_the_fake_does_not_do(clients: ProjectClients) -> None:
-    """With `fields` the real one leaves out all else, the token of the next page too."""
+    """Refuse `fields`, with which the real API omits other fields and the page token."""
     assert clients.send("GET", WHERE, fields="items/name").status_code == 501
 
 
@@ -138,10 +138,10 @@ def test_a_field_of_nothing_is_as_none(clients: ProjectClients) -> None:
 
 def test_the_fake_can_not_misspell_either() -> None:
     compute = api("compute.v1")
-    found = compute.find("GET", f"/compute/v1/projects/mine/{WHERE}")
-    assert found is not None
+    match = compute.find("GET", f"/compute/v1/projects/mine/{WHERE}")
+    assert match is not None
     with pytest.raises(AssertionError, match="nextPagetoken"):
-        compute.check_response(found[0], {"items": [], "nextPagetoken": "x"})
+        compute.check_response(match[0], {"items": [], "nextPagetoken": "x"})
 
 
 def test_what_is_no_json_is_refused(clients: ProjectClients) -> None:

@@ -1,4 +1,4 @@
-"""Buckets, by obstore through the XML API, and by the JSON API."""
+"""Buckets by obstore through the XML API, and by the JSON API."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def bucket(clients: ProjectClients) -> str:
 
 @pytest.fixture
 def store(clients: ProjectClients, bucket: str) -> Any:
-    """With a token: without one obstore asks the real metadata server for it."""
+    """Return a store with a token; without one obstore asks the real metadata server."""
     config: Any = {"base_url": clients.fake.url, "bearer_token": "any"}
     return GCSStore(
         bucket,
@@ -53,11 +53,11 @@ def test_lists_go_over_pages(clients: ProjectClients, store: Any) -> None:
     clients.project.page = 2
     for name in ("a/1", "a/2", "b/1", "c", "d"):
         obstore.put(store, name, b"x")
-    found = [one["path"] for page in obstore.list(store) for one in page]
-    assert found == ["a/1", "a/2", "b/1", "c", "d"]
+    paths = [entry["path"] for page in obstore.list(store) for entry in page]
+    assert paths == ["a/1", "a/2", "b/1", "c", "d"]
     split = obstore.list_with_delimiter(store)
     assert split["common_prefixes"] == ["a", "b"]
-    assert [one["path"] for one in split["objects"]] == ["c", "d"]
+    assert [entry["path"] for entry in split["objects"]] == ["c", "d"]
 
 
 def test_what_is_large_comes_in_parts(clients: ProjectClients, store: Any) -> None:
@@ -67,7 +67,10 @@ def test_what_is_large_comes_in_parts(clients: ProjectClients, store: Any) -> No
     assert bytes(obstore.get(store, "large").bytes()) == content
     obstore.copy(store, "large", "copy")
     obstore.rename(store, "copy", "renamed")
-    assert [one["path"] for page in obstore.list(store) for one in page] == ["large", "renamed"]
+    assert [entry["path"] for page in obstore.list(store) for entry in page] == [
+        "large",
+        "renamed",
+    ]
 
 
 def test_faults_are_of_both_apis(clients: ProjectClients, bucket: str, store: Any) -> None:
@@ -93,22 +96,22 @@ def test_the_json_api_has_the_same_objects(
     assert made.json()["size"] == "6"
     assert HTTP.post(upload, params=once, content=b"parcel").status_code == 412
     assert bytes(obstore.get(store, "parcel").bytes()) == b"parcel"
-    one = f"{at}/o/jobs%2Fdigits%2Fparcel"
-    assert HTTP.get(one, params={"alt": "media"}).content == b"parcel"
-    assert HTTP.get(one, params={"generation_match": "1"}).status_code == 400
-    found = HTTP.get(f"{at}/o", params={"prefix": "jobs/", "delimiter": "/"}).json()
-    assert found["prefixes"] == ["jobs/digits/"]
-    assert HTTP.delete(one).status_code == 204
-    assert HTTP.get(one).status_code == 404
+    link = f"{at}/o/jobs%2Fdigits%2Fparcel"
+    assert HTTP.get(link, params={"alt": "media"}).content == b"parcel"
+    assert HTTP.get(link, params={"generation_match": "1"}).status_code == 400
+    listing = HTTP.get(f"{at}/o", params={"prefix": "jobs/", "delimiter": "/"}).json()
+    assert listing["prefixes"] == ["jobs/digits/"]
+    assert HTTP.delete(link).status_code == 204
+    assert HTTP.get(link).status_code == 404
     assert HTTP.get(f"{clients.fake.url}/storage/v1/b/none-such/o").status_code == 404
     assert HTTP.get(at).json()["name"] == bucket
 
 
 @pytest.mark.gcp
 def test_an_upload_may_have_two_parts(clients: ProjectClients, bucket: str) -> None:
-    told = json.dumps({"name": "pools.json", "contentType": "application/json"})
+    resource = json.dumps({"name": "pools.json", "contentType": "application/json"})
     content = (
-        f"--x\r\nContent-Type: application/json\r\n\r\n{told}\r\n"
+        f"--x\r\nContent-Type: application/json\r\n\r\n{resource}\r\n"
         "--x\r\nContent-Type: application/json\r\n\r\n{}\r\n--x--\r\n"
     )
     made = HTTP.post(

@@ -1,4 +1,4 @@
-"""Subscriptions: delivered until acknowledged, by REST."""
+"""Subscriptions by REST: messages are delivered until they are acknowledged."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def call(
 def pulled(clients: ProjectClients) -> list[tuple[str, str]]:
     reply = call(clients, ":pull", {"maxMessages": 10}).json()
     return [
-        (one["ackId"], base64.b64decode(one["message"]["data"]).decode())
-        for one in reply.get("receivedMessages", [])
+        (message["ackId"], base64.b64decode(message["message"]["data"]).decode())
+        for message in reply.get("receivedMessages", [])
     ]
 
 

@@ -1,4 +1,4 @@
-"""Tokens that reach a part of a bucket only, by Google's own client of the token service."""
+"""Downscoped tokens by Google's own client of the token service."""
 
 from __future__ import annotations
 
@@ -81,8 +81,10 @@ def test_a_token_reaches_below_its_prefix_only(clients: ProjectClients, bucket: 
         ("?list-type=2&prefix=jobs/", "GET", 403),
         ("?list-type=2", "GET", 403),
     ]
-    found = [(path, verb, status(clients, bucket, token, path, verb)) for path, verb, _ in asked]
-    assert found == asked
+    statuses = [
+        (path, verb, status(clients, bucket, token, path, verb)) for path, verb, _ in asked
+    ]
+    assert statuses == asked
     assert status(clients, other, token, "/jobs/ours/x", "PUT") == 403
     assert sorted(bucket.objects) == ["jobs/ours/log", "jobs/ours/new", "jobs/theirs/log"]
     assert status(clients, bucket, "any", "/jobs/theirs/log") == 200
@@ -126,9 +128,9 @@ def test_a_role_of_ones_own_may_make_and_not_overwrite(
 
 
 def test_an_account_has_tokens_for_who_acts_as_it(clients: ProjectClients) -> None:
-    def asked(who: str = "-", **body: Any) -> Any:
+    def asked(project_name: str = "-", **body: Any) -> Any:
         email = f"castor-job@{clients.name}.iam.gserviceaccount.com"
-        name = f"projects/{who}/serviceAccounts/{email}"
+        name = f"projects/{project_name}/serviceAccounts/{email}"
         return HTTP.post(f"{clients.fake.url}/v1/{name}:generateAccessToken", json=body)
 
     scope = ["https://www.googleapis.com/auth/devstorage.read_write"]

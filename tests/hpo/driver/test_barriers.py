@@ -56,7 +56,7 @@ def test_a_group_is_begun_at_once_and_decided_together(
 
 
 def test_few_at_once_come_to_the_same(site_of: Callable[[Objective], Site]) -> None:
-    """Those that wait are not among them, and a group that is not full is not waited for."""
+    """Exclude waiting trials from the number at once, and do not wait for a partial group."""
     site, study = site_of(reporting), study_of()
     driver_of(site, study).run(RunLimits(trials=GROUP - 1, at_once=1))
     assert steps_of(study) == [

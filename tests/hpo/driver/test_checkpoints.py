@@ -1,4 +1,4 @@
-"""Which checkpoints stay when a study ends."""
+"""Checkpoints that stay when a study ends."""
 
 from __future__ import annotations
 

@@ -237,7 +237,7 @@ def test_a_study_can_be_stopped(site_of: Callable[[Objective], Site], where: str
 def test_a_study_can_be_stopped_from_elsewhere(
     site_of: Callable[[Objective], Site], monkeypatch: pytest.MonkeyPatch, at_once: bool
 ) -> None:
-    """With the trials that run, or at once: then the next driver goes on with them."""
+    """Stop with the running trials, or at once; the next driver continues those."""
     monkeypatch.setattr("hpo.driver.lease._RENEW_SECONDS", 0.0)
     study = study_of()
 

@@ -1,4 +1,4 @@
-"""What a driver states of its study."""
+"""Statements of a driver about its study."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_hyperband_decides_at_the_rungs_of_the_bracket() -> None:
 
 @pytest.mark.parametrize(("steps", "at"), [(2, 3.0), (5, 9.0), (9, 10.0), (12, 13.0)])
 def test_a_trial_that_goes_on_beyond_its_search_waits_for_nobody(steps: int, at: float) -> None:
-    """It would give its instance back, and never have another."""
+    """Keep its instance, because it would never get another one."""
     study = optuna.create_study(pruner=SynchronousHalvingPruner(2, 3, 9))
     for _ in range(2):
         server, _ = begun(study, steps)

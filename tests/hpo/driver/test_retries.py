@@ -18,7 +18,7 @@ from hpo.driver.trial_server import begin_new_trial, begin_waiting_retry, runnin
 from hpo.protocol import attributes
 from hpo.storage.studies import optimization_context
 from hpo.worker.process import run_trial
-from tests.hpo.lines import Died, DirectChannel, Objective
+from tests.hpo.lines import DirectChannel, Objective, WorkerDied
 from tests.hpo.objectives import curve
 from tests.hpo.site import Site, driver_of, study_of
 
@@ -30,7 +30,7 @@ class BreakingStorage(optuna.storages.InMemoryStorage):
         super().__init__()
         self.left: int | None = None
         self.after = False
-        self.error: BaseException = Died()
+        self.error: BaseException = WorkerDied()
         for name in ("create_new_trial", "set_trial_state_values", "set_trial_user_attr"):
             setattr(self, name, self._breaking(getattr(self, name)))
 
@@ -53,7 +53,7 @@ def states(study: optuna.Study) -> list[str]:
 
 
 def fail_and_retry(study: optuna.Study) -> None:
-    """What a driver does with a trial whose job has failed, and then with its retry."""
+    """Fail the running trials as a driver does when their jobs have failed, and begin a retry."""
     for server in running_trials(study).values():
         if attributes.RETRY_OF not in server.frozen().user_attrs:
             server.fail("its instance was lost", most_retries=1)
@@ -70,12 +70,12 @@ def test_a_driver_that_dies_anywhere_neither_loses_nor_doubles_a_retry(after: bo
         study = study_of(storage=storage)
         server = begin_new_trial(study)
         server.bind("sweep-0")
-        with pytest.raises(Died):
+        with pytest.raises(WorkerDied):
             run_trial(curve, DirectChannel(server, 5))
         storage.left, storage.after = write, after
         try:
             fail_and_retry(study)
-        except Died:
+        except WorkerDied:
             storage.left = None
             fail_and_retry(study)
         if storage.left is not None:
@@ -109,7 +109,7 @@ def test_a_trial_whose_driver_dies_as_it_begins_it_is_the_next_ones(after: bool)
     storage = BreakingStorage()
     study = study_of(storage=storage)
     storage.left, storage.after = 0, after
-    with pytest.raises(Died), optimization_context(study, VirtualClock()):
+    with pytest.raises(WorkerDied), optimization_context(study, VirtualClock()):
         begin_new_trial(study)
     assert len(running_trials(study)) == len(study.trials) == after
 

@@ -16,7 +16,7 @@ from hpo.driver.driver import Driver
 from hpo.driver.run_limits import RunLimits
 from hpo.worker.process import begin_trial, run_objective, send_end
 from hpo.worker.trial import RemoteTrial
-from tests.hpo.lines import Died, Objective, record
+from tests.hpo.lines import Objective, WorkerDied, record
 from tests.hpo.objectives import curve
 from tests.hpo.site import TEMPLATE, NodeLine, Site, study_of
 from tests.service.conftest import TOKEN, Api
@@ -45,7 +45,7 @@ class PairedSite(Site):
         self._over.append(threading.Event())
         world = self.api.world
         with self._world_turns:
-            world.wish(job, 2)
+            world.set_target(job, 2)
             world.tick(1, agents=False)
         for number, held in enumerate(world.store.instances.of_job(job)):
             self.api.authentication.issue(held)
@@ -68,7 +68,7 @@ class PairedSite(Site):
             elif order > 0:
                 assert self._over[order - 1].wait(20.0), "the driver is there as long"
             send_end(line, end)
-        except Died:
+        except WorkerDied:
             return
         self.ended.append(job)
         self._told[order].set()

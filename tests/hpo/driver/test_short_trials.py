@@ -165,7 +165,7 @@ def test_a_failed_trial_ends_its_process(site_of: Callable[[Objective], Site]) -
 
 
 def test_callbacks_come_before_the_next_trial(site_of: Callable[[Objective], Site]) -> None:
-    """What they enqueue is next, and where they stop the study none follows."""
+    """Run trials that callbacks enqueue next, and none after a callback stops the study."""
     study = study_of()
     driver = driver_of(short_site(site_of, curve), study)
 

@@ -26,7 +26,7 @@ from hpo.protocol import attributes
 
 
 class View:
-    """What is looked at of a job."""
+    """Part of a job's view that the test reads."""
 
     def __init__(
         self, ground: str | None, instances: tuple[object, ...] = (), note: str = ""

@@ -92,7 +92,7 @@ def test_a_trial_whose_job_is_being_stopped_is_begun_again(
 ) -> None:
     study = study_of()
     job = api.client.submit(replace(TEMPLATE, name="sweep-0")).id
-    api.world.wish(job, 1)
+    api.world.set_target(job, 1)
     api.world.tick(2)
     begin_new_trial(study).bind(job)
     api.client.stop(job)
@@ -110,11 +110,11 @@ def test_a_trial_whose_job_is_being_stopped_is_begun_again(
 def test_what_an_earlier_job_of_a_trial_said_last_counts(
     site_of: Callable[[Objective], Site], api: Api
 ) -> None:
-    """It was told while nobody drove the study; the next job goes on after it."""
+    """Use a report that was sent without a driver; the next job continues after it."""
     study = study_of()
     job = api.client.submit(replace(TEMPLATE, name="sweep-0")).id
     begin_new_trial(study).bind(job)
-    api.world.wish(job, 1)
+    api.world.set_target(job, 1)
     api.world.tick(1, agents=False)
     (held,) = api.world.store.instances.of_job(job)
     api.authentication.issue(held)

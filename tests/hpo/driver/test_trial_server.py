@@ -30,7 +30,7 @@ from hpo.protocol.requests import (
 from hpo.samplers_and_pruners.synchronous_halving import SynchronousHalvingPruner
 from hpo.storage.studies import is_persistent
 from hpo.worker.process import run_trial
-from tests.hpo.lines import Died, DirectChannel, Objective, record, records, run_all
+from tests.hpo.lines import DirectChannel, Objective, WorkerDied, record, records, run_all
 from tests.hpo.objectives import curve, failing, two_ends
 
 PRUNERS: dict[str, Callable[[], optuna.pruners.BasePruner]] = {
@@ -104,7 +104,7 @@ def _killed_after(calls: int, study: optuna.Study) -> bool:
     server.bind("sweep-4")
     try:
         run_trial(curve, DirectChannel(server, calls))
-    except Died:
+    except WorkerDied:
         run_trial(curve, DirectChannel(running_trials(study)["sweep-4"]))
         return True
     return False
@@ -112,7 +112,7 @@ def _killed_after(calls: int, study: optuna.Study) -> bool:
 
 @pytest.mark.parametrize("pruner", ["halving", "hyperband", "patient"])
 def test_a_driver_that_dies_as_it_judges_judges_once(pruner: str) -> None:
-    """What the pruner has written is taken back before it is asked again."""
+    """Undo the pruner's writes before it is asked again."""
     expected, shaken = study_of(pruner), study_of(pruner)
     for study in (expected, shaken):
         run_all(study, curve, 6)
@@ -124,7 +124,7 @@ def test_a_driver_that_dies_as_it_judges_judges_once(pruner: str) -> None:
         verdict = pruners_own(study, trial)
         judged += 1
         if judged % 2 == 1:
-            raise Died
+            raise WorkerDied
         return verdict
 
     shaken.pruner.prune = dies_having_judged  # type: ignore[method-assign]
@@ -133,7 +133,7 @@ def test_a_driver_that_dies_as_it_judges_judges_once(pruner: str) -> None:
     while server is not None:
         try:
             run_trial(curve, DirectChannel(server))
-        except Died:
+        except WorkerDied:
             server = running_trials(shaken)["job"]
             continue
         break
@@ -248,13 +248,13 @@ def test_a_parameter_of_another_range_is_refused_as_optuna_refuses_it() -> None:
 
     def first(trial: optuna.trial.BaseTrial) -> float:
         trial.suggest_categorical("kind", ["a", "b"])
-        raise Died
+        raise WorkerDied
 
     def second(trial: optuna.trial.BaseTrial) -> float:
         trial.suggest_categorical("kind", ["a", "c"])
         return 1.0
 
-    with pytest.raises(Died):
+    with pytest.raises(WorkerDied):
         run_trial(first, line)
     run_trial(second, line)
     assert study.trials[0].state is TrialState.FAIL

@@ -111,10 +111,12 @@ def test_a_trial_that_is_resized_while_it_runs_is_what_it_is_alone(site: Site) -
     expected.optimize(objective, n_trials=1)
     site.pace.write_text("0.02")
     first = site.start()
-    wait_until(lambda: ("r0", "should_prune", 1) in site.asked, what="an epoch of the first")
+    wait_until(
+        lambda: ("r0", "should_prune", 1) in site.asked, description="an epoch of the first"
+    )
     site.pace.write_text("0.2")
     second = site.start(ranks=2)
-    wait_until(lambda: first.reports[-1]["devices"] == 3, what="the second's two devices")
+    wait_until(lambda: first.reports[-1]["devices"] == 3, description="the second's two devices")
     site.pace.write_text("0.05")
     first.direct(TrainingDirective(drain=True))
     assert first.wait(30) == 0, first.log.read_text()

@@ -1,4 +1,4 @@
-"""What goes wrong is told as Optuna tells it, or by name; the study is intact, and goes on."""
+"""Errors of bad input in Optuna's words or with the key's name; the study continues."""
 
 from __future__ import annotations
 

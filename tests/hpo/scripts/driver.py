@@ -1,4 +1,4 @@
-"""A process that runs a study on cores of this machine, until somebody kills it."""
+"""Process that runs a study on cores of this machine until it is killed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import hpo
 
 
 def objective(trial: optuna.trial.BaseTrial) -> float:
-    """Counts for some seconds."""
+    """Count for some seconds."""
     import time
 
     counts = {"sum": trial.suggest_float("start", 0.0, 1.0)}

@@ -1,4 +1,4 @@
-"""A process whose study is in its memory."""
+"""Process whose study is in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What controllers call studies: a study that is begun anew is another one."""
+"""Names of studies at controllers: a study that begins anew gets another name."""
 
 from __future__ import annotations
 

@@ -19,12 +19,12 @@ from hpo.protocol import attributes
 from hpo.worker import artifacts
 from hpo.worker.artifacts import upload_artifact
 from hpo.worker.process import run_trial
-from tests.hpo.lines import Died, DirectChannel, Objective
+from tests.hpo.lines import DirectChannel, Objective, WorkerDied
 from tests.hpo.site import study_of
 
 
 class Controller:
-    """What keeps the files on their way. It is away as often as is said."""
+    """Stand-in for the files' storage, which is unavailable for a number of calls."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -129,18 +129,18 @@ def test_a_driver_that_dies_as_it_keeps_a_file_keeps_it_once(
         has_died.append(True)
         if when == "after":
             write(store, artifact_id, content)
-        raise Died
+        raise WorkerDied
 
     def dies_noting(self: Controller, sha256: str) -> None:
         if not has_died and when == "said":
             has_died.append(True)
-            raise Died
+            raise WorkerDied
         self.files.pop(sha256, None)
 
     monkeypatch.setattr(FileSystemArtifactStore, "write", dies)
     monkeypatch.setattr(Controller, "remove_file", dies_noting)
     objective = uploading(tmp_path, best=b"weights")
-    with pytest.raises(Died):
+    with pytest.raises(WorkerDied):
         keeping.run(objective)
     keeping.run(objective)
     assert keeping.kept() == {"best.json application/json": b"weights"}

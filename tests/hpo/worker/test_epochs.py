@@ -18,7 +18,7 @@ from hpo.samplers_and_pruners.synchronous_halving import SynchronousHalvingPrune
 from hpo.worker.epochs import epochs
 from hpo.worker.process import run_trial
 from hpo.worker.trial import RemoteTrial
-from tests.hpo.lines import Died, DirectChannel, Objective, records
+from tests.hpo.lines import DirectChannel, Objective, WorkerDied, records
 
 
 class Here:
@@ -73,7 +73,7 @@ def training(dies_at: list[int]) -> Objective:
         for epoch in epochs(trial, 6, state):
             if epoch in dies_at:
                 dies_at.remove(epoch)
-                raise Died
+                raise WorkerDied
             inputs = torch.randn(16, 3) + np.random.normal() + random.gauss(0.0, 1.0)
             loss = (model(inputs) - 1.0).square().mean()
             optimizer.zero_grad()
@@ -98,7 +98,7 @@ def test_a_trial_that_was_killed_ends_as_one_that_was_not(
     expected.optimize(training([]), n_trials=1)
     server, objective = begin_new_trial(study), training(dies_at)
     for _ in range(len(dies_at)):
-        with pytest.raises(Died):
+        with pytest.raises(WorkerDied):
             run_trial(objective, DirectChannel(server), Here(tmp_path))
     place = Here(tmp_path)
     run_trial(objective, DirectChannel(server), place)
@@ -183,9 +183,9 @@ def test_a_state_of_another_objective_is_refused(tmp_path: Path) -> None:
         def keep(trial: optuna.trial.BaseTrial) -> float:
             assert isinstance(trial, RemoteTrial)
             found.append(trial)
-            raise Died
+            raise WorkerDied
 
-        with pytest.raises(Died):
+        with pytest.raises(WorkerDied):
             run_trial(keep, line, place)
         return found[0]
 

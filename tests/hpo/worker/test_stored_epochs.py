@@ -18,7 +18,7 @@ from autoscaler.objects import Objects, always
 from hpo.driver.trial_server import begin_new_trial
 from hpo.worker.epochs import _random_states, _restore
 from hpo.worker.process import run_trial
-from tests.hpo.lines import Died, DirectChannel, records
+from tests.hpo.lines import DirectChannel, WorkerDied, records
 from tests.hpo.worker.test_epochs import Here, study_of, training
 
 
@@ -35,7 +35,7 @@ def test_a_trial_that_was_killed_goes_on_elsewhere(
     expected.optimize(training([]), n_trials=1)
     server, objective = begin_new_trial(study), training([2, 4])
     for number in range(2):
-        with pytest.raises(Died):
+        with pytest.raises(WorkerDied):
             place = Here(tmp_path / str(number), remote_checkpoints=remote_checkpoints)
             run_trial(objective, DirectChannel(server), place)
     (kept,) = remote_checkpoints.listed()
@@ -50,7 +50,7 @@ def test_a_state_that_was_not_kept_does_not_count(
     tmp_path: Path, remote_checkpoints: Objects
 ) -> None:
     server, objective = begin_new_trial(study_of()), training([2])
-    with pytest.raises(Died):
+    with pytest.raises(WorkerDied):
         run_trial(
             objective,
             DirectChannel(server),

@@ -82,7 +82,7 @@ class Controller:
             raise Unavailable("away")
 
 
-class Heard(list[TrialAnswer]):
+class RecordedAnswers(list[TrialAnswer]):
     def numbers(self) -> list[int]:
         return sorted({answer.number for answer in self})
 
@@ -95,8 +95,8 @@ def assignment(tmp_path: Path) -> Iterator[Assignment]:
     controller.close()
 
 
-def relay_of(controller: Any, path: Path) -> tuple[TrialRelay, Heard]:
-    relay, heard = TrialRelay(controller, path, SystemClock()), Heard()
+def relay_of(controller: Any, path: Path) -> tuple[TrialRelay, RecordedAnswers]:
+    relay, heard = TrialRelay(controller, path, SystemClock()), RecordedAnswers()
     relay.on_answer = heard.append
     return relay, heard
 
@@ -141,7 +141,7 @@ def test_a_report_waits_for_its_question_and_a_question_for_nothing(
     tmp_path: Path, assignment: Assignment
 ) -> None:
     clock = NotingClock()
-    relay, heard = TrialRelay(Controller(), tmp_path / "calls", clock), Heard()  # type: ignore[arg-type]
+    relay, heard = TrialRelay(Controller(), tmp_path / "calls", clock), RecordedAnswers()  # type: ignore[arg-type]
     relay.on_answer = heard.append
     relay.serve(assignment, START)
     relay.take(replace(calls(1)[0], is_question=True))

@@ -1,4 +1,4 @@
-"""What an agent keeps of the files that its job's script wrote."""
+"""Files of a job's script that an agent keeps."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_files_are_in_storage_before_the_end_is_told(
     controller = site.serve(JobSpec("job", ("python", "write.py")), files=files)
     place = f"file://{tmp_path}/bucket/jobs/job"
     storage = Objects(place, always(StorageGrant(place)))
-    controller.keep_in(storage.place)
+    controller.keep_files_in(storage.place)
     instance = site.launch()
     wait_until(lambda: instance.is_complete, "the end")
     folder = tmp_path / "bucket" / "jobs" / "job" / "outputs"

@@ -87,7 +87,7 @@ def log(storage: Objects, instance: str = "job-0") -> str:
 
 
 def sent(controller: FakeController, instance: str = "job-0") -> Transfer:
-    """What an instance has told last that it has sent and fetched."""
+    """Return the last transfer count that an instance has reported."""
     told = [report.transfer for report in controller.of(instance) if report.transfer is not None]
     return told[-1].transfer if told else Transfer()
 
@@ -98,7 +98,7 @@ def bundled(site: Site, storage: Objects, spec: JobSpec, files: Path) -> FakeCon
     assert controller.bundle is not None
     storage.put("bundle.tar.gz", controller.bundle)
     controller.bundle = None
-    controller.keep_in(storage.place, bundle=f"{storage.place}/bundle.tar.gz")
+    controller.keep_files_in(storage.place, bundle=f"{storage.place}/bundle.tar.gz")
     return controller
 
 
@@ -136,7 +136,7 @@ def test_a_bundle_that_is_not_in_storage_comes_from_the_controller(
 ) -> None:
     (files / "hello.py").write_text("print('hello')")
     controller = site.serve(JobSpec("job", ("python", "hello.py")), files=files)
-    controller.keep_in(storage.place, bundle=f"{storage.place}/gone.tar.gz")
+    controller.keep_files_in(storage.place, bundle=f"{storage.place}/gone.tar.gz")
     instance = site.launch()
     wait_until(lambda: instance.is_complete, "the end")
     assert controller.bundles_fetched == 1

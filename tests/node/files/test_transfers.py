@@ -1,4 +1,4 @@
-"""One count of what an instance sends and fetches, whoever dies meanwhile."""
+"""One count of an instance's transfers, through deaths of its processes."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def command_of(
 
 
 def test_containers_share_the_control_group_that_the_instance_names() -> None:
-    """On a cloud it is the one that can't reach the metadata service."""
+    """Use the group that can't reach a cloud's metadata service."""
     container = Container("c", "image", Path("/work"), {}, {}, ())
     assert not any("cgroup" in option for option in container.options())
     inside = replace(container, parent="castor.slice")

@@ -1,4 +1,4 @@
-"""What is kept of a start that failed."""
+"""Records of a start that failed."""
 
 from __future__ import annotations
 

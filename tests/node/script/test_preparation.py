@@ -1,4 +1,4 @@
-"""What is there before a job's script starts, seen from the script."""
+"""Environment of a job's script at its start, as the script sees it."""
 
 from __future__ import annotations
 

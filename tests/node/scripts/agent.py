@@ -1,4 +1,4 @@
-"""The agent as a program, with the settings of a test."""
+"""Agent as a program, with the settings of a test."""
 
 from __future__ import annotations
 

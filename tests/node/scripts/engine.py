@@ -1,4 +1,4 @@
-"""A stand-in for docker: notes what it is told, and runs commands right here.
+"""Stand-in for docker: records its arguments and runs commands on this machine.
 
 An image is a file in the directory that ENGINE names.
 """

@@ -1,4 +1,4 @@
-"""A stand-in for torchrun: as many processes as it is told, until one of them fails."""
+"""Stand-in for torchrun: starts the requested processes, until one of them fails."""
 
 from __future__ import annotations
 

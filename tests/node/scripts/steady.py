@@ -1,4 +1,4 @@
-"""Trains nothing, but says what a training process says. The environment tells what befalls it."""
+"""Script that does not train but sends the messages of a training, as its environment says."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def test_what_never_ran_has_no_exit_code(place: Place) -> None:
 
 
 def test_an_order_that_never_came_runs_nothing(place: Place) -> None:
-    """As when the agent dies after it has started the shim and before it has spoken."""
+    """End a shim whose agent dies before it sends the order."""
     record = (place.path / "record").open("w")
     shim = [sys.executable, "-P", "-m", "autoscaler.node.shims.shim", str(record.fileno()), "1"]
     subprocess.run(

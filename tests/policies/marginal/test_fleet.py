@@ -110,7 +110,7 @@ def moment_of(some: Sequence[JobSnapshot], *limits: Limit) -> Snapshot:
     return Snapshot(NOW, offers(), limits, tuple(some))
 
 
-def wishes_in(moment: Snapshot) -> list[Demand]:
+def demands_in(moment: Snapshot) -> list[Demand]:
     supply = every_size(moment)
     room = supply.maximum - supply.uses(job.held for job in moment.jobs)
     return [demand(job, supply, room) for job in moment.jobs]
@@ -124,7 +124,7 @@ def test_few_jobs_as_a_fleet_stay_within_limits_and_do_as_well_up_to_the_gap(
     plan = plan_as_fleet(moment)
     found, supply = targets(plan), supply_of(moment)
     assert supply.bears(supply.uses(found.values()))
-    demands = wishes_in(moment)
+    demands = demands_in(moment)
     assume(all(own.eligible.any() and own.target is not None for own in demands))
     wished = [own.at.candidates.allocation(own.target or 0) for own in demands]
     if supply.bears(supply.uses(wished)):
@@ -140,7 +140,7 @@ def test_few_jobs_as_a_fleet_stay_within_limits_and_do_as_well_up_to_the_gap(
 def test_what_jobs_wish_costs_little_more_than_when_each_is_looked_at_alone() -> None:
     moment = moment_of(jobs())
     found = targets(plan_as_fleet(moment))
-    demands = wishes_in(moment)
+    demands = demands_in(moment)
     more = []
     for own in demands:
         usd = own.expected_usd[own.at.candidates.index(found[own.job.id])]

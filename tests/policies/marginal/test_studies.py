@@ -104,7 +104,7 @@ class TestSynchronous:
         assert "a deadline in 12 min: in reach is" in found["trial-00"].reason
 
     def test_nobody_pauses_who_would_begin_anew(self) -> None:
-        """With time to spare two would train on one instance, one after the other."""
+        """Do not pause, though two trials could share an instance with time to spare."""
         paused = [
             trial(number, 1.0 if number else 40.0, ONE, decided_at=50.0, progress_examples=0.0)
             for number in range(4)
@@ -114,7 +114,7 @@ class TestSynchronous:
         assert held_in(found) == [1, 1, 1, 1, 0]
 
     def test_one_that_is_silent_for_long_is_slow(self) -> None:
-        """It grows, or another does, though it has told of nothing yet."""
+        """Grow a trial without a report, or another one."""
         told = [trial(number, 25.0, ONE, decided_at=50.0, most=8) for number in range(2)]
         own, record = trial(2, 0.0, ONE, decided_at=50.0, most=8)
         search = {"synchronous": True, "later": LATER, "objective": worth(hours=2)}
@@ -128,7 +128,7 @@ class TestSynchronous:
 
 class TestAsynchronous:
     def at_once(self, objective: Objective, to_begin: int = 40, **terms: object) -> int:
-        """How many train before the next one has to wait."""
+        """Return the number of trials that train before the next one has to wait."""
 
         def waits(count: int) -> bool:
             trials = [*running(count), trial(count)]
@@ -138,7 +138,7 @@ class TestAsynchronous:
         return 1 + bisect_left(range(1, 60), True, key=waits)
 
     def test_time_is_worth_boots(self) -> None:
-        """About the root of 80 hours' work over a boot of 138 s, each hour worth one device's."""
+        """Run about sqrt(80 h of work / 138 s of boot) trials: time is worth a device an hour."""
         assert 40 <= self.at_once(worth()) <= 50
         assert self.at_once(Objective(Preference.CHEAPEST)) == 1
         assert self.at_once(Objective(Preference.FASTEST)) > 40
@@ -210,7 +210,7 @@ class TestAsynchronous:
         assert planned(running_first)["trial-00"].note == ""
 
     def test_what_is_kept_for_a_trial_ends_with_the_deadline(self) -> None:
-        """Nobody can pay for more: each of four that train costs at most $0.36 within 6 min."""
+        """Keep at most $0.36 for each of four trials, the cost of the 6 min that are left."""
         trials = [*running(4), trial(4, decided_at=5.0)]
         tight = worth(hours=0.1, budget=1.90)
         assert held_in(moment(trials, to_begin=9, objective=tight)) == [1, 1, 1, 1, 1]
@@ -229,7 +229,7 @@ class TestAsynchronous:
         assert "its first rung takes" in planned(never)["trial-00"].reason
 
     def test_a_reason_says_what_changes_also_where_bounds_have_changed(self) -> None:
-        """What it holds is no longer allowed: it moves, and does not start."""
+        """Report a move, not a start, for a trial whose allocation is no longer permitted."""
         other = offer("dear", "4", boot_seconds=120.0)
         own, record = trial(0, 20.0, ONE)
         bounds = replace(own.instances, offers=("dear",))
@@ -306,7 +306,7 @@ class TestBesideJobs:
     def test_what_a_study_takes_from_a_job_it_does_not_give_back(
         self, study_usd: float, job_usd: float, waiting: int, quota: int
     ) -> None:
-        """Where a boot is given up for trials, the next plan leaves them what they order."""
+        """Leave trials the instances for which a job gave up a boot."""
         jobs = [
             job(
                 f"digits-{number}",

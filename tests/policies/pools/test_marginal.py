@@ -162,7 +162,7 @@ def test_a_machine_that_is_gone_is_made_up_for() -> None:
 
 
 def test_what_two_jobs_hold_and_a_machine_no_longer_has_is_given_to_one() -> None:
-    """It has lost half of its devices."""
+    """Plan for a machine that has lost half of its devices."""
     jobs = [
         elastic(name, placement=placed(node_000=2), instances=InstanceBounds(1, 1))
         for name in ("a", "b")
@@ -215,7 +215,7 @@ def test_on_one_machine_the_plan_is_worth_the_most_there_is(
 
 
 def test_a_job_is_not_gathered_without_being_charged_for_it() -> None:
-    """To grow and to shrink again, one after the other, would free a machine for the other job."""
+    """Count the moves, though growing and shrinking again would free a machine."""
     theta = ThroughputParameters(0.0, 0.01, 0.02, 0.02, 0.02, 0.02, 1.0)
     quick = SwitchingCosts(pause_seconds=0.05, restore_seconds=3.0)
     held = Placement((("node-001", 2), ("node-002", 2), ("node-003", 4)))

@@ -58,7 +58,7 @@ def test_alone_a_job_has_the_most_of_the_kind_on_which_it_is_fastest() -> None:
 
 
 def test_a_size_that_was_not_measured_is_hoped_to_scale() -> None:
-    """By the prior alone a sync would cost more than a second device brings."""
+    """Grow, though by the prior alone a sync costs more than a second device brings."""
     slow_sync = replace(PERFECT, alpha_within_seconds=5.0)
     models = {kind: model(slow_sync, kind, [(1, 1)]) for kind in ("card", "fast")}
     job = pool_job("a", models=models)

@@ -29,7 +29,7 @@ class TestGandiva(PoolPolicyConformance):
 
 
 def ran(name: str, seconds: float, **changes: object) -> JobSnapshot:
-    """On eight devices, for so long."""
+    """Return a job that has run for so long on eight devices."""
     service = ServiceReceived(8 * seconds, started_seconds=NOW - 3600.0)
     return pool_job(name, 8, service=service, **changes)
 

@@ -27,7 +27,7 @@ class TestByTime(PoolPolicyConformance):
 
 
 def aged(name: str, requested: int, ran: float, **changes: object) -> JobSnapshot:
-    """It came 1000 s ago, and has had what it asked for in so many of them."""
+    """Return a job that arrived 1000 s ago and had its devices for part of that time."""
     service = ServiceReceived(ran * requested, started_seconds=NOW - 1000)
     return pool_job(name, requested, service=service, submitted_seconds=NOW - 1000, **changes)
 

@@ -74,7 +74,7 @@ def test_jobs_that_are_alike_take_turns() -> None:
 
 
 def test_max_min_gives_each_as_many_times_its_equal_share() -> None:
-    """Of 1.0 + 4.0 and 1.0 + 1.0 a half each, two jobs make the most when they trade."""
+    """Let jobs with throughputs of 1.0, 4.0 and 1.0, 1.0 trade their equal halves."""
     first, second = throughputs(GavelObjective.MAX_MIN, kinds([[1.0, 4.0], [1.0, 1.0]]))
     assert first / 2.5 == pytest.approx(second / 1.0, rel=1e-3)
     assert second > 0.999

@@ -78,7 +78,7 @@ def test_without_a_target_the_best_so_far_is_to_be_bettered() -> None:
 
 
 def test_a_study_says_its_direction_and_its_deadline_and_those_that_ended_teach() -> None:
-    """Of two that fall alike one is much slower; who has ended is the one to be bettered."""
+    """Rank two equal trials by speed; an ended trial sets the value to beat."""
     size = Allocation("node-000", 1, 1)
 
     def record(name: str, *values: float, pace: float, has_ended: bool = False) -> TrialRecord:

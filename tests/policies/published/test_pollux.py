@@ -69,7 +69,7 @@ def test_devices_go_to_those_that_scale() -> None:
 
 
 def test_a_larger_batch_is_counted_at_what_it_is_worth() -> None:
-    """With nothing but noise a batch is as good as its examples, and a sync costs little."""
+    """Grow at pure noise, where a batch is worth its examples and a sync costs little."""
     noisy, quiet = (NoiseScale(64, 1.0, variance, 0.05) for variance in (1e4, 1e-4))
     jobs = (scaling("noisy", POOR, batch=LARGE), scaling("quiet", POOR, batch=LARGE))
     jobs = (replace(jobs[0], noise=noisy), replace(jobs[1], noise=quiet))

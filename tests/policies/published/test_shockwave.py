@@ -61,7 +61,7 @@ class TestWithoutASolver(PoolPolicyConformance):
 def changing(
     name: str, *regimes: tuple[float, float], epochs: int, requested: int = 4, **changes: object
 ) -> JobSnapshot:
-    """With regimes of so many seconds an epoch, so many of them done."""
+    """Return a job with regimes of these seconds an epoch and these completed epochs."""
     told = tuple(
         Regime(32 << place, seconds, done) for place, (seconds, done) in enumerate(regimes)
     )

@@ -26,7 +26,7 @@ class TestThemis(PoolPolicyConformance):
 def timed(
     name: str, age: float, ran: float, left: float, requested: int = 4, **changes: object
 ) -> JobSnapshot:
-    """It came `age` seconds ago, has had its devices for `ran` and needs them for `left` more."""
+    """Return a job of an age that has run for `ran` seconds and needs `left` more."""
     service = ServiceReceived(
         ran * requested, started_seconds=NOW - age, changed_seconds=NOW - ran
     )
@@ -75,7 +75,7 @@ def test_a_lease_is_kept_to_its_end_and_then_auctioned_again(
 
 
 def test_a_fair_share_is_that_of_the_whole_life_of_a_job() -> None:
-    """Where there used to be many jobs, one has waited for less than it might have had to."""
+    """Use the contention over a job's life: many earlier jobs make a long wait fair."""
     a, b = timed("a", 1000, 0, 700), timed("b", 1000, 0, 800)
     crowded = replace(a, service=replace(a.service, mean_active_jobs=40.0))
     moment = pool_snapshot(a, b, offers=machines(1))

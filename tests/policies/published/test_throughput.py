@@ -37,7 +37,7 @@ def target(one: JobSnapshot, **parameters: float) -> Allocation | None:
 
 
 def test_it_grows_while_a_dollar_more_buys_enough_of_what_one_has_bought() -> None:
-    """From 100 to 78 examples a second is a loss; from 2 instances on all is in proportion."""
+    """Stop at a drop from 100 to 78 examples/s; from 2 instances on all is in proportion."""
     assert target(elastic()) == Allocation("local-small", 1, 1)
     mild = model(replace(FLAT, alpha_across_seconds=0.4))
     # R is 100, then 61.5 n: 123, 185, ... The second instance adds 0.23 of what the first gave.

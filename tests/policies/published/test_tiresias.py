@@ -69,7 +69,7 @@ def test_a_later_queue_is_in_the_order_in_which_jobs_can_have_come_there() -> No
 
 
 def test_a_job_that_has_waited_long_enough_is_promoted() -> None:
-    """It has run for 2 h and waited for 6 h, and was there before the other."""
+    """Promote a job that has run for 2 h, waited for 6 h and arrived first."""
     starved = aged("starved", 8, 16.0, started_hours=8.0)
     new = pool_job("new", 8)
     moment = pool_snapshot(starved, new)

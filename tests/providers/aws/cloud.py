@@ -1,4 +1,4 @@
-"""An account of the fake AWS for one test, with the ground that Terraform would lay."""
+"""Account of the fake AWS for one test, with the infrastructure that Terraform would create."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _KEY = "AKIATEST"
 
 
 class KeptSession(boto3.session.Session):
-    """Gives the same client again: to make one costs more than most tests here."""
+    """Session that reuses its clients, because creation is slower than most tests here."""
 
     def __init__(self, key: str) -> None:
         super().__init__(key, "secret", region_name=REGION)
@@ -52,9 +52,11 @@ class KeptSession(boto3.session.Session):
 
     def client(self, service_name: str, *arguments: Any, **options: Any) -> Any:
         config = options.get("config")
-        told = None if config is None else sorted(vars(config)["_user_provided_options"].items())
-        place = options.get("region_name"), options.get("endpoint_url")
-        key = repr((service_name, place, told))
+        settings = (
+            None if config is None else sorted(vars(config)["_user_provided_options"].items())
+        )
+        location = options.get("region_name"), options.get("endpoint_url")
+        key = repr((service_name, location, settings))
         if key not in self._kept:
             self._kept[key] = super().client(service_name, *arguments, **options)
         return self._kept[key]
@@ -65,7 +67,7 @@ _CLOUD = KeptSession(_KEY + CLOUD_SUFFIX)
 
 
 class AwsWorld:
-    """One account and its clock, for `tests.conformance.provider` and the tests of this folder."""
+    """Account and clock, for `tests.conformance.provider` and the tests of this folder."""
 
     provider_name = "aws"
     spot_offer = SMALL_SPOT
@@ -85,7 +87,7 @@ class AwsWorld:
         self._due: list[tuple[float, str]] = []
 
     def client(self, service: str, region: str = REGION) -> Any:
-        """The cloud's own: what it does succeeds."""
+        """Return a client of the cloud itself, whose calls meet no fault."""
         return _CLOUD.client(service, region_name=region, endpoint_url=self.url)
 
     @property
@@ -107,7 +109,7 @@ class AwsWorld:
         )
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
-        """A few seconds at a time, and what is due in them."""
+        """Advance the time in steps of seconds until a condition holds."""
         for _ in range(100):
             if condition():
                 return
@@ -122,7 +124,7 @@ class AwsWorld:
                 self.take(instance_id)
 
     def take(self, instance_id: str) -> None:
-        """The cloud ends an instance."""
+        """End an instance as the cloud does."""
         self.account.reclaimed.add(instance_id)
         self.ec2.terminate_instances(InstanceIds=[instance_id])
 
@@ -137,7 +139,7 @@ class AwsWorld:
         self._due.append((self.clock.now() + NOTICE_SECONDS, instance_id))
 
     def announce(self, kind: str, detail: Any, **others: Any) -> None:
-        """What EventBridge would put into the queue."""
+        """Send an event to the queue, as EventBridge would."""
         now = datetime.fromtimestamp(self.clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         event = {"detail-type": kind, "source": "aws.ec2", "time": now, "detail": detail, **others}
         self.put_message(json.dumps(event))
@@ -146,9 +148,9 @@ class AwsWorld:
         self.sqs.send_message(QueueUrl=self.queue_url, MessageBody=body)
 
     def messages_left(self) -> int:
-        wanted = ["ApproximateNumberOfMessages"]
-        told = self.sqs.get_queue_attributes(QueueUrl=self.queue_url, AttributeNames=wanted)
-        return int(told["Attributes"]["ApproximateNumberOfMessages"])
+        names = ["ApproximateNumberOfMessages"]
+        answer = self.sqs.get_queue_attributes(QueueUrl=self.queue_url, AttributeNames=names)
+        return int(answer["Attributes"]["ApproximateNumberOfMessages"])
 
     @property
     def faults(self) -> Faults:
@@ -174,14 +176,14 @@ class AwsWorld:
         self.account.boot_seconds = boot_seconds
 
     def remains(self, instance_id: str) -> Sequence[str]:
-        return [one for one in self.account.alive() if one == instance_id]
+        return [alive_id for alive_id in self.account.alive() if alive_id == instance_id]
 
     def request(self, token: str, offer: str = SMALL, controller: str = OURS) -> LaunchRequest:
         tags = {CONTROLLER_TAG: controller, JOB_TAG: "digits", INSTANCE_TAG: f"digits-{token}"}
         return LaunchRequest(token, offer, tags, user_data=f"join {token}")
 
     def _document(self, pool: dict[str, Any]) -> dict[str, Any]:
-        """As Terraform would write it."""
+        """Return the pools' document as Terraform would write it."""
         zones = [{"Name": "availability-zone", "Values": list(ZONES)}]
         subnets = self.ec2.describe_subnets(Filters=zones)["Subnets"]
         template = self.ec2.create_launch_template(
@@ -190,7 +192,7 @@ class AwsWorld:
         )["LaunchTemplate"]
         self.s3.create_bucket(Bucket=f"{BUCKET}-{self.account.number}")
         region = {
-            "subnets": {one["AvailabilityZone"]: one["SubnetId"] for one in subnets},
+            "subnets": {subnet["AvailabilityZone"]: subnet["SubnetId"] for subnet in subnets},
             "user_data": f"s3://{BUCKET}-{self.account.number}/user-data",
             "queue_url": self.queue_url,
         }
@@ -214,13 +216,13 @@ class AwsWorld:
 
 
 def spot_offers(provider: AwsProvider) -> list[str]:
-    return [one.id for one in provider.offers() if one.purchase is Purchase.SPOT]
+    return [offer.id for offer in provider.offers() if offer.purchase is Purchase.SPOT]
 
 
 def error_of(call: Callable[[], object]) -> ProviderError:
-    """What a call fails with; that it does."""
+    """Return the error of a call, which must fail."""
     try:
         call()
     except ProviderError as error:
         return error
-    raise AssertionError("it did not fail")
+    raise AssertionError("the call did not fail")

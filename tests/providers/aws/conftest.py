@@ -1,4 +1,4 @@
-"""One fake AWS for all tests of this folder."""
+"""Fixtures of the AWS provider: one fake AWS for all tests of this folder."""
 
 from __future__ import annotations
 

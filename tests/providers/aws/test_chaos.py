@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.fakes.aws.server import FakeAws
 from tests.providers.aws.test_controller import Ec2World
 from tests.providers.aws.ways import WAYS
-from tests.providers.cloud.chaos import comes_right_in_the_end, events
+from tests.providers.cloud.chaos import assert_recovers, events
 
 ACTIONS = (
     *("CreateFleet", "DescribeInstances", "TerminateInstances", "PutObject", "ReceiveMessage"),
@@ -27,4 +27,4 @@ def test_all_comes_right_in_the_end(
 ) -> None:
     world = Ec2World(fake)
     world.aws.account.lag_seconds = lag_seconds
-    comes_right_in_the_end(world, happenings)
+    assert_recovers(world, happenings)

@@ -14,7 +14,7 @@ from tests.providers.cloud.controlled import (
     WANTED,
     ControlledWorld,
     ControllerOverCloud,
-    comes_right_through_a_restart,
+    assert_recovers_after_a_restart,
 )
 
 
@@ -39,7 +39,7 @@ def world(fake: FakeAws) -> Ec2World:
     ],
 )
 def test_a_launch_that_fails_comes_right_through_a_restart(world: Ec2World, way: str) -> None:
-    comes_right_through_a_restart(world, WAYS[way])
+    assert_recovers_after_a_restart(world, WAYS[way])
 
 
 @pytest.mark.aws
@@ -56,7 +56,7 @@ def test_a_lone_instance_is_of_the_zone_that_has_capacity(
     world.aws.account.capacity["g4dn.xlarge", "us-east-1a", "on-demand"] = 0
     if when is not None:
         world.aws.faults.add(Fault("CreateFleet", when))
-    world.wish(world.job, 1, planned)
+    world.set_target(world.job, 1, planned)
     world.tick()
     if when is not None:
         assert [held.cloud_id for held in world.store.instances.alive()] == [None]
@@ -69,7 +69,7 @@ def test_a_lone_instance_is_of_the_zone_that_has_capacity(
     assert [entry.offer for entry in world.store.ledger.entries()] == [other]
     events = [event.kind for event in world.store.events.latest(world.job)]
     assert events.count("other zone") == 1
-    world.wish(world.job, 1, other)
+    world.set_target(world.job, 1, other)
     world.until(lambda: len(world.training(world.job)) == 1)
     world.tick(times=10)
     assert world.fake.alive() == [held.cloud_id]

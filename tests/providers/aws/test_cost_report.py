@@ -1,4 +1,4 @@
-"""What the account was billed, as Cost Explorer tells it by tag."""
+"""Bill of an account by tag, from Cost Explorer."""
 
 from __future__ import annotations
 

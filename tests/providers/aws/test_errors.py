@@ -1,4 +1,4 @@
-"""What AWS's refusals mean, and that each names the setting and the way out."""
+"""Meanings of AWS's refusals; each names the setting and the way out."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_a_fault_under_lag_costs_nothing(fake: FakeAws, way: str) -> None:
 def test_without_tokens_that_are_known_again_a_lost_reply_is_bought_twice(
     world: AwsWorld,
 ) -> None:
-    """As on bare moto: it is the fake that lets the others fail."""
+    """Show that the other tests depend on the fake's memory of tokens, as on bare moto."""
     world.account.fleets = _Forgetful()
     world.account.lag_seconds = 10.0
     world.account.faults.add(Fault("CreateFleet", When.LOST_AFTER))
@@ -96,7 +96,7 @@ def test_without_tokens_that_are_known_again_a_lost_reply_is_bought_twice(
 
 
 class _Forgetful(dict):  # type: ignore[type-arg]
-    """As bare moto is: it does not know a client token again."""
+    """Fleets that forget client tokens, as bare moto does."""
 
     def get(self, key: object, default: object = None) -> None:
         return None

@@ -24,7 +24,7 @@ LAG_SECONDS = 90.0
 
 
 class Parameter:
-    """What Terraform writes: a text, or what goes wrong."""
+    """Parameter that Terraform writes: a text, or an error."""
 
     def __init__(self, world: AwsWorld) -> None:
         self.told: str | Exception = json.dumps(world.document)
@@ -56,7 +56,7 @@ class Followed:
         self.parameter.told = json.dumps(document)
 
     def kinds(self, seconds: float = LOOK_SECONDS) -> set[str]:
-        """What is offered some time later."""
+        """Return the offered types after some time."""
         self.world.clock.advance(seconds)
         return {offer.instance_type for offer in self.provider.offers()}
 

@@ -118,7 +118,7 @@ def test_one_instance_of_one_type_in_one_zone_is_ordered(world: AwsWorld) -> Non
 
 
 def test_what_an_instance_is_to_find_lies_under_its_token(world: AwsWorld) -> None:
-    """It may differ from one try to the next, and the order is the same all the while."""
+    """Let start data differ between tries of one order."""
     provider = world.connect()
     world.account.faults.add(replace(LOST))
     request = world.request("1")
@@ -238,7 +238,7 @@ def test_a_pool_is_never_larger_than_its_bound(fake: FakeAws) -> None:
 
 
 def test_a_refusal_after_a_lost_reply_frees_no_place(fake: FakeAws) -> None:
-    """It says nothing of what was launched before, which lists do not show yet."""
+    """Count an earlier launch that lists do not show yet."""
     world = AwsWorld(fake, max_instances=1)
     world.account.lag_seconds = 10.0
     denied = Fault("CreateFleet", code="UnauthorizedOperation", status=403)

@@ -16,7 +16,7 @@ WARNING = "EC2 Spot Instance Interruption Warning"
 
 @pytest.mark.aws
 def test_a_notice_comes_the_way_that_terraform_lays(world: AwsWorld) -> None:
-    """From EventBridge through a rule to the queue."""
+    """Route a notice from EventBridge through a rule to the queue."""
     events = world.client("events")
     queue = world.sqs.get_queue_attributes(QueueUrl=world.queue_url, AttributeNames=["QueueArn"])
     pattern = json.dumps({"source": ["aws.ec2"], "detail-type": [WARNING]})

@@ -1,4 +1,4 @@
-"""What is offered, at which prices, and within which limits."""
+"""Offers, their prices and their limits."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_a_price_list_whose_pages_repeat_a_token_gives_no_price(world: AwsWorld)
 
 
 def test_what_the_price_list_said_holds_while_it_is_silent(world: AwsWorld) -> None:
-    """In a network without a way to it, it is asked once in a while, for one type."""
+    """Ask an unreachable price list only once in a while, for one type."""
     world.account.list_prices["g4dn.xlarge"] = "0.6"
     provider = world.connect()
     provider.offers()
@@ -245,7 +245,7 @@ def test_an_owners_own_list_comes_first(world: AwsWorld) -> None:
 
 
 def test_published_spot_prices_make_offers(fake: FakeAws) -> None:
-    """Of every type and zone that a list of real prices has for a region."""
+    """Offer every type and zone of a list of real prices."""
     folder = os.environ.get("CASTOR_DATA")
     if folder is None:
         pytest.skip("CASTOR_DATA is not set: it names the folder of published measurements")

@@ -23,7 +23,7 @@ class TestAwsProvider(ProviderConformance):
 
 @pytest.mark.aws
 class TestAwsProviderThatBootsAndLags(ProviderConformance):
-    """As real EC2 is: new instances are pending, and missing from lists for some seconds."""
+    """Contract on instances that are pending and unlisted for some seconds, as on EC2."""
 
     @pytest.fixture
     def cloud(self, fake: FakeAws) -> AwsWorld:
@@ -34,7 +34,7 @@ class TestAwsProviderThatBootsAndLags(ProviderConformance):
 
 
 class LaggingWorld(AwsWorld):
-    """Whoever uses it asks again where it is told to, as a controller does."""
+    """World whose provider repeats `terminate` while it is unavailable, as a controller does."""
 
     def connect(self, controller: str = OURS, patience: CallTimeouts = QUICK) -> AwsProvider:
         provider = super().connect(controller, patience)

@@ -1,4 +1,4 @@
-"""What is read quickly is what botocore reads."""
+"""Equality of quick reads and botocore's reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.providers.aws.cloud import SMALL_SPOT, AwsWorld
 
 @functools.cache
 def client(is_quick: bool) -> Any:
-    """To make one takes longer than most tests here."""
+    """Return a shared client, because creation takes longer than most tests here."""
     session = boto3.session.Session("key", "secret", region_name="us-east-1")
     made = session.client("ec2", endpoint_url="http://nowhere.invalid")
     if is_quick:
@@ -26,7 +26,7 @@ def client(is_quick: bool) -> Any:
 
 
 def listed(body: bytes, is_quick: bool, status: int = 200) -> dict[str, Any]:
-    """What such a client makes of a reply."""
+    """Return such a client's reading of a reply."""
 
     class Raw:
         """The body, in one piece."""

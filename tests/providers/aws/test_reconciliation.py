@@ -19,7 +19,7 @@ WEEK_SECONDS = 7 * 86_400.0
 
 
 def bill(world: AwsWorld) -> None:
-    """What ran costs what it ran, under the tags that it has."""
+    """Bill the run time of all instances, under their tags."""
     account, tags = world.account, {}
     for reservation in world.ec2.describe_instances()["Reservations"]:
         for told in reservation["Instances"]:

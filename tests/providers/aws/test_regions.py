@@ -21,7 +21,7 @@ SMALL_WEST = "west/g4dn.xlarge/us-west-2a/on-demand"
 
 @pytest.fixture
 def world(world: AwsWorld) -> AwsWorld:
-    """With a second region, that has no queue, and a pool in it."""
+    """Return a world with a pool in a second region, which has no queue."""
     ec2 = world.client("ec2", WEST)
     zone = [{"Name": "availability-zone", "Values": ["us-west-2a"]}]
     (subnet,) = ec2.describe_subnets(Filters=zone)["Subnets"]
@@ -105,7 +105,7 @@ def test_without_an_answer_of_any_region_nothing_is_known(world: AwsWorld) -> No
 
 
 def test_a_region_that_has_not_answered_yet_is_not_empty(world: AwsWorld) -> None:
-    """Nothing is bought before it is known what there is."""
+    """Buy nothing until all regions have been listed."""
     provider = world.connect()
     world.account.faults.add(silence(WEST))
     assert isinstance(error_of(provider.instances), Unavailable)

@@ -52,7 +52,7 @@ class ReservedWorld(AwsWorld):
         }
 
     def template(self, is_block: bool, reservation: str = ID) -> str:
-        """As Terraform would make it."""
+        """Return a template as Terraform would create it."""
         target = {"CapacityReservationTarget": {"CapacityReservationId": reservation}}
         data = {
             "ImageId": "ami-0123456789abcdef0",
@@ -65,7 +65,7 @@ class ReservedWorld(AwsWorld):
         return str(made["LaunchTemplate"]["LaunchTemplateId"])
 
     def fitting(self, provider: AwsProvider) -> float | None:
-        """How many instances fit, as the planner is told; None if no limit is named."""
+        """Return the planner's limit of instances; None without a limit."""
         provider.offers()
         limits = {one.name: one for one in provider.limits()}
         limit = limits.get(f"reservation {ID} in us-east-1a")
@@ -183,7 +183,7 @@ def test_a_block_is_not_offered_before_it_begins(fake: FakeAws) -> None:
 def test_a_block_that_may_not_begin_or_does_not_fit_is_not_in_order(
     fake: FakeAws, facts: dict[str, str], template: str, said: str
 ) -> None:
-    """As `castor check` must say before the block begins."""
+    """Report before the start of the block, as `castor check` must."""
     start_seconds = START_SECONDS + 3600
     times = {"start_seconds": start_seconds, "end_seconds": start_seconds + DAY}
     world = ReservedWorld(fake, is_block=True, **times, **facts)
@@ -208,7 +208,7 @@ def test_a_job_fills_its_reservation_and_is_charged_for_volumes_only(fake: FakeA
 
 
 def test_what_runs_stays_while_nothing_can_be_launched(fake: FakeAws) -> None:
-    """As after a change of the template by hand."""
+    """Keep instances after a change of the template by hand."""
     world = ReservedWorld(fake)
     provider = world.connect()
     provider.launch(world.request("1", OFFER))

@@ -1,4 +1,4 @@
-"""What Terraform hands over, and what is said of it where it can't be used."""
+"""Documents of Terraform, and errors for those that can't be used."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ SHA256 = "5" * 64
 
 
 class S3Site(AwsWorld):
-    """For `tests.conformance.storage`."""
+    """Site for `tests.conformance.storage`."""
 
     key = "job_role"
     grant_actions = ("AssumeRole",)
@@ -84,7 +84,7 @@ def site(fake: FakeAws) -> S3Site:
 
 
 class TestS3JobStorage(JobStorageConformance):
-    """What a grant is good for, the fake does not ask: the policy is looked at below."""
+    """Contract of storage on a fake without IAM; see the policy tests below."""
 
 
 def test_the_role_is_assumed_under_a_policy(site: S3Site) -> None:
@@ -97,7 +97,7 @@ def test_the_role_is_assumed_under_a_policy(site: S3Site) -> None:
 
 
 def allows(policy: Mapping[str, Any], action: str, resource: str, prefix: str = "") -> bool:
-    """As IAM decides it, of what such a policy has in it."""
+    """Return IAM's decision, for the elements that such a policy has."""
     for statement in policy["Statement"]:
         actions, condition = statement["Action"], statement.get("Condition", {})
         named = [actions] if isinstance(actions, str) else actions

@@ -1,10 +1,10 @@
-"""The ways in which calls of AWS fail."""
+"""Faults of AWS's calls."""
 
 from __future__ import annotations
 
 from tests.fakes.faults import Fault, When
 
-# In which a call may fail; the action is the test's.
+# Faults by name; the test sets the action.
 WAYS = {
     "throttled": Fault("", code="RequestLimitExceeded", status=503),
     "broken": Fault("", code="InternalError", status=500),

@@ -1,4 +1,4 @@
-"""Whatever happens, in whatever order: in the end there is what is wanted, and then nothing."""
+"""Random events of a cloud, after which the controller must reach its target and then nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.providers.cloud.controlled import WANTED, ControlledWorld
 
 @dataclass(frozen=True)
 class Mishap:
-    """A call that will fail so many times."""
+    """Fault of the next `times` calls of an action."""
 
     action: str
     fault: Fault
@@ -27,18 +27,18 @@ class Mishap:
 
 
 @dataclass(frozen=True)
-class Wish:
-    """So many instances are wanted from now on."""
+class TargetChange:
+    """Change of the number of instances that the policy plans."""
 
     instances: int
 
     def happen(self, world: ControlledWorld) -> None:
-        world.wish(world.job, self.instances, world.fake.spot_offer)
+        world.set_target(world.job, self.instances, world.fake.spot_offer)
 
 
 @dataclass(frozen=True)
 class Restart:
-    """The controller dies, and another goes on."""
+    """Death of the controller and start of another."""
 
     def happen(self, world: ControlledWorld) -> None:
         world.restart()
@@ -46,7 +46,7 @@ class Restart:
 
 @dataclass(frozen=True)
 class Reclaim:
-    """The cloud takes one back, if there is one."""
+    """Reclaim of a running instance, if there is one."""
 
     number: int
 
@@ -58,7 +58,7 @@ class Reclaim:
 
 @dataclass(frozen=True)
 class Pause:
-    """Time passes without a tick."""
+    """Time without a tick."""
 
     seconds: float
 
@@ -67,24 +67,24 @@ class Pause:
 
 
 def events(actions: Sequence[str], ways: Mapping[str, Fault]) -> st.SearchStrategy[list[Any]]:
-    """Sequences of what may happen to calls of these actions, in these ways, and beside them."""
+    """Return lists of events: faults of these actions, and changes of the deployment."""
     faults = st.sampled_from([ways[way] for way in sorted(ways)])
-    one = st.one_of(
+    event = st.one_of(
         st.builds(Mishap, st.sampled_from(actions), faults, st.integers(1, 3)),
-        st.builds(Wish, st.integers(0, WANTED)),
+        st.builds(TargetChange, st.integers(0, WANTED)),
         st.builds(Restart),
         st.builds(Reclaim, st.integers(0, WANTED)),
         st.builds(Pause, st.sampled_from([1.0, 5.0, 20.0, 70.0])),
     )
-    return st.lists(one, max_size=20)
+    return st.lists(event, max_size=20)
 
 
-def comes_right_in_the_end(world: ControlledWorld, happenings: Sequence[Any]) -> None:
-    """All of it happens, a tick apart; then nothing more does."""
+def assert_recovers(world: ControlledWorld, happenings: Sequence[Any]) -> None:
+    """Apply events one tick apart; then assert that the target is reached and can be cleared."""
     for event in happenings:
         event.happen(world)
         world.tick()
     world.fake.faults.clear()
-    world.wish(world.job, WANTED, world.fake.spot_offer)
+    world.set_target(world.job, WANTED, world.fake.spot_offer)
     world.until(world.is_settled)
     world.give_up()

@@ -1,4 +1,4 @@
-"""The real controller over a cloud as it fails: effects in the cloud, not what anybody said."""
+"""Real controller over a faulty cloud; the tests check the cloud's own state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.instance import Desired, InstancePhase
 from autoscaler.store.memory.store import memory_store
 from providers.base import Provider
-from tests.controller.world import AtOnce, Lights, Wishes, World
+from tests.controller.world import PlannedTargets, RecordedLighthouses, SynchronousWorkers, World
 from tests.fakes.faults import Fault, When
 from tests.providers.cloud.world import FakeCloud
 
@@ -18,10 +18,9 @@ WANTED = 2
 
 
 class ControlledWorld(World):
-    """One deployment in a cloud that boots and lags, with one job; its store outlives its
-    process.
+    """Deployment with one job in a cloud that boots slowly and lists with a lag.
 
-    The cloud's pool must have room for `WANTED`.
+    The store outlives the controller. The cloud's pool must have room for `WANTED` instances.
     """
 
     cloud: Provider  # type: ignore[assignment]
@@ -30,22 +29,22 @@ class ControlledWorld(World):
         self.fake = fake
         fake.lag(lag_seconds=5.0, boot_seconds=9.0)
         self.clock = fake.clock
-        self.lights = Lights()
-        self.wishes = Wishes()
+        self.lighthouses = RecordedLighthouses()
+        self.policy = PlannedTargets()
         self.settings = ControllerSettings(orphan_seconds=10.0, replan_seconds=0.0)
         self.store = memory_store()
         self.restart()
         self.job = self.submit()
-        self.wish(self.job, WANTED, fake.spot_offer)
+        self.set_target(self.job, WANTED, fake.spot_offer)
 
     def restart(self) -> None:
         self.cloud = self.fake.connect(self.store.settings.controller_id())
         parts = ControllerParts(
             store=self.store,
             providers={self.fake.provider_name: self.cloud},
-            policy=self.wishes,
-            lighthouses=self.lights,  # type: ignore[arg-type]
-            workers=AtOnce(),
+            policy=self.policy,
+            lighthouses=self.lighthouses,  # type: ignore[arg-type]
+            workers=SynchronousWorkers(),
             clock=self.clock,
             user_data=lambda held: f"join {held.id} at {self.clock.now()}",
         )
@@ -54,12 +53,12 @@ class ControlledWorld(World):
     def tick(self, times: int = 1, seconds: float = 3.0, agents: bool = True) -> None:
         for _ in range(times):
             self.fake.pass_time(seconds)
-            self.agents_speak()
+            self.report_from_agents()
             self.controller.tick(self.clock.now())
             assert self.fake.most_alive <= WANTED
 
-    def agents_speak(self) -> None:
-        """They need no provider for it, and none of its calls."""
+    def report_from_agents(self) -> None:
+        """Report for every agent of a running instance, without calls of the provider."""
         for held in self.store.instances.alive():
             if held.cloud_id is not None and self.fake.is_running(held.cloud_id):
                 leaves = held.desired is Desired.ABSENT
@@ -67,29 +66,29 @@ class ControlledWorld(World):
                 self.store.instances.record_node(held.id, phase, self.clock.now())
 
     def until(self, condition: Callable[[], bool]) -> None:
-        """Faster where the controller itself waits, as it does after a quota."""
+        """Run ticks until a condition holds, with longer ones while offers are refused."""
         for _ in range(120):
             if condition():
                 return
             waits = self.store.capacity.unavailable(self.clock.now())
             self.tick(seconds=30.0 if waits else 3.0)
-        raise AssertionError(f"never came to be: {self.controller.status.trouble}")
+        raise AssertionError(f"the condition never held: {self.controller.status.trouble}")
 
     def is_settled(self) -> bool:
-        """The job trains on all that it wants, and nothing else runs."""
-        held = {one.cloud_id for one in self.training(self.job)}
+        """Return whether the job trains on `WANTED` instances and no others run."""
+        held = {instance.cloud_id for instance in self.training(self.job)}
         return len(held) == WANTED and held == set(self.fake.alive())
 
     def give_up(self) -> None:
-        """Nothing is wanted any more; nothing is left, and nothing comes back."""
-        self.wish(self.job, 0)
+        """Plan no instances; assert that all end and none returns."""
+        self.set_target(self.job, 0)
         self.until(lambda: not self.store.instances.alive() and not self.fake.alive())
         self.tick(times=5)
         assert not self.fake.alive()
 
 
-def comes_right_through_a_restart(world: ControlledWorld, fault: Fault) -> None:
-    """Launches that fail so."""
+def assert_recovers_after_a_restart(world: ControlledWorld, fault: Fault) -> None:
+    """Assert that the target is reached after failed launches and a restart."""
     world.fake.faults.add(replace(fault, action=world.fake.launch_action, times=3))
     world.tick(times=2)
     world.restart()
@@ -98,12 +97,12 @@ def comes_right_through_a_restart(world: ControlledWorld, fault: Fault) -> None:
 
 
 class ControllerOverCloud:
-    """What must hold over every cloud; a subclass has the fixture `world`."""
+    """Tests of the controller over any cloud; a subclass defines the fixture `world`."""
 
     def test_what_is_cancelled_while_it_is_launched_does_not_stay(
         self, world: ControlledWorld
     ) -> None:
-        """The place where others leaked: nobody knows yet that it was launched."""
+        """Cancel launches of which the controller has no answer."""
         world.fake.faults.add(Fault(world.fake.launch_action, When.LOST_AFTER, times=2))
         world.tick()
         assert len(world.fake.alive()) == WANTED
@@ -116,7 +115,7 @@ class ControllerOverCloud:
         taken = world.fake.alive()[0]
         world.fake.reclaim(world.cloud, taken)
         world.tick(times=2)
-        assert taken not in {one.cloud_id for one in world.training(world.job)}
+        assert taken not in {instance.cloud_id for instance in world.training(world.job)}
         world.until(lambda: taken not in world.fake.alive() and world.is_settled())
         world.give_up()
 
@@ -146,4 +145,4 @@ class ControllerOverCloud:
         assert any(event.kind == "orphan" for event in world.store.events.latest(None, limit=20))
 
 
-__all__ = ["WANTED", "ControlledWorld", "ControllerOverCloud", "comes_right_through_a_restart"]
+__all__ = ["WANTED", "ControlledWorld", "ControllerOverCloud", "assert_recovers_after_a_restart"]

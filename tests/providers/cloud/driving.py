@@ -1,4 +1,4 @@
-"""A controller in small that never gives up, over the fake of any cloud."""
+"""Small controller that repeats its calls, over the fake of any cloud."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TICK_SECONDS = 2.0
 
 @dataclass
 class Slot:
-    """A place that one instance is wanted for."""
+    """Place of one wanted instance."""
 
     name: str
     generation: int = 0
@@ -35,7 +35,7 @@ class Slot:
 
 @dataclass
 class Driver:
-    """Wants `slots` filled, or all of them empty, whatever the cloud does."""
+    """Controller that fills all `slots`, or clears them, despite the cloud's faults."""
 
     world: FakeCloud
     provider: Provider
@@ -44,7 +44,7 @@ class Driver:
     ended: set[str] = field(default_factory=set)
 
     def fill(self) -> None:
-        """Until every slot has an instance that the provider lists as running."""
+        """Launch until the provider lists every slot's instance as running."""
         for _ in range(_MOST_TICKS):
             self._observe()
             for slot in self.slots:
@@ -52,10 +52,10 @@ class Driver:
             if all(slot.instance for slot in self.slots) and self._running() == self._wanted():
                 return
             self.world.pass_time(_TICK_SECONDS)
-        raise AssertionError(f"never filled: {self.errors[-3:]}")
+        raise AssertionError(f"the slots were not filled: {self.errors[-3:]}")
 
     def clear(self) -> None:
-        """Until the provider lists all as ended."""
+        """Terminate until the provider lists all instances as ended."""
         for _ in range(_MOST_TICKS):
             self._observe()
             if self._wanted() <= self.ended:
@@ -66,7 +66,7 @@ class Driver:
                 except ProviderError as error:
                     self.errors.append(error)
             self.world.pass_time(_TICK_SECONDS)
-        raise AssertionError(f"never cleared: {self.errors[-3:]}")
+        raise AssertionError(f"the slots were not cleared: {self.errors[-3:]}")
 
     def _launch(self, slot: Slot) -> None:
         if slot.instance is not None:
@@ -93,12 +93,13 @@ class Driver:
         except ProviderError as error:
             self.errors.append(error)
             return {}
-        states = {seen.id: seen.state for seen in listed}
-        self.ended |= {one for one, state in states.items() if state is CloudState.TERMINATED}
+        states = {instance.id: instance.state for instance in listed}
+        self.ended |= {ended for ended, state in states.items() if state is CloudState.TERMINATED}
         return states
 
     def _running(self) -> set[str]:
-        return {one for one, state in self._listed().items() if state is CloudState.RUNNING}
+        states = self._listed()
+        return {running for running, state in states.items() if state is CloudState.RUNNING}
 
     def _wanted(self) -> set[str]:
         return {slot.instance for slot in self.slots if slot.instance is not None}

@@ -1,4 +1,4 @@
-"""Caps of every cloud while instances run whose pool was removed from the settings or renamed."""
+"""Caps of every cloud while instances of removed or renamed pools run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rename_pool(world: FakeCloud, cap: str) -> str:
 
 
 def run_before_the_rename(world: FakeCloud) -> Decimal:
-    """Launch one instance and return what it counts for at most."""
+    """Launch one instance; return its largest cost for the cap, in US dollars an hour."""
     provider = world.connect("ours")
     provider.launch(world.request("1", world.spot_offer, "ours"))
     cap = world.document["max_usd_per_hour"] = "0.01"

@@ -1,4 +1,4 @@
-"""Whose bill the ledger's lines belong to, and the words that bills are told apart by."""
+"""Assignment of ledger lines to clouds' bills, and the names in bills."""
 
 from __future__ import annotations
 

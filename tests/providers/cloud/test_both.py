@@ -27,7 +27,7 @@ from autoscaler.domain.report import (
 )
 from autoscaler.policies.registry import create_policy
 from autoscaler.store.memory.store import memory_store
-from tests.controller.world import AtOnce, Lights
+from tests.controller.world import RecordedLighthouses, SynchronousWorkers
 from tests.fakes.aws.server import FakeAws
 from tests.fakes.gcp.server import FakeGcp
 from tests.providers.aws.cloud import AwsWorld
@@ -75,8 +75,8 @@ class BothClouds:
             store=self.store,
             providers={name: fake.connect(controller) for name, fake in self.fakes.items()},
             policy=create_policy("marginal"),
-            lighthouses=Lights(),  # type: ignore[arg-type]
-            workers=AtOnce(),
+            lighthouses=RecordedLighthouses(),  # type: ignore[arg-type]
+            workers=SynchronousWorkers(),
             clock=self.clock,
             user_data=lambda held: f"join {held.id}",
             files_network="aws/us-east-1",
@@ -107,7 +107,7 @@ class BothClouds:
             self.gcp.project.capacity["g2-standard-4", zone, "STANDARD"] = 0
 
     def learn(self, kind: str) -> None:
-        """As measured by an earlier stretch of the job on devices of that kind."""
+        """Add measurements of earlier training on devices of that kind."""
         seen = StepObservation(kind, 1, 1, BATCH, 0, STEPS[kind], 0.0, 500)
         self.store.measurements.add_observations(self.job, [seen], self.clock.now())
 

@@ -1,4 +1,4 @@
-"""What tests need of the fake of a cloud, whichever it is: `AwsWorld` and `GcpWorld`."""
+"""Interface of the clouds' fakes for shared tests; see `AwsWorld` and `GcpWorld`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tests.fakes.faults import Faults
 
 
 class FakeCloud(Protocol):
-    """One account or project, its clock, and the ground that Terraform would lay.
+    """Account or project, its clock, and the infrastructure that Terraform would create.
 
     Attributes:
-        provider_name: as offers tell it.
-        spot_offer: a small offer on spot.
-        launch_action, list_action, end_action: the calls that do these, as faults name them.
-        document: the settings of its pools, as Terraform would write them.
-        prices: what keeps last known prices; None for memory.
-        denied: the code and the status of a refusal for want of permission.
+        provider_name: name of the provider in offers.
+        spot_offer: id of a small spot offer.
+        launch_action, list_action, end_action: actions of these calls, for faults.
+        document: document of the pools, as Terraform would write it.
+        prices: store of last known prices; None keeps them in memory.
+        denied: code and status of a refusal for lack of permission.
     """
 
     clock: VirtualClock
@@ -39,12 +39,12 @@ class FakeCloud(Protocol):
 
     @property
     def most_alive(self) -> int:
-        """So many were paid for at once."""
+        """Largest number of instances billed at once."""
         ...
 
     @property
     def launched(self) -> int:
-        """So many ever ran."""
+        """Number of instances launched so far."""
         ...
 
     def connect(self, controller: str) -> Provider: ...
@@ -54,7 +54,7 @@ class FakeCloud(Protocol):
     def request(self, token: str, offer: str = ..., controller: str = ...) -> LaunchRequest: ...
 
     def alive(self) -> Sequence[str]:
-        """The ids of what is paid for and nobody has ended."""
+        """Return the ids of billed instances that nobody has ended."""
         ...
 
     def is_running(self, instance_id: str) -> bool: ...
@@ -64,5 +64,5 @@ class FakeCloud(Protocol):
     def put_message(self, body: str) -> None: ...
 
     def lag(self, lag_seconds: float, boot_seconds: float) -> None:
-        """New instances are unlisted for so long, and boot for so long."""
+        """Set the time until lists show a new instance, and its boot time."""
         ...

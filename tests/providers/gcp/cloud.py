@@ -1,4 +1,4 @@
-"""A project of the fake Google Cloud for one test, with the ground that Terraform would lay."""
+"""Project of the fake Google Cloud for one test, with the infrastructure of Terraform."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ _MODELS: Final = {"spot": "SPOT", "on-demand": "STANDARD", "flex-start": "FLEX_S
 
 
 class ServiceAccount(Credentials):  # type: ignore[misc, no-untyped-call]
-    """Those of an account of a project, as the fake hands them out."""
+    """Credentials of a project's service account, as the fake issues them."""
 
     def __init__(self, project: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.token = f"ya29.castor-test-controller@{project}.iam.gserviceaccount.com"
 
     def refresh(self, request: object) -> None:
-        """They never expire."""
+        """Do nothing, because the credentials never expire."""
 
 
 class GcpWorld:
-    """One project and its clock, for `tests.conformance.provider` and the tests of this folder."""
+    """Project and clock, for `tests.conformance.provider` and the tests of this folder."""
 
     provider_name = "gcp"
     spot_offer = SMALL_SPOT
@@ -100,7 +100,7 @@ class GcpWorld:
         )
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
-        """A few seconds at a time."""
+        """Advance the time in steps of seconds until a condition holds."""
         for _ in range(100):
             if condition():
                 return
@@ -112,7 +112,7 @@ class GcpWorld:
         self.project.now()
 
     def take(self, instance_id: str) -> None:
-        """The cloud ends an instance, without the time for a word."""
+        """End an instance as the cloud does, without notice."""
         lifecycle.take(self.project, name_of(instance_id))
 
     def exhaust(self, provider: Provider) -> str:
@@ -135,12 +135,12 @@ class GcpWorld:
         return len(self.project.subscriptions["events"].messages)
 
     def alive(self) -> list[str]:
-        """The ids of what is paid for."""
+        """Return the ids of billed instances."""
         self.project.now()
         return sorted(
-            f"{one.zone}/{one.name}"
-            for one in self.project.instances.values()
-            if one.ended_seconds is None
+            f"{instance.zone}/{instance.name}"
+            for instance in self.project.instances.values()
+            if instance.ended_seconds is None
         )
 
     @property
@@ -153,37 +153,43 @@ class GcpWorld:
 
     @property
     def launched(self) -> int:
-        return sum(one.running_seconds is not None for one in self.project.history)
+        return sum(instance.running_seconds is not None for instance in self.project.history)
 
     def is_running(self, instance_id: str) -> bool:
         zone, _, name = instance_id.partition("/")
-        found = self.project.instances.get((zone, name))
-        return found is not None and found.status == "RUNNING"
+        instance = self.project.instances.get((zone, name))
+        return instance is not None and instance.status == "RUNNING"
 
     def lag(self, lag_seconds: float, boot_seconds: float) -> None:
         self.project.lag_seconds = lag_seconds
         self.project.staging_seconds = boot_seconds - self.project.provision_seconds
 
     def remains(self, instance_id: str) -> Sequence[str]:
-        return [one for one in self.project.remaining() if one == name_of(instance_id)]
+        return [
+            remaining
+            for remaining in self.project.remaining()
+            if remaining == name_of(instance_id)
+        ]
 
     def request(self, token: str, offer: str = SMALL, controller: str = OURS) -> LaunchRequest:
         tags = {CONTROLLER_TAG: controller, JOB_TAG: "digits", INSTANCE_TAG: f"digits-{token}"}
         return LaunchRequest(token, offer, tags, user_data=f"join {token}")
 
-    def parcel(self, instance_id: str) -> str:
-        """What the instance would find at its start."""
-        found = self.bucket.objects[f"user-data/{name_of(instance_id)}"]
-        return str(found.content.decode())
+    def start_data(self, instance_id: str) -> str:
+        """Return the start data that the instance would find."""
+        stored = self.bucket.objects[f"user-data/{name_of(instance_id)}"]
+        return str(stored.content.decode())
 
-    def lay_template(self, name: str, **scheduling: Any) -> str:
-        """A template of that scheduling; the link to it."""
-        told = properties(scheduling={"onHostMaintenance": "TERMINATE", **scheduling})
-        self.project.templates[name] = {"name": name, "properties": told}
+    def add_template(self, name: str, **scheduling: Any) -> str:
+        """Create a template with a scheduling; return the link to it."""
+        template_properties = properties(
+            scheduling={"onHostMaintenance": "TERMINATE", **scheduling}
+        )
+        self.project.templates[name] = {"name": name, "properties": template_properties}
         return f"projects/{self.name}/global/instanceTemplates/{name}"
 
     def _document(self, pool: dict[str, Any]) -> dict[str, Any]:
-        """As Terraform would write it."""
+        """Return the pools' document as Terraform would write it."""
         ends: dict[str, Any] = {
             "instanceTerminationAction": "DELETE",
             "maxRunDuration": {"seconds": "604800"},
@@ -191,11 +197,11 @@ class GcpWorld:
         gpu = {
             "region": REGION,
             "templates": {
-                "spot": self.lay_template("castor-gpu-spot", provisioningModel="SPOT", **ends),
-                "on-demand": self.lay_template(
+                "spot": self.add_template("castor-gpu-spot", provisioningModel="SPOT", **ends),
+                "on-demand": self.add_template(
                     "castor-gpu-on-demand", provisioningModel="STANDARD", **ends
                 ),
-                "flex-start": self.lay_template(
+                "flex-start": self.add_template(
                     "castor-gpu-flex-start", provisioningModel="FLEX_START", **ends
                 ),
             },
@@ -228,13 +234,13 @@ def name_of(instance_id: str) -> str:
 
 
 def spot_offers(provider: GcpProvider) -> list[str]:
-    return [one.id for one in provider.offers() if one.purchase is Purchase.SPOT]
+    return [offer.id for offer in provider.offers() if offer.purchase is Purchase.SPOT]
 
 
 def error_of(call: Callable[[], object]) -> ProviderError:
-    """What a call fails with; that it does."""
+    """Return the error of a call, which must fail."""
     try:
         call()
     except ProviderError as error:
         return error
-    raise AssertionError("it did not fail")
+    raise AssertionError("the call did not fail")

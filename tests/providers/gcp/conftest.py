@@ -1,4 +1,4 @@
-"""One fake Google Cloud for all tests of this folder."""
+"""Fixtures of the provider of Google Cloud: one fake for all tests of this folder."""
 
 from __future__ import annotations
 

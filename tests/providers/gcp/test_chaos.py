@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fakes.gcp.server import FakeGcp
-from tests.providers.cloud.chaos import comes_right_in_the_end, events
+from tests.providers.cloud.chaos import assert_recovers, events
 from tests.providers.gcp.test_controller import GceWorld
 from tests.providers.gcp.test_faults import ACTIONS
 from tests.providers.gcp.ways import WAYS
@@ -28,4 +28,4 @@ def test_all_comes_right_in_the_end(
     kept: Path = tmp_path_factory.mktemp("kept")
     world = GceWorld(fake, kept)
     world.gcp.project.lag_seconds = lag_seconds
-    comes_right_in_the_end(world, happenings)
+    assert_recovers(world, happenings)

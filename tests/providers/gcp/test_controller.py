@@ -14,7 +14,7 @@ from tests.providers.cloud.controlled import (
     WANTED,
     ControlledWorld,
     ControllerOverCloud,
-    comes_right_through_a_restart,
+    assert_recovers_after_a_restart,
 )
 from tests.providers.gcp.cloud import SMALL_SPOT, GcpWorld
 from tests.providers.gcp.ways import WAYS
@@ -39,7 +39,7 @@ def world(fake: FakeGcp, tmp_path: Path) -> GceWorld:
     "way", [pytest.param(way, marks=() if way in IN_SUITE else pytest.mark.gcp) for way in WAYS]
 )
 def test_a_launch_that_fails_comes_right_through_a_restart(world: GceWorld, way: str) -> None:
-    comes_right_through_a_restart(world, WAYS[way])
+    assert_recovers_after_a_restart(world, WAYS[way])
 
 
 def test_a_stockout_after_the_launch_is_unbilled_and_backs_the_offer_off(
@@ -48,7 +48,7 @@ def test_a_stockout_after_the_launch_is_unbilled_and_backs_the_offer_off(
     """An insert may fail for lack of capacity after its operation was followed for long."""
     world.gcp.project.provision_seconds = 60.0
     world.gcp.project.capacity["g2-standard-4", "us-central1-a", "SPOT"] = 0
-    world.wish(world.job, 1, SMALL_SPOT)
+    world.set_target(world.job, 1, SMALL_SPOT)
     world.until(lambda: SMALL_SPOT in world.store.capacity.refusals())
     refusal = world.store.capacity.refusals()[SMALL_SPOT]
     assert (refusal.error_kind, refusal.in_a_row) == ("InsufficientCapacity", 1)
@@ -76,7 +76,7 @@ class TestControllerOverCompute(ControllerOverCloud):
 def test_what_a_silent_zone_has_trains_on_and_is_given_back_when_it_answers(
     world: GceWorld,
 ) -> None:
-    """For longer than it takes until what lists leave out counts as ended."""
+    """Keep a zone silent for longer than unlisted instances count as running."""
     world.until(world.is_settled)
     before = world.gcp.alive()
     world.gcp.project.unreachable.add("us-central1-a")
@@ -84,7 +84,7 @@ def test_what_a_silent_zone_has_trains_on_and_is_given_back_when_it_answers(
     assert world.settings.vanished_seconds < 40 * 20.0
     assert "instances of us-central1-a are as last seen" in str(world.controller.status.trouble)
     assert world.is_settled() and world.gcp.alive() == before
-    world.wish(world.job, 0)
+    world.set_target(world.job, 0)
     world.tick(times=10)
     assert {held.cloud_id for held in world.store.instances.alive()} == set(before)
     world.gcp.project.unreachable.clear()

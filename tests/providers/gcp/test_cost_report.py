@@ -1,4 +1,4 @@
-"""What a project was billed, as the export of Cloud Billing has it by label."""
+"""Bill of a project by label, from the export of Cloud Billing."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_uses_are_told_apart_and_what_is_not_ours_left_out(
 
 
 def test_all_that_makes_the_price_of_an_instance_is_an_instance(world: GcpWorld) -> None:
-    """What the catalogue has for prices and what the bill has are called alike."""
+    """Match the names of parts in the catalogue and in the bill."""
     sold = [sku["description"] for sku in prices.skus_of(world.project)]
     parts = [words for words in sold if not words.startswith("Commitment")]
     export(world, [replace(CORE, sku=words) for words in parts])
@@ -258,7 +258,7 @@ def test_another_project_may_pay(world: GcpWorld, tmp_path: Path) -> None:
 
 
 def refused(world: GcpWorld) -> ProviderError:
-    """What asking fails with: it is in one line, and speaks of no controller."""
+    """Return the one-line error of a query, which names no controller."""
     error = error_of(lambda: told(world))
     assert "\n" not in str(error)
     for word in ("controller", "Terraform", "regions."):

@@ -1,4 +1,4 @@
-"""What refusals of Google Cloud mean where a wrong reading would cost money."""
+"""Meanings of Google Cloud's refusals whose misreading would cost money."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def test_what_google_has_not_signed_is_refused(
 def test_a_token_signed_with_a_shared_secret_is_refused(
     world: GcpWorld, provider: GcpProvider, launched: str
 ) -> None:
-    """With a public key as the secret: an old trick."""
+    """Refuse the known attack of a public key as shared secret."""
     import jwt
 
     claims = jwt.decode(token(world, launched), options={"verify_signature": False})

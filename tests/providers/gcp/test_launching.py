@@ -38,12 +38,12 @@ def test_what_is_sent_is_the_template_with_a_name_a_type_and_whose_it_is(world: 
     assert json.loads(sent.body["description"])["castor:offer"] == SMALL_SPOT
     assert launched.id == f"us-central1-a/{sent.body['name']}"
     assert sent.body["name"].startswith("castor-test-")
-    assert world.parcel(launched.id) == "join 1"
+    assert world.start_data(launched.id) == "join 1"
     assert world.project.instance(sent.body["name"]).purchase == "SPOT"
 
 
 def test_what_an_instance_finds_is_there_before_it(world: GcpWorld) -> None:
-    """Without it nothing is launched: it would start for nothing."""
+    """Launch nothing without start data, because the instance could not join."""
     world.faults.add(Fault("storage.objects.insert", code="backendError", status=503))
     assert isinstance(error_of(lambda: world.connect().launch(world.request("1"))), Unavailable)
     assert world.project.calls[INSERT] == 0
@@ -100,7 +100,7 @@ def test_settings_that_change_between_two_tries_launch_nothing_twice(world: GcpW
 
 
 def test_a_role_that_lacks_something_is_told_in_the_same_words_each_time(world: GcpWorld) -> None:
-    """With the request's id in them, no two refusals would be of the same."""
+    """Leave out the request's id, so that equal refusals have equal texts."""
     world.faults.add(Fault(INSERT, code="forbidden", status=403, times=2))
     provider = world.connect()
     errors = [error_of(lambda slot=slot: provider.launch(world.request(slot))) for slot in "12"]
@@ -148,7 +148,7 @@ def test_a_launch_that_takes_long_is_pending_and_then_what_came_of_it(world: Gcp
 
 
 def test_a_zone_that_has_capacity_is_named(world: GcpWorld) -> None:
-    """By the launch itself, and by the list that finds it refused later."""
+    """Name it at the launch, and in the list that shows the refusal later."""
     world.project.provision_seconds = 20.0
     provider = world.connect()
     late = provider.launch(world.request("1"))

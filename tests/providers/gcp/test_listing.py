@@ -83,11 +83,11 @@ def test_without_an_answer_of_any_nothing_is_known(
     for action in (LIST, LIST_ONE):
         world.faults.add(Fault(action, code="backendError", status=503, times=None))
     assert isinstance(error_of(provider.instances), Unavailable)
-    assert provider.condition().troubles == ()  # whoever asked has been told
+    assert provider.condition().troubles == ()  # each trouble is reported once
 
 
 def test_a_zone_that_has_not_answered_yet_is_not_empty(world: GcpWorld, here: str) -> None:
-    """Nothing is bought before it is known what there is."""
+    """Buy nothing until all zones have been listed."""
     later = world.connect()
     later.offers()
     world.project.unreachable.add(OTHER)

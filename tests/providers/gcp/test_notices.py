@@ -128,7 +128,7 @@ def test_the_end_of_a_run_is_told_ahead_and_not_of_all_at_once(world: GcpWorld) 
 
 def test_a_short_run_is_not_cut_shorter_by_its_notice(world: GcpWorld) -> None:
     run = {"instanceTerminationAction": "DELETE", "maxRunDuration": {"seconds": "3600"}}
-    world.lay_template("castor-gpu-spot", provisioningModel="SPOT", **run)
+    world.add_template("castor-gpu-spot", provisioningModel="SPOT", **run)
     taken, provider = spot(world), world.connect()
     world.pass_time(3000.0)
     provider.instances()

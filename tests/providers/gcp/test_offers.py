@@ -1,4 +1,4 @@
-"""What is offered, at which price, within which limits."""
+"""Offers, their prices and their limits."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_prices_are_cloud_billings_sums_of_parts(world: GcpWorld) -> None:
 
 
 def test_an_account_asks_for_prices_in_its_own_name(world: GcpWorld) -> None:
-    """To name a project to be charged needs a permission there that no role of the module has."""
+    """Name no quota project, which would need a permission outside the module's roles."""
     provider = world.connect()
     assert prices(provider)[SMALL_SPOT] < prices(provider)[SMALL]
     assert provider.condition().troubles == ()
@@ -199,7 +199,7 @@ def test_what_google_does_not_sell_is_left_out_and_would_be_refused(
 def test_a_template_that_buys_something_else_is_not_used(
     world: GcpWorld, scheduling: dict[str, object], said: str
 ) -> None:
-    world.lay_template("castor-gpu-spot", **scheduling)
+    world.add_template("castor-gpu-spot", **scheduling)
     provider = world.connect()
     assert SMALL in prices(provider) and SMALL_SPOT not in prices(provider)
     reason = provider.condition().left_out[SMALL_SPOT]
@@ -246,7 +246,7 @@ BOTH = "us-central1: NVIDIA_L4_GPUS + PREEMPTIBLE_NVIDIA_L4_GPUS"
 
 
 def launched(provider: GcpProvider, world: GcpWorld, offer: str) -> int:
-    """How many of an offer are launched until the quota is used up."""
+    """Return how many instances of an offer launch until the quota is used up."""
     for count in range(8):
         try:
             provider.launch(world.request(f"{offer}-{count}", offer))
@@ -285,7 +285,7 @@ def test_without_on_demand_the_quota_of_spot_bounds_alone(world: GcpWorld) -> No
 def lay_long_runs(world: GcpWorld) -> None:
     """Templates whose on-demand instances run for more than a week."""
     run = {"instanceTerminationAction": "DELETE", "maxRunDuration": {"seconds": "604801"}}
-    world.lay_template("castor-gpu-on-demand", provisioningModel="STANDARD", **run)
+    world.add_template("castor-gpu-on-demand", provisioningModel="STANDARD", **run)
 
 
 def test_quotas_are_limits_spot_and_long_on_demand_apart(world: GcpWorld) -> None:

@@ -1,4 +1,4 @@
-"""What SKUs are of, by their words, and what an instance costs by them."""
+"""Parts of SKUs by their descriptions, and prices of instances from them."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class TestGcpProvider(ProviderConformance):
 
 
 class QueueWorld(GcpWorld):
-    """It sells on flex-start, too, and has no capacity for that."""
+    """World that also sells flex-start, without capacity."""
 
     def __init__(self, fake: FakeGcp, kept: Path) -> None:
         super().__init__(fake, kept, purchases=["on-demand", "flex-start"])
@@ -61,7 +61,7 @@ class TestGcpProviderThatLags(ProviderConformance):
 
 
 class LaggingWorld(GcpWorld):
-    """Whoever uses it asks again where it is told to, as a controller does."""
+    """World whose provider repeats `terminate` while it is unavailable, as a controller does."""
 
     def connect(self, controller: str = OURS, patience: CallTimeouts = QUICK) -> GcpProvider:
         provider = super().connect(controller, patience)

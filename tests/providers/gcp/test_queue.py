@@ -13,7 +13,7 @@ from autoscaler.domain.instance import CloudState, Desired, HeldInstance, Instan
 from autoscaler.ledger.ledger import Ledger
 from providers.gcp.provider import GcpProvider
 from tests.conformance.provider import find, state
-from tests.controller.world import AtOnce
+from tests.controller.world import SynchronousWorkers
 from tests.fakes.faults import Fault
 from tests.fakes.gcp.server import FakeGcp
 from tests.providers.cloud.controlled import ControlledWorld
@@ -62,7 +62,7 @@ def test_an_order_whose_time_is_over_ends_unlaunched(world: GcpWorld) -> None:
 
 
 def test_what_ran_while_nobody_looked_is_told_with_its_times(world: GcpWorld) -> None:
-    """By its operations: it is listed no more."""
+    """Read the times of an unlisted instance from its operations."""
     provider = world.connect()
     launched = provider.launch(world.request("1", FLEX))
     provider.instances()
@@ -129,7 +129,7 @@ def test_flex_start_counts_against_the_quota_of_spot(world: GcpWorld) -> None:
 def test_a_template_that_is_no_flex_start_is_not_used(
     world: GcpWorld, scheduling: dict[str, object], said: str
 ) -> None:
-    world.lay_template(
+    world.add_template(
         "castor-gpu-flex-start", **{"provisioningModel": "FLEX_START", **scheduling}
     )
     provider = world.connect()
@@ -144,16 +144,16 @@ class QueueWorld(ControlledWorld):
         self.called: list[str] = []
         self.gcp = gcp(fake, kept, max_instances=4)
         super().__init__(self.gcp)
-        self.wish(self.job, 2, FLEX)
+        self.set_target(self.job, 2, FLEX)
 
     def restart(self) -> None:
         self.cloud: GcpProvider = self.gcp.connect(self.store.settings.controller_id())
         parts = ControllerParts(
             store=self.store,
             providers={"gcp": self.cloud},
-            policy=self.wishes,
-            lighthouses=self.lights,  # type: ignore[arg-type]
-            workers=AtOnce(),
+            policy=self.policy,
+            lighthouses=self.lighthouses,  # type: ignore[arg-type]
+            workers=SynchronousWorkers(),
             clock=self.clock,
             user_data=lambda held: f"join {held.id}",
             on_capacity=lambda held: self.called.append(held.id),
@@ -163,7 +163,7 @@ class QueueWorld(ControlledWorld):
     def tick(self, times: int = 1, seconds: float = 3.0, agents: bool = True) -> None:
         for _ in range(times):
             self.gcp.pass_time(seconds)
-            self.agents_speak()
+            self.report_from_agents()
             self.controller.tick(self.clock.now())
 
     def in_queue(self) -> list[HeldInstance]:
@@ -182,9 +182,9 @@ def controlled(fake: FakeGcp, tmp_path: Path) -> QueueWorld:
 def test_what_waits_costs_nothing_trains_in_its_turn_and_is_left_with_its_job(
     controlled: QueueWorld,
 ) -> None:
-    """With a controller that goes and comes while all of it waits."""
+    """Restart the controller while the order waits."""
     other = controlled.submit("other")
-    controlled.wish(other, 1, FLEX)
+    controlled.set_target(other, 1, FLEX)
     controlled.tick(times=3)
     assert len(controlled.in_queue()) == 3
     before = {held.cloud_id for held in controlled.in_queue()}
@@ -192,7 +192,7 @@ def test_what_waits_costs_nothing_trains_in_its_turn_and_is_left_with_its_job(
     controlled.tick(times=20, seconds=100.0)
     assert {held.cloud_id for held in controlled.in_queue()} == before, "longer than agents have"
     assert controlled.spent_usd() == 0
-    controlled.wish(other, 0)
+    controlled.set_target(other, 0)
     controlled.tick(times=6)
     assert {held.job for held in controlled.in_queue()} == {controlled.job}
     assert set(controlled.gcp.alive()) == {held.cloud_id for held in controlled.in_queue()}
@@ -208,7 +208,7 @@ def test_what_waits_costs_nothing_trains_in_its_turn_and_is_left_with_its_job(
     controlled.tick(times=40, seconds=90.0)
     price = controlled.training(controlled.job)[0].usd_per_hour
     assert controlled.spent_usd() == pytest.approx(2 * price, rel=Decimal("0.02"))
-    controlled.wish(controlled.job, 0)
+    controlled.set_target(controlled.job, 0)
     controlled.until(lambda: not controlled.store.instances.alive() and not controlled.gcp.alive())
     controlled.tick(times=5)
     assert not controlled.gcp.alive()
@@ -218,7 +218,7 @@ def test_what_waits_costs_nothing_trains_in_its_turn_and_is_left_with_its_job(
 def test_an_order_that_found_no_capacity_is_made_again_and_is_no_false_start(
     controlled: QueueWorld,
 ) -> None:
-    controlled.wish(controlled.job, 1, FLEX)
+    controlled.set_target(controlled.job, 1, FLEX)
     controlled.until(lambda: len(controlled.in_queue()) == 1)
     (first,) = controlled.in_queue()
     for _ in range(4):
@@ -234,12 +234,12 @@ def test_an_order_that_found_no_capacity_is_made_again_and_is_no_false_start(
 
 def test_what_gets_capacity_as_it_is_left_is_billed_and_ended(controlled: QueueWorld) -> None:
     """The end was asked for, and its cloud gave it capacity nevertheless."""
-    controlled.wish(controlled.job, 1, FLEX)
+    controlled.set_target(controlled.job, 1, FLEX)
     controlled.until(lambda: len(controlled.in_queue()) == 1)
     controlled.gcp.faults.add(
         Fault("compute.instances.delete", code="backendError", status=503, times=3)
     )
-    controlled.wish(controlled.job, 0)
+    controlled.set_target(controlled.job, 0)
     controlled.gcp.give_capacity(FLEX)
     controlled.until(lambda: not controlled.store.instances.alive() and not controlled.gcp.alive())
     (instance,) = controlled.store.instances.of_job(controlled.job, include_ended=True)
@@ -249,7 +249,7 @@ def test_what_gets_capacity_as_it_is_left_is_billed_and_ended(controlled: QueueW
 
 
 def test_a_stranger_in_the_queue_is_ended(controlled: QueueWorld) -> None:
-    controlled.wish(controlled.job, 0)
+    controlled.set_target(controlled.job, 0)
     controlled.tick(times=2)
     controller = controlled.store.settings.controller_id()
     stray = controlled.gcp.connect(controller)

@@ -32,7 +32,7 @@ WEEK_SECONDS = 7 * 86_400.0
 
 
 def bill(world: GcpWorld) -> str:
-    """What ran costs what it ran, by the hour, under its labels; the table that has it."""
+    """Bill the run time of all instances by the hour, under their labels; return the table."""
     lines: list[Billed] = []
     for instance in world.project.history:
         labels = instance.body["labels"]

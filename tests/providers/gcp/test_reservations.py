@@ -49,10 +49,10 @@ class ReservedWorld(GcpWorld):
         }
 
     def reserved_template(self, reservation: str, is_bound: bool) -> str:
-        """As Terraform would make it."""
+        """Return a template as Terraform would create it."""
         bound = {"instanceTerminationAction": "DELETE"} if is_bound else {}
         model = BOUND if is_bound else "STANDARD"
-        link = self.lay_template("castor-own", provisioningModel=model, **bound)
+        link = self.add_template("castor-own", provisioningModel=model, **bound)
         self.project.templates["castor-own"]["properties"]["reservationAffinity"] = {
             "consumeReservationType": "SPECIFIC_RESERVATION",
             "key": NAME_KEY,
@@ -61,7 +61,7 @@ class ReservedWorld(GcpWorld):
         return link
 
     def fitting(self, provider: GcpProvider) -> float | None:
-        """How many instances fit, as the planner is told; None if no limit is named."""
+        """Return the planner's limit of instances; None without a limit."""
         provider.offers()
         limits = {one.name: one for one in provider.limits()}
         limit = limits.get(f"reservation own in {ZONES[0]}")
@@ -159,7 +159,7 @@ def test_what_runs_in_an_ended_reservation_is_left(
 def test_what_runs_stays_while_nothing_can_be_launched(
     fake: FakeGcp, tmp_path: Path, is_denied: bool
 ) -> None:
-    """While someone changes the reservation, or the role may not read templates."""
+    """Keep instances while the reservation changes or templates can't be read."""
     world = ReservedWorld(fake, tmp_path, total=4)
     provider = world.connect()
     provider.launch(world.request("1", OFFER))

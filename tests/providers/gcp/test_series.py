@@ -1,4 +1,4 @@
-"""What is known of machine series that Compute Engine does not report."""
+"""Facts about machine series that Compute Engine does not report."""
 
 from __future__ import annotations
 

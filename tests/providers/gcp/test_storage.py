@@ -38,7 +38,7 @@ _DAY_SECONDS = 86_400.0
 
 
 class GcsSite(GcpWorld):
-    """For `tests.conformance.storage`."""
+    """Site for `tests.conformance.storage`."""
 
     key = "job_account"
     grant_actions = (GENERATE, EXCHANGE)

@@ -1,10 +1,10 @@
-"""The ways in which calls of Google Cloud fail."""
+"""Faults of Google Cloud's calls."""
 
 from __future__ import annotations
 
 from tests.fakes.faults import Fault, When
 
-# In which a call may fail; the action is the test's.
+# Faults by name; the test sets the action.
 WAYS = {
     "throttled": Fault("", code="rateLimitExceeded", status=403),
     "throttled with 429": Fault("", code="rateLimitExceeded", status=429),

@@ -1,4 +1,4 @@
-"""A local cloud for one test, that leaves nothing behind."""
+"""Local cloud for one test, which leaves no process behind."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ QUICK = LocalSettings(
 
 
 def python_agent(code: str) -> tuple[str, ...]:
-    """An agent that runs `code`; its working directory is the instance's disk."""
+    """Return an agent that runs `code`; its working directory is the instance's disk."""
     return (sys.executable, "-P", "-c", code)
 
 
 class LocalCloud:
-    """One directory of local instances, for `tests.conformance.provider`."""
+    """Directory of local instances, for `tests.conformance.provider`."""
 
     def __init__(self, directory: Path, settings: LocalSettings = QUICK) -> None:
         self.directory = directory
@@ -64,7 +64,7 @@ class LocalCloud:
         provider.reclaim(instance_id)
 
     def remains(self, instance_id: str) -> Sequence[int]:
-        """The processes of the instance, found by a way of the tests' own."""
+        """Return the processes of the instance, found by their environment and command."""
         mark = os.fsencode(self.path(instance_id)) + b"/"
         return [pid for pid in processes() if mark in environment_and_command(pid)]
 
@@ -75,17 +75,17 @@ class LocalCloud:
         return self.path(instance_id) / "disk"
 
     def machine(self, instance_id: str) -> int:
-        """The process of the instance's machine.
+        """Return the process of the instance's machine.
 
-        What it has forked has its command until it has a program of its own.
+        A forked child has the machine's command until it executes its own program.
         """
         name = os.fsencode(self.path(instance_id))
-        found = {
+        pids = {
             pid
             for pid in processes()
             if b"providers.local.machine" in (command := command_of(pid)) and name in command
         }
-        (machine,) = [pid for pid in found if parent_of(pid) not in found]
+        (machine,) = [pid for pid in pids if parent_of(pid) not in pids]
         return machine
 
     def kill_machine(self, instance_id: str) -> None:
@@ -98,12 +98,12 @@ class LocalCloud:
         return instance.id
 
     def close(self) -> None:
-        """End all that is left, whoever owns it."""
+        """End all instances, also those of other controllers."""
         paths = list((self.directory / "instances").glob("*"))
-        left = [LocalInstance(path) for path in paths if (path / "lock").exists()]
-        for instance in left:
+        instances = [LocalInstance(path) for path in paths if (path / "lock").exists()]
+        for instance in instances:
             instance.tell_to_end()
-        wait_until(lambda: not any(instance.has_machine for instance in left))
+        wait_until(lambda: not any(instance.has_machine for instance in instances))
         for pid in [pid for path in paths for pid in self.remains(path.name)]:
             os.kill(pid, signal.SIGKILL)
 
@@ -127,7 +127,7 @@ def parent_of(pid: int) -> int | None:
 
 
 def environment_and_command(pid: int) -> bytes:
-    """Empty for a process that is dead and only waits to be reaped."""
+    """Return a process's environment and command; empty for a zombie."""
     try:
         return Path(f"/proc/{pid}/environ").read_bytes() + command_of(pid)
     except (FileNotFoundError, ProcessLookupError, PermissionError):
@@ -135,7 +135,7 @@ def environment_and_command(pid: int) -> bytes:
 
 
 def spot_offer(reclaims_per_hour: float) -> Offer:
-    """A spot offer of one core with a hazard."""
+    """Return a spot offer of one core with a reclaim rate."""
     small = default_catalogue(boot_seconds=0.0)[0]
     return replace(
         small,
@@ -147,7 +147,7 @@ def spot_offer(reclaims_per_hour: float) -> Offer:
 
 
 def read_json(path: Path) -> Any:
-    """The whole of a file that another process writes, or None if it is not whole yet."""
+    """Return the content of a file that another process writes; None if it is incomplete."""
     try:
         return json.loads(path.read_text())
     except (FileNotFoundError, json.JSONDecodeError):

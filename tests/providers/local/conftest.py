@@ -17,7 +17,7 @@ class CloudMaker(Protocol):
 
 @pytest.fixture
 def make_cloud(tmp_path: Path) -> Iterator[CloudMaker]:
-    """Makes the test's cloud; all calls of one test share its directory."""
+    """Yield a function that creates the test's cloud; all calls share its directory."""
     clouds: list[LocalCloud] = []
 
     def make(**settings: Any) -> LocalCloud:

@@ -1,4 +1,4 @@
-"""What is kept of instances: the bill, the list of what ended, files that can't be read."""
+"""Records of instances: the bill, ended instances, unreadable files."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def installed_rack(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def site(installed_rack: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The directory in which the package is installed, as long as the test runs."""
+    """Yield the directory in which the package is installed, for the time of the test."""
     monkeypatch.syspath_prepend(str(installed_rack))
     yield installed_rack
     for name in [name for name in sys.modules if name.partition(".")[0] == "castor_rack"]:

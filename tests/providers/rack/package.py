@@ -1,4 +1,4 @@
-"""The package `castor-rack` as an installer lays it down, in a directory of `sys.path`."""
+"""Package `castor-rack` as an installer places it in a directory of `sys.path`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ HERE = Path(__file__).parent
 
 
 def install(directory: Path) -> Path:
-    """Lay the package and what its pyproject.toml declares in a directory; return this."""
+    """Install the package and its metadata in a directory; return the directory."""
     project = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(HERE / "castor_rack", directory / "castor_rack", ignore=ignored)

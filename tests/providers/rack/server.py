@@ -1,4 +1,4 @@
-"""A rack: a cloud that starts and stops machines, over HTTP, and can do nothing else."""
+"""Rack: a cloud whose HTTP API only starts and stops machines."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Refused(HTTPException):
 
 
 class Rack:
-    """Machines boot and stop within a second of `clock`; ended ones are forgotten."""
+    """Rack whose machines boot and stop within a second of `clock`; ended ones are forgotten."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -87,7 +87,9 @@ class Rack:
             case "GET", ["machines"]:
                 wanted = dict(request.args).items()
                 all_machines = map(self._shown, self._machines.values())
-                return _json([each for each in all_machines if wanted <= each["labels"].items()])
+                return _json(
+                    [machine for machine in all_machines if wanted <= machine["labels"].items()]
+                )
             case "POST", ["machines"]:
                 return _json(self._shown(self._start(request.get_json())))
             case "DELETE", ["machines", machine_id] if machine_id in self._machines:

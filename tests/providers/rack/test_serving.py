@@ -50,7 +50,7 @@ def started(job: JobView) -> list[str]:
 
 
 def agent_of(machine: Machine, disk: Path) -> subprocess.Popen[bytes]:
-    """What the image of a rack's machines starts, with nothing but the machine's user data."""
+    """Start the agent as the image of a rack's machines does, from the user data alone."""
     disk.mkdir()
     (disk / "user-data").write_text(machine.user_data)
     metadata = InstanceMetadata(

@@ -1,4 +1,4 @@
-"""A simulated cloud for one test, and the clock that it lives by."""
+"""Simulated cloud and clock for one test."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def spot(name: str = "spot", **facts: Any) -> Offer:
 
 
 def trace(*counts: int, gap_seconds: float = 300.0) -> CapacityTrace:
-    """It begins when the clock of the tests does."""
+    """Return a trace that begins at the start of the tests' clock."""
     return CapacityTrace(gap_seconds, counts, offset_seconds=-START_SECONDS)
 
 
@@ -52,7 +52,7 @@ FOUR_DEVICES = Limit("devices", LimitUnit.DEVICES, 4)
 
 
 class SimulatedWorld:
-    """One cloud and its clock, for `tests.conformance.provider` and the tests of this folder."""
+    """Cloud and clock, for `tests.conformance.provider` and the tests of this folder."""
 
     def __init__(self, *offers: Offer, **settings: Any) -> None:
         self.clock = VirtualClock(START_SECONDS)
@@ -63,10 +63,10 @@ class SimulatedWorld:
         return SimulatedProvider(self.cloud, controller)
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Time goes from event to event: a change that none announces is waited for in vain."""
+        """Advance the time from event to event until a condition holds."""
         while not condition():
             moment = self.cloud.next_event_seconds()
-            assert moment is not None, "nothing will happen any more"
+            assert moment is not None, "no event is left"
             self.clock.advance(moment - self.clock.now())
 
     def exhaust(self, provider: Provider) -> str:
@@ -75,7 +75,7 @@ class SimulatedWorld:
         return order(provider, "any").offer
 
     def give_capacity(self, offer_id: str) -> None:
-        """Its trace has some as time passes."""
+        """Do nothing, because the trace has capacity as time passes."""
 
     def reclaim(self, provider: Provider, instance_id: str) -> None:
         assert isinstance(provider, SimulatedProvider)
@@ -84,10 +84,10 @@ class SimulatedWorld:
     def remains(self, instance_id: str) -> Sequence[CloudInstance]:
         everyone = [self.connect(controller) for controller in (OURS, THEIRS)]
         return [
-            seen
+            instance
             for provider in everyone
-            for seen in provider.instances()
-            if seen.id == instance_id and seen.state is not CloudState.TERMINATED
+            for instance in provider.instances()
+            if instance.id == instance_id and instance.state is not CloudState.TERMINATED
         ]
 
     def launch(self, offer_id: str, token: str) -> str:
@@ -95,7 +95,9 @@ class SimulatedWorld:
         return self.ours.launch(LaunchRequest(token, offer_id, tags, user_data="")).id
 
     def alive(self) -> list[str]:
-        return [seen.id for seen in self.ours.instances() if seen.ended_seconds is None]
+        return [
+            instance.id for instance in self.ours.instances() if instance.ended_seconds is None
+        ]
 
     def noticed(self) -> list[str]:
         return [notice.instance for notice in self.ours.interruptions()]

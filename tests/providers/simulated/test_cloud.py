@@ -1,4 +1,4 @@
-"""What holds in a simulated cloud whatever is asked of it, and whenever."""
+"""Invariants of a simulated cloud at any time and for any calls."""
 
 from __future__ import annotations
 

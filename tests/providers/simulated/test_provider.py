@@ -210,7 +210,7 @@ def test_a_life_shorter_than_the_notice_is_told_at_once() -> None:
 
 
 def ends(world: SimulatedWorld, tokens: str, pause_seconds: float = 0.0) -> list[float]:
-    """How long the instances of these tokens live, in the order of their launches."""
+    """Return the lifetimes of the instances of these tokens, in the order of launches."""
     ids = []
     for token in tokens:
         ids.append(world.launch("spot", token))

@@ -1,4 +1,4 @@
-"""Who may join where the cloud says which instance is which."""
+"""Joins of instances whose cloud proves their identity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who submits, and what that and a priority make of a job's weight."""
+"""Submitters of jobs, and the weights of jobs by user and priority."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def test_bounds_of_an_offer_that_nobody_has_are_refused(api: Api) -> None:
 def test_whose_token_is_known_or_signed_is_let_in_without_the_store(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So that no thread is taken to check it; of another token the store is asked."""
+    """Take no thread for a known token; ask the store for another token."""
     authentication = api.authentication
     api.client.jobs()
-    api.world.wish(api.client.submit(SPEC).id, 1)
+    api.world.set_target(api.client.submit(SPEC).id, 1)
     api.world.tick(2, agents=False)
     (held,) = api.world.store.instances.alive()
     authentication.issue(held)

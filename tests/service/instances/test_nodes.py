@@ -1,4 +1,4 @@
-"""What the API is to the agents of instances."""
+"""API for the agents of instances."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ def with_one_elsewhere(api: Api) -> tuple[tuple[HeldInstance, NodeClient], ...]:
     api.world.cloud.sold = (*api.world.cloud.sold, offer("far", 1, "0.05", "elsewhere"))
     near, old = joined(api)
     assert old.heartbeat(node_report(near)).may_start
-    api.world.wish("job", 1, "far")
+    api.world.set_target("job", 1, "far")
     api.world.tick(2, agents=False)
     (far,) = (each for each in api.world.store.instances.of_job("job") if each.offer == "far")
     api.authentication.issue(far)
@@ -314,7 +314,7 @@ def test_the_script_of_an_instance_on_standby_pauses_until_it_is_called_back(api
 
 
 def test_nobody_starts_what_another_has_completed(api: Api) -> None:
-    """It has left before the job is known to have ended."""
+    """Start no script after another instance's has ended well, before the job has ended."""
     (near, old), (far, new) = with_one_elsewhere(api)
     old.heartbeat(node_report(near, phase=InstancePhase.DRAINED, is_complete=True))
     assert not new.heartbeat(node_report(far, phase=InstancePhase.READY)).may_start

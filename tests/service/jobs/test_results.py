@@ -1,4 +1,4 @@
-"""What a job has produced, listed and fetched: from a directory and from a storage."""
+"""Results of a job, listed and fetched from a directory and from a storage."""
 
 from __future__ import annotations
 

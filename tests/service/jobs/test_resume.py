@@ -76,7 +76,7 @@ def test_a_stopped_job_goes_on_with_its_files_under_the_next_id(either: Api) -> 
     view = resume(either)
     assert (view.id, view.phase) == ("job.2", JobPhase.PENDING)
     assert any("goes on from step 40 of job" in event.text for event in view_of(either).events)
-    either.world.wish("job.2", 1)
+    either.world.set_target("job.2", 1)
     either.world.tick(1, agents=False)
     second = assignment_of(either, "job.2")
     assert second.checkpoint_directory == first.checkpoint_directory
@@ -124,7 +124,7 @@ def test_the_next_run_has_what_devices_take_at_once_where_the_script_is_the_same
     spec = None if changes is None else replace(SPEC, **changes)  # type: ignore[arg-type]
     resume(api, spec=spec)
     assert api.world.store.jobs.get("job.2").spec.batch.kind_maxima == maxima
-    api.world.wish("job.2", 1)
+    api.world.set_target("job.2", 1)
     api.world.tick(1, agents=False)
     assert assignment_of(api, "job.2").spec.batch.kind_maxima == maxima
 
@@ -189,7 +189,7 @@ def test_a_run_goes_on_with_another_command_and_other_files(either: Api, tmp_pat
     )
     resumption = Resumption(spec=replace(spec, bundle=bundle.sha256))
     assert either.client.resume("job", resumption, archive).id == "job.2"
-    either.world.wish("job.2", 1)
+    either.world.set_target("job.2", 1)
     either.world.tick(1, agents=False)
     second = assignment_of(either, "job.2")
     assert second.spec.command == spec.command
@@ -202,7 +202,7 @@ def test_a_run_goes_on_with_another_command_and_other_files(either: Api, tmp_pat
 def test_the_skipped_steps_of_a_resumed_run_are_those_of_all_runs(api: Api) -> None:
     run(api)
     resume(api)
-    api.world.wish("job.2", 1)
+    api.world.set_target("job.2", 1)
     api.world.tick(1, agents=False)
     (held,) = api.world.store.instances.of_job("job.2")
     api.authentication.issue(held)

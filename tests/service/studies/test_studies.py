@@ -214,7 +214,7 @@ def test_a_trial_that_ran_while_nobody_looked_is_in_the_cost_of_its_study(api: A
     assert ours.view().spent_usd == 0
     trial = world.submit("sweep-0", study="sweep")
     ours.state(StudyStatement("ada", StudyTerms(), (TrialProgress(trial),)))
-    world.wish(trial, 1)
+    world.set_target(trial, 1)
     world.tick(6)
     world.store.jobs.request_stop(trial, world.clock.now())
     world.tick(10)

@@ -54,7 +54,7 @@ def owing(upload: Decimal, download: Decimal) -> HeldInstance:
 
 
 def heard_in_time(told: Sequence[TransferCount]) -> Transfer:
-    """Of each life the most that was heard before a later one was."""
+    """Return the largest count of each life that came before one of a later life."""
     most: dict[float, Transfer] = {}
     for count in told:
         if count.begun_seconds >= max(most, default=0.0):

@@ -1,4 +1,4 @@
-"""Dropout in 64 bits at a batch that grows, or at the batches of another run's log."""
+"""Training with dropout in 64 bits, at a growing batch or at the batches of another run's log."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def main() -> None:
                 "rate": step.learning_rate,
                 "progress": job.progress_examples,
                 "indices": taken,
-                "weights": float(sum(each.detach().abs().sum() for each in model.parameters())),
+                "weights": float(
+                    sum(parameter.detach().abs().sum() for parameter in model.parameters())
+                ),
             }
             trace.write(json.dumps(line) + "\n")
             trace.flush()

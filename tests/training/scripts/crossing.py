@@ -1,6 +1,6 @@
 """One rank of several instances: some steps, whose gradients and parameters go to a file.
 
-`steps` alone is what the test process calls: the same steps of all ranks' examples in one place.
+The test process calls `steps` alone: the same steps of all ranks' examples in one place.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TIMEOUT = timedelta(seconds=60)
 
 
 class Branching(nn.Module):
-    """Uses one layer on the first rank, another one on the last, one on no rank."""
+    """Model that uses one layer on the first rank, another on the last, and one on no rank."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,13 +60,13 @@ def made() -> tuple[Branching, torch.optim.Optimizer, torch.Tensor]:
 
 
 def shares(step: int, ranks: int) -> list[RankShare]:
-    """The examples of each rank, in two micro-steps: 31 over 2 to 5 ranks, never evenly."""
+    """Return the examples of each rank in two micro-steps: 31 over 2 to 5 ranks, never evenly."""
     indices = ElasticSampler(Shuffled(EXAMPLES * STEPS, 0)).take(0, step * EXAMPLES, EXAMPLES)
     return [share(indices, rank, ranks, 2) for rank in range(ranks)]
 
 
 def move(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """Clip and move; return the gradients, as they were clipped."""
+    """Clip the gradients and step; return the clipped gradients."""
     nn.utils.clip_grad_norm_(model.parameters(), 0.05)
     gradients = {
         name: parameter.grad.clone()
@@ -80,15 +80,17 @@ def move(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.
 
 def in_one_place(ranks: int) -> list[dict[str, torch.Tensor]]:
     model, optimizer, inputs = made()
-    found = []
+    states = []
     for step in range(STEPS):
         for rank, part in enumerate(shares(step, ranks)):
             for indices, weight in zip(part.micro_steps, part.weights, strict=True):
                 loss = model(inputs[list(indices)], rank, ranks).square().mean()
                 (loss * weight).backward()
-        found.append(move(model, optimizer))
-    found.append({name: each.detach().clone() for name, each in model.named_parameters()})
-    return found
+        states.append(move(model, optimizer))
+    states.append(
+        {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    )
+    return states
 
 
 def _rail(directory: Path, local_rank: int, instance: int, instances: int) -> ProcessGroupGloo:
@@ -116,7 +118,7 @@ def _on_rank(
     reducer.take_route(ranks_by_instance, instance, has_rails)
     rank, ranks = sum(ranks_by_instance[:instance]) + local_rank, sum(ranks_by_instance)
     scaler = GradScaler("cpu", init_scale=2.0**10)
-    found = []
+    states = []
     for step in range(STEPS):
         part = shares(step, ranks)[rank]
         last = len(part.micro_steps) - 1
@@ -133,10 +135,12 @@ def _on_rank(
         dist.broadcast(users, src=0)
         reducer.take_gradients_of_others(users.tolist())
         scaler.unscale_(optimizer)
-        found.append(move(model, optimizer))
+        states.append(move(model, optimizer))
         scaler.update()
-    found.append({name: each.detach().clone() for name, each in model.named_parameters()})
-    torch.save(found, directory / f"found{rank}")
+    states.append(
+        {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    )
+    torch.save(states, directory / f"found{rank}")
     reducer.close()
     dist.destroy_process_group()
 

@@ -62,16 +62,16 @@ def made() -> tuple[nn.Module, torch.optim.Optimizer]:
 
 
 def total(model: nn.Module) -> float:
-    return float(sum(each.detach().abs().sum() for each in model.parameters()))
+    return float(sum(parameter.detach().abs().sum() for parameter in model.parameters()))
 
 
 def weights(model: nn.Module) -> list[float]:
     """Return all weights of a model."""
-    return torch.cat([each.detach().flatten() for each in model.parameters()]).tolist()
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()]).tolist()
 
 
 def trained(
-    job: TrainingSession, model: nn.Module, average: AveragedModel, own: dict[str, Any]
+    job: TrainingSession, model: nn.Module, average: AveragedModel, job_state: dict[str, Any]
 ) -> Any:
     """Train on, and yield a line for each step that was committed."""
     for inputs, targets in job.batches(epochs=int(os.environ.get("EPOCHS", "4"))):
@@ -81,17 +81,17 @@ def trained(
         step = job.step(nn.functional.mse_loss(outputs, targets))
         if step.committed:
             average.update_parameters(model)
-            own["seen"] += step.batch_size
-            own["patience"].see(total(model))
+            job_state["seen"] += step.batch_size
+            job_state["patience"].see(total(model))
         yield {
             "step": step.number,
             "committed": step.committed,
             "members": step.members,
             "weights": weights(model),
             "average": weights(average),
-            "seen": own["seen"],
+            "seen": job_state["seen"],
             "mask": mask,
-            "patience": own["patience"].bad,
+            "patience": job_state["patience"].bad,
             "rate": step.learning_rate,
             "scale": scale_of(job),
         }
@@ -102,25 +102,31 @@ def scale_of(job: TrainingSession) -> float | None:
     return None if scaler is None else scaler.get_scale()
 
 
-def opened(model: nn.Module, optimizer: torch.optim.Optimizer, own: dict[str, Any]) -> Any:
-    own.setdefault("patience", Patience())
+def opened(model: nn.Module, optimizer: torch.optim.Optimizer, job_state: dict[str, Any]) -> Any:
+    job_state.setdefault("patience", Patience())
     logical = int(os.environ.get("LOGICAL_RANKS", "0")) or None
     settings: dict[str, Any] = {"num_workers": int(os.environ.get("WORKERS", "0"))}
     if os.environ.get("SCALER"):
         settings["scaler"] = GradScaler("cpu", init_scale=2.0**40, growth_interval=7)
         settings["scheduler"] = torch.optim.lr_scheduler.StepLR(optimizer, 11, gamma=0.9)
     return session(
-        model, optimizer, data(), batch_size=BATCH, logical_ranks=logical, state=own, **settings
+        model,
+        optimizer,
+        data(),
+        batch_size=BATCH,
+        logical_ranks=logical,
+        state=job_state,
+        **settings,
     )
 
 
 def main() -> None:
     model, optimizer = made()
     average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
-    own: dict[str, Any] = {"average": average, "seen": 0}
+    job_state: dict[str, Any] = {"average": average, "seen": 0}
     path = Path(os.environ["TRACE"] + os.environ.get("LOCAL_RANK", ""))
-    with path.open("a") as trace, opened(model, optimizer, own) as job:
-        for line in trained(job, model, average, own):
+    with path.open("a") as trace, opened(model, optimizer, job_state) as job:
+        for line in trained(job, model, average, job_state):
             trace.write(json.dumps(line) + "\n")
             trace.flush()
 

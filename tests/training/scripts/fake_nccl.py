@@ -17,10 +17,10 @@ _GARBAGE = 1e30
 
 
 class FakeNccl:
-    """Sums over gloo that end by an abort only, once a peer is lost.
+    """Sums over gloo that end only by an abort once a peer is lost.
 
-    A work's `wait` stands for what reads the tensor on the host: it returns when the device would
-    be done, whatever the tensor holds then. `on_sum` is called before each sum.
+    `wait` of a work stands for a host's read of the tensor. It returns when the device would be
+    done, whatever the tensor then holds. `on_sum` is called before each sum.
     """
 
     blocks_host = False
@@ -85,7 +85,7 @@ class _FakeWork:
         self._done.set()
 
     def _has_sum(self) -> bool:
-        """Whether the sum is there, within a moment; it never is once a peer is lost."""
+        """Return whether the sum is complete soon; it never is once a peer is lost."""
         try:
             self.work.wait(_SLICE)
         except RuntimeError:

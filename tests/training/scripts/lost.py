@@ -22,7 +22,7 @@ opened: list[Parts] = []
 
 
 def die_at(place: str) -> None:
-    """Be killed, if this is the place, the job is old enough and others train with us."""
+    """Kill this process if it is at the chosen place, old enough and not alone."""
     if place != PLACE or not opened:
         return
     parts = opened[0]

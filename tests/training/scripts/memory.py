@@ -1,6 +1,6 @@
-"""Linear regression on devices with little memory: passes of many examples run out of it.
+"""Linear regression on devices with little memory: large passes run out of memory.
 
-In `PHASE` (forward, backward or loss) of more than `FITS` examples, from step `FROM` on.
+A `PHASE` (forward, backward or loss) of more than `FITS` examples fails from step `FROM` on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PHASE = os.environ.get("PHASE", "forward")
 
 
 class Short(torch.autograd.Function):
-    """Nothing, but for a backward pass that runs out of memory."""
+    """Identity, except for a backward pass that runs out of memory."""
 
     @staticmethod
     def forward(context: Any, value: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ class Sequences(Dataset[torch.Tensor]):
 
 
 class Predictor(nn.Module):
-    """The next token from the last one."""
+    """Prediction of the next token from the last one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ def made() -> tuple[nn.Module, torch.optim.Optimizer]:
 
 
 def loss_of(model: nn.Module, tokens: torch.Tensor) -> tuple[torch.Tensor, int]:
-    """The mean over the tokens to predict, which is NaN where there are none, and their number."""
+    """Return the mean loss over the tokens to predict, NaN without any, and their number."""
     targets = tokens[:, 1:]
     present = targets != PADDING
     losses = nn.functional.cross_entropy(
@@ -85,7 +85,9 @@ def main() -> None:
                 "members": step.members,
                 "loss": job.mean(step.loss),
                 "norm": None if step.gradient_norm is None else float(step.gradient_norm),
-                "weights": float(sum(each.detach().sum() for each in model.parameters())),
+                "weights": float(
+                    sum(parameter.detach().sum() for parameter in model.parameters())
+                ),
             }
             trace.write(json.dumps(line) + "\n")
             trace.flush()

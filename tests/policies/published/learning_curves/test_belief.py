@@ -41,7 +41,7 @@ def reported() -> tuple[BinnedReports, Units]:
 
 @pytest.fixture
 def known() -> tuple[ReportStatistics, Shapes, FloatArray, FloatArray]:
-    """What is known of all; of one trial the columns (B, 3 + M) and their places."""
+    """Return the evidence of all trials, and the columns (B, 3 + M) and positions of one."""
     reports, units = reported()
     shapes = shapes_of(reports, units)
     held = reports.count[TRIAL] > 0
@@ -52,7 +52,7 @@ def known() -> tuple[ReportStatistics, Shapes, FloatArray, FloatArray]:
 
 
 def covariance(error: int, place: FloatArray) -> FloatArray:
-    """Of the reports of that trial, noise counted as 1, by integrals over what moves the error."""
+    """Return the covariance of the trial's reports, with noise as 1, by integration."""
     reports, _ = reported()
     counts = reports.count[TRIAL][reports.count[TRIAL] > 0]
     moments = np.linspace(place[0], place[-1], 20001)

@@ -136,11 +136,11 @@ class RackProvider(Provider):
         """Start the machine of a token, or return it if an earlier call has started it."""
         digest = hashlib.sha256(f"{self._controller}\n{request.token}".encode()).hexdigest()
         name = f"castor-{digest[:16]}"
-        own = {_TOKEN_LABEL: request.token, _OFFER_LABEL: request.offer}
+        own_labels = {_TOKEN_LABEL: request.token, _OFFER_LABEL: request.offer}
         machine = {
             "name": name,
             "type": type_name,
-            "labels": {**request.tags, **own},
+            "labels": {**request.tags, **own_labels},
             "user_data": request.user_data,
         }
         try:

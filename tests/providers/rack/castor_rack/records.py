@@ -43,14 +43,14 @@ class Records:
 
         Instances that are not listed have ended. They stay in the record for a day.
         """
-        found = {instance.token: instance for instance in listed}
+        instances = {instance.token: instance for instance in listed}
         for token, before in self._instances.items():
-            if token not in found:
-                found[token] = _ended(before, now_seconds)
+            if token not in instances:
+                instances[token] = _ended(before, now_seconds)
         self._replace(
             {
                 token: instance
-                for token, instance in found.items()
+                for token, instance in instances.items()
                 if now_seconds - (instance.ended_seconds or now_seconds) <= _KEPT_SECONDS
             }
         )

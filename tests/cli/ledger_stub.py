@@ -1,4 +1,4 @@
-"""A controller that answers for its ledger what a test has told it."""
+"""Controller whose answers about its ledger are set by a test."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from autoscaler.domain.spending import DailyCost
 
 
-class ToldLedger:
-    """What `castor reconcile` asks a controller; lines are of `offer` and `day` unless told."""
+class LedgerStub:
+    """Ledger that `castor reconcile` asks for; costs default to `offer` and `day`."""
 
     def __init__(self, offer: str, day: date) -> None:
         self.costs: list[DailyCost] = []
@@ -34,5 +34,5 @@ class ToldLedger:
         self.costs.append(DailyCost(day or self._day, offer or self._offer, *parts))
 
     def connect(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """From now on a command finds this one."""
+        """Let commands connect to this ledger from now on."""
         monkeypatch.setattr("autoscaler.wire.connection.connect", lambda: self)
