@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -20,10 +21,11 @@ from autoscaler.domain.errors import NotFound, ProviderError
 from autoscaler.domain.instance import (
     CONTROLLER_TAG,
     CloudInstance,
+    CloudState,
     Interruption,
     LaunchRequest,
 )
-from autoscaler.domain.offer import Limit
+from autoscaler.domain.offer import Limit, Purchase
 from autoscaler.market.price_table import PriceTable
 from providers.aws.calls import RegionCalls, call_budget
 from providers.aws.ending import TerminateCalls
@@ -41,10 +43,13 @@ from providers.cloud.known_prices import KnownPrices
 from providers.cloud.provider import Answer, CloudProvider
 from providers.cloud.register import Owned
 from providers.cloud.replies import readable
+from providers.cloud.run_ends import run_end_notice
 from providers.cloud.tags import DEPLOYMENT_TAG, TOKEN_TAG
 
 _ALL_REGIONS: Final = "all regions"
 _MAX_FILTER_IDS: Final = 200  # values of one filter
+_LEAVE_SECONDS: Final = 600.0
+_RUNNING: Final = (CloudState.PENDING, CloudState.RUNNING)
 _STAYING: Final = ("pending", "running", "stopping", "stopped")  # billed: stopped ones for disks
 
 
@@ -123,7 +128,7 @@ class AwsProvider(CloudProvider[PoolForm]):
         return self._identity
 
     def interruptions(self) -> Sequence[Interruption]:
-        """Return announced reclaims and maintenance of instances that have not ended.
+        """Return announced reclaims, maintenance and ends of maximum runs of living instances.
 
         A queue that can't be read is reported by `condition` and does not affect other regions.
 
@@ -132,7 +137,33 @@ class AwsProvider(CloudProvider[PoolForm]):
         """
         self._ensure_listed()
         notices_by_region = map_concurrently(Notices.interruptions, self._notices.values())
-        return [notice for notices in notices_by_region for notice in notices]
+        announced = {notice.instance: notice for notice in self._due_run_ends()}
+        announced |= {notice.instance: notice for part in notices_by_region for notice in part}
+        return list(announced.values())
+
+    def _due_run_ends(self) -> Sequence[Interruption]:
+        """Return the maximum runs that end soon, or should have ended; reserved ones do not end.
+
+        The sweep runs every few hours only. Before it, each instance has time to leave.
+        """
+        if self._settings.max_run_hours is None:
+            return []
+        run_seconds = self._settings.max_run_hours * 3600.0
+        ends = [
+            run_end_notice(instance.id, launched, launched + run_seconds)
+            for owned in self._register.all()
+            if (instance := owned.instance).state in _RUNNING
+            and (launched := instance.launched_seconds) is not None
+            and not instance.offer.endswith(f"/{Purchase.RESERVED}")
+        ]
+        now_seconds = self._clock.now()
+        return [
+            replace(
+                notice, reclaim_seconds=max(notice.reclaim_seconds, now_seconds + _LEAVE_SECONDS)
+            )
+            for notice in ends
+            if notice.notice_seconds <= now_seconds
+        ]
 
     def condition(self) -> Condition:
         """Return offers left out, errors of lists, prices and queues, and instances at risk."""

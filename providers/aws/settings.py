@@ -128,7 +128,11 @@ AwsSale = Sale[PoolForm]
 
 
 class AwsSettings(Form):
-    """Whole settings document. IAM policies identify the deployment by `deployment`."""
+    """Whole settings document.
+
+    IAM policies identify the deployment by `deployment`. Terraform's sweep ends instances that run
+    longer than `max_run_hours`; None if there is no such sweep.
+    """
 
     written_in: Annotated[Schema, Field(alias="schema")]
     cloud: Literal["aws"] = "aws"
@@ -139,6 +143,7 @@ class AwsSettings(Form):
     max_usd_per_hour: Money
     launches_per_minute: Count = 60
     tags: Tags = Field(default_factory=dict)
+    max_run_hours: Annotated[int, Field(ge=1)] | None = None
     has_internet: bool = True
     prices_from: Text | None = None
     endpoint_url: Url | None = None

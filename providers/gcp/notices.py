@@ -9,7 +9,6 @@ operations.
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import logging
 import threading
@@ -24,6 +23,7 @@ from autoscaler.domain.errors import ProviderError, Unavailable
 from autoscaler.domain.instance import CloudState, Interruption
 from providers.cloud.register import Register
 from providers.cloud.replies import readable
+from providers.cloud.run_ends import run_end_notice
 from providers.gcp.calls import ProjectCalls
 from providers.gcp.ending import DeleteCalls
 from providers.gcp.history import TAKEN_BACK, past_of
@@ -37,10 +37,6 @@ _MAX_MESSAGES: Final = 100
 # Pulls in one poll; the next poll receives the rest.
 _MAX_PULLS: Final = 20
 _MAX_LOOKUPS: Final = 20
-# The end of an instance's maximum run is announced so long ahead, each instance's at another
-# time, but at most this share of the run.
-_RUN_END_NOTICE_SECONDS: Final = (900.0, 3600.0)
-_RUN_END_NOTICE_SHARE: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +115,7 @@ class Notices:
                     self._run_ends[instance] = end_seconds
 
     def _due_run_ends(self) -> dict[str, Interruption]:
-        """Return the runs that end soon, as interruptions by instance.
-
-        Instances that started together would be deleted together; they leave one after the other.
-        """
+        """Return the runs that end soon, as interruptions by instance."""
         due = {}
         for instance, end_seconds in list(self._run_ends.items()):
             registered = self._register.find(instance)
@@ -132,12 +125,9 @@ class Notices:
             launched_seconds = registered.instance.launched_seconds
             if launched_seconds is None:
                 continue
-            ahead_seconds = min(
-                _run_end_notice_seconds(instance),
-                (end_seconds - launched_seconds) * _RUN_END_NOTICE_SHARE,
-            )
-            if self._clock.now() >= end_seconds - ahead_seconds:
-                due[instance] = Interruption(instance, end_seconds - ahead_seconds, end_seconds)
+            notice = run_end_notice(instance, launched_seconds, end_seconds)
+            if self._clock.now() >= notice.notice_seconds:
+                due[instance] = notice
         return due
 
     def _set_error(self, region: str, error: str) -> None:
@@ -217,13 +207,6 @@ class Notices:
     def _is_alive(self, instance: str) -> bool:
         registered = self._register.find(instance)
         return registered is not None and not registered.has_ended
-
-
-def _run_end_notice_seconds(instance: str) -> float:
-    """Return how many seconds ahead the end of an instance's run is announced, always the same."""
-    least_seconds, most_seconds = _RUN_END_NOTICE_SECONDS
-    share = hashlib.sha256(instance.encode()).digest()[0] / 255
-    return least_seconds + share * (most_seconds - least_seconds)
 
 
 def read_event(log_entry: Mapping[str, Any]) -> InstanceEvent:
