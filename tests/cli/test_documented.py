@@ -1,4 +1,4 @@
-"""What the documents tell people to run."""
+"""Commands in the documents."""
 
 from __future__ import annotations
 

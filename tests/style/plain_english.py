@@ -1,4 +1,7 @@
-"""Check of the product's docstrings, comments and names for plain technical English.
+"""Check of docstrings, comments and names for plain technical English.
+
+The check covers the product and the tests. Names in test modules are checked only in the folders
+that authors of plug-ins read.
 
     python -m tests.style.plain_english             findings beyond the allowed ones; exit 1 if any
     python -m tests.style.plain_english FILES...    all findings of these files
@@ -21,7 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PRODUCT = ("autoscaler", "hpo", "providers")
+CHECKED = ("autoscaler", "hpo", "providers", "tests")
+# Folders of tests whose test modules have checked names, too.
+SHARED_TESTS = ("tests/builders", "tests/conformance", "tests/end_to_end", "tests/fakes")
 ALLOWED = Path(__file__).with_suffix(".toml")
 
 # Words with which a docstring hides its subject: a noun phrase or a verb comes first.
@@ -72,18 +77,24 @@ class Finding:
         return f"{self.file}:{self.line}: {self.rule}: {self.text}"
 
 
-def product_files() -> list[Path]:
-    """Return the Python files of the product, in order."""
-    return [path for folder in PRODUCT for path in sorted((ROOT / folder).rglob("*.py"))]
+def checked_files() -> list[Path]:
+    """Return the Python files of the product and of the tests, in order."""
+    return [path for folder in CHECKED for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
-def findings_in(path: Path) -> list[Finding]:
+def has_checked_names(path: Path) -> bool:
+    """Return whether the names in a file are checked."""
+    shared = any(path.is_relative_to(ROOT / folder) for folder in SHARED_TESTS)
+    return shared or not path.name.startswith("test_")
+
+
+def findings_in(path: Path, with_names: bool = True) -> list[Finding]:
     """Return the findings of a Python file, in the order of its lines."""
     source = path.read_text()
     file = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else path.as_posix()
     findings = [
         Finding(file, line, rule, text)
-        for check in (_docstrings, _names)
+        for check in (_docstrings, *((_names,) if with_names else ()))
         for line, rule, text in check(ast.parse(source))
     ]
     findings += [Finding(file, line, rule, text) for line, rule, text in _comments(source)]
@@ -165,8 +176,11 @@ def write_allowed(counts: dict[str, int]) -> None:
 
 
 def findings_by_file() -> dict[str, list[Finding]]:
-    """Return the findings of each file of the product."""
-    return {path.relative_to(ROOT).as_posix(): findings_in(path) for path in product_files()}
+    """Return the findings of each checked file."""
+    return {
+        path.relative_to(ROOT).as_posix(): findings_in(path, has_checked_names(path))
+        for path in checked_files()
+    }
 
 
 def excess(by_file: dict[str, list[Finding]], counts: dict[str, int]) -> list[Finding]:
