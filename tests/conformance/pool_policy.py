@@ -47,8 +47,8 @@ def machines(count: int, devices: int = 4) -> tuple[Offer, ...]:
     return tuple(machine(number, devices) for number in range(count))
 
 
-def placed(**shares: int) -> Placement:
-    """Return the placement with these devices on each machine, such as `placed(node_000=4)`."""
+def placement_of(**shares: int) -> Placement:
+    """Return the placement with these devices by machine, such as `placement_of(node_000=4)`."""
     return Placement(
         tuple(sorted((name.replace("_", "-"), devices) for name, devices in shares.items()))
     )

@@ -70,7 +70,7 @@ def is_grouped(provider: Provider, offer_id: str) -> bool:
     return any(offer.order_group for offer in provider.offers() if offer.id == offer_id)
 
 
-def spanning(provider: Provider, request: LaunchRequest) -> LaunchRequest:
+def with_alternatives(provider: Provider, request: LaunchRequest) -> LaunchRequest:
     """Return the request with the other offers of its group as alternatives.
 
     If the offer has no group, the alternatives are all other offers without one.
@@ -223,7 +223,7 @@ class ProviderConformance:
         self, cloud: ConformanceCloud, provider: Provider
     ) -> None:
         """Launch one instance; a provider may ignore the alternatives."""
-        request = spanning(provider, order(provider, "1"))
+        request = with_alternatives(provider, order(provider, "1"))
         launched = provider.launch(request)
         assert launched.offer in (request.offer, *request.alternatives)
         assert provider.launch(request).id == launched.id
@@ -236,7 +236,7 @@ class ProviderConformance:
     ) -> None:
         exhausted = cloud.exhaust(provider)
         before = {instance.id for instance in provider.instances()}
-        request = spanning(provider, replace(order(provider, "spans"), offer=exhausted))
+        request = with_alternatives(provider, replace(order(provider, "spans"), offer=exhausted))
         if not is_grouped(provider, exhausted):
             with pytest.raises((InsufficientCapacity, QuotaExceeded)):
                 provider.launch(request)

@@ -36,12 +36,12 @@ def queue_offer(provider: Provider) -> str:
     return min(flex_start, key=lambda offer: offer.usd_per_hour).id
 
 
-def queued(provider: Provider, token: str) -> CloudInstance:
+def launch_queued(provider: Provider, token: str) -> CloudInstance:
     tags = {CONTROLLER_TAG: OURS, JOB_TAG: "digits", INSTANCE_TAG: f"digits-{token}"}
     return provider.launch(LaunchRequest(token, queue_offer(provider), tags, f"join {token}"))
 
 
-def waiting(provider: Provider) -> list[str]:
+def queued_ids(provider: Provider) -> list[str]:
     return [
         instance.id for instance in provider.instances() if instance.state is CloudState.QUEUED
     ]
@@ -57,19 +57,22 @@ class QueueConformance:
             assert (offer.fill_seconds > 0) is (offer.purchase is Purchase.FLEX_START)
 
     def test_an_order_without_capacity_is_queued(self, provider: Provider) -> None:
-        launched = queued(provider, "1")
+        launched = launch_queued(provider, "1")
         assert (launched.state, launched.launched_seconds) == (CloudState.QUEUED, None)
         assert find(provider, launched.id) == launched
-        assert queued(provider, "1").id == launched.id
+        assert launch_queued(provider, "1").id == launched.id
         assert [instance.id for instance in provider.instances()] == [launched.id]
 
     def test_a_queued_order_launches_when_it_gets_capacity(
         self, cloud: QueueCloud, provider: Provider
     ) -> None:
-        orders = {order.id: order for order in (queued(provider, "1"), queued(provider, "2"))}
+        orders = {
+            order.id: order
+            for order in (launch_queued(provider, "1"), launch_queued(provider, "2"))
+        }
         cloud.give_capacity(queue_offer(provider))
-        cloud.wait_until(lambda: len(waiting(provider)) == 1)
-        (second,) = waiting(provider)
+        cloud.wait_until(lambda: len(queued_ids(provider)) == 1)
+        (second,) = queued_ids(provider)
         (first,) = (order for order in orders.values() if order.id != second)
         booting = find(provider, first.id)
         assert booting is not None
@@ -79,7 +82,7 @@ class QueueConformance:
         running = find(provider, first.id)
         assert running is not None
         assert running.launched_seconds == booting.launched_seconds
-        assert waiting(provider) == [second]
+        assert queued_ids(provider) == [second]
         ended = end(cloud, provider, first.id)
         assert ended.launched_seconds == booting.launched_seconds
         assert list(cloud.remains(first.id)) == []
@@ -87,7 +90,7 @@ class QueueConformance:
     def test_terminate_removes_an_order_from_the_queue(
         self, cloud: QueueCloud, provider: Provider
     ) -> None:
-        terminated, kept = queued(provider, "1"), queued(provider, "2")
+        terminated, kept = launch_queued(provider, "1"), launch_queued(provider, "2")
         ended = end(cloud, provider, terminated.id)
         assert ended.launched_seconds is None
         assert ended.ended_seconds is not None
@@ -99,7 +102,7 @@ class QueueConformance:
     def test_a_restarted_controller_adopts_queued_orders(
         self, cloud: QueueCloud, provider: Provider
     ) -> None:
-        launched = queued(provider, "1")
+        launched = launch_queued(provider, "1")
         restarted = cloud.connect(OURS)
         cloud.wait_until(lambda: find(restarted, launched.id) is not None)
         assert find(restarted, launched.id) == launched

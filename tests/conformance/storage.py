@@ -104,7 +104,7 @@ class JobStorageConformance:
     def test_a_job_does_all_that_it_needs_with_its_grant(
         self, site: StorageSite, tmp_path: Path
     ) -> None:
-        objects = granted(site.connect(), "digits")
+        objects = objects_of(site.connect(), "digits")
         large = tmp_path / "large"
         large.write_bytes(os.urandom((33 << 20) + 7))
         objects.put("checkpoints/a/rest", large)
@@ -129,7 +129,9 @@ class JobStorageConformance:
     ) -> None:
         storage = site.connect()
         staging, content = tmp_path / "staging", os.urandom((17 << 20) + 3)
-        outputs = StoredOutputs(granted(storage, "digits"), output_folder("digits-0-1"), staging)
+        outputs = StoredOutputs(
+            objects_of(storage, "digits"), output_folder("digits-0-1"), staging
+        )
         staging.mkdir()
         (staging / "file").write_bytes(content)
         outputs.take(staging / "file", "5" * 64)
@@ -193,7 +195,7 @@ class JobStorageConformance:
             with pytest.raises(Unavailable) as raised:
                 storage.grant("digits")
             assert "\n" not in str(raised.value)
-        assert granted(storage, "digits").listed() == []
+        assert objects_of(storage, "digits").listed() == []
 
     @pytest.mark.parametrize("status", [429, 503])
     def test_a_temporary_refusal_is_throttled_or_unavailable(
@@ -234,15 +236,15 @@ class BoundedStorageConformance:
         grant = storage.grant("digits", BUNDLE)
         for owner in others:
             theirs = Objects(storage.place(owner), always(grant))
-            refused(lambda theirs=theirs: theirs.get("log"))
-            refused(lambda theirs=theirs: theirs.download("log", tmp_path / "log"))
-            refused(lambda theirs=theirs: theirs.put("log", b"ours"))
-            refused(lambda theirs=theirs: theirs.put("new", b"ours"))
-            refused(lambda theirs=theirs: theirs.listed())
-            refused(lambda theirs=theirs: theirs.remove(["log"]))
+            assert_refused(lambda theirs=theirs: theirs.get("log"))
+            assert_refused(lambda theirs=theirs: theirs.download("log", tmp_path / "log"))
+            assert_refused(lambda theirs=theirs: theirs.put("log", b"ours"))
+            assert_refused(lambda theirs=theirs: theirs.put("new", b"ours"))
+            assert_refused(lambda theirs=theirs: theirs.listed())
+            assert_refused(lambda theirs=theirs: theirs.remove(["log"]))
         everything = Objects(storage.jobs.place, always(grant))
-        refused(everything.listed)
-        refused(everything.folders)
+        assert_refused(everything.listed)
+        assert_refused(everything.folders)
         assert {entry.name for entry in storage.jobs.listed()} == {"letters/log", "digits-2/log"}
         assert storage.jobs.get("letters/log") == b"theirs"
 
@@ -252,17 +254,17 @@ class BoundedStorageConformance:
             storage.bundles.put(name, b"packed")
         bundles = bundle_of(storage)
         assert bundles.get(BUNDLE) == b"packed"
-        refused(lambda: bundles.put(BUNDLE, b"ours"))
-        refused(lambda: bundles.remove([BUNDLE]))
-        refused(lambda: bundles.get("other.tar.gz"))
-        refused(bundles.listed)
+        assert_refused(lambda: bundles.put(BUNDLE, b"ours"))
+        assert_refused(lambda: bundles.remove([BUNDLE]))
+        assert_refused(lambda: bundles.get("other.tar.gz"))
+        assert_refused(bundles.listed)
         assert storage.bundles.get(BUNDLE) == b"packed"
         of_another_job = Objects(storage.bundles.place, always(storage.grant("letters")))
-        refused(lambda: of_another_job.get(BUNDLE))
+        assert_refused(lambda: of_another_job.get(BUNDLE))
 
     def test_an_instance_renews_its_grant_before_it_expires(self, site: StorageSite) -> None:
         storage = site.connect()
-        old = granted(storage, "digits")
+        old = objects_of(storage, "digits")
         renewed = Objects(storage.place("digits"), lambda: storage.grant("digits"))
         renewed.put("a", b"1")
         for _ in range(3):
@@ -273,7 +275,7 @@ class BoundedStorageConformance:
         assert renewed.get("a") == b"2"
 
 
-def granted(storage: JobStorage, owner: str) -> Objects:
+def objects_of(storage: JobStorage, owner: str) -> Objects:
     """Return the objects of `owner`, opened with a grant as an instance holds it."""
     grant = storage.grant(owner)
     return Objects(grant.place, always(grant))
@@ -284,7 +286,7 @@ def bundle_of(storage: JobStorage) -> Objects:
     return Objects(storage.bundles.place, always(storage.grant("digits", BUNDLE)))
 
 
-def refused(call: Callable[[], object]) -> None:
+def assert_refused(call: Callable[[], object]) -> None:
     with pytest.raises(PermissionDenied, match="the credential does not allow it, or has expired"):
         call()
 

@@ -95,7 +95,7 @@ def order(
     return store.instances.order(job, of or offer(), 1, "token of {}".format, now_seconds)
 
 
-def seen(
+def listed_instance(
     instance: str,
     state: CloudState = CloudState.RUNNING,
     launched_seconds: float = NOW + 1,
@@ -116,11 +116,11 @@ def seen(
 def launch(store: Store, job: str = "digits", of: Offer | None = None) -> HeldInstance:
     """Order an instance and record that its cloud lists it as running."""
     held = order(store, job, of=of)
-    return store.instances.observe_cloud(held.id, seen(held.id), NOW + 1)
+    return store.instances.observe_cloud(held.id, listed_instance(held.id), NOW + 1)
 
 
 def end(store: Store, instance: str, ended_seconds: float = NOW + 100) -> HeldInstance:
-    ended = seen(instance, CloudState.TERMINATED, ended_seconds=ended_seconds)
+    ended = listed_instance(instance, CloudState.TERMINATED, ended_seconds=ended_seconds)
     return store.instances.observe_cloud(instance, ended, ended_seconds)
 
 

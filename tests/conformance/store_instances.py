@@ -18,7 +18,15 @@ from autoscaler.ledger.bill import amount
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.store.repositories.capacity import Refusal
 from autoscaler.store.store import Store
-from tests.conformance.store_examples import NOW, add_job, end, launch, offer, order, seen
+from tests.conformance.store_examples import (
+    NOW,
+    add_job,
+    end,
+    launch,
+    listed_instance,
+    offer,
+    order,
+)
 
 
 class InstancesConformance:
@@ -76,7 +84,7 @@ class InstancesConformance:
         assert held.alternatives == ("zone-b", "zone-c")
         assert store.instances.get(held.id) == held
         after = store.instances.observe_cloud(
-            held.id, replace(seen(held.id), offer="zone-c"), NOW + 2
+            held.id, replace(listed_instance(held.id), offer="zone-c"), NOW + 2
         )
         assert (after.offer, after.ordered_offer) == ("zone-c", "local-small")
         assert after.usd_per_hour == Decimal("0.0490")
@@ -84,7 +92,7 @@ class InstancesConformance:
         assert (line.offer, line.usd_per_hour) == ("zone-c", Decimal("0.0490"))
         planned = store.instances.order_up_to(9, "digits", offer(), 1, token, NOW, others)
         assert planned is not None
-        after = store.instances.observe_cloud(planned.id, seen(planned.id), NOW + 2)
+        after = store.instances.observe_cloud(planned.id, listed_instance(planned.id), NOW + 2)
         assert (after.offer, after.usd_per_hour) == ("local-small", Decimal("0.0500"))
 
     def test_concurrent_orders_get_different_slots(self, store: Store) -> None:
@@ -226,7 +234,7 @@ class BillingConformance:
         add_job(store)
         held = order(store)
         for _ in range(2):
-            running = store.instances.observe_cloud(held.id, seen(held.id), NOW + 9)
+            running = store.instances.observe_cloud(held.id, listed_instance(held.id), NOW + 9)
         assert (running.phase, running.cloud_id) == (InstancePhase.BOOTING, "i-digits-0-1")
         assert running.launched_seconds == NOW + 1
         for second in (100, 200):
@@ -243,7 +251,7 @@ class BillingConformance:
         dear = replace(offer(), extras_usd_per_hour=Decimal("0.0100"))
         held = store.instances.order("digits", dear, 1, "token of {}".format, NOW)
         assert store.instances.get(held.id).extras_usd_per_hour == Decimal("0.01")
-        store.instances.observe_cloud(held.id, seen(held.id), NOW + 1)
+        store.instances.observe_cloud(held.id, listed_instance(held.id), NOW + 1)
         end(store, held.id, NOW + 3601)
         opening, closing = store.ledger.entries()
         assert str(opening.extras_usd_per_hour) == str(closing.extras_usd_per_hour) == "0.0100"
@@ -254,10 +262,10 @@ class BillingConformance:
     def test_threads_that_observe_one_state_record_it_once(self, store: Store) -> None:
         add_job(store)
         held = order(store)
-        ended = seen(held.id, CloudState.TERMINATED, ended_seconds=NOW + 100)
+        ended = listed_instance(held.id, CloudState.TERMINATED, ended_seconds=NOW + 100)
 
         def observe(turn: int) -> None:
-            listed = ended if turn % 2 else seen(held.id)
+            listed = ended if turn % 2 else listed_instance(held.id)
             store.instances.observe_cloud(held.id, listed, NOW + turn)
 
         with ThreadPoolExecutor(8) as pool:
@@ -270,7 +278,7 @@ class BillingConformance:
         held = launch(store)
         store.instances.record_node(held.id, InstancePhase.DRAINED, NOW + 2)
         store.instances.request_termination(held.id, NOW + 3)
-        stopping = seen(held.id, CloudState.STOPPING)
+        stopping = listed_instance(held.id, CloudState.STOPPING)
         store.instances.observe_cloud(held.id, stopping, NOW + 4)
         assert [held.id for held in store.instances.alive()] == ["digits-0-1"]
         assert len(store.ledger.entries()) == 1
@@ -278,7 +286,7 @@ class BillingConformance:
     def test_an_end_without_a_time_is_now_and_never_before_the_launch(self, store: Store) -> None:
         add_job(store)
         first, second = launch(store), launch(store)
-        terminated = seen(first.id, CloudState.TERMINATED)
+        terminated = listed_instance(first.id, CloudState.TERMINATED)
         ended = store.instances.observe_cloud(first.id, terminated, NOW + 50)
         assert ended.ended_seconds == NOW + 50
         assert end(store, second.id, NOW - 50).ended_seconds == NOW + 1
@@ -286,7 +294,7 @@ class BillingConformance:
     def test_two_cloud_instances_for_one_order_are_refused(self, store: Store) -> None:
         add_job(store)
         held = launch(store)
-        double = replace(seen(held.id), id="i-double")
+        double = replace(listed_instance(held.id), id="i-double")
         with pytest.raises(Conflict, match="terminate i-double"):
             store.instances.observe_cloud(held.id, double, NOW)
 
@@ -352,7 +360,7 @@ class BillingConformance:
         store.instances.begin_launch(held.id, NOW)
         store.instances.request_termination(held.id, NOW)
         store.instances.launch_failed(held.id, "no answer", NOW)
-        late = store.instances.observe_cloud(held.id, seen(held.id), NOW + 9)
+        late = store.instances.observe_cloud(held.id, listed_instance(held.id), NOW + 9)
         assert (late.phase, late.cloud_id) == (InstancePhase.ENDED, "i-digits-0-1")
         (intent,) = store.intents.pending(NOW + 9)
         assert (intent.kind, intent.instance) == (IntentKind.TERMINATE, held.id)
@@ -475,7 +483,7 @@ class IntentsConformance:
         assert store.instances.begin_launch(held.id, NOW)
         store.instances.request_termination(held.id, NOW)
         assert [intent.kind for intent in store.intents.pending(NOW)] == [IntentKind.LAUNCH]
-        store.instances.observe_cloud(held.id, seen(held.id), NOW + 1)
+        store.instances.observe_cloud(held.id, listed_instance(held.id), NOW + 1)
         assert [intent.kind for intent in store.intents.pending(NOW)] == [IntentKind.TERMINATE]
 
     def test_termination_without_effect_or_given_up_is_asked_for_again(self, store: Store) -> None:

@@ -7,12 +7,12 @@ from dataclasses import replace
 from autoscaler.domain.instance import CloudInstance, CloudState, Desired, InstancePhase
 from autoscaler.domain.intent import IntentKind, IntentState
 from autoscaler.store.store import Store
-from tests.conformance.store_examples import NOW, add_job, end, order, seen
+from tests.conformance.store_examples import NOW, add_job, end, listed_instance, order
 
 
 def waiting(instance: str, state: CloudState = CloudState.QUEUED) -> CloudInstance:
     """Return the instance as its cloud lists it while it is queued."""
-    return replace(seen(instance, state), launched_seconds=None)
+    return replace(listed_instance(instance, state), launched_seconds=None)
 
 
 class QueueConformance:
@@ -31,7 +31,7 @@ class QueueConformance:
         add_job(store)
         held = order(store)
         store.instances.observe_cloud(held.id, waiting(held.id), NOW + 1)
-        booting = seen(held.id, CloudState.PENDING, launched_seconds=NOW + 3000)
+        booting = listed_instance(held.id, CloudState.PENDING, launched_seconds=NOW + 3000)
         for second in (3001, 3002):
             held = store.instances.observe_cloud(held.id, booting, NOW + second)
         assert (held.phase, held.launched_seconds) == (InstancePhase.BOOTING, NOW + 3000)
@@ -73,7 +73,9 @@ class QueueConformance:
         store.instances.observe_cloud(held.id, waiting(held.id), NOW + 1)
         ended = replace(waiting(held.id, CloudState.TERMINATED), ended_seconds=NOW + 9)
         store.instances.observe_cloud(held.id, ended, NOW + 9)
-        store.instances.observe_cloud(held.id, seen(held.id, launched_seconds=NOW + 20), NOW + 21)
+        store.instances.observe_cloud(
+            held.id, listed_instance(held.id, launched_seconds=NOW + 20), NOW + 21
+        )
         (intent,) = store.intents.pending(NOW + 21)
         assert intent.kind is IntentKind.TERMINATE
         end(store, held.id, NOW + 30)

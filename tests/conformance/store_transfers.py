@@ -21,9 +21,9 @@ from tests.conformance.store_examples import (
     end,
     far_offer,
     launch,
+    listed_instance,
     offer,
     order,
-    seen,
     spec,
 )
 
@@ -123,7 +123,7 @@ class TransfersConformance:
         held = order(store, of=far_offer())
         report_count(store, held.id, GB)
         assert Ledger(store.ledger.entries()).total(NOW) == Decimal("0.12")
-        store.instances.observe_cloud(held.id, seen(held.id), NOW + 20)
+        store.instances.observe_cloud(held.id, listed_instance(held.id), NOW + 20)
         assert store.instances.reprice(held.id, offer(usd_per_hour="0.10"), NOW + 61)
         report_count(store, held.id, 2 * GB, now_seconds=NOW + 61)
         end(store, held.id, NOW + 121)

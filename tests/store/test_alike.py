@@ -28,10 +28,10 @@ from tests.conformance.store_examples import (
     add_job,
     end,
     far_offer,
+    listed_instance,
     observation,
     order,
     report,
-    seen,
     spec,
 )
 
@@ -95,7 +95,7 @@ class Twins(RuleBasedStateMachine):
     @rule(which=FEW)
     def launch(self, which: int) -> None:
         instance = self.alive(which)
-        cloud = seen(instance, launched_seconds=self.now_seconds)
+        cloud = listed_instance(instance, launched_seconds=self.now_seconds)
         self.both(lambda store: store.instances.observe_cloud(instance, cloud, NOW))
 
     @rule(which=FEW)

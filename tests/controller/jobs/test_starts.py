@@ -8,7 +8,7 @@ from autoscaler.domain.instance import InstancePhase
 from autoscaler.store.memory.store import memory_store
 from autoscaler.store.repositories.measurements import START_DURATION
 from autoscaler.store.store import Store
-from tests.conformance.store_examples import NOW, add_job, order, seen
+from tests.conformance.store_examples import NOW, add_job, listed_instance, order
 from tests.controller.cloud import offer
 
 
@@ -16,7 +16,7 @@ def launched(store: Store, network: str, launched_seconds: float) -> str:
     """One that was seen to run; returns its id."""
     one = offer(network, network=network)
     held = store.instances.order("digits", one, 1, "token of {}".format, launched_seconds)
-    running = seen(held.id, launched_seconds=launched_seconds)
+    running = listed_instance(held.id, launched_seconds=launched_seconds)
     return store.instances.observe_cloud(held.id, running, launched_seconds).id
 
 
@@ -56,7 +56,7 @@ def test_each_start_counts_once() -> None:
     store = memory_store()
     add_job(store)
     one = order(store).id
-    store.instances.observe_cloud(one, seen(one), NOW + 1)
+    store.instances.observe_cloud(one, listed_instance(one), NOW + 1)
     for at_seconds in (NOW + 10, NOW + 11, NOW + 12):
         told(store, one, InstancePhase.TRAINING, at_seconds)
     (mean,) = store.measurements.durations("digits").values()

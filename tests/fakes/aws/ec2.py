@@ -17,7 +17,7 @@ from tests.fakes.aws.reservations import FakeReservation
 _NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
 
 
-def listed(parameters: Parameters, prefix: str) -> list[str]:
+def form_values(parameters: Parameters, prefix: str) -> list[str]:
     """Return the values of a list in a form: ``PREFIX.1``, ``PREFIX.2``, ..."""
     return [
         value
@@ -30,7 +30,7 @@ def filter_values(parameters: Parameters, name: str) -> list[str]:
     """Return the values of one filter in a form."""
     for key, value in parameters.items():
         if re.fullmatch(r"Filter\.\d+\.Name", key) and value == name:
-            return listed(parameters, f"{key.removesuffix('.Name')}.Value")
+            return form_values(parameters, f"{key.removesuffix('.Name')}.Value")
     return []
 
 
@@ -73,7 +73,7 @@ def empty(action: str) -> bytes:
 
 def spot_history(account: Account, parameters: Parameters) -> bytes:
     """Return the account's spot prices; moto has one price only."""
-    kinds = listed(parameters, "InstanceType")
+    kinds = form_values(parameters, "InstanceType")
     zones = filter_values(parameters, "availability-zone")
     items = "".join(
         f"<item><instanceType>{kind}</instanceType><spotPrice>{usd}</spotPrice>"
@@ -93,13 +93,13 @@ def invalid_scores(parameters: Parameters) -> str:
 
     The model's client checks the least values only.
     """
-    if not listed(parameters, "InstanceType"):
+    if not form_values(parameters, "InstanceType"):
         return "Specify InstanceTypes or InstanceRequirementsWithMetadata."
     for name, number, most in (
         ("TargetCapacity", int(parameters["TargetCapacity"]), 2_000_000_000),
         ("MaxResults", int(parameters.get("MaxResults", "10")), 1000),
-        ("InstanceTypes", len(listed(parameters, "InstanceType")), 1000),
-        ("RegionNames", len(listed(parameters, "RegionName")), 10),
+        ("InstanceTypes", len(form_values(parameters, "InstanceType")), 1000),
+        ("RegionNames", len(form_values(parameters, "RegionName")), 10),
     ):
         if number > most:
             return f"{name} is greater than {most}."
@@ -109,7 +109,7 @@ def invalid_scores(parameters: Parameters) -> str:
 def spot_scores(account: Account, parameters: Parameters) -> bytes:
     """Return scores of the ten best zones; fewer than three types score low (botocore's model)."""
     assert parameters["SingleAvailabilityZone"] == "true", "the fake scores zones, not regions"
-    is_low = len(set(listed(parameters, "InstanceType"))) < 3
+    is_low = len(set(form_values(parameters, "InstanceType"))) < 3
     top = sorted(account.spot_scores.items(), key=lambda item: -item[1])[:10]
     items = "".join(
         f"<item><region>{parameters['RegionName.1']}</region>"
@@ -156,7 +156,7 @@ def blocks(account: Account, parameters: Parameters) -> bytes:
     return _reply("DescribeCapacityBlockOfferings", inner)
 
 
-def block_bought(account: Account, parameters: Parameters) -> bytes:
+def buy_block(account: Account, parameters: Parameters) -> bytes:
     """Create the reservation of a bought block; it starts with the block."""
     block = account.blocks.pop(parameters["CapacityBlockOfferingId"])
     name = f"cr-{len(account.reservations):017x}"
@@ -179,7 +179,7 @@ def block_bought(account: Account, parameters: Parameters) -> bytes:
     return _reply("PurchaseCapacityBlock", inner)
 
 
-def as_seen_now(account: Account, body: bytes) -> bytes:
+def apply_account_state(account: Account, body: bytes) -> bytes:
     """Return a list of instances as EC2 shows it at the account's present time."""
     tree = ElementTree.fromstring(body)
     reservations = tree.find(_name("reservationSet"))

@@ -95,7 +95,9 @@ def refusal_of(account: Account, override: Override) -> Refusal | None:
     return "InsufficientInstanceCapacity", text
 
 
-def chosen(account: Account, parameters: Parameters, overrides: Sequence[Override]) -> Override:
+def choose_override(
+    account: Account, parameters: Parameters, overrides: Sequence[Override]
+) -> Override:
     """Return the override that EC2 launches, of those with capacity."""
     strategy = parameters.get("SpotOptions.AllocationStrategy") or parameters.get(
         "OnDemandOptions.AllocationStrategy"
@@ -112,7 +114,7 @@ def chosen(account: Account, parameters: Parameters, overrides: Sequence[Overrid
     return min(overrides, key=rank)
 
 
-def only(parameters: Parameters, override: Override) -> dict[str, str]:
+def with_only_override(parameters: Parameters, override: Override) -> dict[str, str]:
     """Return the request with one override only."""
     kept = f"{_OVERRIDES}.{override.number}."
     return {
@@ -122,7 +124,7 @@ def only(parameters: Parameters, override: Override) -> dict[str, str]:
     }
 
 
-def refused(refusals: Sequence[tuple[Override, Refusal]]) -> str:
+def fleet_errors(refusals: Sequence[tuple[Override, Refusal]]) -> str:
     """Return the `Errors` of a fleet without instances, one for each override."""
     return "".join(
         f"<item><errorCode>{code}</errorCode><errorMessage>{escape(message)}</errorMessage>"

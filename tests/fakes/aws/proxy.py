@@ -27,8 +27,8 @@ from tests.fakes.aws.reservations import (
     BLOCK,
     FakeReservation,
     invalid_fleet,
+    is_unsold_duration,
     target_of,
-    unsold_duration,
 )
 
 Environ = dict[str, Any]
@@ -176,7 +176,7 @@ class FaultProxy:
             case When.IN_REPLY:
                 overrides = fleets.overrides_of(request.parameters, lambda subnet: "")
                 refusals = [(override, (fault.code, "injected")) for override in overrides]
-                body = ec2.fleet_without_instances(fleets.refused(refusals))
+                body = ec2.fleet_without_instances(fleets.fleet_errors(refusals))
                 return Answer("200 OK", _HTML, body)
             case When.LOST_BEFORE:
                 return None
@@ -206,7 +206,7 @@ class FaultProxy:
                 return self._terminated(request)
             case "DescribeInstances":
                 return self._listed(request)
-            case "DescribeCapacityBlockOfferings" if unsold_duration(request.parameters):
+            case "DescribeCapacityBlockOfferings" if is_unsold_duration(request.parameters):
                 text = "The duration is not one of those that are sold."
                 return self._error(request, 400, "InvalidParameterValue", text)
             case "GetSpotPlacementScores" if text := ec2.invalid_scores(request.parameters):
@@ -264,14 +264,14 @@ class FaultProxy:
                 refusals.append((override, refusal))
         refused = [override for override, _ in refusals]
         if len(refused) == len(overrides):
-            body = ec2.fleet_without_instances(fleets.refused(refusals))
+            body = ec2.fleet_without_instances(fleets.fleet_errors(refusals))
             account.fleets[token] = KnownFleet(parameters, body, ())
             return Answer("200 OK", _HTML, body)
         in_stock = [override for override in overrides if override not in refused]
-        override = fleets.chosen(account, parameters, in_stock)
+        override = fleets.choose_override(account, parameters, in_stock)
         form = {  # moto knows no capacity blocks
             key: "on-demand" if value == BLOCK else value
-            for key, value in fleets.only(parameters, override).items()
+            for key, value in fleets.with_only_override(parameters, override).items()
         }
         answer = self._forward(request, form)
         if answer.status.startswith("200"):
@@ -303,7 +303,7 @@ class FaultProxy:
         if kind != "capacity-reservation":
             text = f"'{kind}' is not a valid taggable resource type for this operation."
             return self._error(request, 400, "InvalidParameterValue", text)
-        body = ec2.block_bought(request.account, request.parameters)
+        body = ec2.buy_block(request.account, request.parameters)
         return Answer("200 OK", _HTML, body)
 
     def _reservation_of(self, request: Request) -> tuple[str, str]:
@@ -325,7 +325,7 @@ class FaultProxy:
 
     def _terminated(self, request: Request) -> Answer:
         account = request.account
-        instance_ids = ec2.listed(request.parameters, "InstanceId")
+        instance_ids = ec2.form_values(request.parameters, "InstanceId")
         hidden = [instance_id for instance_id in instance_ids if account.is_hidden(instance_id)]
         if hidden and not request.is_of_cloud:
             return self._error(request, 400, "InvalidInstanceID.NotFound", f"{hidden} unknown")
@@ -339,7 +339,7 @@ class FaultProxy:
         account, parameters = request.account, request.parameters
         hidden = [
             instance_id
-            for instance_id in ec2.listed(parameters, "InstanceId")
+            for instance_id in ec2.form_values(parameters, "InstanceId")
             if account.is_hidden(instance_id)
         ]
         if hidden:
@@ -350,7 +350,7 @@ class FaultProxy:
         answer = self._forward(request, form)
         if not answer.status.startswith("200"):
             return answer
-        return Answer(answer.status, answer.headers, ec2.as_seen_now(account, answer.body))
+        return Answer(answer.status, answer.headers, ec2.apply_account_state(account, answer.body))
 
     def _forward(self, request: Request, form: Parameters | None = None) -> Answer:
         body = request.body if form is None else urlencode(form).encode()

@@ -75,7 +75,7 @@ class FakeBlock:
         return "".join(f"<{name}>{value}</{name}>" for name, value in fields.items())
 
 
-def unsold_duration(parameters: Mapping[str, str]) -> bool:
+def is_unsold_duration(parameters: Mapping[str, str]) -> bool:
     """Return whether EC2 sells no block of the requested length."""
     days, rest = divmod(int(parameters["CapacityDurationHours"]), 24)
     return bool(rest) or not (0 < days <= 14 or (days <= 182 and days % 7 == 0))

@@ -6,7 +6,7 @@ from typing import Final
 
 from tests.fakes.gcp.call import Call, Handler
 from tests.fakes.gcp.errors import Refusal
-from tests.fakes.gcp.project import Body, written_in_utc
+from tests.fakes.gcp.project import Body, utc_timestamp
 
 _WILDCARD: Final = "projects/-/serviceAccounts/"
 _LONGEST_SECONDS: Final = 3600
@@ -24,7 +24,7 @@ def generate_access_token(call: Call) -> Body:
     if not 0 < seconds <= _LONGEST_SECONDS:
         raise _invalid(f"The lifetime {lifetime} must be {_LONGEST_SECONDS}s at most.")
     email = name.removeprefix(_WILDCARD)
-    end = written_in_utc(call.project.clock.now() + seconds)
+    end = utc_timestamp(call.project.clock.now() + seconds)
     return {"accessToken": f"ya29.{email}", "expireTime": end}
 
 

@@ -32,7 +32,7 @@ _MAXIMUM_VALUE_CHARACTERS: Final = 262_144
 _PACKED: Final = frozenset({"a2", "a3", "g2"})
 
 
-def merged(held: Any, change: Any) -> Any:
+def apply_patch(held: Any, change: Any) -> Any:
     """Apply a JSON merge patch (RFC 7396): objects are merged, other values and lists replaced."""
     if not isinstance(change, dict):
         return change
@@ -41,7 +41,7 @@ def merged(held: Any, change: Any) -> Any:
         if value is None:
             patched.pop(name, None)
         else:
-            patched[name] = merged(patched.get(name), value)
+            patched[name] = apply_patch(patched.get(name), value)
     return patched
 
 
@@ -58,10 +58,10 @@ def template(project: Project, zone: str, link: str, at: str) -> Body:
     if existing is None or match["project"] not in (None, project.id):
         owner = match["project"] or project.id
         raise not_found(f"projects/{owner}/global/instanceTemplates/{match['name']}")
-    return linked(existing["properties"], zone)
+    return with_policy_links(existing["properties"], zone)
 
 
-def linked(properties: Body, zone: str) -> Body:
+def with_policy_links(properties: Body, zone: str) -> Body:
     """Return properties with links to policies, as instances have, in place of names."""
     names: list[str] = properties.get("resourcePolicies") or []
     if any("/" in name for name in names):

@@ -17,7 +17,7 @@ from tests.fakes.gcp.geography import (
     region_of,
     regions,
 )
-from tests.fakes.gcp.listing import aggregated, listed
+from tests.fakes.gcp.listing import list_all_scopes, list_page
 from tests.fakes.gcp.project import Body
 
 _MADE = "1969-12-31T16:00:00.000-08:00"
@@ -43,7 +43,7 @@ def get_zone(call: Call) -> Body:
 
 
 def list_zones(call: Call) -> Body:
-    return {"kind": "compute#zoneList", **listed(call, [_zone(call, name) for name in ZONES])}
+    return {"kind": "compute#zoneList", **list_page(call, [_zone(call, name) for name in ZONES])}
 
 
 def get_region(call: Call) -> Body:
@@ -53,7 +53,7 @@ def get_region(call: Call) -> Body:
 def list_regions(call: Call) -> Body:
     return {
         "kind": "compute#regionList",
-        **listed(call, [_region(call, name) for name in regions()]),
+        **list_page(call, [_region(call, name) for name in regions()]),
     }
 
 
@@ -66,12 +66,12 @@ def get_machine_type(call: Call) -> Body:
 
 def list_machine_types(call: Call) -> Body:
     items = _machine_types(call, zone_of(call))
-    return {"kind": "compute#machineTypeList", **listed(call, items)}
+    return {"kind": "compute#machineTypeList", **list_page(call, items)}
 
 
 def aggregated_machine_types(call: Call) -> Body:
     scopes = {f"zones/{zone}": _machine_types(call, zone) for zone in ZONES}
-    shown = aggregated(call, "machineTypes", scopes)
+    shown = list_all_scopes(call, "machineTypes", scopes)
     return {"kind": "compute#machineTypeAggregatedList", **shown}
 
 
@@ -89,12 +89,12 @@ def get_accelerator_type(call: Call) -> Body:
 
 def list_accelerator_types(call: Call) -> Body:
     items = _accelerator_types(call, zone_of(call))
-    return {"kind": "compute#acceleratorTypeList", **listed(call, items)}
+    return {"kind": "compute#acceleratorTypeList", **list_page(call, items)}
 
 
 def aggregated_accelerator_types(call: Call) -> Body:
     scopes = {f"zones/{zone}": _accelerator_types(call, zone) for zone in ZONES}
-    shown = aggregated(call, "acceleratorTypes", scopes)
+    shown = list_all_scopes(call, "acceleratorTypes", scopes)
     return {"kind": "compute#acceleratorTypeAggregatedList", **shown}
 
 

@@ -39,13 +39,13 @@ def zone_of(call: Call) -> str:
 
 def insert(call: Call) -> Operation:
     zone, project = zone_of(call), call.project
-    body: Body = bodies.merged({}, call.body)
+    body: Body = bodies.apply_patch({}, call.body)
     link = call.parameters.get("sourceInstanceTemplate")
     is_bare = False
     if link:
         properties = bodies.template(project, zone, link, "sourceInstanceTemplate")
         is_bare = "machineType" not in call.body
-        body = bodies.merged(properties, call.body)
+        body = bodies.apply_patch(properties, call.body)
     name = body["name"]
     kind = _kind(call, zone, body, is_bare)
     _refuse_taken(project, zone, name)
@@ -119,14 +119,14 @@ def _bulk(call: Call, zone: str, scope: str) -> Operation:
 
 def _bulk_properties(call: Call, zone: str) -> Body:
     body = call.body
-    properties = bodies.linked(body.get("instanceProperties") or {}, zone)
+    properties = bodies.with_policy_links(body.get("instanceProperties") or {}, zone)
     link = body.get("sourceInstanceTemplate")
     if link:
         held = bodies.template(call.project, zone, link, "resource.sourceInstanceTemplate")
-        return dict(bodies.merged(held, properties))
+        return dict(bodies.apply_patch(held, properties))
     if not properties:
         raise required("resource.instanceProperties")
-    return dict(bodies.merged({}, properties))
+    return dict(bodies.apply_patch({}, properties))
 
 
 def _names(project: Project, zone: str, body: Body) -> list[str]:
@@ -182,7 +182,7 @@ def _failure(call: Call, zone: str, needs: list[Need]) -> operations.Failure | N
     """
     project = call.project
     if call.failing:
-        return operations.ordered(call.failing, project.id, zone)
+        return operations.injected_failure(call.failing, project.id, zone)
     lack = lifecycle.lack(project, zone, needs)
     if lack is None:
         return None

@@ -23,7 +23,7 @@ _OPERATORS: Final = ("=", "!=", ":", *_ORDERS, *_EXPRESSIONS)
 _MISSING: Final = object()
 
 
-def parsed(text: str, has_field: Callable[[str], bool]) -> Test:
+def parse_filter(text: str, has_field: Callable[[str], bool]) -> Test:
     """Return the predicate of a filter; `has_field` says whether listed items have a field.
 
     Raises:
@@ -101,7 +101,7 @@ class _Parser:
         if kind == "mark":
             raise self._refusal()
         self._used.add(sign in _EXPRESSIONS)
-        return _comparing(path, sign, re.sub(r"\\(.)", r"\1", wanted))
+        return _comparison_test(path, sign, re.sub(r"\\(.)", r"\1", wanted))
 
     def _next(self) -> tuple[str, str]:
         if not self._tokens:
@@ -112,7 +112,7 @@ class _Parser:
         return invalid("filter", self._text, f"Invalid list filter expression. {why}".strip())
 
 
-def _comparing(path: str, sign: str, wanted: str) -> Test:
+def _comparison_test(path: str, sign: str, wanted: str) -> Test:
     def test(item: dict[str, Any]) -> bool:
         held = _value(item, path)
         if sign in ("ne", "!="):

@@ -22,7 +22,7 @@ from tests.fakes.gcp import (
 )
 from tests.fakes.gcp.buckets import Bucket
 from tests.fakes.gcp.errors import Refusal, injected
-from tests.fakes.gcp.http_messages import Answer, Prepared, Request, read, refused_in_json
+from tests.fakes.gcp.http_messages import Answer, Prepared, Request, json_refusal, read
 from tests.fakes.gcp.project import Project, Sent
 
 # Calls with this token come from the fake itself: they meet no fault and are not counted.
@@ -65,31 +65,33 @@ class Front:
 
     def _answered(self, request: Request) -> Answer | None:
         """Return the answer to a request; None breaks the connection."""
-        answer = metadata_service.answered(request, self.project) or identity.answered(request)
+        answer = metadata_service.answer_metadata_request(
+            request, self.project
+        ) or identity.answer_key_request(request)
         if answer is not None:
             return answer
         prepared = self._prepared(request)
         if prepared is None:
             refusal = Refusal(404, "notFound", f"The requested URL {request.path} was not found.")
-            return refused_in_json(refusal)
+            return json_refusal(refusal)
         if request.headers.get("authorization") == f"Bearer {CLOUD_TOKEN}":
-            return _served(prepared)
+            return _serve(prepared)
         project = prepared.project
         with project.lock:
             project.calls[prepared.action] += 1
             project.sent.append(Sent(prepared.action, prepared.parameters, prepared.body))
         fault = project.faults.next(prepared.action, prepared.parameters)
         if fault is None:
-            return _served(prepared)
+            return _serve(prepared)
         time.sleep(fault.delay_seconds)
-        return _failed(prepared, fault)
+        return _fail(prepared, fault)
 
     def _prepared(self, request: Request) -> Prepared | None:
         return (
-            json_apis.prepared(request, self.project)
-            or tokens.prepared(request, self._bucket)
-            or storage_json.prepared(request, self._bucket, self.project)
-            or storage_xml.prepared(request, self._bucket, self.project("nobody"))
+            json_apis.prepare_json_call(request, self.project)
+            or tokens.prepare_exchange(request, self._bucket)
+            or storage_json.prepare_json_storage_call(request, self._bucket, self.project)
+            or storage_xml.prepare_xml_storage_call(request, self._bucket, self.project("nobody"))
         )
 
     def _bucket(self, name: str) -> Bucket | None:
@@ -101,25 +103,25 @@ class Front:
         return None
 
 
-def _served(prepared: Prepared, failing: str = "") -> Answer:
+def _serve(prepared: Prepared, failing: str = "") -> Answer:
     try:
         return prepared.serve(failing)
     except Refusal as refusal:
         return prepared.refuse(refusal)
 
 
-def _failed(prepared: Prepared, fault: Fault) -> Answer | None:
+def _fail(prepared: Prepared, fault: Fault) -> Answer | None:
     match fault.when:
         case When.REFUSED:
             return prepared.refuse(injected(fault.status, fault.code))
         case When.IN_REPLY:
-            return _served(prepared, fault.code)
+            return _serve(prepared, fault.code)
         case When.LOST_BEFORE:
             return None
         case When.LOST_AFTER:
-            _served(prepared)
+            _serve(prepared)
             return None
-    answer = _served(prepared)
+    answer = _serve(prepared)
     if fault.when is When.EMPTY:
         empty = b"{}" if answer.body.startswith(b"{") else b""
         return Answer(answer.status, empty, answer.headers)

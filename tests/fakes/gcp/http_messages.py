@@ -90,9 +90,9 @@ def read_json(content: bytes) -> Body:
     return body
 
 
-def in_json(body: object, status: int = 200) -> Answer:
+def json_answer(body: object, status: int = 200) -> Answer:
     return Answer(status, json.dumps(body).encode())
 
 
-def refused_in_json(refusal: Refusal) -> Answer:
-    return in_json(refusal.body(), refusal.status)
+def json_refusal(refusal: Refusal) -> Answer:
+    return json_answer(refusal.body(), refusal.status)

@@ -10,7 +10,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
-from tests.fakes.gcp.http_messages import Answer, Request, in_json
+from tests.fakes.gcp.http_messages import Answer, Request, json_answer
 from tests.fakes.gcp.project import Instance, Project
 
 ISSUER: Final = "https://accounts.google.com"
@@ -71,10 +71,10 @@ def service_account(project: Project, instance: Instance) -> str:
     return default if account == "default" else account
 
 
-def answered(request: Request) -> Answer | None:
+def answer_key_request(request: Request) -> Answer | None:
     """Return the answer of the endpoints for public keys; None for another path."""
     if request.path == KEYS_PATH:
-        return in_json(signer().keys())
+        return json_answer(signer().keys())
     if request.path == "/.well-known/openid-configuration":
-        return in_json({"issuer": ISSUER, "jwks_uri": request.origin + KEYS_PATH})
+        return json_answer({"issuer": ISSUER, "jwks_uri": request.origin + KEYS_PATH})
     return None

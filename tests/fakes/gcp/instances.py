@@ -13,8 +13,8 @@ from tests.fakes.gcp.creation import zone_of
 from tests.fakes.gcp.errors import Refusal, not_found
 from tests.fakes.gcp.geography import ZONES
 from tests.fakes.gcp.lifecycle import DISCOUNTED
-from tests.fakes.gcp.listing import aggregated, listed
-from tests.fakes.gcp.project import Body, Instance, Operation, written
+from tests.fakes.gcp.listing import list_all_scopes, list_page
+from tests.fakes.gcp.project import Body, Instance, Operation, timestamp
 
 
 def get(call: Call) -> Body:
@@ -23,14 +23,14 @@ def get(call: Call) -> Body:
 
 def list_(call: Call) -> Body:
     zone = zone_of(call)
-    return {"kind": "compute#instanceList", **listed(call, _seen(call, zone))}
+    return {"kind": "compute#instanceList", **list_page(call, _listed_views(call, zone))}
 
 
 def aggregated_list(call: Call) -> Body:
-    scopes = {f"zones/{zone}": _seen(call, zone) for zone in ZONES}
+    scopes = {f"zones/{zone}": _listed_views(call, zone) for zone in ZONES}
     return {
         "kind": "compute#instanceAggregatedList",
-        **aggregated(call, "instances", scopes),
+        **list_all_scopes(call, "instances", scopes),
     }
 
 
@@ -40,14 +40,14 @@ def delete(call: Call) -> Operation:
     if instance.body.get("deletionProtection"):
         why = "Resource cannot be deleted if it's protected against deletion."
         raise Refusal(400, "invalidUsage", f"Invalid resource usage: '{why}'")
-    operation = _begun(call, instance, "delete")
+    operation = _begin_operation(call, instance, "delete")
     lifecycle.delete(call.project, instance, operation)
     return operation
 
 
 def stop(call: Call) -> Operation:
     instance = _named(call)
-    operation = _begun(call, instance, "stop")
+    operation = _begin_operation(call, instance, "stop")
     if instance.status == "TERMINATED":
         operations.finish(operation, call.project.clock.now())
     else:
@@ -61,7 +61,7 @@ def set_labels(call: Call) -> Operation:
     _check_fingerprint(call.body.get("labelFingerprint"), held, "labels")
     bodies.check_labels(call.body.get("labels") or {})
     instance.body["labels"] = call.body.get("labels") or {}
-    return _changed(call, instance, "setLabels")
+    return _finish_change(call, instance, "setLabels")
 
 
 def serial_output(call: Call) -> Body:
@@ -76,7 +76,7 @@ def set_metadata(call: Call) -> Operation:
     _check_fingerprint(call.body.get("fingerprint"), held, "metadata")
     bodies.check_metadata(call.body)
     instance.body["metadata"] = {"items": call.body.get("items") or []}
-    return _changed(call, instance, "setMetadata")
+    return _finish_change(call, instance, "setMetadata")
 
 
 def view(call: Call, instance: Instance) -> Body:
@@ -88,7 +88,7 @@ def view(call: Call, instance: Instance) -> Body:
         **body,
         "kind": "compute#instance",
         "id": instance.id,
-        "creationTimestamp": written(instance.created_seconds),
+        "creationTimestamp": timestamp(instance.created_seconds),
         "name": instance.name,
         "zone": link,
         "machineType": f"{link}/machineTypes/{instance.kind}",
@@ -123,14 +123,14 @@ def view(call: Call, instance: Instance) -> Body:
 def _moments(instance: Instance) -> Body:
     shown: Body = {}
     if instance.running_seconds is not None:
-        shown["lastStartTimestamp"] = written(instance.running_seconds)
+        shown["lastStartTimestamp"] = timestamp(instance.running_seconds)
         limit = (instance.body.get("scheduling") or {}).get("maxRunDuration")
         if limit is not None:
-            end = written(instance.running_seconds + float(limit["seconds"]))
+            end = timestamp(instance.running_seconds + float(limit["seconds"]))
             if instance.status == "RUNNING":  # the field is cleared when the instance stops
                 shown["resourceStatus"] = {"scheduling": {"terminationTimestamp": end}}
     if instance.stopped_seconds is not None:
-        shown["lastStopTimestamp"] = written(instance.stopped_seconds)
+        shown["lastStopTimestamp"] = timestamp(instance.stopped_seconds)
     return shown
 
 
@@ -171,7 +171,7 @@ def _disk(instance: Instance, link: str, number: int, requested: Body) -> Body:
     }
 
 
-def _seen(call: Call, zone: str) -> list[Body]:
+def _listed_views(call: Call, zone: str) -> list[Body]:
     return [
         view(call, instance)
         for instance in call.project.instances.values()
@@ -194,15 +194,15 @@ def _named(call: Call) -> Instance:
     return instance
 
 
-def _begun(call: Call, instance: Instance, kind: str) -> Operation:
+def _begin_operation(call: Call, instance: Instance, kind: str) -> Operation:
     place = f"zones/{instance.zone}"
     target = f"{place}/instances/{instance.name}"
     return operations.begin(call.project, place, kind, target, instance.id)
 
 
-def _changed(call: Call, instance: Instance, kind: str) -> Operation:
+def _finish_change(call: Call, instance: Instance, kind: str) -> Operation:
     instance.changes += 1
-    operation = _begun(call, instance, kind)
+    operation = _begin_operation(call, instance, kind)
     operations.finish(operation, call.project.clock.now())
     return operation
 

@@ -32,9 +32,9 @@ from tests.fakes.gcp.http_messages import (
     Answer,
     Prepared,
     Request,
-    in_json,
+    json_answer,
+    json_refusal,
     read_json,
-    refused_in_json,
 )
 from tests.fakes.gcp.project import Body, KnownRequest, Operation, Project
 
@@ -65,7 +65,7 @@ _USE: Final = "serviceusage.services.use"
 _NO_ID: Final = "00000000-0000-0000-0000-000000000000"
 
 
-def prepared(request: Request, project_of: Callable[[str], Project]) -> Prepared | None:
+def prepare_json_call(request: Request, project_of: Callable[[str], Project]) -> Prepared | None:
     """Return the call of a request; None if none of these APIs has it."""
     for name in _APIS:
         match = api(name).find(request.verb, request.path)
@@ -75,19 +75,19 @@ def prepared(request: Request, project_of: Callable[[str], Project]) -> Prepared
         path = {key: unquote(text) for key, text in quoted.items()}
         project = project_of(_owner(path, request))
         base = f"{request.origin}/compute/v1"
-        return _prepared(Call(project, api(name), method, path, {}, base), request)
+        return _prepare(Call(project, api(name), method, path, {}, base), request)
     return None
 
 
-def _prepared(call: Call, request: Request) -> Prepared:
+def _prepare(call: Call, request: Request) -> Prepared:
     parameters = {**{name: texts[0] for name, texts in request.query.items()}, **call.parameters}
     return Prepared(
         call.method.id,
         call.project,
         parameters,
         _json_object(request.content),
-        lambda failing: _served(replace(call, failing=failing), request),
-        refused_in_json,
+        lambda failing: _serve(replace(call, failing=failing), request),
+        json_refusal,
     )
 
 
@@ -120,7 +120,7 @@ def _check_charged(project: Project, request: Request) -> None:
         )
 
 
-def _served(call: Call, request: Request) -> Answer:
+def _serve(call: Call, request: Request) -> Answer:
     method = call.method
     _check_charged(call.project, request)
     if "fields" in request.query:  # ignored fields would hide omissions of the real API
@@ -139,7 +139,7 @@ def _served(call: Call, request: Request) -> Answer:
         if isinstance(outcome, Operation):
             outcome = operations.view(call.project, outcome, call.base)
     call.api.check_response(method, outcome)
-    return Answer(204, b"") if outcome is None else in_json(outcome)
+    return Answer(204, b"") if outcome is None else json_answer(outcome)
 
 
 def _once(call: Call, handler: Handler) -> Body | Operation | None:

@@ -9,14 +9,14 @@ from typing import Any, Final
 
 from tests.fakes.gcp.call import Call
 from tests.fakes.gcp.errors import invalid, unreachable
-from tests.fakes.gcp.filters import parsed
+from tests.fakes.gcp.filters import parse_filter
 from tests.fakes.gcp.project import Body
 
 _MAXIMUM: Final = 500
 Place = tuple[str, str]
 
 
-def listed(call: Call, items: Iterable[Body]) -> Body:
+def list_page(call: Call, items: Iterable[Body]) -> Body:
     """Return the list of one scope, without its kind."""
     page, token = _page(call, [("", item) for item in items])
     shown: Body = {"id": _id(call), "selfLink": f"{call.base}/{_id(call)}"}
@@ -25,7 +25,7 @@ def listed(call: Call, items: Iterable[Body]) -> Body:
     return shown | ({"nextPageToken": token} if token else {})
 
 
-def aggregated(call: Call, key: str, scopes: Mapping[str, Iterable[Body]]) -> Body:
+def list_all_scopes(call: Call, key: str, scopes: Mapping[str, Iterable[Body]]) -> Body:
     """Return the lists of all scopes, ``zones/Z`` each.
 
     Scopes that do not answer are named if the call permits a partial answer.
@@ -64,7 +64,7 @@ def _page(call: Call, items: list[tuple[str, Body]]) -> tuple[list[tuple[str, Bo
     def has_field(path: str) -> bool:
         return call.api.lists_field(call.method, path)
 
-    lets_through = parsed(parameters.get("filter", ""), has_field)
+    lets_through = parse_filter(parameters.get("filter", ""), has_field)
     order = parameters.get("orderBy", "name")
     if order not in ("name", "creationTimestamp desc"):
         raise invalid("orderBy", order, "Only name and creationTimestamp desc are supported.")

@@ -28,7 +28,9 @@ def path_of(project: str, instance: str) -> str:
     return f"{_BELOW}{project}/{instance}"
 
 
-def answered(request: Request, project_of: Callable[[str], Project]) -> Answer | None:
+def answer_metadata_request(
+    request: Request, project_of: Callable[[str], Project]
+) -> Answer | None:
     """Return the answer to a metadata request; None for another request."""
     place, version, path = request.path.partition(_VERSION)
     if not version or not place.startswith(_BELOW):
@@ -38,18 +40,18 @@ def answered(request: Request, project_of: Callable[[str], Project]) -> Answer |
     if headers.get("metadata-flavor") != "Google" or "x-forwarded-for" in headers:
         return _text(403, "Missing Metadata-Flavor:Google header.")
     project = project_of(project_id)
-    text = _waited(project, name, path, request)
+    text = _value_or_change(project, name, path, request)
     if text is None:
         return _text(404, "not found")
     return _text(200, text)
 
 
-def _waited(project: Project, name: str, path: str, request: Request) -> str | None:
+def _value_or_change(project: Project, name: str, path: str, request: Request) -> str | None:
     """Return a value at once, or after a change if the request waits for one.
 
     The wait ends by the project's clock.
     """
-    text = _told(project, name, path, request)
+    text = _value_at(project, name, path, request)
     if request.first("wait_for_change") != "true":
         return text
     last = request.first("last_etag") or _etag(text)
@@ -57,11 +59,11 @@ def _waited(project: Project, name: str, path: str, request: Request) -> str | N
     longest_seconds = float(request.first("timeout_sec") or "inf")
     while _etag(text) == last and project.clock.now() < begun_seconds + longest_seconds:
         time.sleep(_POLL_SECONDS)
-        text = _told(project, name, path, request)
+        text = _value_at(project, name, path, request)
     return text
 
 
-def _told(project: Project, name: str, path: str, request: Request) -> str | None:
+def _value_at(project: Project, name: str, path: str, request: Request) -> str | None:
     """Return the text at a metadata path; None if there is none."""
     try:
         instance = project.instance(name)

@@ -9,8 +9,8 @@ from typing import Final
 from tests.fakes.gcp.call import Call, Handler
 from tests.fakes.gcp.errors import not_found
 from tests.fakes.gcp.geography import ZONES
-from tests.fakes.gcp.listing import aggregated, listed
-from tests.fakes.gcp.project import Body, Operation, Project, written
+from tests.fakes.gcp.listing import list_all_scopes, list_page
+from tests.fakes.gcp.project import Body, Operation, Project, timestamp
 
 _POLL_SECONDS: Final = 0.25
 _STATES: Final = {"zones": "zone", "regions": "region"}
@@ -113,7 +113,7 @@ def small_quota(metric: str, limit: float, region: str) -> Failure:
     return Failure("QUOTA_EXCEEDED", message, 403, [{"quotaInfo": info}])
 
 
-def ordered(code: str, project: str, zone: str) -> Failure:
+def injected_failure(code: str, project: str, zone: str) -> Failure:
     """Return the failure that a test has injected into a call's operation."""
     if code.startswith("ZONE_RESOURCE_POOL_EXHAUSTED"):
         return stockout(code, project, zone)
@@ -138,16 +138,16 @@ def view(project: Project, operation: Operation, base: str) -> Body:
         "status": "DONE" if end is not None else "RUNNING" if is_begun else "PENDING",
         "user": operation.user,
         "progress": 100 if end is not None else 0,
-        "insertTime": written(operation.insert_seconds),
+        "insertTime": timestamp(operation.insert_seconds),
         "selfLink": f"{root}/{operation.scope}/operations/{operation.name}",
     }
     place, _, _ = operation.scope.partition("/")
     if place in _STATES:
         shown[_STATES[place]] = f"{root}/{operation.scope}"
     if is_begun or end is not None:
-        shown["startTime"] = written(operation.start_seconds)
+        shown["startTime"] = timestamp(operation.start_seconds)
     if end is not None:
-        shown["endTime"] = written(end)
+        shown["endTime"] = timestamp(end)
         if operation.error is not None:
             shown["error"] = operation.error
     return shown | operation.others
@@ -181,7 +181,7 @@ def list_(call: Call) -> Body:
         for operation in call.project.operations.values()
         if operation.scope == wanted
     ]
-    return {"kind": "compute#operationList", **listed(call, views)}
+    return {"kind": "compute#operationList", **list_page(call, views)}
 
 
 def aggregated_list(call: Call) -> Body:
@@ -192,7 +192,7 @@ def aggregated_list(call: Call) -> Body:
         scopes.setdefault(operation.scope, []).append(view(call.project, operation, call.base))
     return {
         "kind": "compute#operationAggregatedList",
-        **aggregated(call, "operations", scopes),
+        **list_all_scopes(call, "operations", scopes),
     }
 
 

@@ -209,12 +209,12 @@ class Project:
             return list(self.instances.values())
 
 
-def written(seconds: float) -> str:
+def timestamp(seconds: float) -> str:
     """Format a time as Compute Engine does: in Pacific time, with the offset."""
     moment = datetime.fromtimestamp(seconds, timezone(timedelta(hours=-7)))
     return moment.isoformat(timespec="milliseconds")
 
 
-def written_in_utc(seconds: float) -> str:
+def utc_timestamp(seconds: float) -> str:
     """Format a time as all other APIs do."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

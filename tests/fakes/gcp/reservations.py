@@ -14,7 +14,7 @@ from typing import Final
 from tests.fakes.gcp import lifecycle
 from tests.fakes.gcp.call import Call, Handler
 from tests.fakes.gcp.errors import Refusal, invalid, not_found
-from tests.fakes.gcp.project import Body, Project, written
+from tests.fakes.gcp.project import Body, Project, timestamp
 
 NAME_KEY: Final = "compute.googleapis.com/reservation-name"
 BOUND: Final = "RESERVATION_BOUND"
@@ -111,7 +111,7 @@ def get(call: Call) -> Body:
     ends = (
         {}
         if reservation.end_seconds is None
-        else {"deleteAtTime": written(reservation.end_seconds)}
+        else {"deleteAtTime": timestamp(reservation.end_seconds)}
     )
     if reservation.lasts_seconds is not None:
         ends = {"deleteAfterDuration": {"seconds": str(reservation.lasts_seconds)}}
@@ -121,7 +121,7 @@ def get(call: Call) -> Body:
         "name": name,
         "zone": f"{call.root}/zones/{zone}",
         "selfLink": f"{call.root}/zones/{zone}/reservations/{name}",
-        "creationTimestamp": written(reservation.created_seconds),
+        "creationTimestamp": timestamp(reservation.created_seconds),
         "status": reservation.status,
         "specificReservationRequired": True,
         "specificReservation": {

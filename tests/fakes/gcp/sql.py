@@ -68,10 +68,10 @@ def execute(request: Body, project: str, tables: Mapping[str, Table]) -> Answer:
             _create_table(connection, f"table_{number}", table)
             read_bytes += _read_bytes(connection, f"table_{number}", table, reference, parameters)
             reference.replace(exp.to_table(f"table_{number}"))
-        columns, rows = _fetched(connection, tree, parameters)
+        columns, rows = _fetch(connection, tree, parameters)
     return Answer(
         [{"name": name, "type": kind, "mode": "NULLABLE"} for name, kind in columns],
-        [{"f": [{"v": _written(value)} for value in row]} for row in rows],
+        [{"f": [{"v": _format_value(value)} for value in row]} for row in rows],
         read_bytes,
     )
 
@@ -98,7 +98,7 @@ def _create_table(connection: Any, name: str, table: Table) -> None:
     if table.is_partitioned:
         columns[_PARTITION] = "TIMESTAMP"
     # JSON, because DuckDB takes a dictionary with a key and a value for a map.
-    rows = json.dumps(_whole([columns], table.rows), default=str)
+    rows = json.dumps(_completed([columns], table.rows), default=str)
     unnested = f"SELECT unnest(CAST(CAST(? AS JSON) AS {_type([columns])})) AS whole"
     connection.execute(f"CREATE TABLE {name} AS SELECT unnest(whole) FROM ({unnested})", [rows])
 
@@ -118,11 +118,11 @@ def _read_bytes(
     count = exp.select("count(*)").from_(name)
     if table.is_partitioned and conditions:
         count = count.where(*conditions)
-    _, rows = _fetched(connection, count, parameters)
+    _, rows = _fetch(connection, count, parameters)
     return int(rows[0][0]) * table.row_bytes
 
 
-def _fetched(
+def _fetch(
     connection: Any, tree: exp.Expression, parameters: Mapping[str, Any]
 ) -> tuple[list[tuple[str, str]], list[tuple[Any, ...]]]:
     """Return columns with their types, and rows."""
@@ -168,16 +168,16 @@ def _type(kind: Any) -> str:
     return _TYPES[kind]
 
 
-def _whole(kind: Any, value: Any) -> Any:
+def _completed(kind: Any, value: Any) -> Any:
     """Return a value with all fields of its type; an array is never NULL."""
     if isinstance(kind, list):
-        return [_whole(kind[0], item) for item in value or ()]
+        return [_completed(kind[0], item) for item in value or ()]
     if isinstance(kind, Mapping) and value is not None:
-        return {name: _whole(inner, value.get(name)) for name, inner in kind.items()}
+        return {name: _completed(inner, value.get(name)) for name, inner in kind.items()}
     return value
 
 
-def _written(value: Any) -> str | None:
+def _format_value(value: Any) -> str | None:
     """Return a value as BigQuery formats it in replies."""
     match value:
         case None:

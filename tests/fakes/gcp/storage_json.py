@@ -16,11 +16,11 @@ from tests.fakes.gcp.http_messages import (
     Answer,
     Prepared,
     Request,
-    in_json,
+    json_answer,
+    json_refusal,
     read_json,
-    refused_in_json,
 )
-from tests.fakes.gcp.project import Body, Project, written_in_utc
+from tests.fakes.gcp.project import Body, Project, utc_timestamp
 
 _MAXIMUM: Final = 1000
 _PATH: Final = "/storage/v1/"
@@ -29,7 +29,7 @@ _DOWNLOAD: Final = "/download"
 Find = Callable[[str], Bucket | None]
 
 
-def prepared(
+def prepare_json_storage_call(
     request: Request, find: Find, project_of: Callable[[str], Project]
 ) -> Prepared | None:
     """Return the call of a request; None if this API does not have it."""
@@ -49,9 +49,9 @@ def prepared(
             method, path_parameters, _query_without_upload(request)
         )
         with project.lock:
-            return _served(method, parameters, request, project, bucket, find)
+            return _serve(method, parameters, request, project, bucket, find)
 
-    return Prepared(method.id, project, {**query, **path_parameters}, {}, serve, refused_in_json)
+    return Prepared(method.id, project, {**query, **path_parameters}, {}, serve, json_refusal)
 
 
 def _query_without_upload(request: Request) -> dict[str, list[str]]:
@@ -60,7 +60,7 @@ def _query_without_upload(request: Request) -> dict[str, list[str]]:
     return {name: texts for name, texts in request.query.items() if name not in upload_parameters}
 
 
-def _served(
+def _serve(
     method: Method,
     parameters: dict[str, Any],
     request: Request,
@@ -70,7 +70,7 @@ def _served(
 ) -> Answer:
     if method.id == "storage.buckets.insert":
         body = api("storage.v1").check_request(method, read_json(request.content))
-        return _checked(method, _made(body, project, find))
+        return _checked_answer(method, _create_bucket(body, project, find))
     if bucket is None:
         raise Refusal(404, "notFound", "The specified bucket does not exist.")
     if method.id != "storage.objects.insert":  # the object's name may be in the upload
@@ -78,20 +78,20 @@ def _served(
         tokens.check(bucket, request, method.id, place)
     match method.id:
         case "storage.buckets.get":
-            return _checked(method, _bucket(bucket))
+            return _checked_answer(method, _bucket(bucket))
         case "storage.objects.insert":
-            return _checked(method, _inserted(bucket, method, parameters, request))
+            return _checked_answer(method, _insert_object(bucket, method, parameters, request))
         case "storage.objects.get":
-            return _got(bucket, method, parameters, request)
+            return _get_object(bucket, method, parameters, request)
         case "storage.objects.list":
-            return _checked(method, _listed(bucket, parameters))
+            return _checked_answer(method, _list_objects(bucket, parameters))
         case "storage.objects.delete":
             bucket.delete(parameters["object"], _generation(parameters))
             return Answer(204, b"", ())
     raise Refusal(501, "notImplemented", f"This fake does not do {method.id}.")
 
 
-def _made(body: Body, project: Project, find: Find) -> Body:
+def _create_bucket(body: Body, project: Project, find: Find) -> Body:
     name = body.get("name", "")
     if not 3 <= len(name) <= 63:
         raise invalid("name", name, "Bucket names have from 3 to 63 characters.")
@@ -101,7 +101,7 @@ def _made(body: Body, project: Project, find: Find) -> Body:
     return _bucket(made)
 
 
-def _inserted(
+def _insert_object(
     bucket: Bucket, method: Method, parameters: dict[str, Any], request: Request
 ) -> Body:
     kind = request.headers.get("content-type", "application/octet-stream")
@@ -135,16 +135,18 @@ def _parts(method: Method, kind: str, content: bytes) -> tuple[Body, str, bytes]
     return resource, parts[1].get_content_type(), media
 
 
-def _got(bucket: Bucket, method: Method, parameters: dict[str, Any], request: Request) -> Answer:
+def _get_object(
+    bucket: Bucket, method: Method, parameters: dict[str, Any], request: Request
+) -> Answer:
     stored = bucket.get(parameters["object"])
     bucket.check(stored.name, _generation(parameters))
     if request.first("alt") == "media":
         generation = ("x-goog-generation", str(stored.generation))
         return Answer(200, stored.content, (("Content-Type", stored.content_type), generation))
-    return _checked(method, _object(bucket, stored))
+    return _checked_answer(method, _object(bucket, stored))
 
 
-def _listed(bucket: Bucket, parameters: dict[str, Any]) -> Body:
+def _list_objects(bucket: Bucket, parameters: dict[str, Any]) -> Body:
     maximum = min(parameters.get("maxResults") or _MAXIMUM, bucket.project.page or _MAXIMUM)
     objects, prefixes, last = bucket.page(
         parameters.get("prefix", ""),
@@ -160,9 +162,9 @@ def _listed(bucket: Bucket, parameters: dict[str, Any]) -> Body:
     return answer | ({"nextPageToken": last} if last else {})
 
 
-def _checked(method: Method, body: Body) -> Answer:
+def _checked_answer(method: Method, body: Body) -> Answer:
     api("storage.v1").check_response(method, body)
-    return in_json(body)
+    return json_answer(body)
 
 
 def _bucket(bucket: Bucket) -> Body:
@@ -177,7 +179,7 @@ def _bucket(bucket: Bucket) -> Body:
 
 
 def _object(bucket: Bucket, stored: Stored) -> Body:
-    moment = written_in_utc(stored.updated_seconds)
+    moment = utc_timestamp(stored.updated_seconds)
     return {
         "kind": "storage#object",
         "id": f"{bucket.name}/{stored.name}/{stored.generation}",

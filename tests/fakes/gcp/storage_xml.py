@@ -14,7 +14,7 @@ from tests.fakes.gcp import tokens
 from tests.fakes.gcp.buckets import Bucket, Stored, Upload
 from tests.fakes.gcp.errors import Refusal
 from tests.fakes.gcp.http_messages import Answer, Prepared, Request
-from tests.fakes.gcp.project import Project, written_in_utc
+from tests.fakes.gcp.project import Project, utc_timestamp
 
 _XML: Final = (("Content-Type", "application/xml; charset=UTF-8"),)
 _RANGE: Final = re.compile(r"bytes=(\d*)-(\d*)")
@@ -29,7 +29,9 @@ _ANY: Final = {"if-match", "if-none-match"}
 Find = Callable[[str], Bucket | None]
 
 
-def prepared(request: Request, find: Find, default_project: Project) -> Prepared | None:
+def prepare_xml_storage_call(
+    request: Request, find: Find, default_project: Project
+) -> Prepared | None:
     """Return the call of a request; this API takes the requests that no other API has."""
     bucket_name, _, name = (unquote(part) for part in request.path[1:].partition("/"))
     bucket = find(bucket_name)
@@ -127,7 +129,7 @@ def _list(bucket: Bucket, _: str, request: Request) -> Answer:
     contents = "".join(
         f"<Contents><Key>{escape(stored.name)}</Key><ETag>{stored.etag}</ETag>"
         f"<Size>{len(stored.content)}</Size><Generation>{stored.generation}</Generation>"
-        f"<LastModified>{written_in_utc(stored.updated_seconds)}</LastModified>"
+        f"<LastModified>{utc_timestamp(stored.updated_seconds)}</LastModified>"
         "</Contents>"
         for stored in objects
     )

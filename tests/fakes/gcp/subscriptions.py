@@ -9,7 +9,7 @@ from typing import Final
 
 from tests.fakes.gcp.call import Call, Handler
 from tests.fakes.gcp.errors import Refusal
-from tests.fakes.gcp.project import Body, Instance, Project, written_in_utc
+from tests.fakes.gcp.project import Body, Instance, Project, utc_timestamp
 
 _MAXIMUM: Final = 1000
 # Events that the sink of terraform/modules/gcp routes.
@@ -44,7 +44,7 @@ def log(project: Project, instance: Instance, kind: str, seconds: float) -> None
     """Publish the audit log's entry of a system event if the sink routes it."""
     if kind not in ROUTED_EVENTS:
         return
-    moment = written_in_utc(seconds)
+    moment = utc_timestamp(seconds)
     entry = {
         "protoPayload": {
             "@type": "type.googleapis.com/google.cloud.audit.AuditLog",
@@ -120,7 +120,7 @@ def pull(call: Call) -> Body:
         message.tries += 1
         message.due_seconds = now + subscription.deadline_seconds
         message.ack = f"{message.id}-{message.tries}"
-    return {"receivedMessages": [_received(message) for message in due]} if due else {}
+    return {"receivedMessages": [_received_message(message) for message in due]} if due else {}
 
 
 def acknowledge(call: Call) -> Body:
@@ -143,11 +143,11 @@ def change_deadline(call: Call) -> Body:
     return {}
 
 
-def _received(message: Message) -> Body:
+def _received_message(message: Message) -> Body:
     message_body = {
         "data": message.data,
         "messageId": message.id,
-        "publishTime": written_in_utc(message.published_seconds),
+        "publishTime": utc_timestamp(message.published_seconds),
     }
     return {"ackId": message.ack, "message": message_body}
 

@@ -6,8 +6,8 @@ from tests.fakes.gcp import bodies, operations
 from tests.fakes.gcp.call import Call, Handler
 from tests.fakes.gcp.errors import already_exists, invalid, not_found
 from tests.fakes.gcp.geography import regions
-from tests.fakes.gcp.listing import listed
-from tests.fakes.gcp.project import Body, Operation, written
+from tests.fakes.gcp.listing import list_page
+from tests.fakes.gcp.project import Body, Operation, timestamp
 
 
 def insert(call: Call) -> Operation:
@@ -19,12 +19,12 @@ def insert(call: Call) -> Operation:
     properties = call.body.get("properties") or {}
     bodies.check_labels(properties.get("labels") or {})
     bodies.check_metadata(properties.get("metadata") or {})
-    operation = _made(call, "global", path)
+    operation = _finished_operation(call, "global", path)
     call.project.templates[name] = {
         **call.body,
         "kind": "compute#instanceTemplate",
         "id": operation.target_id,
-        "creationTimestamp": written(operation.insert_seconds),
+        "creationTimestamp": timestamp(operation.insert_seconds),
         "selfLink": f"{call.root}/{path}",
     }
     return operation
@@ -40,14 +40,14 @@ def get(call: Call) -> Body:
 def list_(call: Call) -> Body:
     return {
         "kind": "compute#instanceTemplateList",
-        **listed(call, call.project.templates.values()),
+        **list_page(call, call.project.templates.values()),
     }
 
 
 def delete(call: Call) -> Operation:
     name = get(call)["name"]
     del call.project.templates[name]
-    return _made(call, "global", f"global/instanceTemplates/{name}", "delete")
+    return _finished_operation(call, "global", f"global/instanceTemplates/{name}", "delete")
 
 
 def insert_policy(call: Call) -> Operation:
@@ -57,12 +57,12 @@ def insert_policy(call: Call) -> Operation:
     place = f"regions/{region}/resourcePolicies/{name}"
     if (region, name) in call.project.policies:
         raise already_exists(f"projects/{call.project.id}/{place}")
-    operation = _made(call, f"regions/{region}", place)
+    operation = _finished_operation(call, f"regions/{region}", place)
     call.project.policies[region, name] = {
         **call.body,
         "kind": "compute#resourcePolicy",
         "id": operation.target_id,
-        "creationTimestamp": written(operation.insert_seconds),
+        "creationTimestamp": timestamp(operation.insert_seconds),
         "selfLink": f"{call.root}/{place}",
         "region": f"{call.root}/regions/{region}",
         "status": "READY",
@@ -78,7 +78,7 @@ def get_policy(call: Call) -> Body:
     return call.project.policies[region, name]
 
 
-def _made(call: Call, scope: str, target: str, kind: str = "insert") -> Operation:
+def _finished_operation(call: Call, scope: str, target: str, kind: str = "insert") -> Operation:
     """Return a finished operation; only operations of instances take time here."""
     operation = operations.begin(call.project, scope, kind, target, call.project.next_id())
     operations.finish(operation, operation.insert_seconds)

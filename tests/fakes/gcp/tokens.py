@@ -18,9 +18,9 @@ from tests.fakes.gcp.http_messages import (
     Answer,
     Prepared,
     Request,
-    in_json,
+    json_answer,
+    json_refusal,
     read_json,
-    refused_in_json,
 )
 from tests.fakes.gcp.project import Body
 
@@ -88,11 +88,11 @@ class Boundary:
     end_seconds: float
 
 
-def prepared(request: Request, find: Find) -> Prepared | None:
+def prepare_exchange(request: Request, find: Find) -> Prepared | None:
     """Return the exchange of a token; None for another request."""
     if (request.verb, request.path) != ("POST", _PATH):
         return None
-    form, options = _asked(request)
+    form, options = _form_and_options(request)
     rules = options.get("accessBoundary", {}).get("accessBoundaryRules") or []
     match = _RESOURCE.fullmatch(rules[0].get("availableResource", "")) if rules else None
     bucket = find(match[1]) if match else None
@@ -108,7 +108,7 @@ def prepared(request: Request, find: Find) -> Prepared | None:
         name = f"{_NARROW}{bucket.project.next_number()}"
         kept_rules = tuple(_rule(rule, bucket) for rule in rules)
         bucket.project.tokens[name] = Boundary(bucket.name, kept_rules, now + _VALID_SECONDS)
-        return in_json(
+        return json_answer(
             {
                 "access_token": name,
                 "issued_token_type": _TOKEN,
@@ -144,12 +144,12 @@ def check(bucket: Bucket, request: Request, action: str, place: str) -> None:
 def _refused(refusal: Refusal) -> Answer:
     """Word an invalid exchange as OAuth does."""
     if refusal.status != 400:
-        return refused_in_json(refusal)
+        return json_refusal(refusal)
     error = {"error": refusal.reason, "error_description": refusal.message}
-    return in_json(error, refusal.status)
+    return json_answer(error, refusal.status)
 
 
-def _asked(request: Request) -> tuple[dict[str, str], Body]:
+def _form_and_options(request: Request) -> tuple[dict[str, str], Body]:
     """Return the form of a request and its options, which Google's client quotes once more."""
     form = dict(parse_qsl(request.content.decode(errors="replace")))
     try:

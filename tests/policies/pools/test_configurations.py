@@ -18,7 +18,7 @@ from autoscaler.policies.pools.configurations import (
     configurations,
 )
 from autoscaler.policies.pools.pool import Pool
-from tests.conformance.pool_policy import placed
+from tests.conformance.pool_policy import placement_of
 
 ONE, TWO, FOUR = (MachineConfiguration(1, devices, "card") for devices in (1, 2, 4))
 EIGHT = MachineConfiguration(2, 4, "card")
@@ -53,30 +53,34 @@ def test_parts_of_a_machine_are_powers_of_two_and_several_machines_are_whole() -
 def test_small_jobs_share_a_machine_so_that_others_stay_whole() -> None:
     claims = [claim(name, {ONE: 1.0}) for name in "abc"] + [claim("wide", {EIGHT: 1.0})]
     assert assign(claims, pool(4, 4, 4)).placements == {
-        "a": placed(node_002=1),
-        "b": placed(node_002=1),
-        "c": placed(node_002=1),
-        "wide": placed(node_000=4, node_001=4),
+        "a": placement_of(node_002=1),
+        "b": placement_of(node_002=1),
+        "c": placement_of(node_002=1),
+        "wide": placement_of(node_000=4, node_001=4),
     }
 
 
 def test_whole_machines_are_not_had_where_others_stay() -> None:
-    stay = [claim("a", {}, placed(node_000=1)), claim("b", {}, placed(node_001=1))]
+    stay = [claim("a", {}, placement_of(node_000=1)), claim("b", {}, placement_of(node_001=1))]
     wide = claim("wide", {EIGHT: 1.0, FOUR: 2.0, TWO: 3.0})
     found = assign([*stay, wide], pool(4, 4)).placements
-    assert found == {"a": placed(node_000=1), "b": placed(node_001=1), "wide": placed(node_000=2)}
+    assert found == {
+        "a": placement_of(node_000=1),
+        "b": placement_of(node_001=1),
+        "wide": placement_of(node_000=2),
+    }
 
 
 def test_no_machine_has_two_distributed_jobs() -> None:
-    spread = placed(node_000=1, node_001=1)
+    spread = placement_of(node_000=1, node_001=1)
     claims = [claim("a", {}, spread), claim("b", {}, spread, staying_cost=1.0)]
     assert assign(claims, pool(4, 4)).placements == {"a": spread, "b": None}
 
 
 def test_what_stands_is_left_only_for_what_is_better() -> None:
-    held = placed(node_000=1)
-    for cost, expected in ((1.0, held), (1.0 - 1e-9, held), (0.9, placed(node_001=2))):
-        other = claim("b", {}, placed(node_000=3))
+    held = placement_of(node_000=1)
+    for cost, expected in ((1.0, held), (1.0 - 1e-9, held), (0.9, placement_of(node_001=2))):
+        other = claim("b", {}, placement_of(node_000=3))
         found = assign([claim("a", {TWO: cost}, held, 1.0), other], pool(4, 4))
         assert found.placements["a"] == expected
 
@@ -89,15 +93,15 @@ def test_where_the_solver_fails_all_stay_and_others_get_a_device_each(
 
     monkeypatch.setattr(module, "_best", fails)
     claims = [
-        claim("a", {FOUR: 0.0}, placed(node_000=2), 5.0),
+        claim("a", {FOUR: 0.0}, placement_of(node_000=2), 5.0),
         *(claim(name, {ONE: 1.0, TWO: 0.0}) for name in "bcd"),
     ]
     found = assign(claims, pool(4))
     assert found.trouble == "branch and bound found nothing: out of memory"
     assert found.placements == {
-        "a": placed(node_000=2),
-        "b": placed(node_000=1),
-        "c": placed(node_000=1),
+        "a": placement_of(node_000=2),
+        "b": placement_of(node_000=1),
+        "c": placement_of(node_000=1),
         "d": None,
     }
 

@@ -21,7 +21,7 @@ from tests.conformance.pool_policy import (
     assert_no_needless_move,
     machine,
     machines,
-    placed,
+    placement_of,
     placements,
     pool_job,
     pool_snapshot,
@@ -112,7 +112,7 @@ def test_the_short_job_goes_first_and_the_long_one_makes_use_of_the_rest() -> No
 
 
 def test_a_running_job_is_not_stopped_for_little() -> None:
-    first = elastic("first", remaining_examples=1.0e6, placement=placed(node_000=4))
+    first = elastic("first", remaining_examples=1.0e6, placement=placement_of(node_000=4))
     second = elastic("second", remaining_examples=0.9e6)
     assert planned(first, second, count=1) == {"first": 0, "second": 4}
     slow = SwitchingCosts(pause_seconds=200.0, restore_seconds=0.0)
@@ -131,7 +131,7 @@ def test_a_job_is_taken_to_pause_no_less_than_is_usual() -> None:
 
 def test_a_job_that_is_about_to_end_is_left_alone() -> None:
     ends = elastic(
-        "ends", remaining_examples=2e3, placement=placed(node_000=1), switching=RESTARTING
+        "ends", remaining_examples=2e3, placement=placement_of(node_000=1), switching=RESTARTING
     )
     assert planned(ends) == {"ends": 1}
     assert planned(replace(ends, remaining_examples=1e6)) == {"ends": 8}
@@ -139,15 +139,17 @@ def test_a_job_that_is_about_to_end_is_left_alone() -> None:
 
 def test_what_nobody_wants_whole_is_filled_with_those_who_make_most_of_it() -> None:
     fixed = [
-        elastic(f"fixed-{n}", FLAT, placement=placed(**{f"node_{n:03}": 1}), switching=RESTARTING)
+        elastic(
+            f"fixed-{n}", FLAT, placement=placement_of(**{f"node_{n:03}": 1}), switching=RESTARTING
+        )
         for n in range(2)
     ]
     wide = elastic("wide", remaining_examples=1e6)
     found = placements(MarginalPolicy().plan(pool_snapshot(*fixed, wide)))
     assert found == {
-        "fixed-0": placed(node_000=1),
-        "fixed-1": placed(node_001=1),
-        "wide": placed(node_000=3),
+        "fixed-0": placement_of(node_000=1),
+        "fixed-1": placement_of(node_001=1),
+        "wide": placement_of(node_000=3),
     }
 
 
@@ -157,14 +159,16 @@ def test_of_a_job_of_which_nothing_is_known_one_device_is_given() -> None:
 
 
 def test_a_machine_that_is_gone_is_made_up_for() -> None:
-    gone = elastic("gone", placement=placed(node_007=4), instances=InstanceBounds(1, 1))
-    assert placements(MarginalPolicy().plan(pool_snapshot(gone)))["gone"] == placed(node_000=4)
+    gone = elastic("gone", placement=placement_of(node_007=4), instances=InstanceBounds(1, 1))
+    assert placements(MarginalPolicy().plan(pool_snapshot(gone)))["gone"] == placement_of(
+        node_000=4
+    )
 
 
 def test_what_two_jobs_hold_and_a_machine_no_longer_has_is_given_to_one() -> None:
     """Plan for a machine that has lost half of its devices."""
     jobs = [
-        elastic(name, placement=placed(node_000=2), instances=InstanceBounds(1, 1))
+        elastic(name, placement=placement_of(node_000=2), instances=InstanceBounds(1, 1))
         for name in ("a", "b")
     ]
     moment = pool_snapshot(*jobs, offers=machines(1, devices=2))

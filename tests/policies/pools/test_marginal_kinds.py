@@ -11,7 +11,7 @@ from autoscaler.domain.snapshot import JobSnapshot, ServiceReceived, SwitchingCo
 from autoscaler.policies.marginal.policy import MarginalPolicy
 from tests.conformance.pool_policy import (
     machine,
-    placed,
+    placement_of,
     placements,
     pool_job,
     pool_snapshot,
@@ -41,7 +41,7 @@ def planned(*jobs: JobSnapshot, offers: object = ONE_EACH) -> Mapping[str, Place
 
 def test_a_fast_device_is_for_the_job_that_gains_more_of_it() -> None:
     found = planned(job_on("little", 1.2), job_on("much", 4.0))
-    assert found == {"little": placed(node_000=1), "much": placed(node_001=1)}
+    assert found == {"little": placement_of(node_000=1), "much": placement_of(node_001=1)}
 
 
 def test_the_short_job_goes_first_on_the_fast_kind() -> None:
@@ -49,12 +49,15 @@ def test_the_short_job_goes_first_on_the_fast_kind() -> None:
         job_on(name, 3.0, remaining_examples=work)
         for name, work in (("short", 1e3), ("long", 1e6))
     )
-    assert planned(short, long) == {"short": placed(node_001=1), "long": placed(node_000=1)}
+    assert planned(short, long) == {
+        "short": placement_of(node_001=1),
+        "long": placement_of(node_000=1),
+    }
 
 
 def test_alone_a_job_has_the_most_of_the_kind_on_which_it_is_fastest() -> None:
-    assert planned(job_on("a", 2.0), offers=FOUR_EACH) == {"a": placed(node_001=4)}
-    assert planned(job_on("a", 0.5), offers=FOUR_EACH) == {"a": placed(node_000=4)}
+    assert planned(job_on("a", 2.0), offers=FOUR_EACH) == {"a": placement_of(node_001=4)}
+    assert planned(job_on("a", 0.5), offers=FOUR_EACH) == {"a": placement_of(node_000=4)}
 
 
 def test_a_size_that_was_not_measured_is_hoped_to_scale() -> None:
@@ -92,11 +95,11 @@ def test_a_dear_change_is_made_by_who_has_stayed_long(
         "a",
         2.0,
         remaining_examples=1e7,
-        placement=placed(node_000=1),
+        placement=placement_of(node_000=1),
         service=ServiceReceived(started_seconds=NOW - ran_seconds),
         switching=SwitchingCosts(pause_seconds=350.0, restore_seconds=0.0),
     )
-    assert planned(job) == {"a": placed(**{f"node_{machine_number:03}": 1})}
+    assert planned(job) == {"a": placement_of(**{f"node_{machine_number:03}": 1})}
 
 
 def test_reasons_tell_what_is_left_and_worth() -> None:

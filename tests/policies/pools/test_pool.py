@@ -7,14 +7,14 @@ from tests.conformance.pool_policy import (
     KINDS,
     machine,
     machines,
-    placed,
+    placement_of,
     placements,
     pool_job,
     pool_snapshot,
 )
 from tests.economics.cases import model, offer
 
-HELD = pool_job("held", placement=placed(node_000=2))
+HELD = pool_job("held", placement=placement_of(node_000=2))
 
 
 def test_the_pool_is_the_machines_that_are_shared() -> None:
@@ -35,17 +35,17 @@ def test_the_emptiest_machines_are_filled_first_and_ties_go_by_id() -> None:
     queue = [pool_job(name) for name in ("small", "large", "last")]
     found = place([*queue, HELD], {"small": 1, "large": 6, "last": 1, "held": 2}, pool)
     assert found == {
-        "held": placed(node_000=2),
-        "small": placed(node_001=1),
-        "large": placed(node_002=4, node_001=2),
-        "last": placed(node_000=1),
+        "held": placement_of(node_000=2),
+        "small": placement_of(node_001=1),
+        "large": placement_of(node_002=4, node_001=2),
+        "last": placement_of(node_000=1),
     }
 
 
 def test_nobody_stays_on_a_machine_that_has_gone_or_has_shrunk() -> None:
     for offers in ((machine(1, 4),), (machine(0, 1), machine(1, 4))):
         pool = pool_of(pool_snapshot(offers=offers))
-        assert place([HELD], {"held": 2}, pool) == {"held": placed(node_001=2)}
+        assert place([HELD], {"held": 2}, pool) == {"held": placement_of(node_001=2)}
 
 
 def test_gangs_are_whole_and_no_larger_than_the_pool() -> None:
@@ -57,13 +57,13 @@ def test_gangs_are_whole_and_no_larger_than_the_pool() -> None:
 
 
 def test_reasons_tell_what_changes() -> None:
-    wide = placed(node_000=1, node_001=1, node_002=2)
+    wide = placement_of(node_000=1, node_001=1, node_002=2)
     jobs = [
         pool_job("go"),
-        pool_job("keep", placement=placed(node_000=1)),
+        pool_job("keep", placement=placement_of(node_000=1)),
         pool_job("less", placement=wide),
-        pool_job("lose", placement=placed(node_001=1)),
-        pool_job("more", placement=placed(node_002=1)),
+        pool_job("lose", placement=placement_of(node_001=1)),
+        pool_job("more", placement=placement_of(node_002=1)),
     ]
     moment = pool_snapshot(*jobs, offers=machines(3))
     sizes = {"go": 1, "keep": 1, "less": 2, "lose": 0, "more": 3}
@@ -99,8 +99,8 @@ def test_a_pool_of_several_kinds_has_parts() -> None:
     }
     assert parts["fast"].capacity == {"node-001": 0, "node-002": 8}
     assert (pool.devices, pool.available, pool.device_kind) == (22, 14, "fast")
-    assert pool.kind_of(placed(node_001=1, node_002=8)) == "fast"
-    assert pool.kind_of(placed(node_000=1, node_002=8)) is pool.kind_of(None) is None
+    assert pool.kind_of(placement_of(node_001=1, node_002=8)) == "fast"
+    assert pool.kind_of(placement_of(node_000=1, node_002=8)) is pool.kind_of(None) is None
     assert list(pool.for_job(job_of("a", 1, "old", "fast", "other"))) == ["fast", "old"]
     assert list(pool.for_job(pool_job("a", models={}))) == ["card", "fast", "old"]
 
@@ -108,7 +108,7 @@ def test_a_pool_of_several_kinds_has_parts() -> None:
 def test_a_gang_is_put_where_one_kind_has_room() -> None:
     pool = pool_of(pool_snapshot(offers=MIXED))
     queue = [
-        job_of("stays", 2, *KINDS, placement=placed(node_003=2)),
+        job_of("stays", 2, *KINDS, placement=placement_of(node_003=2)),
         job_of("wide", 14, *KINDS),
         job_of("narrow", 3, *KINDS),
         job_of("old", 9, "old"),
@@ -118,24 +118,24 @@ def test_a_gang_is_put_where_one_kind_has_room() -> None:
     sizes = gangs(queue, pool, pool.available)
     assert sizes == {"stays": 2, "wide": 14, "narrow": 3, "old": 0, "small": 2, "nowhere": 0}
     assert place(queue, sizes, pool) == {
-        "stays": placed(node_003=2),
-        "wide": placed(node_001=8, node_002=6),
-        "narrow": placed(node_000=3),
+        "stays": placement_of(node_003=2),
+        "wide": placement_of(node_001=8, node_002=6),
+        "narrow": placement_of(node_000=3),
         "old": None,
-        "small": placed(node_002=2),
+        "small": placement_of(node_002=2),
         "nowhere": None,
     }
 
 
 def test_a_gang_goes_where_it_sends_nobody_away_if_it_can() -> None:
     pool = pool_of(pool_snapshot(offers=MIXED))
-    holds = job_of("holds", 14, *KINDS, placement=placed(node_001=8, node_002=6))
+    holds = job_of("holds", 14, *KINDS, placement=placement_of(node_001=8, node_002=6))
     queue = [job_of("first", 4, *KINDS), holds]
     found = place(queue, gangs(queue, pool, pool.available), pool)
-    assert found == {"first": placed(node_000=4), "holds": holds.placement}
+    assert found == {"first": placement_of(node_000=4), "holds": holds.placement}
 
 
 def test_a_grant_may_name_the_kind() -> None:
     moment = pool_snapshot(job_of("a", 2, *KINDS), offers=MIXED)
     plan = plan_of(moment, pool_of(moment), moment.jobs, {"a": Grant(2, "so", "old")})
-    assert placements(plan) == {"a": placed(node_003=2)}
+    assert placements(plan) == {"a": placement_of(node_003=2)}

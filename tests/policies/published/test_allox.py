@@ -9,7 +9,7 @@ from autoscaler.policies.published.allox import AlloxParameters, AlloxPolicy
 from tests.conformance.pool_policy import (
     PoolPolicyConformance,
     machines,
-    placed,
+    placement_of,
     pool_job,
     pool_snapshot,
     sizes,
@@ -58,7 +58,7 @@ def test_the_jobs_that_start_are_those_of_the_schedule_with_the_least_sum() -> N
 
 
 def test_nobody_is_interrupted() -> None:
-    runs = lasting("runs", 9e6, 4, placement=placed(node_000=4))
+    runs = lasting("runs", 9e6, 4, placement=placement_of(node_000=4))
     assert started(runs, lasting("short", 1.0), devices=4) == {"runs"}
 
 

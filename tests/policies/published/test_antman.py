@@ -10,7 +10,7 @@ from autoscaler.policies.published.antman import AntmanParameters, AntmanPolicy
 from tests.conformance.policy import PolicyConformance
 from tests.conformance.pool_policy import (
     PoolPolicyConformance,
-    placed,
+    placement_of,
     pool_job,
     pool_snapshot,
     sizes,
@@ -35,7 +35,7 @@ class TestAntmanOnACloud(PolicyConformance):
 
 
 def test_an_opportunist_makes_way_for_a_guaranteed_job() -> None:
-    there = placed(node_000=4, node_001=4)
+    there = placement_of(node_000=4, node_001=4)
     filler = pool_job("filler", 8, weight=0.5, placement=there)
     assert sizes(AntmanPolicy().plan(pool_snapshot(filler))) == {"filler": 8}
     plan = AntmanPolicy().plan(pool_snapshot(filler, pool_job("sure", 6)))
@@ -48,7 +48,7 @@ def test_an_opportunist_makes_way_for_a_guaranteed_job() -> None:
 
 
 def test_a_guaranteed_job_is_not_interrupted_and_the_next_uses_what_is_left() -> None:
-    first = pool_job("first", 6, placement=placed(node_000=4, node_001=2))
+    first = pool_job("first", 6, placement=placement_of(node_000=4, node_001=2))
     early = pool_job("early", 8, submitted_seconds=0.0)
     plan = AntmanPolicy().plan(pool_snapshot(first, early))
     assert sizes(plan) == {"early": 2, "first": 6}

@@ -8,7 +8,7 @@ from autoscaler.policies.published.fifo import FifoParameters, FifoPolicy
 from tests.conformance.pool_policy import (
     PoolPolicyConformance,
     after_plan,
-    placed,
+    placement_of,
     pool_job,
     pool_snapshot,
     sizes,
@@ -48,7 +48,7 @@ def test_nobody_passes_the_first_who_waits_but_by_backfilling() -> None:
 
 
 def test_nobody_is_interrupted_by_an_earlier_job() -> None:
-    late = pool_job("late", 8, placement=placed(node_000=4, node_001=4))
+    late = pool_job("late", 8, placement=placement_of(node_000=4, node_001=4))
     early = pool_job("early", 1, submitted_seconds=NOW - 1e6)
     moment = pool_snapshot(late, early)
     assert sizes(BACKFILLING.plan(moment)) == {"late": 8, "early": 0}

@@ -10,7 +10,7 @@ from autoscaler.policies.published.gandiva import GandivaParameters, GandivaPoli
 from tests.conformance.pool_policy import (
     KIND,
     PoolPolicyConformance,
-    placed,
+    placement_of,
     placements,
     pool_job,
     pool_snapshot,
@@ -35,7 +35,7 @@ def ran(name: str, seconds: float, **changes: object) -> JobSnapshot:
 
 
 def test_jobs_take_turns_of_a_quantum() -> None:
-    there = placed(node_000=4, node_001=4)
+    there = placement_of(node_000=4, node_001=4)
     for seconds, winner in ((59.0, "running"), (60.0, "waiting"), (125.0, "waiting")):
         running = ran("running", seconds, placement=there, submitted_seconds=NOW - 3600.0)
         plan = GandivaPolicy().plan(pool_snapshot(running, ran("waiting", 0.0)))
@@ -47,7 +47,7 @@ def test_jobs_take_turns_of_a_quantum() -> None:
 def test_idle_devices_are_grown_into_and_given_back() -> None:
     lone = pool_job("lone", 2)
     assert sizes(GandivaPolicy().plan(pool_snapshot(lone))) == {"lone": 4}
-    grown = replace(lone, placement=placed(node_000=4))
+    grown = replace(lone, placement=placement_of(node_000=4))
     plan = GandivaPolicy().plan(pool_snapshot(grown, pool_job("new", 6)))
     assert sizes(plan) == {"lone": 2, "new": 6}
 
@@ -61,9 +61,9 @@ def test_what_was_grown_into_is_kept_only_where_it_was_faster() -> None:
 
 
 def test_a_job_that_is_spread_is_moved_together() -> None:
-    spread = pool_job("spread", 4, placement=placed(node_000=2, node_001=2))
+    spread = pool_job("spread", 4, placement=placement_of(node_000=2, node_001=2))
     plan = GandivaPolicy(GandivaParameters(growth=1)).plan(pool_snapshot(spread))
-    assert placements(plan) == {"spread": placed(node_000=4)}
+    assert placements(plan) == {"spread": placement_of(node_000=4)}
     assert plan.decisions[0].action is Action.MOVE
     assert plan.decisions[0].reason.endswith("fewer machines suffice")
 

@@ -16,7 +16,7 @@ from autoscaler.policies.registry import create_policy
 from tests.conformance.pool_policy import (
     PoolPolicyConformance,
     machine,
-    placed,
+    placement_of,
     placements,
     pool_job,
     pool_snapshot,
@@ -123,23 +123,23 @@ def test_who_is_behind_its_share_goes_first() -> None:
         for name, seconds in had.items()
     ]
     found = placements(GavelPolicy().plan(pool_snapshot(*jobs, offers=TWO_KINDS)))
-    assert found == {"a": placed(node_000=1), "b": placed(node_001=1), "c": None}
+    assert found == {"a": placement_of(node_000=1), "b": placement_of(node_001=1), "c": None}
 
 
 def test_a_gang_that_fits_on_no_machine_of_a_kind_goes_to_the_other() -> None:
     wide = pool_job("wide", 6, models={kind: model(kind=kind) for kind in ("card", "fast")})
     offers = (machine(0, 4), machine(1, 8, "fast"))
     assert placements(GavelPolicy().plan(pool_snapshot(wide, offers=offers))) == {
-        "wide": placed(node_001=6)
+        "wide": placement_of(node_001=6)
     }
 
 
 def test_prices_come_from_the_offers_or_the_parameters() -> None:
     jobs = (true("a", 1.0, 4.0), true("b", 1.0, 4.0))
     moment = pool_snapshot(jobs[0], offers=TWO_KINDS)
-    assert placements(GavelCostPolicy().plan(moment)) == {"a": placed(node_001=1)}
+    assert placements(GavelCostPolicy().plan(moment)) == {"a": placement_of(node_001=1)}
     dear = GavelParameters(GavelObjective.COST, usd_per_hour={"fast": 9.0})
-    assert placements(GavelCostPolicy(dear).plan(moment)) == {"a": placed(node_000=1)}
+    assert placements(GavelCostPolicy(dear).plan(moment)) == {"a": placement_of(node_000=1)}
 
 
 def test_where_the_program_is_not_solved_the_shares_are_equal(

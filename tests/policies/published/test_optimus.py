@@ -17,7 +17,7 @@ from tests.conformance.pool_policy import (
     KIND,
     PoolPolicyConformance,
     machines,
-    placed,
+    placement_of,
     pool_job,
     pool_snapshot,
     sizes,
@@ -85,8 +85,8 @@ def test_smaller_jobs_are_placed_first() -> None:
     jobs = (pool_job("a", truth=truth(8.0, 4.0, 2.0)), pool_job("b", truth=truth(1.0)))
     plan = ORACLE.plan(pool_snapshot(*jobs))
     assert [decision.placement for decision in plan.decisions] == [
-        placed(node_001=3),
-        placed(node_000=1),
+        placement_of(node_001=3),
+        placement_of(node_000=1),
     ]
 
 

@@ -14,7 +14,7 @@ from tests.conformance.pool_policy import (
     KIND,
     SolvedPoolConformance,
     machines,
-    placed,
+    placement_of,
     placements,
     pool_job,
     pool_snapshot,
@@ -54,8 +54,8 @@ def scaling(
 def test_equal_jobs_share_equally_and_whole_machines_are_for_the_distributed() -> None:
     plan = POLLUX.plan(pool_snapshot(scaling("a"), scaling("b"), offers=machines(4)))
     assert placements(plan) == {
-        "a": placed(node_000=4, node_001=4),
-        "b": placed(node_002=4, node_003=4),
+        "a": placement_of(node_000=4, node_001=4),
+        "b": placement_of(node_002=4, node_003=4),
     }
     assert [decision.reason for decision in plan.decisions] == [
         "start a with 4 on node-000, 4 on node-001: 1 times the goodput of a fair share of 8",
@@ -99,7 +99,9 @@ def test_what_was_not_measured_is_taken_to_scale() -> None:
 @pytest.mark.parametrize(("restarts", "devices"), [(0, 4), (100, 4), (150, 2)])
 def test_a_job_that_has_restarted_often_stays(restarts: int, devices: int) -> None:
     """Two hours bear 100 restarts before doubling the speed is not worth the next."""
-    job = scaling("a", placement=placed(node_000=2), service=ServiceReceived(restarts=restarts))
+    job = scaling(
+        "a", placement=placement_of(node_000=2), service=ServiceReceived(restarts=restarts)
+    )
     moment = pool_snapshot(job, offers=machines(1))
     assert sizes(POLLUX.plan(moment)) == {"a": devices}
 
@@ -109,28 +111,39 @@ def test_a_job_moves_where_that_makes_room_for_more_than_it_loses() -> None:
     one = BatchBounds(1, 1, 1, adaptive=False)
     small = [
         scaling(
-            "a", batch=one, placement=placed(node_000=1), service=ServiceReceived(restarts=20)
+            "a",
+            batch=one,
+            placement=placement_of(node_000=1),
+            service=ServiceReceived(restarts=20),
         ),
-        scaling("b", batch=one, placement=placed(node_001=1)),
+        scaling("b", batch=one, placement=placement_of(node_001=1)),
     ]
     moment = pool_snapshot(scaling("wide"), *small)
     found = placements(POLLUX.plan(moment))
-    assert found == {"a": placed(node_000=1), "b": placed(node_000=1), "wide": placed(node_001=4)}
+    assert found == {
+        "a": placement_of(node_000=1),
+        "b": placement_of(node_000=1),
+        "wide": placement_of(node_001=4),
+    }
     often = [replace(job, service=ServiceReceived(restarts=200)) for job in small]
     found = placements(POLLUX.plan(replace(moment, jobs=(moment.jobs[0], *often))))
-    assert found == {"a": placed(node_000=1), "b": placed(node_001=1), "wide": placed(node_000=2)}
+    assert found == {
+        "a": placement_of(node_000=1),
+        "b": placement_of(node_001=1),
+        "wide": placement_of(node_000=2),
+    }
 
 
 def test_nobody_is_left_out_as_long_as_there_are_devices() -> None:
-    wide = scaling("wide", placement=placed(node_000=4))
+    wide = scaling("wide", placement=placement_of(node_000=4))
     young = [pool_job(name, models={}, submitted_seconds=NOW) for name in "abc"]
     plan = POLLUX.plan(pool_snapshot(wide, *young, offers=machines(1)))
     assert sizes(plan) == {"a": 1, "b": 1, "c": 1, "wide": 1}
 
 
 def test_a_job_whose_machine_is_gone_starts_elsewhere() -> None:
-    job = pool_job("a", models={}, placement=placed(gone=1))
-    assert placements(POLLUX.plan(pool_snapshot(job))) == {"a": placed(node_000=1)}
+    job = pool_job("a", models={}, placement=placement_of(gone=1))
+    assert placements(POLLUX.plan(pool_snapshot(job))) == {"a": placement_of(node_000=1)}
 
 
 def test_parameters_bound_a_job() -> None:

@@ -18,7 +18,7 @@ from tests.conformance.pool_policy import (
     SolvedPoolConformance,
     machine,
     machines,
-    placed,
+    placement_of,
     placements,
     pool_job,
     pool_snapshot,
@@ -73,22 +73,28 @@ def test_a_fast_kind_is_for_those_for_whom_it_is_faster() -> None:
     jobs = [ran(name, *own, batch=one) for name, own in models.items()]
     offers = (machine(0, 1), machine(1, 1, "fast"))
     found = placements(SIA.plan(pool_snapshot(*jobs, offers=offers)))
-    assert found == {"gains": placed(node_001=1), "does not": placed(node_000=1)}
+    assert found == {"gains": placement_of(node_001=1), "does not": placement_of(node_000=1)}
 
 
 def test_scaling_on_one_kind_is_carried_to_another_until_it_is_measured() -> None:
     poor, alone = known(POOR), known(times_as_fast(1.2), "fast", [(1, 1)])
     offers = (machine(0, 4), machine(1, 4, "fast"))
     job = ran("a", poor, alone)
-    assert placements(SIA.plan(pool_snapshot(job, offers=offers))) == {"a": placed(node_001=1)}
+    assert placements(SIA.plan(pool_snapshot(job, offers=offers))) == {
+        "a": placement_of(node_001=1)
+    }
     scales = ran("a", poor, known(times_as_fast(1.2), "fast"))
-    assert placements(SIA.plan(pool_snapshot(scales, offers=offers))) == {"a": placed(node_001=4)}
+    assert placements(SIA.plan(pool_snapshot(scales, offers=offers))) == {
+        "a": placement_of(node_001=4)
+    }
 
 
 def test_a_job_starts_on_one_device_and_doubles() -> None:
     new = pool_job("a", models={KIND: known(PERFECT)})
     assert sizes(SIA.plan(pool_snapshot(new))) == {"a": 1}
-    assert sizes(SIA.plan(pool_snapshot(replace(new, placement=placed(node_000=1))))) == {"a": 1}
+    assert sizes(SIA.plan(pool_snapshot(replace(new, placement=placement_of(node_000=1))))) == {
+        "a": 1
+    }
     for measured, devices in (([(1, 1)], 2), ([(1, 2)], 4), ([(1, 4)], 8)):
         job = ran("a", known(PERFECT, measured=measured))
         assert sizes(SIA.plan(pool_snapshot(job))) == {"a": devices}
@@ -98,7 +104,7 @@ def test_a_job_starts_on_one_device_and_doubles() -> None:
 def test_a_job_that_has_restarted_often_stays(restarts: int, pause: float, devices: int) -> None:
     job = ran(
         "a",
-        placement=placed(node_000=2),
+        placement=placement_of(node_000=2),
         service=replace(RAN, restarts=restarts),
         switching=SwitchingCosts(pause_seconds=pause, restore_seconds=0.0),
     )
@@ -110,7 +116,7 @@ def test_a_job_that_has_restarted_often_stays(restarts: int, pause: float, devic
 @pytest.mark.parametrize(("penalty", "given"), [(1.1, 0), (3.0, 1)])
 def test_how_dear_it_is_to_leave_somebody_out_is_a_parameter(penalty: float, given: int) -> None:
     """4 devices instead of 1 halve what the wide job costs: five times what lambda adds to 1."""
-    wide = ran("wide", placement=placed(node_000=4))
+    wide = ran("wide", placement=placement_of(node_000=4))
     young = [pool_job(name, models={}, submitted_seconds=NOW) for name in "abc"]
     moment = pool_snapshot(wide, *young, offers=machines(1))
     found = sizes(SiaPolicy(SiaParameters(idle_penalty=penalty)).plan(moment))

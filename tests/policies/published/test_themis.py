@@ -9,7 +9,7 @@ from autoscaler.policies.published.themis import ThemisParameters, ThemisPolicy
 from tests.conformance.pool_policy import (
     PoolPolicyConformance,
     machines,
-    placed,
+    placement_of,
     pool_job,
     pool_snapshot,
     sizes,
@@ -68,7 +68,7 @@ def test_a_lease_is_kept_to_its_end_and_then_auctioned_again(
     held_seconds: float, holder: str
 ) -> None:
     """Plans are 60 s apart."""
-    holds = timed("holds", held_seconds, held_seconds, 9000, placement=placed(node_000=4))
+    holds = timed("holds", held_seconds, held_seconds, 9000, placement=placement_of(node_000=4))
     moment = pool_snapshot(holds, timed("waits", 1000, 0, 500), offers=machines(1))
     plan = ThemisPolicy().plan(replace(moment, replan_seconds=60.0))
     assert sizes(plan)[holder] == 4

@@ -6,7 +6,7 @@ from autoscaler.domain.snapshot import JobSnapshot, ServiceReceived
 from autoscaler.policies.published.tiresias import TiresiasParameters, TiresiasPolicy
 from tests.conformance.pool_policy import (
     PoolPolicyConformance,
-    placed,
+    placement_of,
     pool_job,
     pool_snapshot,
     sizes,
@@ -39,7 +39,7 @@ def aged(
 
 def test_a_job_that_had_16_device_hours_makes_way_for_one_that_had_less() -> None:
     new = pool_job("new", 4)
-    old = {"requested": 8, "started_hours": 2, "placement": placed(node_000=4, node_001=4)}
+    old = {"requested": 8, "started_hours": 2, "placement": placement_of(node_000=4, node_001=4)}
     before = pool_snapshot(new, aged("old", attained_hours=15.99, **old))
     assert sizes(TiresiasPolicy().plan(before)) == {"new": 0, "old": 8}
     plan = TiresiasPolicy().plan(pool_snapshot(new, aged("old", attained_hours=16.0, **old)))

@@ -11,7 +11,14 @@ from autoscaler.domain.plan import Action, Decision, Plan
 from autoscaler.domain.snapshot import Snapshot
 from autoscaler.policies.registry import create_policy
 from autoscaler.policies.wrappers.boots import FinishesBoots
-from tests.conformance.pool_policy import placed, placements, pool_job, pool_snapshot, pools, used
+from tests.conformance.pool_policy import (
+    placement_of,
+    placements,
+    pool_job,
+    pool_snapshot,
+    pools,
+    used,
+)
 from tests.economics.cases import SMALL, devices, job, snapshot
 
 ONE, TWO = Allocation(SMALL.id, 1, 1), Allocation(SMALL.id, 2, 1)
@@ -80,7 +87,7 @@ def test_a_policy_that_weighs_boots_is_not_corrected_where_it_buys(
     class Weighs(Gives):
         weighs_boots = True
 
-    held = pool_job("starting", placement=placed(node_000=1), held=ONE)
+    held = pool_job("starting", placement=placement_of(node_000=1), held=ONE)
     moment = pool_snapshot(held) if is_pool else snapshot(held, offers=(SMALL,))
     plan = FinishesBoots(Weighs({})).plan(replace(moment, undisturbed=frozenset({"starting"})))
     assert (plan.decisions[0].target == ONE) is stays
