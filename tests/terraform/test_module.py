@@ -107,6 +107,7 @@ def test_castor_reads_the_pools_that_it_renders(outputs: dict[str, Any]) -> None
     assert settings.zones_of(settings.pools["near"]) == ("us-east-1b",)
     assert settings.tags == {"team": "vision", "cost-centre": "ml"}
     assert settings.pools["gpu"].extras_usd_per_hour == Decimal("0.026918")
+    assert settings.max_run_hours == 168
 
 
 @pytest.mark.aws
@@ -157,6 +158,26 @@ def test_only_its_own_are_ended(statements: list[Statement]) -> None:
 
 
 @pytest.mark.aws
+def test_the_sweep_ends_what_castor_launched_alone(outputs: dict[str, Any]) -> None:
+    statements = json.loads(outputs["sweep_policy"])["Statement"]
+    (ending,) = allowing(statements, "ec2:TerminateInstances")
+    assert equals(ending, "aws:ResourceTag/castor:deployment") == ["prod"]
+    assert ending["Condition"]["Null"] == {"aws:ResourceTag/castor:controller": "false"}
+    calls = re.findall(r"aws-sdk:ec2:(\w)(\w+)", (MODULE / "files" / "sweep.asl.json").read_text())
+    actions = {action for statement in statements for action in listed(statement["Action"])}
+    assert actions == {
+        "states:StartExecution",
+        *(f"ec2:{first.upper()}{rest}" for first, rest in calls),
+    }
+
+
+@pytest.mark.aws
+def test_the_controllers_host_is_no_instance_of_castor(rendered: dict[str, Any]) -> None:
+    (host,) = resources_in(rendered["module/ground"], "aws_instance")
+    assert host["tags"].keys() == {"Name", "castor:controller-of", "team"}
+
+
+@pytest.mark.aws
 def test_tags_are_given_at_a_launch_and_never_after(statements: list[Statement]) -> None:
     (statement,) = allowing(statements, "ec2:CreateTags")
     assert equals(statement, "ec2:CreateAction") == ["CreateFleet", "RunInstances"]
@@ -187,7 +208,7 @@ def test_what_the_provider_calls_is_allowed_and_no_more(statements: list[Stateme
         "ssm:UpdateInstanceInformation",
     }
     documented = (MODULE.parents[2] / "docs" / "aws.md").read_text()
-    part = documented.partition("## What the controller may do")[2].partition("\n## ")[0]
+    part = documented.partition("## What the controller may do")[2].partition("\nOther roles")[0]
     named = {one for one in re.findall(r"`(\w+:\w+)`", part) if not one.startswith("aws:")}
     conditions = {"ec2:CreateAction", "castor:deployment"}
     assert named - conditions and named - conditions <= actions

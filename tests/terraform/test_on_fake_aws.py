@@ -30,7 +30,7 @@ from tests.terraform.conftest import Terraform, terraform_in
 REGION = "us-east-1"
 OTHER_REGION = "us-west-2"
 KEY = "AKIATERRAFORM"
-SERVICES = ("ec2", "events", "iam", "kms", "s3", "sqs", "ssm", "sts")
+SERVICES = ("ec2", "events", "iam", "kms", "s3", "scheduler", "sfn", "sqs", "ssm", "sts")
 NOTICE_SECONDS = 20.0
 
 PROVIDER = """
@@ -168,7 +168,10 @@ WITHOUT_INDEX = {
     "aws_vpc_security_group_egress_rule.nodes_to_nodes",
     "aws_vpc_security_group_ingress_rule.nodes_from_nodes",
 }
-NEW_WITH_SUB_MODULES = {"aws_vpc_security_group_ingress_rule.controller_from_remote_nodes"}
+NEW_WITH_SUB_MODULES = {
+    *("aws_scheduler_schedule.sweep", "aws_sfn_state_machine.sweep"),
+    "aws_vpc_security_group_ingress_rule.controller_from_remote_nodes",
+}
 
 
 @dataclass(frozen=True)

@@ -30,5 +30,10 @@ locals {
     datasets             = local.datasets
     registries           = var.registries
     max_usd_per_hour     = var.max_usd_per_hour
+    sweep = var.sweep_schedule == null ? null : {
+      role_arn      = local.sweep_role_arn
+      schedule      = var.sweep_schedule
+      max_run_hours = var.max_run_hours
+    }
   }
 }

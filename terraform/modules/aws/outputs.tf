@@ -78,6 +78,11 @@ output "job_policy" {
   value       = local.job_policy
 }
 
+output "sweep_policy" {
+  description = "Permissions of the sweep, as JSON."
+  value       = local.sweep_policy
+}
+
 output "launch_templates" {
   description = "Launch templates by pool: id and version."
   value       = module.pools.launch_templates

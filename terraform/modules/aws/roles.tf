@@ -78,8 +78,35 @@ locals {
   }
   node_shell_statements = var.instance_shell ? [local.shell_statement] : []
 
-  node_policy = jsonencode({ Version = "2012-10-17", Statement = concat(local.node_statements, local.wheel_statements, local.dataset_statements, local.registry_statements, local.node_shell_statements) })
-  job_policy  = jsonencode({ Version = "2012-10-17", Statement = local.job_statements })
+  # The tag castor:controller is on what Castor launches, and not on the controller's host.
+  sweep_statements = [
+    {
+      Sid      = "LookForInstances"
+      Effect   = "Allow"
+      Action   = "ec2:DescribeInstances"
+      Resource = "*"
+    },
+    {
+      Sid      = "EndOwnInstances"
+      Effect   = "Allow"
+      Action   = "ec2:TerminateInstances"
+      Resource = "arn:${local.partition}:ec2:*:${local.account}:instance/*"
+      Condition = {
+        StringEquals = { "aws:ResourceTag/castor:deployment" = var.deployment }
+        Null         = { "aws:ResourceTag/castor:controller" = "false" }
+      }
+    },
+    {
+      Sid      = "StartTheSweep"
+      Effect   = "Allow"
+      Action   = "states:StartExecution"
+      Resource = "arn:${local.partition}:states:*:${local.account}:stateMachine:${local.name}-sweep"
+    },
+  ]
+
+  node_policy  = jsonencode({ Version = "2012-10-17", Statement = concat(local.node_statements, local.wheel_statements, local.dataset_statements, local.registry_statements, local.node_shell_statements) })
+  job_policy   = jsonencode({ Version = "2012-10-17", Statement = local.job_statements })
+  sweep_policy = jsonencode({ Version = "2012-10-17", Statement = local.sweep_statements })
 
   given_roles          = var.existing_roles
   makes_node_role      = local.given_roles.node == null
@@ -87,6 +114,8 @@ locals {
   instance_profile_arn = local.makes_node_role ? aws_iam_instance_profile.node[0].arn : local.given_roles.node.instance_profile_arn
   makes_job_role       = local.given_roles.job == null
   job_role_arn         = local.makes_job_role ? aws_iam_role.job[0].arn : local.given_roles.job.arn
+  makes_sweep_role     = local.given_roles.sweep == null && var.sweep_schedule != null
+  sweep_role_arn       = local.makes_sweep_role ? aws_iam_role.sweep[0].arn : try(local.given_roles.sweep.arn, null)
 
   assumed_by_ec2 = {
     Sid       = "Ec2"
@@ -148,6 +177,34 @@ resource "aws_iam_role_policy" "job" {
   name   = "files"
   role   = aws_iam_role.job[0].id
   policy = local.job_policy
+}
+
+resource "aws_iam_role" "sweep" {
+  count = local.makes_sweep_role ? 1 : 0
+
+  name                 = "${local.name}-sweep"
+  description          = "Castor ${var.deployment}: ends left-over instances, without a controller"
+  path                 = var.iam_path
+  permissions_boundary = var.permissions_boundary_arn
+  assume_role_policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [{
+      Sid       = "ScheduleAndSweep"
+      Effect    = "Allow"
+      Principal = { Service = ["scheduler.amazonaws.com", "states.amazonaws.com"] }
+      Action    = "sts:AssumeRole"
+      Condition = { StringEquals = { "aws:SourceAccount" = local.account } }
+    }]
+  })
+  tags = local.tags
+}
+
+resource "aws_iam_role_policy" "sweep" {
+  count = local.makes_sweep_role ? 1 : 0
+
+  name   = "sweep"
+  role   = aws_iam_role.sweep[0].id
+  policy = local.sweep_policy
 }
 
 resource "aws_iam_instance_profile" "node" {

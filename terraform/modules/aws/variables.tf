@@ -282,17 +282,18 @@ variable "iam_path" {
 }
 
 variable "existing_roles" {
-  description = "Existing roles to use instead of new ones. Each needs the permissions of its output: `node` of `node_policy`, `controller` of `controller_policies`, `job` of `job_policy`. `instance_profile_arn` is that of instances, `instance_profile` the name of that of the controller's host."
+  description = "Existing roles to use instead of new ones. Each needs the permissions of its output: `node` of `node_policy`, `controller` of `controller_policies`, `job` of `job_policy`, `sweep` of `sweep_policy`; `scheduler.amazonaws.com` and `states.amazonaws.com` assume it. `instance_profile_arn` is that of instances, `instance_profile` the name of that of the controller's host."
   type = object({
     node       = optional(object({ arn = string, instance_profile_arn = string }))
     controller = optional(object({ arn = string, instance_profile = optional(string) }))
     job        = optional(object({ arn = string }))
+    sweep      = optional(object({ arn = string }))
   })
   default  = {}
   nullable = false
 
   validation {
-    condition = alltrue([for role in [var.existing_roles.node, var.existing_roles.controller, var.existing_roles.job] :
+    condition = alltrue([for role in [var.existing_roles.node, var.existing_roles.controller, var.existing_roles.job, var.existing_roles.sweep] :
       can(regex("^arn:[a-z-]+:iam::[0-9]{12}:role/.+$", role.arn)) if role != null
     ])
     error_message = "existing_roles: ARNs of roles, such as arn:aws:iam::123456789012:role/castor-node."
@@ -357,6 +358,28 @@ variable "wheels_directory" {
   validation {
     condition     = var.wheels_directory == null ? true : length(fileset(var.wheels_directory, "castor_autoscaler-*.whl")) > 0
     error_message = "wheels_directory: a directory with castor_autoscaler-*.whl, as make wheels makes it."
+  }
+}
+
+variable "sweep_schedule" {
+  description = "When left-over instances of each region are ended without a controller, as an expression of EventBridge Scheduler, with cron in UTC: instances that stopped, whose volumes are billed, and those that ran longer than `max_run_hours`. It needs a role, which the module creates unless `existing_roles` has `sweep`. Null: never."
+  type        = string
+  default     = "rate(6 hours)"
+
+  validation {
+    condition     = var.sweep_schedule == null ? true : can(regex("^(rate\\([1-9][0-9]* (minute|hour|day)s?\\)|cron\\([^ ()]+( [^ ()]+){5}\\))$", var.sweep_schedule))
+    error_message = "sweep_schedule: an expression such as rate(6 hours) or cron(23 3 * * ? *), or null for never."
+  }
+}
+
+variable "max_run_hours" {
+  description = "Hours after its launch after which the sweep ends a running instance, whether or not its agent answers. Instances in a capacity reservation run on. Jobs continue on other instances. Null: never."
+  type        = number
+  default     = 168
+
+  validation {
+    condition     = var.max_run_hours == null ? true : var.max_run_hours >= 1 && var.max_run_hours <= 8760 && floor(var.max_run_hours) == var.max_run_hours
+    error_message = "max_run_hours: a whole number from 1 to 8760, or null for never."
   }
 }
 

@@ -81,6 +81,31 @@ run "ground" {
     condition     = output.pools_source == "ssm:/castor/prod/pools"
     error_message = "The pools are where Castor looks for them."
   }
+
+  assert {
+    condition     = output.shared.sweep == { role_arn = aws_iam_role.sweep[0].arn, schedule = "rate(6 hours)", max_run_hours = 168 }
+    error_message = "The pools of every region are swept."
+  }
+
+  assert {
+    condition = [for statement in jsondecode(aws_iam_role.sweep[0].assume_role_policy).Statement : statement.Condition] == [
+      { StringEquals = { "aws:SourceAccount" = "123456789012" } }
+    ]
+    error_message = "Schedules and state machines of other accounts can't assume the sweep's role."
+  }
+}
+
+run "no_sweep" {
+  command = plan
+
+  variables {
+    sweep_schedule = null
+  }
+
+  assert {
+    condition     = length(aws_iam_role.sweep) == 0 && output.shared.sweep == null
+    error_message = "Without a schedule there is no sweep, and no role for it."
+  }
 }
 
 run "controller_elsewhere" {
@@ -99,7 +124,7 @@ run "controller_elsewhere" {
   }
 
   assert {
-    condition = alltrue([for role in [aws_iam_role.job[0], aws_iam_role.node[0]] :
+    condition = alltrue([for role in [aws_iam_role.job[0], aws_iam_role.node[0], aws_iam_role.sweep[0]] :
       role.permissions_boundary == "arn:aws:iam::123456789012:policy/boundary" && role.path == "/castor/"
     ])
     error_message = "All roles keep within the boundary."
@@ -170,15 +195,17 @@ run "existing_roles" {
       node       = { arn = "arn:aws:iam::123456789012:role/given-node", instance_profile_arn = "arn:aws:iam::123456789012:instance-profile/given-node" }
       controller = { arn = "arn:aws:iam::123456789012:role/given-controller", instance_profile = "given-controller" }
       job        = { arn = "arn:aws:iam::123456789012:role/given-job" }
+      sweep      = { arn = "arn:aws:iam::123456789012:role/given-sweep" }
     }
   }
 
   assert {
-    condition = length(concat(aws_iam_role.node, aws_iam_role.job, aws_iam_instance_profile.node)) == 0 && [
-      output.node_role_arn, output.controller_role_arn, output.job_role_arn, output.shared.instance_profile_arn
+    condition = length(concat(aws_iam_role.node, aws_iam_role.job, aws_iam_role.sweep, aws_iam_instance_profile.node)) == 0 && [
+      output.node_role_arn, output.controller_role_arn, output.job_role_arn, output.shared.instance_profile_arn, output.shared.sweep.role_arn
       ] == [
       "arn:aws:iam::123456789012:role/given-node", "arn:aws:iam::123456789012:role/given-controller",
       "arn:aws:iam::123456789012:role/given-job", "arn:aws:iam::123456789012:instance-profile/given-node",
+      "arn:aws:iam::123456789012:role/given-sweep",
     ]
     error_message = "Given roles take the place of new ones."
   }
@@ -330,6 +357,8 @@ run "refuses_what_can_not_be" {
     existing_roles           = { job = { arn = "castor" } }
     node_role_policies       = { logs = "CloudWatchAgentServerPolicy" }
     other_regions            = ["us-west-2"]
+    sweep_schedule           = "6 hours"
+    max_run_hours            = 0
   }
 
   expect_failures = [
@@ -337,7 +366,7 @@ run "refuses_what_can_not_be" {
     var.launches_per_minute, var.tags, var.client_cidrs, var.kms_key_arn, var.bucket_name,
     var.lifecycle_days, var.datasets, var.dataset_kms_key_arns, var.registries,
     var.permissions_boundary_arn, var.iam_path, var.wheels_directory, var.python, var.boot_minutes,
-    var.existing_roles, var.node_role_policies, var.other_regions,
+    var.existing_roles, var.node_role_policies, var.other_regions, var.sweep_schedule, var.max_run_hours,
   ]
 }
 

@@ -84,6 +84,11 @@ run "ground" {
   }
 
   assert {
+    condition     = length(aws_sfn_state_machine.sweep) == 0 && length(aws_scheduler_schedule.sweep) == 0
+    error_message = "Facts of an earlier release, which name no sweep, make none."
+  }
+
+  assert {
     condition     = alltrue([for image in data.aws_ami.pool : image.include_deprecated])
     error_message = "A pinned image that its owner has deprecated does not break plans."
   }
@@ -111,6 +116,37 @@ run "ground" {
   assert {
     condition     = local.extras_usd_per_hour["gpu"] == "0.026918"
     error_message = "200 GB of gp3 and a public address are part of what an instance costs an hour."
+  }
+}
+
+run "sweep" {
+  command = apply
+
+  module {
+    source = "./modules/pools"
+  }
+
+  variables {
+    shared = merge(var.shared, {
+      partition = "aws-us-gov"
+      sweep     = { role_arn = "arn:aws-us-gov:iam::123456789012:role/castor-prod-sweep", schedule = "rate(1 day)", max_run_hours = 24 }
+    })
+  }
+
+  assert {
+    condition = (
+      aws_scheduler_schedule.sweep[0].schedule_expression == "rate(1 day)" &&
+      aws_scheduler_schedule.sweep[0].target[0].arn == aws_sfn_state_machine.sweep[0].arn &&
+      jsondecode(aws_scheduler_schedule.sweep[0].target[0].input) == { deployment = "prod", max_run_hours = 24 }
+    )
+    error_message = "The schedule starts the sweep of this deployment."
+  }
+
+  assert {
+    condition = toset([for state in jsondecode(aws_sfn_state_machine.sweep[0].definition).States : state.Resource if try(state.Resource, null) != null]) == toset([
+      "arn:aws-us-gov:states:::aws-sdk:ec2:describeInstances",
+    ])
+    error_message = "Calls have the partition of the account."
   }
 }
 

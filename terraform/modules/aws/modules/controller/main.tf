@@ -33,6 +33,7 @@ locals {
       tags                = var.given_tags
     },
     var.prices_from == null ? {} : { prices_from = var.prices_from },
+    try(var.shared.sweep.max_run_hours, null) == null ? {} : { max_run_hours = var.shared.sweep.max_run_hours },
   )
   pools_json = jsonencode(local.pools_document)
 

@@ -11,6 +11,7 @@ variable "shared" {
     has_wheels       = bool
     package_index    = bool
     max_usd_per_hour = number
+    sweep            = optional(object({ max_run_hours = number }))
   })
   nullable = false
 }

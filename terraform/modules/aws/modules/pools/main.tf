@@ -1,4 +1,4 @@
-# Pools of one region: a launch template of each, and the queue of its events.
+# Pools of one region: a launch template of each, the queue of its events, and a sweep.
 
 data "aws_default_tags" "current" {}
 

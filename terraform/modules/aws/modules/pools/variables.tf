@@ -15,6 +15,7 @@ variable "shared" {
     datasets             = string
     registries           = set(string)
     max_usd_per_hour     = number
+    sweep                = optional(object({ role_arn = string, schedule = string, max_run_hours = number }))
   })
   nullable = false
 }

@@ -55,6 +55,9 @@ mock_resource "aws_sqs_queue" {
 mock_resource "aws_cloudwatch_event_rule" {
   defaults = { arn = "arn:aws:events:us-east-1:123456789012:rule/castor" }
 }
+mock_resource "aws_sfn_state_machine" {
+  defaults = { arn = "arn:aws:states:us-east-1:123456789012:stateMachine:castor-prod-sweep" }
+}
 mock_resource "aws_s3_bucket" {
   defaults = { arn = "arn:aws:s3:::castor" }
 }
