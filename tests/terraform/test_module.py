@@ -22,7 +22,7 @@ from providers.aws.reading import parse_settings
 from providers.aws.storage import session_policy
 from tests.terraform.conftest import MODULE, terraform_in
 
-# What a launch makes, beside its spot request, which costs nothing and comes to nothing without.
+# Resources of a launch, without its spot request, which costs nothing and ends with it.
 MADE = ("fleet", "instance", "network-interface", "volume")
 LAUNCHES = ("ec2:RunInstances", "ec2:CreateFleet")
 OWN = {"castor:deployment": "prod"}
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.timeout(900)
 
 @pytest.fixture(scope="session")
 def rendered(tmp_path_factory: pytest.TempPathFactory, configuration: Path) -> dict[str, Any]:
-    """What each run of the module's own tests made, by its file and name: they all pass."""
+    """Return the outputs of each run of the module's own tests, by file and name."""
     directory = tmp_path_factory.mktemp("module")
     module = terraform_in(directory, configuration)
     module = replace(module, directory=directory / "aws")
@@ -196,7 +196,7 @@ def test_the_nodes_role_alone_is_passed_on(
 
 @pytest.mark.aws
 def test_what_the_provider_calls_is_allowed_and_no_more(statements: list[Statement]) -> None:
-    """Of all that changes something; docs/aws.md has the list."""
+    """Compare the calls that change anything with the list in docs/aws.md."""
     actions = {action for statement in statements for action in listed(statement["Action"])}
     reads = ("Describe", "Get", "List", "Receive", "Decrypt")
     own = {one for one in actions if not one.split(":")[1].startswith(reads)}

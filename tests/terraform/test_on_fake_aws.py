@@ -176,7 +176,7 @@ NEW_WITH_SUB_MODULES = {
 
 @dataclass(frozen=True)
 class Ground:
-    """What `terraform apply` has laid, in an account of the fake AWS."""
+    """Infrastructure that `terraform apply` has created in an account of the fake AWS."""
 
     terraform: Terraform
     fake: FakeAws
@@ -202,7 +202,7 @@ class Ground:
         return found
 
     def states(self) -> set[str]:
-        """Of all instances of the account."""
+        """Return the states of all instances of the account."""
         reservations = self.client("ec2").describe_instances()["Reservations"]
         return {one["State"]["Name"] for part in reservations for one in part["Instances"]}
 
