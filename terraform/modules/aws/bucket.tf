@@ -32,6 +32,10 @@ resource "aws_s3_bucket" "this" {
       condition     = !contains(keys(local.dataset_prefixes), local.bucket_name)
       error_message = "datasets: Castor's own bucket holds join tokens and all jobs' files, which no job may read: use another bucket."
     }
+    precondition {
+      condition     = local.partition != "aws-cn"
+      error_message = "provider: regions of China are not supported: their prices are in yuan, and their services have other names in policies."
+    }
   }
 }
 

@@ -370,6 +370,17 @@ run "refuses_what_can_not_be" {
   ]
 }
 
+run "refuses_regions_of_china" {
+  command = plan
+
+  override_data {
+    target = data.aws_partition.current
+    values = { partition = "aws-cn" }
+  }
+
+  expect_failures = [aws_s3_bucket.this]
+}
+
 run "refuses_packages_without_pins" {
   command = plan
 
