@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
@@ -28,8 +27,6 @@ from providers.cloud.replies import readable
 from providers.cloud.reservations import PoolReservations
 from providers.cloud.stock import AnyPrice, PoolInventory, PoolListing
 
-_log = logging.getLogger(__name__)
-
 _SCORED_TYPES: Final = 3  # botocore's model, GetSpotPlacementScores.InstanceTypes
 
 
@@ -38,7 +35,7 @@ class RegionOffering:
 
     `table` is the owner's price list, or None. `held` returns the number of the deployment's
     instances in pools of these names. `closed` names the quotas that have no room for one
-    instance.
+    instance. `unread_quotas` is the error of quotas that were never read, or None.
     """
 
     def __init__(
@@ -96,6 +93,7 @@ class RegionOffering:
             spans_zones=True,
         )
         self.closed: frozenset[str] = frozenset()
+        self.unread_quotas: str | None = None
 
     @property
     def left_out(self) -> Mapping[str, str]:
@@ -139,8 +137,10 @@ class RegionOffering:
         try:
             quotas = self._quotas.get()
         except ProviderError as error:
-            _log.debug("%s: the quotas can't be read: %s", self._region, error)
             quotas = self._quotas.last or []
+            self.unread_quotas = None if quotas else str(error)
+        else:
+            self.unread_quotas = None
         limits = quota_limits(self._region, quotas, region_sales, self._kinds.last or {})
         self.closed = frozenset(limit.name for limit in limits if limit.maximum == 0)
         return limits + self._reservations.limits(region_sales)

@@ -175,6 +175,11 @@ class AwsProvider(CloudProvider[PoolForm]):
             closed for region in self._offering.values() for closed in region.closed
         ):
             errors.append(f"{name}: the quota is too small for one instance: request an increase")
+        errors += [
+            f"quotas are unknown, and no limit: {region.unread_quotas}"
+            for region in self._offering.values()
+            if region.unread_quotas is not None
+        ]
         if dropped := sum(region.counts["poison"] for region in self._notices.values()):
             errors.append(
                 f"{dropped} unreadable messages were dropped since the start: see the log"

@@ -197,7 +197,12 @@ def _money_limits(name: str, most_usd: Decimal, sales: Sequence[AnySale]) -> lis
         expensive_sales = [sale for sale in sales if sale.most_usd_per_hour >= usd]
         count = math.floor(most_usd / usd)
         limits.append(
-            _limit(f"{name} at ${usd}/h or more", LimitUnit.INSTANCES, count, expensive_sales)
+            _limit(
+                f"{name} at ${usd.normalize():f}/h or more",
+                LimitUnit.INSTANCES,
+                count,
+                expensive_sales,
+            )
         )
     return limits
 

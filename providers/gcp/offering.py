@@ -46,7 +46,8 @@ class Offering:
 
     `table` is the owner's price list, or None. `held` returns the number of the deployment's
     instances in pools of these names. `closed` names the quotas that have no room for one device
-    or instance. `unpriced` is the error of the last price fetch, or None.
+    or instance. `unpriced` is the error of the last price fetch, and `unread_quotas`
+    that of quotas that were never read, or None.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Offering:
             "gcp", settings.pools, PoolForm.types, settings.zones_of, lambda ware: ware.zone
         )
         self.closed: frozenset[str] = frozenset()
+        self.unread_quotas: str | None = None
         self.unpriced: str | None = None
 
     @property
@@ -132,8 +134,10 @@ class Offering:
         try:
             quotas = self._quotas.get()
         except ProviderError as error:
-            _log.debug("the quotas can't be read: %s", error)
             quotas = self._quotas.last or {}
+            self.unread_quotas = None if quotas else str(error)
+        else:
+            self.unread_quotas = None
         limits = quota_limits(quotas, sales, self._kinds.last or {}, self._is_short)
         self.closed = frozenset(limit.name for limit in limits if limit.maximum == 0)
         return limits + self._reservations.limits(sales)

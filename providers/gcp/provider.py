@@ -113,6 +113,8 @@ class GcpProvider(CloudProvider[PoolForm]):
         ]
         for name in sorted(self._offering.closed):
             errors.append(f"{name}: the quota has no room for one: request an increase")
+        if self._offering.unread_quotas is not None:
+            errors.append(f"quotas are unknown, and no limit: {self._offering.unread_quotas}")
         if self._offering.unpriced is not None:
             errors.append(f"prices may be old: {self._offering.unpriced}")
         if self._ending.trouble is not None:

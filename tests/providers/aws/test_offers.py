@@ -304,7 +304,14 @@ def test_a_quota_of_nothing_allows_nothing_and_is_told(world: AwsWorld) -> None:
 def test_quotas_that_may_not_be_read_bound_nothing(world: AwsWorld) -> None:
     denied = Fault("ListServiceQuotas", code="AccessDeniedException", status=400, times=None)
     world.account.faults.add(denied)
-    assert all("Spot Instance Requests" not in limit.name for limit in world.connect().limits())
+    provider = world.connect()
+    assert all("Spot Instance Requests" not in limit.name for limit in provider.limits())
+    (trouble,) = provider.condition().troubles
+    assert trouble.startswith("quotas are unknown, and no limit: us-east-1: ListServiceQuotas: ")
+    world.account.faults.clear()
+    world.clock.advance(3600.0)
+    assert any("Spot Instance Requests" in limit.name for limit in provider.limits())
+    assert not provider.condition().troubles
 
 
 def test_the_bounds_of_the_settings_are_limits(world: AwsWorld) -> None:

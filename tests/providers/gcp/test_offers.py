@@ -298,6 +298,8 @@ def test_quotas_are_limits_spot_and_long_on_demand_apart(world: GcpWorld) -> Non
     )
     assert found["us-central1: PREEMPTIBLE_NVIDIA_L4_GPUS"].maximum == 32
     assert found["pools.gpu"].maximum == 8
+    prices = [name.partition(" at $")[2].partition("/h")[0] for name in found if " at $" in name]
+    assert prices and not [price for price in prices if "." in price and price.endswith("0")]
 
 
 def test_spot_without_a_quota_of_its_own_counts_as_on_demand(world: GcpWorld) -> None:
@@ -316,5 +318,9 @@ def test_a_quota_of_nothing_is_told(world: GcpWorld) -> None:
 
 def test_quotas_that_can_not_be_read_bound_nothing(world: GcpWorld) -> None:
     world.faults.add(Fault("compute.regions.get", code="forbidden", status=403, times=None))
-    assert set(limits(world.connect())) >= {"pools.gpu"}
-    assert not [name for name in limits(world.connect()) if "GPUS" in name]
+    provider = world.connect()
+    found = limits(provider)
+    assert set(found) >= {"pools.gpu"}
+    assert not [name for name in found if "GPUS" in name]
+    (trouble,) = provider.condition().troubles
+    assert trouble.startswith("quotas are unknown, and no limit: ")
