@@ -208,8 +208,8 @@ def refusal(code: str, message: str, call: Call) -> ProviderError:
         return PermissionDenied(f"{text}: allow ec2:{call.action} to your own credentials")
     if _is_code_in(code, _DENIED):
         return PermissionDenied(
-            f"{text}: allow {call.action} to the controller's role; the Terraform module has "
-            "its policy"
+            f"{text}: allow {call.action} to these credentials; for the controller's role the "
+            "Terraform module has the policy"
         )
     if _is_code_in(code, _THROTTLED):
         return Throttled(text, _RETRY_SECONDS)

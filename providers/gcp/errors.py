@@ -255,8 +255,8 @@ def _permission_hint(call: Call) -> str:
     if call.action in _PERMISSION_HINTS:
         return _PERMISSION_HINTS[call.action].format(region=call.place)
     return (
-        f"allow {call.action} to the controller's service account; the Terraform module has "
-        "its role"
+        f"allow {call.action} to these credentials; for the controller's service account the "
+        "Terraform module has the role"
     )
 
 

@@ -105,7 +105,7 @@ def test_codes_mean_the_same_from_an_exception_and_from_a_fleet(
         ("Unsupported", "pools.gpu.instance_types"),
         ("AWS.SimpleQueueService.NonExistentQueue", "regions.us-east-1.queue_url"),
         ("NoSuchBucket", "regions.us-east-1.user_data"),
-        ("UnauthorizedOperation", "allow CreateFleet to the controller's role"),
+        ("UnauthorizedOperation", "allow CreateFleet to these credentials"),
         ("VcpuLimitExceeded", "Service Quotas of us-east-1"),
         ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", "service_linked_roles = true"),
         ("InvalidClientTokenId", "set AWS_PROFILE"),

@@ -341,7 +341,7 @@ def test_a_role_that_was_revoked_is_told_as_such(world: AwsWorld) -> None:
     for call in (lambda: provider.launch(world.request("2")), provider.instances):
         error = error_of(call)
         assert isinstance(error, PermissionDenied)
-        assert "the Terraform module has its policy" in str(error)
+        assert "to these credentials; for the controller's role the Terraform module" in str(error)
     assert len(world.account.alive()) == 1
 
 

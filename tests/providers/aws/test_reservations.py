@@ -300,7 +300,7 @@ def test_a_reservation_that_can_not_be_read_is_not_used(fake: FakeAws) -> None:
     fault = Fault("DescribeCapacityReservations", code="UnauthorizedOperation", status=403)
     world.account.faults.add(fault)
     provider = world.connect()
-    assert "allow DescribeCapacityReservations to the controller's role" in reason_of(provider)
+    assert "allow DescribeCapacityReservations to these credentials" in reason_of(provider)
     world.pass_time(60)
     assert offer_of(provider) is not None
     world.account.faults.add(fault)

@@ -153,7 +153,7 @@ def test_a_parameter_that_is_missing_is_named(world: AwsWorld) -> None:
 def test_a_parameter_that_may_not_be_read_is_told(world: AwsWorld) -> None:
     denied = Fault("GetParameter", code="AccessDeniedException", status=400)
     world.account.faults.add(denied)
-    with pytest.raises(PermissionDenied, match="allow GetParameter to the controller's role"):
+    with pytest.raises(PermissionDenied, match="allow GetParameter to these credentials"):
         read_settings("ssm:/castor/test/pools", world.session, world.url)
 
 

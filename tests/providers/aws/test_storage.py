@@ -33,7 +33,7 @@ class S3Site(AwsWorld):
         Refusal(
             Fault("AssumeRole", code="AccessDenied", status=403),
             PermissionDenied,
-            "allow AssumeRole to the controller's role",
+            "allow AssumeRole to these credentials",
         ),
         Refusal(
             Fault("AssumeRole", code="ExpiredToken", status=400),
