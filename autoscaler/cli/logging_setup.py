@@ -28,6 +28,11 @@ class PrintableFormatter(logging.Formatter):
         return printable_lines(super().format(record))
 
 
+def leave_providers_unlogged() -> None:
+    """Print no log of providers, for a command that prints what they report itself."""
+    logging.getLogger("providers").addHandler(logging.NullHandler())
+
+
 def log_to_stderr(line: str) -> None:
     """Log to standard error from level INFO on; `line` is the format of a record."""
     handler = logging.StreamHandler()

@@ -14,6 +14,7 @@ from rich.console import Group
 from rich.text import Text
 
 from autoscaler.cli.live import print_whole
+from autoscaler.cli.logging_setup import leave_providers_unlogged
 from autoscaler.cli.output import print_json
 from autoscaler.cli.tables import counted, money, words_table
 from autoscaler.clock import Clock
@@ -90,6 +91,7 @@ def search_blocks(source: str, search: BlockSearch, clock: Clock) -> BlockListin
         SpecError: the source can't be used, or its cloud sells no such block.
         ProviderError: the cloud refuses the search or does not answer.
     """
+    leave_providers_unlogged()
     market = open_block_market(source, clock)
     offerings = _answered(lambda: market.offerings(search))
     try:
@@ -121,7 +123,8 @@ def print_listing(listing: BlockListing, as_json: bool) -> None:
         )
     wanted = f"{listing.search.instances} x {listing.search.instance_type}"
     hours = counted(listing.search.hours, "hour")
-    parts = [table] if listing.offerings else [Text(f"no block of {wanted} for {hours} is sold")]
+    none = f"no block of {wanted} for {hours} is sold: try other --instances, --days or times"
+    parts = [table] if listing.offerings else [Text(none)]
     print_whole(Group(*parts, *map(Text, _comparison(listing))))
 
 
@@ -129,8 +132,8 @@ def question(offering: BlockOffering) -> str:
     """Return the question that the user answers with the price."""
     return (
         f"{offering.instances} x {offering.instance_type} in {offering.zone}, from "
-        f"{_time(offering.starts_seconds)} to {_time(offering.ends_seconds)} UTC. The price is "
-        f"charged at once and never refunded. Type {_exact(offering.usd)} to buy"
+        f"{_time(offering.starts_seconds)} to {_time(offering.ends_seconds)} UTC. The price in US "
+        f"dollars is charged at once and never refunded. Type {_exact(offering.usd)} to buy"
     )
 
 
@@ -143,7 +146,7 @@ def buy_block(listing: BlockListing, offering: BlockOffering, amount: str, as_js
     """
     if amount.strip() != _exact(offering.usd):
         price = _exact(offering.usd)
-        raise SpecError(f"{amount} is not the price, {price}: nothing was bought", "--yes")
+        raise SpecError(f"{amount} is not the price, {price}: nothing was bought", "--offering")
     try:
         reservation = listing.market.buy(offering)
     except Unavailable as error:

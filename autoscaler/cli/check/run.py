@@ -12,6 +12,7 @@ from rich.text import Text
 from autoscaler.cli.check.findings import CheckResult, Finding
 from autoscaler.cli.check.trial_launch import CONTROLLER, offer_to_try, try_launch
 from autoscaler.cli.live import print_whole
+from autoscaler.cli.logging_setup import leave_providers_unlogged
 from autoscaler.cli.output import print_json
 from autoscaler.cli.tables import words_table
 from autoscaler.clock import Clock
@@ -23,10 +24,12 @@ from providers.plugin import ControllerContext
 
 _STALE_PRICE_SECONDS = 14 * 86_400.0
 _MOST_NAMED = 5
+# Leaves room at 80 columns for the id of an offer.
+_CHECK_COLUMNS = 26
 _UNITS = {
-    LimitUnit.DEVICES: "{:g} devices",
-    LimitUnit.INSTANCES: "{:g} instances",
-    LimitUnit.USD_PER_HOUR: "${:g} an hour",
+    LimitUnit.DEVICES: "at most {:g} devices",
+    LimitUnit.INSTANCES: "at most {:g} instances",
+    LimitUnit.USD_PER_HOUR: "at most ${:g} an hour",
 }
 
 
@@ -49,6 +52,7 @@ def check_sources(
     `consents` returns whether one instance of an offer may be launched and ended; None: it is not
     wanted.
     """
+    leave_providers_unlogged()
     findings: list[Finding] = []
     for source in sources:
         with tempfile.TemporaryDirectory(prefix="castor-check-") as state:
@@ -218,6 +222,7 @@ def print_findings(findings: Sequence[Finding], as_json: bool) -> None:
         print_json(list[Finding], list(findings))
         return
     table = words_table("check", "result", "finding", wraps=("check", "finding"))
+    table.columns[0].max_width = _CHECK_COLUMNS
     for finding in findings:
         verdict = Text(finding.verdict.value, style=_STYLES[finding.verdict])
         table.add_row(finding.subject, verdict, finding.text)

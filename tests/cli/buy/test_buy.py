@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -133,6 +134,15 @@ def test_where_the_pools_sell_nothing_it_is_said(pools: str, account: Account) -
     account.list_prices = {}
     told = printed(pools)
     assert told.count("not sold by these pools") == 2
+
+
+def test_reasons_why_the_pools_sell_less_are_no_log_of_the_command(
+    pools: str, account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account.list_prices = {}
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    monkeypatch.setattr(logging.getLogger("providers"), "handlers", [])
+    assert buy(pools).stderr == ""
     account.faults.add(Fault("DescribeInstanceTypeOfferings", code="InternalError", times=99))
     assert "The pools' prices are unknown: us-east-1: Describe" in printed(pools)
 
@@ -175,6 +185,7 @@ def test_any_other_amount_buys_nothing(pools: str, account: Account, amount: str
     words = ("--yes", amount) if amount else ()
     typed = None if amount else "y\n"
     error = failed(pools, "--offering", "cb-cheap", *words, typed=typed)
+    assert "--offering: " in str(error)
     assert "is not the price, 15360.125: nothing was bought" in str(error)
     assert account.calls["PurchaseCapacityBlock"] == 0
 

@@ -78,7 +78,7 @@ def test_what_works_is_ok_with_the_cheapest_price(cloud: Cloud) -> None:
     found = findings_of(cloud)
     assert {finding.verdict for finding in found.values()} == {CheckResult.OK}
     assert found["pool a"].text == ("1 of 1 offers can be bought, from $0.10/h (a/g6/zone/spot)")
-    assert found["quota"].text == "8 devices"
+    assert found["quota"].text == "at most 8 devices"
     assert found["prices"].text == "from list"
 
 
@@ -128,7 +128,7 @@ def test_a_quota_that_admits_no_instance_fails(cloud: Cloud) -> None:
         "few": CheckResult.WARNING,
         "money": CheckResult.OK,
     }
-    assert found["none"].text.startswith("0 devices: no instance fits: ask the cloud for more")
+    assert found["none"].text.startswith("at most 0 devices: no instance fits: ask the cloud")
     assert "a/p5/zone/spot" in found["few"].text
     assert "others" not in found
 
@@ -187,3 +187,16 @@ def test_a_source_that_can_not_be_read_is_a_finding(
     assert "can't be read" in capsys.readouterr().out
     print_findings(findings, as_json=True)
     assert '"verdict": "failed"' in capsys.readouterr().out
+
+
+def test_ids_of_offers_are_whole_at_eighty_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    offer_id = "gpu/g4dn.xlarge/us-east-1b/on-demand"
+    limit = "us-east-1: Running On-Demand G and VT instances (L-DB2E81BA) of g4dn.xlarge"
+    print_findings(
+        [Finding(limit, CheckResult.UNPROVEN, f"a dry run of {offer_id} is permitted")],
+        as_json=False,
+    )
+    assert offer_id in capsys.readouterr().out
