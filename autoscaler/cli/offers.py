@@ -37,7 +37,9 @@ def offers_in(path: Path, now_seconds: float) -> OffersView:
 
 def offers_table(view: OffersView) -> RenderableType:
     """Return a table with a row for each offer, and a line for each rejected offer."""
-    columns = ("offer", "devices", "zone", "$/h", "price")
+    names_zones = all(row.offer.zone in row.offer.id for row in view.offers)
+    zone = () if names_zones else ("zone",)
+    columns = ("offer", "devices", *zone, "$/h", "price")
     table = words_table(*columns, wraps=("price",), right=("$/h",))
     for row in view.offers:
         offer = row.offer
@@ -49,7 +51,7 @@ def offers_table(view: OffersView) -> RenderableType:
         table.add_row(
             offer.id,
             f"{offer.devices} x {offer.device_kind}",
-            offer.zone,
+            *(() if names_zones else (offer.zone,)),
             money(offer.usd_per_hour) if offer.usd_per_hour else "paid",
             price,
         )

@@ -55,6 +55,7 @@ def test_the_same_for_scripts(file: Path) -> None:
 def test_names_and_prices_are_whole_at_eighty_columns(file: Path) -> None:
     result = CliRunner().invoke(app, ["offers", "--offers", str(file)], env={"COLUMNS": "80"})
     assert max(map(len, result.stdout.splitlines())) <= 80 and "…" not in result.stdout
+    assert "zone" in result.stdout, "no id names its zone"
     assert "g5.12xlarge-reserved  4 x a10g" in result.stdout and "$2.10" in result.stdout
 
 
@@ -64,3 +65,13 @@ def test_spot_at_a_tenth_of_on_demand_is_told_as_on_demand(file: Path) -> None:
     )
     (row,) = told(file).splitlines()[1:]
     assert "$5.67 " in row and "since $0.5672/h (offers.yaml) is 10% of it" in row
+
+
+def test_zones_that_the_ids_name_have_no_column(file: Path) -> None:
+    file.write_text(OFFERS.replace("zone: use1-az1", "zone: use1-az1, id: a/use1-az1/spot"))
+    assert "zone" in told(file).splitlines()[0], "other offers need it"
+    pool = "{id: gpu/g6/us-east-1a, zone: us-east-1a, devices: 1, device_kind: l4, "
+    file.write_text(f"offers:\n  - {pool}usd_per_hour: 1, network: 1GB/s}}\n")
+    heading, row = told(file).splitlines()
+    assert heading.split() == ["offer", "devices", "$/h", "price"]
+    assert row.split()[:5] == ["gpu/g6/us-east-1a", "1", "x", "l4", "$1.00"]
