@@ -95,7 +95,7 @@ def _require_instance(instance: str | None, reader: LogReader) -> None:
     known = sorted(reader.offsets.keys() - {EVERY_INSTANCE})
     if instance is not None and instance not in known:
         raise UnknownInstance(
-            f"no log of an instance {instance}: the job has logs of {', '.join(known) or 'none'}"
+            f'no log of instance "{instance}": the job has logs of {", ".join(known) or "none"}'
         )
 
 

@@ -116,7 +116,7 @@ def test_the_log_of_one_instance(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_an_instance_without_a_log_is_an_error_that_names_those_with_one() -> None:
-    with pytest.raises(UnknownInstance, match="no log of an instance c: the job has logs of a, b"):
+    with pytest.raises(UnknownInstance, match='no log of instance "c": the job has logs of a, b'):
         show(Ended(), follow=False, tail=2, instance="c")
 
 

@@ -93,7 +93,8 @@ def _of_form(form: str, way_out: str) -> Callable[[str], str]:
 
 def region_check(cloud: str) -> Callable[[str], str]:
     """Return the check of a region's name."""
-    return _of_form(_REGIONS[cloud], f"write a region, as {DEFAULT_REGIONS[cloud]}, and no zone")
+    way_out = f"write one region, as {DEFAULT_REGIONS[cloud]}, and no zone"
+    return _of_form(_REGIONS[cloud], f"{way_out}; docs/{cloud}.md says how to add regions")
 
 
 def deployment_check(cloud: str) -> Callable[[str], str]:
@@ -103,7 +104,8 @@ def deployment_check(cloud: str) -> Callable[[str], str]:
 
 def check_project(text: str) -> str:
     """Return the id of a project of Google Cloud."""
-    return _of_form(_PROJECT, "write the id of a project, as my-project-1")(text)
+    form = "6 to 30 lower-case letters, digits and hyphens"
+    return _of_form(_PROJECT, f"write the id of a project, as my-project-1: {form}")(text)
 
 
 def check_count(text: str) -> int:
@@ -114,7 +116,10 @@ def check_count(text: str) -> int:
 def check_fleet_usd(text: str) -> str:
     """Return a budget in US dollars, without the sign; "none" for no budget."""
     if text != _UNLIMITED:
-        parse_money(text)
+        try:
+            parse_money(text)
+        except ValueError as error:
+            raise ValueError(f"{error}, or none for no limit") from error
     return text.removeprefix("$")
 
 

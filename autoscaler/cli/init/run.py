@@ -129,8 +129,8 @@ def _print_summary(
     typer.echo()
     if any(known.region != configuration.region for known in types):
         _print_wrapped(
-            f"Prices in {configuration.region} differ, and it may not have each type: castor "
-            "check tells."
+            f"Prices in {configuration.region} differ, and the region may lack some types: "
+            "castor check reports both."
         )
     _print_wrapped(
         "Terraform also creates a network, a bucket, a queue of notices, roles and a small "

@@ -215,6 +215,8 @@ def _describe_start(facts: Facts, given: Option) -> str:
         return f"cheapest that can run it; {waiting}"
     dearer = signed_per_hour(price - cheapest.usd_per_second)
     times = number(given.rate / cheapest.rate)
+    if times == number(1.0):
+        return f"{dearer} over the cheapest, at the same speed; {waiting}"
     return f"{dearer} over the cheapest, but {waiting} and it may be {times} times as fast"
 
 

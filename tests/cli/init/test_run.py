@@ -48,7 +48,7 @@ def test_gpus_choose_the_types_and_the_limit_by_the_hour(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("answers", "field", "cause"),
     [
-        (Answers("aws", region="nowhere"), "--region", "write a region, as us-east-1"),
+        (Answers("aws", region="nowhere"), "--region", "write one region, as us-east-1"),
         (Answers("aws", deployment="Prod!"), "--deployment", "lower-case letters"),
         (Answers("aws", gpu="H1000"), "--gpu", 'did you mean "h100"'),
         (Answers("aws", gpu="A100:3"), "--gpu", "aws has no type with A100:3: write A100:8"),
@@ -56,10 +56,10 @@ def test_gpus_choose_the_types_and_the_limit_by_the_hour(tmp_path: Path) -> None
         (Answers("gcp", project="my-project-1", deployment="my-prod"), "--deployment", "12 lower"),
         (Answers("aws", max_instances="x"), "--max-instances", "from 1 to 999"),
         (Answers("aws", max_instances="0"), "--max-instances", "from 1 to 999"),
-        (Answers("aws", fleet_usd="much"), "--fleet-usd", "much"),
+        (Answers("aws", fleet_usd="much"), "--fleet-usd", "or none for no limit"),
         (Answers("aws", project="p"), "--project", "is for gcp only"),
         (Answers("gcp"), "--project", "is missing"),
-        (Answers("gcp", project="My Project"), "--project", "write the id of a project"),
+        (Answers("gcp", project="my-p"), "--project", "6 to 30 lower-case letters"),
         (Answers("gcp", project="my-project-1", region="us-east-1"), "--region", "us-central1"),
     ],
 )
@@ -139,7 +139,7 @@ def test_a_wrong_answer_on_a_terminal_is_asked_for_again(
     monkeypatch.setattr(typer, "prompt", lambda question, default: next(said))
     write_configuration(AWS, tmp_path / "new", asks=True)
     refused = capsys.readouterr().err
-    assert "write a region, as us-east-1, and no zone" in refused and "h100" in refused
+    assert "write one region, as us-east-1, and no zone" in refused and "h100" in refused
 
 
 def test_on_a_terminal_each_missing_answer_is_asked_for(

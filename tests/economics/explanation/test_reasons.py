@@ -171,6 +171,12 @@ def test_start() -> None:
         "start digits on 1 x local-large: +$0.09/h over the cheapest, "
         "but waiting costs $0.10/h and it may be 1.88 times as fast"
     )
+    dear = replace(SMALL, id="dear", usd_per_hour=SMALL.usd_per_hour + 1)
+    elsewhere = snapshot(fresh, offers=(SMALL, dear))
+    assert said(fresh, elsewhere, Allocation("dear", 1, 1)) == (
+        "start digits on 1 x local-small: +$1/h over the cheapest, at the same speed; "
+        "waiting costs $0.05/h"
+    )
     assert said(job("digits", spent_usd=1.0), snapshot(fresh)) == (
         "start digits on 1 x local-large: 188 ex/s for $0.19/h, the least cost to the end; "
         "waiting costs $0.10/h"
