@@ -11,8 +11,10 @@ import itertools
 import json
 import re
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -104,6 +106,7 @@ class FaultProxy:
         self._moto = moto
         self._clock = clock
         self._accounts: dict[str, Account] = {}
+        self._objects_lock = threading.Lock()
 
     def account(self, key: str) -> Account:
         """Return the account of an access key."""
@@ -362,8 +365,12 @@ class FaultProxy:
             "HTTP_X_MOTO_ACCOUNT_ID": request.account.number,
         }
         started: list[tuple[str, list[tuple[str, str]]]] = []
-        parts = self._moto(environ, lambda status, headers, *_: started.append((status, headers)))
-        content = b"".join(parts)
+        # moto closes an object's buffer when it is replaced, also while another call reads it.
+        with self._objects_lock if request.service == "s3" else nullcontext():
+            parts = self._moto(
+                environ, lambda status, headers, *_: started.append((status, headers))
+            )
+            content = b"".join(parts)
         status, headers = started[0]
         return Answer(status, list(headers), content)
 
