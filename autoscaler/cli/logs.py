@@ -80,6 +80,8 @@ def print_logs(
         sys.stdout.flush()
         if has_ended:
             _require_instance(instance, reader)
+            if not reader.offsets.keys() - {EVERY_INSTANCE}:
+                print(f"{job}: no log yet, since no instance has started", file=sys.stderr)
             return
         clock.sleep(_POLL_SECONDS)
 

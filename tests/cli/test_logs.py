@@ -120,6 +120,13 @@ def test_an_instance_without_a_log_is_an_error_that_names_those_with_one() -> No
         show(Ended(), follow=False, tail=2, instance="c")
 
 
+def test_a_job_without_a_log_says_so_beside_the_output(capsys: pytest.CaptureFixture[str]) -> None:
+    show(Logged(""), follow=False)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "job: no log yet, since no instance has started\n"
+
+
 def test_without_following_an_absent_controller_is_said_to_be() -> None:
     with pytest.raises(Unavailable):
         show(Logged(None), follow=False)
