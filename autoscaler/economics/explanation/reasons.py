@@ -128,8 +128,11 @@ def _describe_change(
 ) -> str:
     job, held = facts.job, facts.held
     if held is None:
+        wait_seconds = given.offer.fill_seconds
+        wait_text = f", capacity expected in {duration(wait_seconds)}" if wait_seconds else ""
         start_text = (
-            f"start {job.id} on {_size(given)}: {_describe_start(facts, given)}{_bounds_note(job)}"
+            f"start {job.id} on {_size(given)}{wait_text}: "
+            f"{_describe_start(facts, given)}{_bounds_note(job)}"
         )
         return (
             start_text

@@ -183,6 +183,15 @@ def test_start() -> None:
     )
 
 
+def test_start_with_a_wait_for_capacity() -> None:
+    fresh = job("digits", models=model(measured=()), objective=valued(0.05))
+    awaited = snapshot(fresh, offers=(replace(SMALL, fill_seconds=300.0),))
+    assert said(fresh, awaited) == (
+        "start digits on 1 x local-small, capacity expected in 5 min: cheapest that can run it; "
+        "waiting costs $0.05/h"
+    )
+
+
 def test_start_on_less_than_wished() -> None:
     job_snapshot = job("digits", spent_usd=1.0)
     moment = snapshot(job_snapshot, limits=[devices(2)])
