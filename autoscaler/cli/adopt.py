@@ -23,10 +23,10 @@ def adopt(
         str | None, Option(help="URL of the database; default: SQLite in --state.")
     ] = None,
 ) -> None:
-    """Give a new controller the id of a lost one, to end the instances that it left.
+    """End the instances of a lost controller: take its id.
 
-    Instances are labelled with their controller's id. The new controller then lists them, has no
-    job for them, and ends them. It must be stopped, and have had no job yet.
+    Instances are labelled with their controller's id. A new controller with the id of a lost one
+    lists them, has no job for them, and ends them. It must be stopped, and have had no job yet.
     """
     from autoscaler.domain.errors import SpecError
     from autoscaler.state_directory import store_url_of

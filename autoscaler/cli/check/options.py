@@ -40,7 +40,7 @@ def check(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Check pools before the first job: credentials, offers, prices, quotas.
+    """Check pools: credentials, offers, prices and quotas.
 
     Only reads, without --account: nothing is launched, changed or stored. The checks use your own
     credentials, or those of the machine that runs the controller. Exit status 1: a check failed.
@@ -49,6 +49,10 @@ def check(
     from autoscaler.cli.check.findings import CheckResult
     from autoscaler.cli.check.trial_launch import trial_usd
     from autoscaler.clock import SystemClock
+    from autoscaler.domain.errors import SpecError
+
+    if yes and not account:
+        raise SpecError("answers the question of --account: add that option", "--yes")
 
     def consents(offer: Offer) -> bool:
         question = f"Launch {offer.id} and end it, for at most ${trial_usd(offer):.2f}?"

@@ -55,10 +55,10 @@ def init(
     fleet_usd: FleetUsd = None,
     module: Module = None,
 ) -> None:
-    """Write a Terraform configuration for a cloud: a controller and one pool of GPU instances.
+    """Write a Terraform configuration of a controller and a pool.
 
-    On a terminal the command asks for each option that is left out. It shows what Terraform will
-    create and the hourly prices, and calls no cloud.
+    The pool has GPU instances of one cloud. On a terminal the command asks for each option that is
+    left out. It shows what Terraform will create and the hourly prices, and calls no cloud.
     """
     import sys
 

@@ -5,11 +5,13 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from autoscaler.cli.app import app
 from autoscaler.cli.check.findings import CheckResult
 from autoscaler.cli.check.trial_launch import offer_to_try, trial_usd, try_launch
 from autoscaler.clock import VirtualClock
-from autoscaler.domain.errors import InsufficientCapacity, PermissionDenied, Unavailable
+from autoscaler.domain.errors import InsufficientCapacity, PermissionDenied, SpecError, Unavailable
 from autoscaler.domain.instance import CloudState
 from autoscaler.domain.offer import Offer, Purchase
 from tests.controller.cloud import FileCloud, offer
@@ -103,3 +105,9 @@ def test_an_end_that_is_refused_for_long_is_told_with_what_to_do(
     *_, finding = try_launch(cloud, small(cloud), clock)
     assert finding.verdict is CheckResult.FAILED
     assert "castor:controller=castor-check, and end it by hand" in finding.text
+
+
+def test_consent_without_a_trial_launch_is_refused() -> None:
+    result = CliRunner().invoke(app, ["check", "pools.yaml", "--yes"])
+    assert isinstance(result.exception, SpecError)
+    assert str(result.exception).startswith("--yes: answers the question of --account")
