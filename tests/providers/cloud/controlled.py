@@ -127,7 +127,7 @@ class ControllerOverCloud:
             world.fake.faults.add(Fault(action, code=code, status=status, times=None))
         world.tick(times=10)
         action = world.fake.list_action.removeprefix("compute.")
-        assert f"allow {action} to the controller's" in str(world.controller.status.trouble)
+        assert f"allow {action} to these credentials" in str(world.controller.status.trouble)
         assert world.fake.alive() == before
         assert len(world.training(world.job)) == WANTED
         world.fake.faults.clear()
