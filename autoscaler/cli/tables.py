@@ -179,6 +179,11 @@ def clock_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%H:%M:%S")
 
 
+def utc_minute(seconds: float) -> str:
+    """Return a time in UTC, as ``YYYY-MM-DD HH:MM``."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
+
+
 def checkpoint_words(job: JobView) -> str:
     """Return words for the directory of a job's checkpoints, based on its last report.
 

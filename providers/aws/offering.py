@@ -50,7 +50,6 @@ class RegionOffering:
         self._region = calls.region
         self._calls = calls
         self._settings = settings
-        self._clock = clock
         self._pools = {
             name: pool for name, pool in settings.pools.items() if pool.region == calls.region
         }

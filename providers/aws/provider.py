@@ -44,6 +44,7 @@ from providers.cloud.provider import Answer, CloudProvider
 from providers.cloud.register import Owned
 from providers.cloud.replies import readable
 from providers.cloud.run_ends import run_end_notice
+from providers.cloud.stock import parts_of
 from providers.cloud.tags import DEPLOYMENT_TAG, TOKEN_TAG
 
 _ALL_REGIONS: Final = "all regions"
@@ -154,7 +155,7 @@ class AwsProvider(CloudProvider[PoolForm]):
             for owned in self._register.all()
             if (instance := owned.instance).state in _RUNNING
             and (launched := instance.launched_seconds) is not None
-            and not instance.offer.endswith(f"/{Purchase.RESERVED}")
+            and not _is_reserved(instance.offer)
         ]
         now_seconds = self._clock.now()
         return [
@@ -286,3 +287,9 @@ class AwsProvider(CloudProvider[PoolForm]):
     def _find_token(self, region: str, token: str) -> CloudInstance | None:
         token_filter = {"Name": f"tag:{TOKEN_TAG}", "Values": [token]}
         return next(iter(self._listed(region, [token_filter])), None)
+
+
+def _is_reserved(offer_id: str) -> bool:
+    """Return whether an offer is reserved capacity, by its id: its pool may have been removed."""
+    parts = parts_of(offer_id)
+    return parts is not None and parts.purchase == Purchase.RESERVED

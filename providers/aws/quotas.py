@@ -9,7 +9,6 @@ error.
 
 from __future__ import annotations
 
-import logging
 import math
 import re
 from collections import defaultdict
@@ -22,8 +21,6 @@ from providers.aws.calls import RegionCalls
 from providers.aws.kinds import Kind
 from providers.aws.settings import AwsSale
 from providers.cloud.replies import readable
-
-_log = logging.getLogger(__name__)
 
 # "Running On-Demand G and VT instances", "All P4, P3 and P2 Spot Instance Requests", ...
 _ON_DEMAND: Final = re.compile(r"Running On-Demand (.+) instances")

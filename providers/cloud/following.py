@@ -31,6 +31,7 @@ from autoscaler.domain.instance import CloudInstance, CloudState, Interruption, 
 from autoscaler.domain.offer import Limit, Offer
 from providers.base import Condition, Provider, SpotScores
 from providers.cloud.provider import CloudProvider
+from providers.cloud.stock import parts_of
 from providers.identity import IdentityVerifier, InstanceIdentity
 
 _log = logging.getLogger(__name__)
@@ -344,8 +345,8 @@ def _silent_scopes(provider: Provider) -> frozenset[str]:
 
 def _zone_of(instance: CloudInstance) -> str:
     """Return the zone in the id of an instance's offer; empty if the id has none."""
-    parts = instance.offer.split("/")
-    return parts[2] if len(parts) == 4 else ""
+    parts = parts_of(instance.offer)
+    return "" if parts is None else parts.zone
 
 
 def _open_private(path: str, flags: int) -> int:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from autoscaler.domain.offer import Offer, Purchase
 from autoscaler.market import queues
@@ -97,10 +97,25 @@ class PoolListing(Generic[Pool]):
         return f"{self.pool_name}/{self.type}/{self.zone}/{self.purchase.value}"
 
 
+class OfferIdParts(NamedTuple):
+    """Parts of the id of a `PoolListing`, as it writes them."""
+
+    pool_name: str
+    type: str
+    zone: str
+    purchase: str
+
+
+def parts_of(offer_id: str) -> OfferIdParts | None:
+    """Return the parts of the id of a `PoolListing`; None for any other id."""
+    parts = offer_id.split("/")
+    return OfferIdParts(*parts) if len(parts) == 4 else None
+
+
 def in_zone(offer_id: str, zone: str) -> str:
     """Return the id of a `PoolListing` in another zone; any other id as it is."""
-    parts = offer_id.split("/")
-    return "/".join((*parts[:2], zone, parts[3])) if len(parts) == 4 else offer_id
+    parts = parts_of(offer_id)
+    return offer_id if parts is None else "/".join(parts._replace(zone=zone))
 
 
 def is_pool_offer(offer_id: str, region: str) -> bool:
@@ -108,9 +123,11 @@ def is_pool_offer(offer_id: str, region: str) -> bool:
 
     Zone names start with their region's name, and region names differ between clouds.
     """
-    parts = offer_id.split("/")
+    parts = parts_of(offer_id)
     return (
-        len(parts) == 4 and parts[3] in _POOL_PURCHASES and re.match(region, parts[2]) is not None
+        parts is not None
+        and parts.purchase in _POOL_PURCHASES
+        and re.match(region, parts.zone) is not None
     )
 
 

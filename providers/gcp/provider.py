@@ -70,7 +70,6 @@ class GcpProvider(CloudProvider[PoolForm]):
         super().__init__(
             "gcp", settings.project, settings, controller, budget, visible_seconds, clock, prices
         )
-        self._settings = settings
         self._patience = patience
         self._records = records
         self._calls = ProjectCalls(settings.project, patience, session, budget)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Final
@@ -16,7 +15,7 @@ from rich.text import Text
 from autoscaler.cli.live import print_whole
 from autoscaler.cli.logging_setup import leave_providers_unlogged
 from autoscaler.cli.output import print_json
-from autoscaler.cli.tables import counted, money, words_table
+from autoscaler.cli.tables import counted, money, utc_minute, words_table
 from autoscaler.clock import Clock
 from autoscaler.clouds import open_block_market, open_providers
 from autoscaler.domain.errors import CastorError, ProviderError, SpecError, Unavailable
@@ -116,8 +115,8 @@ def print_listing(listing: BlockListing, as_json: bool) -> None:
         table.add_row(
             offering.id,
             offering.zone,
-            _time(offering.starts_seconds),
-            _time(offering.ends_seconds),
+            utc_minute(offering.starts_seconds),
+            utc_minute(offering.ends_seconds),
             _exact(offering.usd),
             f"{offering.usd_per_device_hour:,.2f}",
         )
@@ -132,8 +131,9 @@ def question(offering: BlockOffering) -> str:
     """Return the question that the user answers with the price."""
     return (
         f"{offering.instances} x {offering.instance_type} in {offering.zone}, from "
-        f"{_time(offering.starts_seconds)} to {_time(offering.ends_seconds)} UTC. The price in US "
-        f"dollars is charged at once and never refunded. Type {_exact(offering.usd)} to buy"
+        f"{utc_minute(offering.starts_seconds)} to {utc_minute(offering.ends_seconds)} UTC. "
+        f"The price in US dollars is charged at once and never refunded. "
+        f"Type {_exact(offering.usd)} to buy"
     )
 
 
@@ -208,7 +208,3 @@ def _exact(usd: Decimal) -> str:
     """Return a price with all its digits, and cents at least, as the user has to type it."""
     cents = usd.quantize(Decimal("0.01"))
     return f"{cents if cents == usd else usd.normalize():f}"
-
-
-def _time(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"

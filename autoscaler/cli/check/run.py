@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.text import Text
@@ -14,7 +13,7 @@ from autoscaler.cli.check.trial_launch import CONTROLLER, offer_to_try, try_laun
 from autoscaler.cli.live import print_whole
 from autoscaler.cli.logging_setup import leave_providers_unlogged
 from autoscaler.cli.output import print_json
-from autoscaler.cli.tables import words_table
+from autoscaler.cli.tables import utc_minute, words_table
 from autoscaler.clock import Clock
 from autoscaler.clouds import open_providers, open_storage
 from autoscaler.domain.errors import CastorError
@@ -132,8 +131,8 @@ def _check_pools(
                 f"${cheapest.usd_per_hour:.4g}/h ({cheapest.id}){_named(missing)}",
             )
         elif missing.keys() <= begins.keys():
-            first = datetime.fromtimestamp(min(begins[key] for key in missing), UTC)
-            text = f"in order, but nothing can be launched before {first:%Y-%m-%d %H:%M} UTC"
+            first = utc_minute(min(begins[key] for key in missing))
+            text = f"in order, but nothing can be launched before {first} UTC"
             yield Finding(f"pool {pool}", CheckResult.OK, f"{text}{_named(missing)}")
         else:
             yield Finding(
