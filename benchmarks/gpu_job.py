@@ -15,13 +15,11 @@ a check fails.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -30,6 +28,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from gpu_instances import print_and_exit
+
 from autoscaler.cli.local_cloud import billed_usd
 from autoscaler.clock import SystemClock
 from autoscaler.domain.instance import InstancePhase
@@ -37,6 +37,7 @@ from autoscaler.domain.job import BatchSpec, InstanceBounds, JobSpec
 from autoscaler.supervision import SupervisedController, cores_here
 from autoscaler.wire.client import Client
 from autoscaler.wire.messages import Change, JobView, Resumption
+from tests.builders.waiting import wait_until
 
 SCRIPT = Path(__file__).parent / "scripts" / "gpt_job.py"
 PATIENCE_SECONDS = 240.0
@@ -67,8 +68,7 @@ class Watch:
     def resize(self, instances: int) -> dict[str, float]:
         """Give the job exactly `instances`; return the seconds until all of them train."""
         began = time.monotonic()
-        bounds = InstanceBounds(instances, instances, (OFFER,), spot=False)
-        self._client.change(self.job, Change(instances=bounds))
+        self._client.change(self.job, Change(instances=exactly(instances)))
         self.wait(lambda view: trains(view, instances), f"training on {instances} instances")
         return {"seconds_to_size": time.monotonic() - began}
 
@@ -83,8 +83,16 @@ class Watch:
                 measured.append(report.goodput_measured)
                 predicted.append(view.goodput_predicted)
             time.sleep(POLL_SECONDS)
-        found = [statistics.median(values) if values else None for values in (measured, predicted)]
-        return {"goodput_measured": found[0], "goodput_predicted": found[1]}
+        return {"goodput_measured": _median(measured), "goodput_predicted": _median(predicted)}
+
+
+def exactly(instances: int) -> InstanceBounds:
+    """Return bounds that leave a job no other size."""
+    return InstanceBounds(instances, instances, (OFFER,), spot=False)
+
+
+def _median(values: list[float]) -> float | None:
+    return statistics.median(values) if values else None
 
 
 def trains(view: JobView, instances: int) -> bool:
@@ -112,7 +120,7 @@ def run(client: Client, arguments: argparse.Namespace) -> tuple[dict[str, Any], 
             (sys.executable, "-P", str(SCRIPT)),
             environment={**variables, "PYTHONPATH": str(SCRIPT.parent)},
             batch=BatchSpec(initial=arguments.batch),
-            instances=InstanceBounds(1, 1, (OFFER,), spot=False),
+            instances=exactly(1),
         )
     )
     watch = Watch(client, job.id)
@@ -124,19 +132,14 @@ def run(client: Client, arguments: argparse.Namespace) -> tuple[dict[str, Any], 
         sizes[-1] |= watch.measure(arguments.seconds)
     report = watch.view().report
     client.stop(watch.job)
-    stopped = watch.view()
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not stopped.phase.is_final and time.monotonic() < deadline:
-        time.sleep(POLL_SECONDS)
-        stopped = watch.view()
+    stopped = watch.wait(lambda view: view.phase.is_final, "end of the stopped job")
     saved = stopped.report.checkpoint.step if stopped.report else None
     began = time.monotonic()
     again = Watch(client, client.resume(watch.job, Resumption()).id)
     resumed = again.wait(lambda view: trains(view, 1), "first step after the checkpoint")
     resumed_seconds = time.monotonic() - began
     client.drain()
-    while client.fleet().instances:
-        time.sleep(POLL_SECONDS)
+    wait_until(lambda: not client.fleet().instances, "the end of all instances", PATIENCE_SECONDS)
     record = {
         "sizes": sizes,
         "parameter_bytes": report.parameter_bytes if report else None,
@@ -173,25 +176,12 @@ def main() -> None:
         finally:
             controller.terminate_all()
     checks["ledger and bill are equal"] = abs(ledger - bill) < Decimal("0.01")
-    device = torch.cuda.get_device_name() if arguments.device == "cuda" else "cpu"
-    result = "passed" if all(checks.values()) else "failed"
-    print(
-        json.dumps(
-            {
-                "date": datetime.now(UTC).isoformat(timespec="seconds"),
-                "device": device,
-                "torch": torch.__version__,
-                "model": arguments.model,
-                "batch": arguments.batch,
-                "result": result,
-                "checks": checks,
-                **record,
-            },
-            indent=2,
-            default=str,
-        )
-    )
-    sys.exit(result != "passed")
+    facts = {
+        "device": torch.cuda.get_device_name() if arguments.device == "cuda" else "cpu",
+        "model": arguments.model,
+        "batch": arguments.batch,
+    }
+    print_and_exit(facts, {"checks": checks, **record})
 
 
 if __name__ == "__main__":

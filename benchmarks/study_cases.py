@@ -208,7 +208,7 @@ def true_rates(
     epoch = source.seconds[task] / RUNG_ENDS[-1]
     epoch = epoch * MEDIAN_SECONDS / np.median(source.seconds[task])
     profile = source.profiles[application]
-    speedups = np.stack([_speedups(profile, source.batch[one], market) for one in chosen])
+    speedups = np.stack([_speedups(profile, source.batch[number], market) for number in chosen])
     rates: Array = speedups / epoch[chosen][:, None]
     return rates
 
@@ -221,8 +221,8 @@ def _speedups(profile: Profile, batch: float, market: Market) -> Array:
         _step_seconds(profile, kind, examples, (size.devices_used,) * size.instances)
         for size in market.supply.sizes
     ]
-    one = _step_seconds(profile, kind, examples, (1,))
-    return one / np.array(step)
+    step_of_one_device = _step_seconds(profile, kind, examples, (1,))
+    return step_of_one_device / np.array(step)
 
 
 def _step_seconds(profile: Profile, kind: str, examples: int, placement: tuple[int, ...]) -> float:

@@ -160,10 +160,10 @@ class Killer:
                 return self._reclaim()
             case "postgresql":
                 return self._stop_postgresql()
-        found = self._processes(name)
-        if not found:
+        processes = self._processes(name)
+        if not processes:
             return None
-        process = self.chance.choice(found)
+        process = self.chance.choice(processes)
         if name not in SCRIPT:
             process.kill()
             return f"process {process.pid}"
@@ -177,7 +177,7 @@ class Killer:
     def _job(self, process: psutil.Process) -> str:
         """Return the job whose script a process of an instance runs."""
         directory = next(
-            Path(each.cmdline()[-2]) for each in process.parents() if _is_machine(each)
+            Path(parent.cmdline()[-2]) for parent in process.parents() if _is_machine(parent)
         )
         name = json.loads((directory / "user-data").read_text())["instance"]
         with closing(connect(self.state)) as client:
@@ -185,12 +185,14 @@ class Killer:
 
     def _reclaim(self) -> str | None:
         with closing(connect(self.state)) as client:
-            held = [each for each in client.fleet().instances if each.reclaim_seconds is None]
-            if not held:
+            unannounced = [
+                held for held in client.fleet().instances if held.reclaim_seconds is None
+            ]
+            if not unannounced:
                 return None
             with suppress(UnknownInstance):
-                reclaim(self.state, client, held[0].id, SystemClock())
-                return f"{held[0].id}, {held[0].phase}"
+                reclaim(self.state, client, unannounced[0].id, SystemClock())
+                return f"{unannounced[0].id}, {unannounced[0].phase}"
         return None
 
     def _stop_postgresql(self) -> str | None:
@@ -203,11 +205,12 @@ class Killer:
 
     def _processes(self, name: str) -> list[psutil.Process]:
         if name == "controller":
-            return [each for each in psutil.Process().children() if "serve" in each.cmdline()]
+            children = psutil.Process().children()
+            return [child for child in children if "serve" in child.cmdline()]
         machines = list(self._machines())
         if name == "machine":
             return machines
-        return [each for machine in machines for each in _parts(machine, name)]
+        return [process for machine in machines for process in _parts(machine, name)]
 
     def _machines(self) -> Iterator[psutil.Process]:
         """Yield the machines of this deployment's instances, and of no other."""
@@ -225,15 +228,17 @@ def _parts(machine: psutil.Process, name: str) -> list[psutil.Process]:
     """Return the processes of one kind on an instance."""
     below = machine.children(recursive=True)
     if name == "agent":
-        return [each for each in below if "--user-data" in each.cmdline()]
-    shims = [each for each in below if "autoscaler.node.shims.warm_shim" in each.cmdline()]
+        return [process for process in below if "--user-data" in process.cmdline()]
+    shims = [
+        process for process in below if "autoscaler.node.shims.warm_shim" in process.cmdline()
+    ]
     if name == "shim":
         return shims
-    found = []
+    parts = []
     for shim in shims:
-        there = sorted(
-            (each for each in shim.children() if each.cmdline()[-1:] == ["hpo.worker"]),
-            key=lambda each: each.create_time(),
+        workers = sorted(
+            (child for child in shim.children() if child.cmdline()[-1:] == ["hpo.worker"]),
+            key=lambda worker: worker.create_time(),
         )
-        found += there[1:] if name == "worker" else there[:1]  # the first forks the others
-    return found
+        parts += workers[1:] if name == "worker" else workers[:1]  # the first forks the others
+    return parts
