@@ -59,11 +59,16 @@ def dataset() -> Dataset[tuple[torch.Tensor, torch.Tensor, int]]:
     )
 
 
+def trace_of_rank() -> str:
+    """Return the path of this rank's trace; the first rank's has no number."""
+    return f"{os.environ['TRACE']}{os.environ.get('LOCAL_RANK', '').replace('0', '')}"
+
+
 def rehearsal(model: torch.nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
     """Return the loss of a batch, which takes REHEARSAL seconds, and write down when."""
     began = time.time()
     time.sleep(float(os.environ["REHEARSAL"]))
-    Path(f"{os.environ['TRACE']}.rehearsal").write_text(json.dumps([began, time.time()]))
+    Path(f"{trace_of_rank()}.rehearsal").write_text(json.dumps([began, time.time()]))
     return model(batch[0]).square().mean()
 
 
@@ -73,7 +78,7 @@ def main() -> None:
     model = torch.nn.Linear(16, width)
     kind = getattr(torch.optim, os.environ.get("OPTIMIZER", "SGD"))
     optimizer = kind(model.parameters(), lr=float(os.environ.get("LR", "0.01")))
-    path = f"{os.environ['TRACE']}{os.environ.get('LOCAL_RANK', '').replace('0', '')}"
+    path = trace_of_rank()
     order = int(os.environ.get("ORDER", "0"))
     if "ORDER_BY_RANK" in os.environ:
         order += int(os.environ.get("LOCAL_RANK", "0"))
