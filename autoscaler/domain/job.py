@@ -106,18 +106,31 @@ class ParallelismSpec:
     Every `pipeline` devices hold one stage each of a replica and pass on its examples in
     `microbatches` micro-batches. Up to `near_instances` instances lie together in one rack or
     zone; more instances span several.
+
+    Every `shard` devices hold one copy of the model in equal parts (PyTorch's FSDP). Where an
+    instance has fewer devices, a gang of several instances holds the copy. If `shards` lists sizes
+    or `auto_shard` is set, the controller chooses `shard` before the job's first instance.
     """
 
     pipeline: int = 1
     microbatches: int = 1
     near_instances: int | None = None
+    shard: int = 1
+    shards: tuple[int, ...] = ()
+    auto_shard: bool = False
 
     def __post_init__(self) -> None:
         near = 1 if self.near_instances is None else self.near_instances
-        if min(self.pipeline, self.microbatches, near) < 1:
+        if min(self.pipeline, self.microbatches, near, self.shard, *self.shards) < 1:
             raise ValueError(f"counts must be at least 1: {self}")
         if self.pipeline > 1 and self.near_instances is not None:
             raise ValueError(f"pipeline and near_instances: leave one of the two out: {self}")
+        if self.may_shard and (self.pipeline > 1 or self.near_instances is not None):
+            raise ValueError(f"shard excludes pipeline and near_instances: leave it out: {self}")
+        if self.is_undecided and self.shard > 1:
+            raise ValueError(
+                f"shard and sizes to choose it from: leave one of the two out: {self}"
+            )
 
     @property
     def stages(self) -> tuple[int, int] | None:
@@ -126,6 +139,35 @@ class ParallelismSpec:
         Measurements under one value say nothing about another.
         """
         return (self.pipeline, self.microbatches) if self.pipeline > 1 else None
+
+    @property
+    def may_shard(self) -> bool:
+        """Whether several devices hold one copy of the model, or may do so once that is chosen."""
+        return self.shard > 1 or self.is_undecided
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether the controller has yet to choose `shard`."""
+        return bool(self.shards) or self.auto_shard
+
+    def holds_copies(self, devices_used: int) -> bool:
+        """Return whether instances that use this many devices each can hold whole copies."""
+        larger, smaller = max(devices_used, self.shard), min(devices_used, self.shard)
+        return smaller >= 1 and larger % smaller == 0
+
+    def gang_instances(self, devices_used: int) -> int:
+        """Return the number of instances that hold one copy of the model together.
+
+        It is 1 where an instance holds one or several copies.
+
+        Raises:
+            ValueError: instances that use `devices_used` devices each can't hold whole copies.
+        """
+        if not self.holds_copies(devices_used):
+            raise ValueError(
+                f"shard: {self.shard} devices can't be split into instances of {devices_used}"
+            )
+        return max(self.shard // devices_used, 1)
 
 
 @dataclass(frozen=True, slots=True)

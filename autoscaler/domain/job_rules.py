@@ -41,6 +41,8 @@ from autoscaler.domain.text import printable, quoted
 
 MOST_INSTANCES: Final = 10_000
 _MOST_DEVICES: Final = 10_000
+MOST_SHARD_DEVICES: Final = 10_000
+MOST_SHARDS: Final = 16
 MOST_RETRIES: Final = 100
 MOST_EXAMPLES_OF_BATCH: Final = 1 << 31
 MOST_EXAMPLES: Final = 1e18
@@ -276,6 +278,12 @@ def _require_parallelism(parallelism: ParallelismSpec) -> None:
     if parallelism.near_instances is not None:
         near_instances = parallelism.near_instances
         require_count(near_instances, "parallelism.near_instances", MOST_INSTANCES)
+    require_count(parallelism.shard, "parallelism.shard", MOST_SHARD_DEVICES)
+    require_at_most(len(parallelism.shards), "parallelism.shard", MOST_SHARDS)
+    for shard in parallelism.shards:
+        require_count(shard, "parallelism.shard", MOST_SHARD_DEVICES)
+    if len(set(parallelism.shards)) < len(parallelism.shards):
+        raise SpecError("lists a size twice: leave one of them out", "parallelism.shard")
 
 
 def _require_checkpoint(checkpoint: CheckpointSpec) -> None:

@@ -45,11 +45,12 @@ class JobMeasurements:
 
 
 def is_laid_out_as(memory: ProgramMemory, parallelism: ParallelismSpec) -> bool:
-    """Return whether a job has as many pipeline stages as the remembered one.
+    """Return whether a job has as many pipeline stages, and the same shard, as the remembered one.
 
     At submission no more is known of the layout.
     """
-    return memory.parallelism.stages == parallelism.stages
+    known = memory.parallelism
+    return (known.stages, known.shard) == (parallelism.stages, parallelism.shard)
 
 
 def is_of(memory: ProgramMemory, initial_batch: int, parameter_bytes: int) -> bool:

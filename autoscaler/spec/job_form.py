@@ -25,6 +25,7 @@ from autoscaler.domain.job_rules import (
     MOST_EXAMPLES_OF_BATCH,
     MOST_INSTANCES,
     MOST_RETRIES,
+    MOST_SHARD_DEVICES,
     require_output_pattern,
     require_valid_bounds,
 )
@@ -77,6 +78,17 @@ def _require_reference(value: object) -> object:
     )
 
 
+def _expand_shard(value: object) -> object:
+    """Return sizes to choose from: one if it is fixed, none for `auto`."""
+    if value == "auto":
+        return ()
+    if value == []:
+        raise ValueError("is empty: write a size, a list of sizes, or auto")
+    if isinstance(value, str) and not value.isdecimal():
+        raise ValueError(f'"{value}" is no size: write a number of devices, a list, or auto')
+    return value if isinstance(value, list | tuple) else (value,)
+
+
 def _expand_outputs(value: object) -> object:
     return {"paths": value} if isinstance(value, str | list) else value
 
@@ -88,6 +100,7 @@ Duration = Annotated[float, BeforeValidator(lambda value: parse_duration(str(val
 Name = Annotated[str, obeys(require_name)]
 Variable = Annotated[str, obeys(require_variable)]
 Count = Annotated[int, Field(ge=1)]
+ShardSize = Annotated[int, Field(ge=1, le=MOST_SHARD_DEVICES)]
 InstanceCount = Annotated[int, Field(ge=1, le=MOST_INSTANCES)]
 BatchSize = Annotated[int, Field(ge=1, le=MOST_EXAMPLES_OF_BATCH)]
 
@@ -120,6 +133,7 @@ class ParallelismForm(Form):
     pipeline: Count = 1
     microbatches: Count = 1
     near_instances: Count | None = None
+    shard: Annotated[tuple[ShardSize, ...], BeforeValidator(_expand_shard)] = (1,)
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -132,11 +146,20 @@ class ParallelismForm(Form):
             raise ValueError(
                 "near_instances: not supported with a pipeline: leave one of the two out"
             )
+        if self.shard != (1,) and (self.pipeline > 1 or self.near_instances is not None):
+            raise ValueError(
+                "shard: not supported with pipeline or near_instances: leave shard, or the other "
+                "key, out"
+            )
         return self
 
     def spec(self) -> ParallelismSpec:
         """Return the parallelism as a domain object."""
-        return ParallelismSpec(self.pipeline, self.microbatches, self.near_instances)
+        if len(self.shard) == 1:
+            return ParallelismSpec(
+                self.pipeline, self.microbatches, self.near_instances, shard=self.shard[0]
+            )
+        return ParallelismSpec(shards=self.shard, auto_shard=not self.shard)
 
 
 class InstancesForm(Form):

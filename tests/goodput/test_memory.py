@@ -70,6 +70,10 @@ def test_a_lesson_of_a_job_laid_out_otherwise_takes_the_place_of_what_is_known()
     other = learnt(known, "p", lesson, 2.0)
     assert (other.jobs, other.observations) == (1, (step(2, 0.3),))
     assert is_laid_out_as(other, stages) and not is_laid_out_as(other, ParallelismSpec())
+    shard = ParallelismSpec(shard=4)
+    sharded = learnt(other, "p", replace(lesson, parallelism=shard), 3.0)
+    assert is_laid_out_as(sharded, shard)
+    assert not is_laid_out_as(sharded, ParallelismSpec(shard=8))
     near = replace(lesson, parallelism=ParallelismSpec(near_instances=2))
     assert learnt(known, "p", near, 2.0).jobs == 2
 

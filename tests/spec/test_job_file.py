@@ -115,6 +115,10 @@ def test_forms_of_instances(lines: str, bounds: InstanceBounds) -> None:
         ("", ParallelismSpec()),
         ("parallelism: {pipeline: 4, microbatches: 16}", ParallelismSpec(4, 16)),
         ("parallelism: {near_instances: 8}", ParallelismSpec(near_instances=8)),
+        ("parallelism: {shard: 16}", ParallelismSpec(shard=16)),
+        ("parallelism: {shard: [8, 16]}", ParallelismSpec(shards=(8, 16))),
+        ("parallelism: {shard: [8]}", ParallelismSpec(shard=8)),
+        ("parallelism: {shard: auto}", ParallelismSpec(auto_shard=True)),
     ],
 )
 def test_forms_of_parallelism(lines: str, parallelism: ParallelismSpec) -> None:
@@ -234,6 +238,12 @@ REFUSED = [
     ("parallelism: {pipeline: 0}", "parallelism.pipeline", "must be at least 1"),
     ("parallelism: {microbatches: 4}", "parallelism", "set pipeline to its number of stages"),
     ("parallelism: {pipeline: 2, near_instances: 4}", "parallelism", "leave one of the two out"),
+    ("parallelism: {pipeline: 2, shard: 4}", "parallelism", "leave shard, or the other key, out"),
+    ("parallelism: {near_instances: 2, shard: auto}", "parallelism", "leave shard"),
+    ("parallelism: {shard: 0}", "parallelism.shard", "must be at least 1"),
+    ("parallelism: {shard: many}", "parallelism.shard", "write a number of devices"),
+    ("parallelism: {shard: []}", "parallelism.shard", "is empty"),
+    ("parallelism: {shard: [4, 4]}", "parallelism.shard", "lists a size twice"),
     ("batch: 64", "batch", "write fixed, or bounds like {initial: 64}"),
     ("batch: {initial: 64, max: 32}", "batch", "initial: 64 is above max: 32; raise max"),
     ("batch: {max: 32, device_max: 64}", "batch", "device_max: 64 is above max: 32"),
