@@ -49,11 +49,16 @@ def open_providers(
     for source in sources:
         cloud, plugin = _plugin_of(source)
         if cloud in providers:
-            raise SpecError(
-                f"{source}: pools of {cloud} were named before: merge the two sources", "--pools"
-            )
+            raise second_source(source, cloud)
         providers[cloud] = plugin.open_provider(source, context)
     return providers
+
+
+def second_source(source: str, cloud: str) -> SpecError:
+    """Return the error that another source before `source` has pools of its cloud."""
+    return SpecError(
+        f"{source}: pools of {cloud} were named before: merge the two sources", "--pools"
+    )
 
 
 def open_storage(sources: Sequence[str], context: ControllerContext) -> JobStorage | None:

@@ -15,8 +15,8 @@ from autoscaler.cli.logging_setup import leave_providers_unlogged
 from autoscaler.cli.output import print_json
 from autoscaler.cli.tables import utc_minute, words_table
 from autoscaler.clock import Clock
-from autoscaler.clouds import open_providers, open_storage
-from autoscaler.domain.errors import CastorError
+from autoscaler.clouds import open_providers, open_storage, second_source
+from autoscaler.domain.errors import CastorError, SpecError
 from autoscaler.domain.offer import Limit, LimitUnit, Offer, Purchase
 from providers.base import Provider
 from providers.plugin import ControllerContext
@@ -53,21 +53,30 @@ def check_sources(
     """
     leave_providers_unlogged()
     findings: list[Finding] = []
+    clouds: set[str] = set()
     for source in sources:
         with tempfile.TemporaryDirectory(prefix="castor-check-") as state:
             context = ControllerContext(Path(state), host, CONTROLLER, clock)
-            findings += _check_source(source, context, consents)
+            findings += _check_source(source, clouds, context, consents)
     return findings
 
 
 def _check_source(
-    source: str, context: ControllerContext, consents: Callable[[Offer], bool] | None
+    source: str,
+    clouds: set[str],
+    context: ControllerContext,
+    consents: Callable[[Offer], bool] | None,
 ) -> Iterator[Finding]:
+    """Yield the findings on one source, and add its cloud to `clouds`, those checked before."""
     try:
         providers = open_providers(None, [source], context)
+        for cloud in providers.keys() & clouds:
+            raise second_source(source, cloud)
+        clouds.update(providers)
         storage = open_storage([source], context)
     except CastorError as error:
-        yield Finding(source, CheckResult.FAILED, str(error))
+        text = error.message if isinstance(error, SpecError) else str(error)
+        yield Finding(source, CheckResult.FAILED, text)
         return
     place = "on the controller" if storage is None else f"in {storage.jobs.place}"
     yield Finding(source, CheckResult.OK, f"the pools can be read; jobs' files are {place}")

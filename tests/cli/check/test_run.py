@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from autoscaler.cli.check import run
 from autoscaler.cli.check.run import (
     CheckResult,
     Finding,
@@ -187,6 +188,17 @@ def test_a_source_that_can_not_be_read_is_a_finding(
     assert "can't be read" in capsys.readouterr().out
     print_findings(findings, as_json=True)
     assert '"verdict": "failed"' in capsys.readouterr().out
+
+
+def test_a_second_source_of_one_cloud_is_refused_as_by_serve(
+    monkeypatch: pytest.MonkeyPatch, cloud: Cloud
+) -> None:
+    monkeypatch.setattr(run, "open_providers", lambda local, sources, context: {"aws": cloud})
+    monkeypatch.setattr(run, "open_storage", lambda sources, context: None)
+    findings = check_sources(["a.json", "b.json"], "controller", VirtualClock(NOW))
+    failed = [finding for finding in findings if finding.verdict is CheckResult.FAILED]
+    assert [finding.subject for finding in failed] == ["b.json"]
+    assert failed[0].text == "b.json: pools of aws were named before: merge the two sources"
 
 
 def test_ids_of_offers_are_whole_at_eighty_columns(
