@@ -32,6 +32,7 @@ _TRANSPORTS: Final = ("nccl", "gloo")
 _SCHEDULER_METHODS: Final = ("step", "state_dict", "load_state_dict")
 _INTEGER_ARGUMENTS: Final = (
     "batch_size",
+    "device_batch_size",
     "num_workers",
     "prefetch_factor",
     "logical_ranks",
@@ -69,6 +70,7 @@ class Script:
     batch_log: str | None = None
     static_graph: bool = False
     rehearsal: Rehearsal | None = None
+    device_batch_size: int | None = None
 
     @property
     def optimizers(self) -> tuple[torch.optim.Optimizer, ...]:
@@ -308,6 +310,8 @@ def _parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[nn.Parameter]:
 def _require_numbers(script: Script) -> None:
     if script.batch_size < 1:
         raise ValueError(f"batch_size={script.batch_size} must be at least 1")
+    if script.device_batch_size is not None and script.device_batch_size < 1:
+        raise ValueError(f"device_batch_size={script.device_batch_size} must be at least 1")
     max_norm = script.max_grad_norm
     if max_norm is not None and not (max_norm > 0 and math.isfinite(max_norm)):
         raise ValueError(f"max_grad_norm={max_norm} must be above 0; leave it out to not clip")

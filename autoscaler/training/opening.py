@@ -216,7 +216,7 @@ def _bounds(script: Script, spec: BatchSpec, pass_examples: int) -> BatchBounds:
     # A step takes at most the examples of one pass.
     maximum = max(initial, min(maximum, pass_examples))
     # The script's own batch size fits into a device's memory; the job file may allow more.
-    device_maximum = spec.device_maximum or initial
+    device_maximum = spec.device_maximum or min(script.device_batch_size or initial, initial)
     kind_maxima = spec.kind_maxima
     if script.logical_ranks is not None:
         logical_maximum = math.ceil(initial / script.logical_ranks)

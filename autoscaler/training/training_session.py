@@ -13,6 +13,7 @@ At most five lines differ from a plain PyTorch loop, and the script runs unchang
 from __future__ import annotations
 
 import atexit
+import math
 from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -49,6 +50,7 @@ def session(
     dataset: Dataset[Any],
     *,
     batch_size: int,
+    device_batch_size: int | None = None,
     lr_rule: str | None = None,
     scheduler: Scheduler | Sequence[Scheduler] | None = None,
     scaler: GradScaler | None = None,
@@ -81,6 +83,8 @@ def session(
         dataset: dataset with `len()` and indexing, or a `ShardedDataset`.
         batch_size: examples per step, over all devices. The job file may allow more; the batch
             then grows while that speeds up progress.
+        device_batch_size: most examples that a device takes at once; a larger share of a batch is
+            split. Default: `batch_size`. `batch.device_max` of the job file replaces it.
         lr_rule: scaling rule of the learning rate with the batch size: adascale (default for SGD),
             sqrt (default for Adam and its family), linear, legw, or none (default for every other
             optimizer).
@@ -123,6 +127,7 @@ def session(
         optimizer=optimizer,
         dataset=dataset,
         batch_size=batch_size,
+        device_batch_size=device_batch_size,
         lr_rule=lr_rule,
         scheduler=scheduler,
         scaler=scaler,
@@ -217,8 +222,11 @@ class TrainingSession:
         """Whether this rank reports how the job ended: it decides, or no round has begun."""
         return self.departure.has_last_word
 
-    def epochs(self, count: int) -> Iterator[int]:
-        """Yield the numbers of the remaining epochs of `count`; iterate `batches()` in each."""
+    def epochs(self, count: float) -> Iterator[int]:
+        """Yield the numbers of the remaining epochs of `count`; iterate `batches()` in each.
+
+        With a `count` that is not whole, the last epoch ends early.
+        """
         self._set_total(count)
         self._rounds.open()
         end = self._end_of_training()
@@ -227,7 +235,7 @@ class TrainingSession:
             if not self._is_past(end):
                 self._rounds.open()
 
-    def batches(self, epochs: int | None = None) -> Iterator[Any]:
+    def batches(self, epochs: float | None = None) -> Iterator[Any]:
         """Yield batches; compute a loss on each and pass it to `step`, once.
 
         The loop ends after `epochs` epochs' worth of progress or, inside `epochs()`, at the end of
@@ -236,7 +244,7 @@ class TrainingSession:
 
         Raises:
             RuntimeError: no number of epochs was given, or `step` was not called for a batch.
-            ValueError: `epochs` is less than 1.
+            ValueError: `epochs` is not above 0.
         """
         if epochs is not None:
             self._set_total(epochs)
@@ -344,12 +352,12 @@ class TrainingSession:
     def _is_complete(self) -> bool:
         return self._total is not None and self._is_past(self._total)
 
-    def _set_total(self, epochs: int) -> None:
-        if epochs < 1:
-            raise ValueError(f"epochs={epochs} must be at least 1")
+    def _set_total(self, epochs: float) -> None:
+        if not 0 < epochs < math.inf:
+            raise ValueError(f"epochs={epochs} must be above 0")
         self._total = self._parts.total_examples or float(epochs * self._examples)
         if self._watch is not None:
-            self._watch.on_epochs(epochs)
+            self._watch.on_epochs(math.ceil(epochs))
         if self._parts.reporter is not None:
             self._parts.reporter.total_examples = self._total
 

@@ -149,10 +149,33 @@ def test_no_epochs_are_refused(epochs: int) -> None:
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with session(model, optimizer, _data(), batch_size=16) as job:
-        with pytest.raises(ValueError, match=f"epochs={epochs} must be at least 1"):
+        with pytest.raises(ValueError, match=f"epochs={epochs} must be above 0"):
             next(iter(job.batches(epochs=epochs)))
-        with pytest.raises(ValueError, match=f"epochs={epochs} must be at least 1"):
+        with pytest.raises(ValueError, match=f"epochs={epochs} must be above 0"):
             next(iter(job.epochs(epochs)))
+
+
+def test_the_last_of_two_and_a_half_epochs_ends_early() -> None:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    steps = []
+    with session(model, optimizer, _data(), batch_size=16) as job:
+        for epoch in job.epochs(2.5):
+            for inputs, targets in job.batches():
+                job.step((job.model(inputs) - targets).square().mean())
+                steps.append(epoch)
+    assert [steps.count(epoch) for epoch in range(3)] == [4, 4, 2]
+
+
+def test_a_device_takes_no_more_examples_at_once_than_the_script_says() -> None:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with session(model, optimizer, _data(), batch_size=16, device_batch_size=5) as job:
+        taken = []
+        for inputs, targets in job.batches(epochs=1):
+            taken.append(len(inputs))
+            job.step((job.model(inputs) - targets).square().mean())
+    assert len(taken) == 4 * 4 and max(taken) <= 5 and sum(taken) == 64
 
 
 @pytest.mark.parametrize(
