@@ -11,6 +11,7 @@ from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Offer, Purchase
 from autoscaler.domain.output import OutputSpec
 from autoscaler.domain.report import TrainingReport
+from autoscaler.domain.restart import RestartSpec
 
 
 class JobPhase(StrEnum):
@@ -214,7 +215,8 @@ class JobSpec:
     Where limits bind, a job of `priority` 2 weighs twice as much as one of 1. `person` is the
     submitter, as set by the service. A job with a `study` is one of its trials. A `distributed`
     job runs on every device of every instance; any other job runs in one process. `resumes` is the
-    id of the job whose files this job continues with.
+    id of the job whose files this job continues with. A job with `restart` is resized by restarts
+    of its command, and opens no session.
     """
 
     name: str
@@ -240,6 +242,7 @@ class JobSpec:
     distributed: bool = False
     outputs: OutputSpec = field(default_factory=OutputSpec)
     resumes: str | None = None
+    restart: RestartSpec | None = None
 
     @property
     def program_name(self) -> str:

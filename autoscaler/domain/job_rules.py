@@ -22,6 +22,7 @@ from autoscaler.domain.job import (
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.output import OutputSpec
 from autoscaler.domain.paths import relative_names, require_absolute_path
+from autoscaler.domain.restart_rules import require_valid_restart
 from autoscaler.domain.rules import (
     LATEST_SECONDS,
     LONGEST_SECONDS,
@@ -84,6 +85,7 @@ def require_valid_job(spec: JobSpec) -> None:
     if spec.requested_devices is not None:
         require_count(spec.requested_devices, "requested_devices", 1 << 20)
     require_valid_priority(spec.priority)
+    require_valid_restart(spec)
 
 
 def require_settable(spec: JobSpec) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Self
 
 from pydantic import BeforeValidator, ByteSize, Field, model_validator
@@ -37,6 +38,7 @@ from autoscaler.spec.forms import Form, as_value_error, obeys, one_or_many, shor
 from autoscaler.spec.gpus import parse_gpus
 from autoscaler.spec.objective_text import ObjectiveForm, ShortObjective
 from autoscaler.spec.quantities import parse_duration, parse_priority
+from autoscaler.spec.restart_form import JobKind, RestartForm, restart_problem
 
 _SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"})
 
@@ -267,6 +269,15 @@ class JobForm(Form):
     total_progress: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     retries: Annotated[int, Field(ge=0, le=MOST_RETRIES)] = 3
     priority: Priority = 1.0
+    kind: JobKind = JobKind.SESSION
+    restart: Annotated[RestartForm, short_for("checkpoint")] | None = None
+
+    @model_validator(mode="after")
+    def _has_kind(self) -> Self:
+        problem = restart_problem(self.kind, self.restart)
+        if problem is not None:
+            raise ValueError(problem)
+        return self
 
     def spec(self) -> JobSpec:
         """Return the job as a domain object, without a bundle."""
@@ -279,7 +290,7 @@ class JobForm(Form):
             setup=self.setup,
             image=self.image,
             batch=self.batch.spec(),
-            instances=self.instances.spec(),
+            instances=self._bounds(),
             parallelism=self.parallelism.spec(),
             objective=self.objective.objective(),
             checkpoint=self.checkpoint.spec(),
@@ -288,4 +299,13 @@ class JobForm(Form):
             program=self.program,
             priority=self.priority,
             outputs=self.outputs.spec(),
+            restart=None if self.restart is None else self.restart.spec(),
         )
+
+    def _bounds(self) -> InstanceBounds:
+        """Return the bounds; where no size can be measured, the maximum is the minimum too."""
+        bounds = self.instances.spec()
+        is_one_size = self.restart is not None and self.restart.progress is None
+        if is_one_size and "min" not in self.instances.model_fields_set:
+            return replace(bounds, minimum=bounds.maximum)
+        return bounds

@@ -20,6 +20,7 @@ from autoscaler.domain.job import (
 )
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.output import OutputSpec
+from autoscaler.domain.restart import RestartSpec
 from autoscaler.spec.bundle import DEFAULT_MAXIMUM_BYTES
 from autoscaler.spec.job_file import load_job
 
@@ -89,7 +90,8 @@ def test_data_is_read_only_where_it_can_be(image: str, wish: str, read_only: boo
 
 
 def test_the_full_example_has_every_key() -> None:
-    top_level = set(re.findall(r"^(\w+):", examples()[1], re.MULTILINE))
+    restartable = next(example for example in examples() if "kind: restartable" in example)
+    top_level = set(re.findall(r"^(\w+):", examples()[1] + restartable, re.MULTILINE))
     known = str(refusal_of(SMALL + "zzz: 1")).partition("valid keys are ")[2].split(", ")
     assert top_level == set(known)
 
@@ -107,6 +109,51 @@ def test_the_full_example_has_every_key() -> None:
 )
 def test_forms_of_instances(lines: str, bounds: InstanceBounds) -> None:
     assert spec_of(lines).instances == bounds
+
+
+RESTARTS = "kind: restartable\nrestart: "
+PROGRESS = "progress: 'step {step}'"
+
+
+@pytest.mark.parametrize(
+    ("lines", "restart", "sizes"),
+    [
+        ("checkpoints/step-*\ninstances: 4", RestartSpec("checkpoints/step-*"), (4, 4)),
+        ("{checkpoint: /shared/*, grace: 1m}", RestartSpec("/shared/*", 60.0), (1, 1)),
+        ("a/*\ninstances: {min: 2, max: 2}", RestartSpec("a/*"), (2, 2)),
+        (
+            f"{{checkpoint: a/*, wait: 1h, {PROGRESS}}}\nbatch: {{initial: 8, fixed: true}}\n"
+            "instances: 4",
+            RestartSpec("a/*", wait_seconds=3600.0, progress="step {step}"),
+            (1, 4),
+        ),
+    ],
+)
+def test_forms_of_restarts(lines: str, restart: RestartSpec, sizes: tuple[int, int]) -> None:
+    spec = spec_of(RESTARTS + lines)
+    assert spec.restart == restart
+    assert (spec.instances.minimum, spec.instances.maximum) == sizes
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("kind: restartable", "needs restart: name the files"),
+        ("kind: elastic\nrestart: a/*", "'session' or 'restartable'"),
+        ("restart: a/*", "restart needs kind: restartable"),
+        (f"{RESTARTS}{{checkpoint: a/*, {PROGRESS}}}", "is required with restart.progress"),
+        (f"{RESTARTS}{{checkpoint: a/*, progress: '{{step}}'}}", "would match every number"),
+        (f"{RESTARTS}{{checkpoint: a/*, progress: done}}", "must name one number"),
+        (f"{RESTARTS}../a/*", "restart: .* must be a path inside"),
+        (f"{RESTARTS}a/**", r"\*\* is not supported"),
+        (f"{RESTARTS}a/*\ninstances: {{min: 1, max: 4}}", "min: 1 is below max: 4"),
+        (f"{RESTARTS}a/*\nbatch: {{initial: 4}}", "an adaptive batch needs a session"),
+        (f"{RESTARTS}a/*\ncheckpoint: {{interval: 5m}}", "checkpoint.interval: needs a session"),
+        (f"{RESTARTS}a/*\nparallelism: {{shard: 8}}", "parallelism.shard: needs a session"),
+    ],
+)
+def test_invalid_restarts_are_refused_with_their_field(lines: str, message: str) -> None:
+    assert re.search(message, str(refusal_of(SMALL + lines)))
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from autoscaler.domain.job_rules import (
 )
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Offer
+from autoscaler.domain.restart_rules import require_restartable_bounds
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.service.files.uploads import Bundles
 from autoscaler.service.instances.assignments import Assignments
@@ -168,6 +169,7 @@ class Submissions:
         job = self._store.jobs.find(name)
         if change.instances is not None:
             require_valid_bounds(change.instances)
+            require_restartable_bounds(job.spec.restart, change.instances)
         if change.objective is not None:
             require_settable_objective(change.objective)
             require_valid_objective(change.objective)
