@@ -36,10 +36,12 @@ BATCHES = (8, 16, 64)
 SMALL = ((1, 1), (1, 4), (2, 2), (2, 8))
 # Every size holds whole replicas of four devices, some of them on two instances.
 WHOLE = ((1, 4), (1, 8), (2, 4), (2, 8), (2, 16), (3, 12), (4, 8), (4, 16), (4, 32), (8, 64))
+GANGS = ((1, 4), (1, 8), (2, 4), (2, 8), (2, 16), (4, 4), (4, 8), (4, 16), (4, 32), (8, 64))
 MODELS = {
     "seven parameters": (ParallelismSpec(), (*SMALL, *WHOLE[4:])),
     "pipeline of 4": (ParallelismSpec(pipeline=4, microbatches=16), WHOLE),
     "third level above 2": (ParallelismSpec(near_instances=2), (*SMALL, *WHOLE[4:])),
+    "shard of 4": (ParallelismSpec(shard=4), GANGS),
 }
 
 

@@ -81,7 +81,44 @@ class PipelineParameters:
     microbatches: int = field(kw_only=True)
 
 
-StepParameters = ThroughputParameters | LocalityParameters | PipelineParameters
+@dataclass(frozen=True, slots=True)
+class ShardedParameters:
+    """Throughput model of a job in which every `shard` devices hold one copy of the model.
+
+    The F devices of a copy gather the parameters twice in each micro-step, and reduce and scatter
+    its gradients once; `gather_within_seconds` are the seconds of all three on one instance,
+    `gather_across_seconds` on a gang of instances. With m examples per device and micro-step, s
+    accumulation steps and C = R / F copies, d devices each on N instances::
+
+        T_compute = alpha_compute + beta_compute * m
+        T_gather  = gather_within                                      d >= F
+                    gather_across                                      d < F
+        T_micro   = (T_compute^q + T_gather^q)^(1/q)                   q = 1 + gather_overlap
+        T_sync    = 0                                                  C = 1
+                    alpha_within + beta_within * log2(C / 2)           N = 1
+                    min(1, d / F) * (alpha_across + beta_across * log2(C / 2))   N > 1
+        T_step    = s * T_micro + (T_micro^gamma + T_sync^gamma)^(1/gamma)
+
+    `alpha_across` and `beta_across` are for instances that exchange the gradient of a whole copy;
+    an instance of a gang exchanges its part.
+
+    Source: PyTorch FSDP (VLDB'23), sections 3.2 and 3.3.
+    """
+
+    alpha_compute_seconds: float
+    beta_compute_seconds_per_example: float
+    gather_within_seconds: float
+    gather_across_seconds: float
+    gather_overlap: float
+    alpha_across_seconds: float
+    beta_across_seconds_per_doubling: float
+    alpha_within_seconds: float
+    beta_within_seconds_per_doubling: float
+    gamma: float
+    shard: int = field(kw_only=True)
+
+
+StepParameters = ThroughputParameters | LocalityParameters | PipelineParameters | ShardedParameters
 
 
 @dataclass(frozen=True, slots=True)

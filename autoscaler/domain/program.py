@@ -15,11 +15,11 @@ class ProgramMemory:
     """Measurements from the jobs of one program: the prior of the next job.
 
     `initial_batch`, `parameter_bytes`, and the stages and shard of `parallelism` are the
-    fingerprint. A job with another fingerprint runs another program under the same name, and starts without a prior.
-    `observations` are the last ones of each configuration. `noise` is the curve of the job with
-    the most progress. `start_seconds` (offer id -> seconds) last from the launch call to the first
-    step. `jobs` counts all jobs that contributed; `recent_jobs` are the last of them, the latest
-    first.
+    fingerprint. A job with another fingerprint runs another program under the same name, and
+    starts without a prior. `observations` are the last ones of each configuration. `noise` is the
+    curve of the job with the most progress. `start_seconds` (offer id -> seconds) last from the
+    launch call to the first step. `jobs` counts all jobs that contributed; `recent_jobs` are the
+    last of them, the latest first.
     """
 
     program: str

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from autoscaler.domain.goodput import (
     LocalityParameters,
     PipelineParameters,
+    ShardedParameters,
     StepParameters,
     ThroughputParameters,
 )
@@ -28,13 +29,13 @@ from autoscaler.goodput.throughput import (
     Features,
     FloatArray,
     Formula,
+    IntArray,
     ParameterPrior,
     Predictor,
     Scale,
     doublings_of,
 )
 
-# Time of forward and backward pass in forward passes: a backward pass takes about twice as long.
 # Priors before any measurement; the constants were measured, see docs/goodput.md.
 # The constant part of a micro-step, in units of the seconds per example.
 _OVERHEAD_EXAMPLES = 20.0
@@ -48,11 +49,17 @@ _GAMMA_LOG_DEVIATION = 0.3
 
 _GAMMA_PRIOR = ParameterPrior(_GAMMA, _GAMMA_LOG_DEVIATION * _GAMMA / gamma_slope(_GAMMA))
 
-
+# Time of forward and backward pass in forward passes: a backward pass takes about twice as long.
 _PASSES = 3.0
 # Time to pass a micro-batch to a stage on another instance, relative to a micro-step's overhead.
 _HANDOVER = 0.3
 _HANDOVER_LOG_DEVIATION = 1.5
+# Bytes of a copy that a micro-step gathers (twice) and scatters (once), relative to those that an
+# all-reduce of its gradients moves, which is a scatter and a gather.
+_GATHERS = 1.5
+_GATHER_LOG_DEVIATION = 0.8
+_GATHER_OVERLAP = 1.0
+_GATHER_OVERLAP_LOG_DEVIATION = 1.0
 
 
 def _names(parameters: type[StepParameters]) -> tuple[str, ...]:
@@ -86,8 +93,18 @@ class _DataParallel:
     ) -> Features:
         return 1.0, device_batch
 
+    def gather_features(self, instances: FloatArray, devices: FloatArray) -> Features:
+        return ()
+
     def sync_features(self, instances: FloatArray, devices: FloatArray) -> Features:
         return _two_levels(instances, devices)
+
+    @property
+    def ratios(self) -> tuple[int, ...]:
+        return (len(self.names) - 1,)
+
+    def lost_together(self, instances: IntArray, devices: IntArray) -> IntArray:
+        return np.ones_like(instances)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +132,7 @@ class _Localities(_DataParallel):
 
 
 @dataclass(frozen=True, slots=True)
-class _Pipeline:
+class _Pipeline(_DataParallel):
     """Pipeline parallelism: every `stages` devices form a replica (`PipelineParameters`)."""
 
     stages: int
@@ -160,6 +177,50 @@ class _Pipeline:
         return _two_levels(instances, np.floor(devices / self.stages))
 
 
+@dataclass(frozen=True, slots=True)
+class _Sharded(_DataParallel):
+    """Data parallelism of copies that `shard` devices hold each (`ShardedParameters`)."""
+
+    shard: int
+    names: ClassVar[tuple[str, ...]] = _names(ShardedParameters)
+
+    def parameters(self, values: Sequence[float]) -> StepParameters:
+        return ShardedParameters(*values, shard=self.shard)
+
+    @property
+    def ratios(self) -> tuple[int, ...]:
+        return self.names.index("gather_overlap"), len(self.names) - 1
+
+    def beliefs(self, scale: Scale) -> tuple[ParameterPrior, ...]:
+        return (
+            *_compute_priors(scale.example_seconds, scale.example_log_deviation),
+            ParameterPrior(_GATHERS * scale.within_seconds, _GATHER_LOG_DEVIATION),
+            ParameterPrior(_GATHERS * scale.across_seconds, _GATHER_LOG_DEVIATION),
+            ParameterPrior(_GATHER_OVERLAP, _GATHER_OVERLAP_LOG_DEVIATION),
+            *_sync_priors(scale.across_seconds, 5),
+            *_sync_priors(scale.within_seconds / self.shard, 7),
+            _GAMMA_PRIOR,
+        )
+
+    def runs(self, devices: NDArray[np.int64]) -> NDArray[np.bool_]:
+        has_whole_copies: NDArray[np.bool_] = (devices >= self.shard) & (devices % self.shard == 0)
+        return has_whole_copies
+
+    def gather_features(self, instances: FloatArray, devices: FloatArray) -> Features:
+        spans = (devices < np.maximum(instances, 1.0) * self.shard).astype(devices.dtype)
+        return 1.0 - spans, spans
+
+    def sync_features(self, instances: FloatArray, devices: FloatArray) -> Features:
+        share = np.minimum(devices / (np.maximum(instances, 1.0) * self.shard), 1.0)
+        across, growth, *within = _two_levels(instances, np.floor(devices / self.shard))
+        return share * across, share * growth, *within
+
+    def lost_together(self, instances: IntArray, devices: IntArray) -> IntArray:
+        devices_of_each = np.maximum(devices // np.maximum(instances, 1), 1)
+        lost: IntArray = np.maximum(self.shard // devices_of_each, 1)
+        return lost
+
+
 def _two_levels(instances: FloatArray, replicas: FloatArray) -> Features:
     """Return four features: constant and growth of a sync across instances, and within one."""
     doublings = doublings_of(replicas)
@@ -181,6 +242,8 @@ def formula_of(parameters: StepParameters) -> Formula:
             return _Pipeline(stages, microbatches)
         case LocalityParameters(near_instances=near_instances):
             return _Localities(near_instances)
+        case ShardedParameters(shard=shard):
+            return _Sharded(shard)
 
 
 def formula_for(parallelism: ParallelismSpec) -> Formula:
@@ -189,7 +252,7 @@ def formula_for(parallelism: ParallelismSpec) -> Formula:
         return _Pipeline(parallelism.pipeline, parallelism.microbatches)
     if parallelism.near_instances is not None:
         return _Localities(parallelism.near_instances)
-    return DATA_PARALLEL
+    return _Sharded(parallelism.shard) if parallelism.shard > 1 else DATA_PARALLEL
 
 
 def predictor_of(parameters: StepParameters | Sequence[StepParameters]) -> Predictor:

@@ -157,12 +157,11 @@ def linearise(
     """Return residuals (r,), measured minus predicted, and the Jacobian (r, p) of predictions."""
     theta = to_theta(coordinates)
     instances, devices, batch, accumulation = data.places
-    compute_features = formula.compute_features(instances, devices, batch)
-    compute_slopes = _log_slopes(theta[: len(compute_features)], compute_features, batch)
+    compute, compute_slopes = _linear_compute(data, formula, theta)
     sync_slopes = _log_slopes(
-        theta[len(compute_features) : -1], formula.sync_features(instances, devices), batch
+        theta[len(compute_slopes) : -1], formula.sync_features(instances, devices), batch
     )
-    compute, sync = compute_slopes.sum(axis=0), sync_slopes.sum(axis=0)
+    sync = sync_slopes.sum(axis=0)
     overlapped = overlapped_seconds(compute, sync, theta[-1:])
     step = accumulation * compute + overlapped
     gamma = float(theta[-1])
@@ -180,6 +179,38 @@ def linearise(
     jacobian[len(step) :, : len(compute_slopes)] = (compute_slopes / compute).T[data.waits]
     predicted = np.log(np.concatenate([step, compute[data.waits]]))
     return data.log_seconds - predicted, jacobian
+
+
+def _linear_compute(
+    data: FitRows, formula: Formula, theta: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the seconds of a micro-step (n,), and its derivatives (t, n) in coordinates.
+
+    They are with respect to the coordinates of the parameters before those of T_sync.
+    """
+    instances, devices, batch, _ = data.places
+    features = formula.compute_features(instances, devices, batch)
+    compute_slopes = _log_slopes(theta[: len(features)], features, batch)
+    compute = compute_slopes.sum(axis=0)
+    gathers = formula.gather_features(instances, devices)
+    if not gathers:
+        return compute, compute_slopes
+    place = len(features) + len(gathers)
+    gather_slopes = _log_slopes(theta[len(features) : place], gathers, batch)
+    gather = gather_slopes.sum(axis=0)
+    overlap = float(theta[place])
+    micro = overlapped_seconds(compute, gather, theta[place : place + 1] + 1.0)
+    compute_share, gather_share = compute / micro, gather / micro
+    power = 1.0 + overlap
+    entropy = _power_log(compute_share, power) + _power_log(gather_share, power)
+    slopes = np.concatenate(
+        [
+            compute_slopes * compute_share**overlap,
+            gather_slopes * gather_share**overlap,
+            (micro * entropy / power * overlap)[None, :],
+        ]
+    )
+    return micro, slopes
 
 
 def assumed_weights(data: FitRows) -> Weights:

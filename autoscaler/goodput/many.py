@@ -20,9 +20,13 @@ from autoscaler.goodput.batch_search import BatchCandidates, batch_log_errors, c
 from autoscaler.goodput.efficiency import efficiency
 from autoscaler.goodput.formulas import formula_of, predictor_of
 from autoscaler.goodput.prediction import size_log_errors
-from autoscaler.goodput.throughput import FloatArray, Formula, Predictor, overlapped_seconds
-
-IntArray = NDArray[np.int64]
+from autoscaler.goodput.throughput import (
+    FloatArray,
+    Formula,
+    IntArray,
+    Predictor,
+    overlapped_seconds,
+)
 
 # Candidate batches per size. More of them gain nothing: goodput is flat between two neighbours.
 _BATCHES = 12
@@ -172,10 +176,11 @@ def one_less(
     bounds: Bounds,
     places: Places,
 ) -> FloatArray:
-    """Return the share of goodput left with one instance less, for each job and size, (J, S).
+    """Return the share of goodput left after the loss of one instance, (J, S).
 
-    Uses the points of J models of one formula, with about the same examples per device; 0 for
-    sizes of one instance. `noise_examples` are the medians, (J,).
+    Instances of a gang are lost together. Uses the points of J models of one formula, with about
+    the same examples per device; 0 for sizes of one instance or one gang.
+    `noise_examples` are the medians, (J,).
     """
     shares = []
     for start in range(0, len(models), _BLOCK):
@@ -210,7 +215,8 @@ def _one_less_of_block(
     least_seconds = seconds_per_useful_batch.min(axis=0)
     runs = batches.runs[columns] & point.formula.runs(places.devices)
     goodput = np.where(runs, (noise + batches.initial) / least_seconds, 0.0)
-    devices_left = places.devices - places.devices // places.instances
+    lost = point.formula.lost_together(places.instances, places.devices)
+    devices_left = places.devices - lost * (places.devices // places.instances)
     devices = np.maximum(devices_left, 1)
     total, accumulation = (
         np.take_along_axis(array, best, axis=0)[0]
@@ -218,7 +224,7 @@ def _one_less_of_block(
     )
     total = np.maximum(total * devices // places.devices, batches.initial.astype(np.int64))
     seconds = point.step_seconds(
-        np.maximum(places.instances - 1, 1),
+        np.maximum(places.instances - lost, 1),
         devices,
         -(-total // (devices * (accumulation + 1))),
         accumulation,

@@ -109,7 +109,8 @@ def prior_from_kind(
     _require_positive("speed_ratio", speed_ratio)
     point_predictor = predictor_of(model.point)
     point = to_coordinates(point_predictor.theta)
-    is_seconds = np.append(np.ones(len(point) - 1), 0.0)
+    is_seconds = np.ones(len(point))
+    is_seconds[list(point_predictor.formula.ratios)] = 0.0
     common = KIND_RATIO_LOG_DEVIATION * is_seconds[:, None]
     return ThroughputPrior(
         device_kind=device_kind,

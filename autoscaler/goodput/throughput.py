@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from autoscaler.domain.goodput import StepParameters
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 # Ratios are at least the smallest normal number to this power. Their tenth power would otherwise
 # be subnormal, which processors compute a hundred times slower. The error of times is at most
@@ -60,13 +61,23 @@ class Formula(Protocol):
 
         T_step = s * T_compute + (T_compute^gamma + T_sync^gamma)^(1/gamma)
 
+    Where every micro-step gathers the model, T_gather is a third such sum, whose parameters are
+    followed by their overlap, and T_compute is replaced by::
+
+        T_micro = (T_compute^q + T_gather^q)^(1/q)          q = 1 + overlap
+
     Features are at least 0, and the first two are above 0 everywhere. Arrays of instances, devices
     and batches have the same number of axes and broadcast, and so do the features.
     """
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the parameters: those of T_compute, those of T_sync, gamma."""
+        """The names of the parameters: those of T_compute, T_gather, T_sync, then gamma."""
+        ...
+
+    @property
+    def ratios(self) -> tuple[int, ...]:
+        """The indices of the parameters that are not in seconds, gamma's among them."""
         ...
 
     def parameters(self, values: Sequence[float]) -> StepParameters:
@@ -87,8 +98,16 @@ class Formula(Protocol):
         """Return the features of a micro-step of `device_batch` examples per device."""
         ...
 
+    def gather_features(self, instances: FloatArray, devices: FloatArray) -> Features:
+        """Return the features of a micro-step's gathers of the model; empty without any."""
+        ...
+
     def sync_features(self, instances: FloatArray, devices: FloatArray) -> Features:
         """Return the features of a gradient exchange between all devices."""
+        ...
+
+    def lost_together(self, instances: IntArray, devices: IntArray) -> IntArray:
+        """Return the number of instances that stop training when one of them is lost."""
         ...
 
 
@@ -108,7 +127,10 @@ class Predictor:
     def compute_seconds(
         self, instances: ArrayLike, devices: ArrayLike, device_batch: ArrayLike
     ) -> FloatArray:
-        """Return T_compute: seconds of a micro-step of `device_batch` examples per device."""
+        """Return T_compute: seconds of a micro-step of `device_batch` examples per device.
+
+        They include the exposed part of the gathers of the model, if there are any (T_micro).
+        """
         return self._compute(*self._places(instances, devices, device_batch))
 
     def sync_seconds(self, instances: ArrayLike, devices: ArrayLike) -> FloatArray:
@@ -148,7 +170,15 @@ class Predictor:
 
     def _compute(self, count: FloatArray, total: FloatArray, batch: FloatArray) -> FloatArray:
         features = self.formula.compute_features(count, total, batch)
-        return _sum(self.theta[..., : len(features)], features, self._axes(batch.ndim))
+        axes, place = self._axes(batch.ndim), len(features)
+        compute = _sum(self.theta[..., :place], features, axes)
+        gathers = self.formula.gather_features(count, total)
+        if not gathers:
+            return compute
+        gather = _sum(self.theta[..., place : place + len(gathers)], gathers, axes)
+        place += len(gathers)
+        (overlap,) = _columns(self.theta[..., place : place + 1], axes)
+        return overlapped_seconds(compute, gather, 1.0 + overlap)
 
     def _sync(self, count: FloatArray, total: FloatArray) -> FloatArray:
         features = self.formula.sync_features(count, total)

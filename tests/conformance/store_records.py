@@ -12,6 +12,7 @@ from autoscaler.domain.goodput import (
     LocalityParameters,
     NoiseScale,
     PipelineParameters,
+    ShardedParameters,
     ThroughputParameters,
 )
 from autoscaler.domain.report import ReportOrigin
@@ -200,6 +201,7 @@ class MeasurementsConformance:
             "seven": ThroughputParameters(*seconds, 1.5),
             "third level": LocalityParameters(*seconds, 0.3, 0.1, 1.5, near_instances=4),
             "pipeline": PipelineParameters(*seconds, 0.3, 1.5, stages=4, microbatches=16),
+            "sharded": ShardedParameters(*seconds, 0.3, 0.1, 0.2, 1.5, shard=8),
         }
         models = {
             name: replace(model(), point=point, draws=(point,) * 2)

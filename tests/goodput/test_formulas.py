@@ -12,6 +12,7 @@ from autoscaler.domain.goodput import (
     BatchBounds,
     LocalityParameters,
     PipelineParameters,
+    ShardedParameters,
     StepParameters,
 )
 from autoscaler.domain.job import ParallelismSpec
@@ -36,11 +37,18 @@ PIPELINE = PipelineParameters(
     0.004, 0.001, 0.002, 0.2, 0.08, 0.1, 0.03, 1.6, stages=4, microbatches=16
 )
 LOCALITY = LocalityParameters(0.02, 0.004, 0.1, 0.03, 0.05, 0.02, 0.6, 0.2, 1.6, near_instances=2)
+SHARDED = ShardedParameters(0.02, 0.004, 0.03, 0.15, 1.0, 0.2, 0.08, 0.1, 0.03, 1.6, shard=4)
 BOUNDS = BatchBounds(initial=64, maximum=4096, device_maximum=64, adaptive=True)
 # Sizes that replicas of four devices can be made of, the first ones within one instance.
 PIPELINE_SIZES = [(1, 4), (1, 8), (2, 4), (2, 8), (2, 16), (3, 12), (4, 16), (4, 32), (8, 64)]
 LOCALITY_SIZES = [(1, 1), (1, 4), (2, 2), (2, 8), (3, 12), (4, 16), (6, 24), (8, 32), (16, 64)]
-SIZES = {PipelineParameters: PIPELINE_SIZES, LocalityParameters: LOCALITY_SIZES}
+# Copies on four devices: of one instance, or of a gang of two or four.
+SHARDED_SIZES = [(1, 4), (1, 8), (2, 4), (2, 8), (2, 16), (4, 4), (4, 8), (4, 16), (8, 64)]
+SIZES = {
+    PipelineParameters: PIPELINE_SIZES,
+    LocalityParameters: LOCALITY_SIZES,
+    ShardedParameters: SHARDED_SIZES,
+}
 
 
 def prior_of(parameters: StepParameters) -> ThroughputPrior:
@@ -102,7 +110,62 @@ def test_where_all_lie_together_the_third_level_is_nothing() -> None:
     )
 
 
-@pytest.mark.parametrize("planted", [PIPELINE, LOCALITY])
+@pytest.mark.parametrize(
+    ("place", "gather", "sync"),
+    [
+        ((1, 4, 8), 0.03, 0.0),
+        ((1, 8, 8), 0.03, 0.1),
+        ((2, 8, 8), 0.03, 0.2),
+        ((2, 16, 8), 0.03, 0.2 + 0.08),
+        ((2, 4, 8), 0.15, 0.0),
+        ((4, 8, 8), 0.15, 0.2 / 2),
+        ((8, 8, 8), 0.15, 0.2 / 4),
+    ],
+)
+def test_copies_of_several_devices_are_the_formula_written_out(
+    place: tuple[int, int, int], gather: float, sync: float
+) -> None:
+    compute = 0.02 + 0.004 * 8
+    micro = (compute**2 + gather**2) ** 0.5
+    expected = 2 * micro + (micro**1.6 + sync**1.6) ** (1 / 1.6)
+    predictor = predictor_of(SHARDED)
+    assert float(predictor.compute_seconds(*place)) == pytest.approx(micro)
+    assert float(predictor.sync_seconds(*place[:2])) == pytest.approx(sync)
+    assert float(predictor.step_seconds(*place, 2)) == pytest.approx(expected)
+
+
+def test_seven_parameters_do_not_say_what_gathers_do() -> None:
+    """Every micro-step gathers the model, so accumulation hides less than without a shard."""
+    sharded, seven, truth = [], [], predictor_of(replace(SHARDED, gather_across_seconds=0.6))
+    for seed in range(10):
+        generator = np.random.default_rng(seed)
+        measured, rest = _split(SHARDED_SIZES, generator)
+        observations = noisy(truth, measured, [8, 16, 64], generator)
+        sharded.append(_errors(fit(observations, prior_of(SHARDED)), truth, rest))
+        seven.append(_errors(fit(observations, prior_of(PLANTED)), truth, rest))
+    assert np.mean(seven) > 1.5 * np.mean(sharded)
+
+
+def test_instances_of_a_gang_are_lost_together() -> None:
+    instances, devices = np.array([1, 2, 2, 4, 8]), np.array([8, 16, 4, 8, 8])
+    assert formula_of(SHARDED).lost_together(instances, devices).tolist() == [1, 1, 2, 2, 4]
+    assert DATA_PARALLEL.lost_together(instances, devices).tolist() == [1] * 5
+
+
+def test_a_faster_kind_overlaps_as_much() -> None:
+    known = fit(clean(SHARDED, SHARDED_SIZES, [8, 64]), prior_of(SHARDED))
+    other = fit([], prior_from_kind(known, "a100", speed_ratio=4.0))
+    assert isinstance(other.point, ShardedParameters)
+    assert isinstance(known.point, ShardedParameters)
+    assert other.point.shard == 4
+    assert other.point.gather_overlap == pytest.approx(known.point.gather_overlap)
+    sizes = np.array(SHARDED_SIZES).T
+    assert predictor_of(other.point).step_seconds(*sizes, 8, 1) == pytest.approx(
+        predictor_of(known.point).step_seconds(*sizes, 8, 1) / 4.0
+    )
+
+
+@pytest.mark.parametrize("planted", [PIPELINE, LOCALITY, SHARDED])
 @pytest.mark.parametrize("gamma_coordinate", [-6.0, 3.0])
 def test_the_jacobian_is_the_derivative(planted: StepParameters, gamma_coordinate: float) -> None:
     predictor = predictor_of(planted)
@@ -120,7 +183,7 @@ def test_the_jacobian_is_the_derivative(planted: StepParameters, gamma_coordinat
     assert jacobian == pytest.approx(expected, rel=1e-5, abs=1e-7)
 
 
-@pytest.mark.parametrize("planted", [PIPELINE, LOCALITY])
+@pytest.mark.parametrize("planted", [PIPELINE, LOCALITY, SHARDED])
 def test_planted_parameters_come_back(planted: StepParameters) -> None:
     sizes = SIZES[type(planted)]
     model = fit(clean(planted, sizes, [4, 8, 16, 64]), prior_of(planted))
@@ -130,7 +193,7 @@ def test_planted_parameters_come_back(planted: StepParameters) -> None:
     assert np.abs(_errors(model, truth, np.array(sizes))).max() < 0.04
 
 
-@pytest.mark.parametrize("planted", [PIPELINE, LOCALITY])
+@pytest.mark.parametrize("planted", [PIPELINE, LOCALITY, SHARDED])
 def test_goodput_is_learnt_from_noisy_times(planted: StepParameters) -> None:
     """Bound the median error at sizes that were not measured, for jobs drawn from the prior."""
     prior, sizes = prior_of(planted), SIZES[type(planted)]
@@ -171,7 +234,7 @@ def _errors(model: ThroughputModel, truth: Predictor, sizes: FloatArray) -> Floa
     return errors[0]
 
 
-@pytest.mark.parametrize("planted", [PIPELINE, LOCALITY])
+@pytest.mark.parametrize("planted", [PIPELINE, LOCALITY, SHARDED])
 def test_without_observations_the_draws_are_the_priors(planted: StepParameters) -> None:
     prior = prior_of(planted)
     model = fit([], prior)
@@ -215,6 +278,7 @@ def test_devices_that_no_whole_replica_is_made_of_earn_nothing() -> None:
         (ParallelismSpec(), DATA_PARALLEL),
         (ParallelismSpec(pipeline=4, microbatches=16), formula_of(PIPELINE)),
         (ParallelismSpec(near_instances=2), formula_of(LOCALITY)),
+        (ParallelismSpec(shard=4), formula_of(SHARDED)),
     ],
 )
 def test_a_jobs_parallelism_says_which_model_it_is_judged_by(
@@ -223,7 +287,7 @@ def test_a_jobs_parallelism_says_which_model_it_is_judged_by(
     assert formula_for(spec) == formula
 
 
-@pytest.mark.parametrize("planted", [PLANTED, PIPELINE, LOCALITY])
+@pytest.mark.parametrize("planted", [PLANTED, PIPELINE, LOCALITY, SHARDED])
 def test_arrays_hold_the_parameters(planted: StepParameters) -> None:
     assert parameters_of(predictor_of([planted] * 2)) == (planted, planted)
     assert len(formula_of(planted).names) == predictor_of(planted).theta.size

@@ -26,6 +26,7 @@ from autoscaler.domain.goodput import (
     LocalityParameters,
     NoiseScale,
     PipelineParameters,
+    ShardedParameters,
     StepParameters,
     ThroughputParameters,
 )
@@ -37,7 +38,7 @@ from autoscaler.training import training_session as session_module
 from autoscaler.training.channel import directive_from
 from autoscaler.training.data.loader import Loader
 from autoscaler.training.gradients.sampling import SamplingBudget
-from autoscaler.training.state import checkpoint
+from autoscaler.training.state import checkpoint_writing
 from tests.training.alone import allow, decide, opened, script, under_castor
 from tests.training.fleet import Fleet, wait_until
 
@@ -204,6 +205,7 @@ def test_it_needs_no_torchft_nor_a_server_to_train_alone() -> None:
         ThroughputParameters(0.1, 1e-4, 0.05, 1e-3, 0.01, 1e-3, 1.5),
         LocalityParameters(0.1, 1e-4, 0.05, 1e-3, 0.01, 1e-3, 0.2, 0.1, 1.5, near_instances=4),
         PipelineParameters(0.1, 1e-4, 0.0, 0.05, 1e-3, 0.01, 1e-3, 1.5, stages=4, microbatches=16),
+        ShardedParameters(0.1, 1e-4, 0.05, 0.2, 1.0, 0.05, 1e-3, 0.01, 1e-3, 1.5, shard=8),
     ],
 )
 def test_a_directive_arrives_with_the_model_of_the_job(throughput: StepParameters | None) -> None:
@@ -281,7 +283,7 @@ def test_a_last_state_that_is_not_saved_is_a_failure(
 ) -> None:
     clock = VirtualClock()
     job, parts, channel = under_castor(tmp_path, script(*_model(), Numbered()), clock)
-    monkeypatch.setattr(checkpoint, "_seal", _full)
+    monkeypatch.setattr(checkpoint_writing, "_seal", _full)
     if leaves:
         channel._directive = TrainingDirective(drain=True)
     with pytest.raises(CheckpointError, match=r"last state is not saved.*No space left"):
@@ -296,13 +298,13 @@ def test_a_last_state_is_saved_once_there_is_room(tmp_path: Path, monkeypatch) -
     clock = VirtualClock()
     job, parts, channel = under_castor(tmp_path, script(*_model(), Numbered()), clock)
     _train(job, epochs=1)
-    seal, tries = checkpoint._seal, []
+    seal, tries = checkpoint_writing._seal, []
 
     def full_at_first(directory: Path, step: int) -> int:
         tries.append(step)
         return seal(directory, step) if len(tries) > 3 else _full()
 
-    monkeypatch.setattr(checkpoint, "_seal", full_at_first)
+    monkeypatch.setattr(checkpoint_writing, "_seal", full_at_first)
     job.finish()
     assert parts.checkpoints is not None
     assert parts.checkpoints.status.step == parts.state.counters.step

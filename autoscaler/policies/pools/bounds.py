@@ -10,19 +10,28 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from autoscaler.domain.allocation import Placement
-from autoscaler.domain.goodput import PipelineParameters
+from autoscaler.domain.goodput import PipelineParameters, ShardedParameters, StepParameters
 from autoscaler.domain.snapshot import JobSnapshot
 
 
-def stages_of(job: JobSnapshot) -> int:
-    """Return the devices of one replica of the job."""
-    points = (model.point for model in job.models.values())
-    return next((point.stages for point in points if isinstance(point, PipelineParameters)), 1)
+def replica_devices(job: JobSnapshot) -> int:
+    """Return the devices of one replica of the job: its stages, or the holders of one copy."""
+    return max((_replica_devices(model.point) for model in job.models.values()), default=1)
+
+
+def _replica_devices(point: StepParameters) -> int:
+    match point:
+        case PipelineParameters(stages=stages):
+            return stages
+        case ShardedParameters(shard=shard):
+            return shard
+        case _:
+            return 1
 
 
 def whole(job: JobSnapshot, devices: int) -> int:
     """Return the most devices, up to `devices`, that make whole replicas."""
-    return devices - devices % stages_of(job)
+    return devices - devices % replica_devices(job)
 
 
 def allowed(job: JobSnapshot, machines: Iterable[str], types: Mapping[str, str]) -> list[str]:
@@ -53,7 +62,7 @@ def within(
     job: JobSnapshot, placement: Placement | None, types: Mapping[str, str]
 ) -> Placement | None:
     """Return the placement cut to the job's bounds, present machines first; None if empty."""
-    if placement is None or (not job.instances.maxima and stages_of(job) == 1):
+    if placement is None or (not job.instances.maxima and replica_devices(job) == 1):
         return placement
     held, given = dict(job.placement.shares if job.placement else ()), dict(placement.shares)
     kept_first = sorted(given, key=lambda machine: (-held.get(machine, 0), -given[machine]))

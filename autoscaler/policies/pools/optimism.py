@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from autoscaler.domain.goodput import LocalityParameters, StepParameters
+from autoscaler.domain.goodput import LocalityParameters, ShardedParameters, StepParameters
 from autoscaler.domain.snapshot import JobSnapshot, ThroughputModel
 from autoscaler.goodput.batch_search import goodput_table
 from autoscaler.goodput.draws import is_usable
@@ -73,4 +73,19 @@ def optimistic(model: ThroughputModel) -> StepParameters:
         machines > parameters.near_instances for machines, _ in model.measured
     ):
         parameters = replace(parameters, alpha_far_seconds=0.0, beta_far_seconds_per_doubling=0.0)
+    if isinstance(parameters, ShardedParameters):
+        parameters = _optimistic_gathers(parameters, model)
     return parameters
+
+
+def _optimistic_gathers(
+    parameters: ShardedParameters, model: ThroughputModel
+) -> ShardedParameters:
+    """Return the parameters with unmeasured gathers set to cost about what measured ones do."""
+    within, across = parameters.gather_within_seconds, parameters.gather_across_seconds
+    spans = {devices < machines * parameters.shard for machines, devices in model.measured}
+    if True not in spans:
+        across = _ACROSS_OVER_WITHIN * within
+    if False not in spans:
+        within = across / _ACROSS_OVER_WITHIN
+    return replace(parameters, gather_within_seconds=within, gather_across_seconds=across)

@@ -14,7 +14,7 @@ from autoscaler.domain.allocation import Placement
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.plan import Action, Decision, Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
-from autoscaler.policies.pools.bounds import allowed, most_devices, stages_of, whole, within
+from autoscaler.policies.pools.bounds import allowed, most_devices, replica_devices, whole, within
 from autoscaler.policies.pools.packing import Packing
 
 # Most machines of a placement that a reason lists by name.
@@ -143,7 +143,7 @@ def requested(job: JobSnapshot, pool: Pool) -> int:
     Devices are in whole replicas, at least one replica where there is room.
     """
     most = max((part.most_of(job) for part in pool.for_job(job).values()), default=0)
-    return min(whole(job, max(job.requested_devices or 1, stages_of(job))), most)
+    return min(whole(job, max(job.requested_devices or 1, replica_devices(job))), most)
 
 
 def gangs(

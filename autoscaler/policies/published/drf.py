@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.economics.pricing.wording import percent
-from autoscaler.policies.pools.bounds import stages_of
+from autoscaler.policies.pools.bounds import replica_devices
 from autoscaler.policies.pools.pool import (
     Grant,
     Pool,
@@ -83,7 +83,8 @@ class DrfPolicy:
             job, kind = queue[index], kinds[queue[index].id]
             if kind is None:
                 continue
-            replica, most = stages_of(job), min(requested(job, pool), parts[kind].most_of(job))
+            replica = replica_devices(job)
+            most = min(requested(job, pool), parts[kind].most_of(job))
             if free[kind] < replica or sizes[job.id] + replica > most:
                 continue
             free[kind] -= replica
