@@ -18,6 +18,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import UninitializedParameter
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from autoscaler.training.collectives.sharding import is_sharded, sharding_of
 from autoscaler.training.data.loader import Collate, WorkerInit
 from autoscaler.training.data.orders import ChosenOrder
 from autoscaler.training.data.shards import ShardedDataset
@@ -92,6 +93,7 @@ def require_usable(script: Script) -> None:
     _require_kinds(script)
     _require_optimizers(script.optimizers)
     _require_schedulers(script.schedulers, script.optimizers)
+    sharding_of(script.model)
     _require_model(script.model, script.optimizers)
     devices = {parameter.device for parameter in script.model.parameters()}
     require_own_device(devices, os.environ.get("LOCAL_RANK"), torch.cuda.device_count())
@@ -281,10 +283,14 @@ def _require_model(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]
             )
         foreign = [parameter for parameter in moved if id(parameter) not in trained]
         if foreign:
+            remedy = (
+                "create the optimizer after fully_shard, which replaces parameters"
+                if is_sharded(model)
+                else "put all that is trained into one module"
+            )
             raise ValueError(
                 f"{name}: {len(foreign)} of its parameters are not the model's, so their "
-                "gradients would not be summed over the ranks: put all that is trained into one "
-                "module"
+                f"gradients would not be summed over the ranks: {remedy}"
             )
         _require_own_parameters(name, moved, owners)
 

@@ -7,7 +7,7 @@ import math
 import os
 import warnings
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -23,10 +23,13 @@ from autoscaler.objects import Meter, open_grant
 from autoscaler.training.arguments import Script, least_share, require_usable
 from autoscaler.training.channel import AgentConnection
 from autoscaler.training.collectives.gradient_groups import FormGradients, gradients_of
+from autoscaler.training.collectives.gradient_reducer import GradientReducer
 from autoscaler.training.collectives.instance import InstanceRanks, join_instance
 from autoscaler.training.collectives.ports import use_interface_of
 from autoscaler.training.collectives.rail import Rail
 from autoscaler.training.collectives.reducer import Reducer
+from autoscaler.training.collectives.sharded_reducer import ShardedReducer
+from autoscaler.training.collectives.sharding import is_sharded, sharding_of
 from autoscaler.training.collectives.sums import Sums, SumSettings
 from autoscaler.training.data.loader import Loader
 from autoscaler.training.data.orders import Order
@@ -69,7 +72,7 @@ class Parts:
 
     state: TrainingState
     job_ranks: JobRanks
-    reducer: Reducer
+    reducer: GradientReducer
     stepper: Stepper
     replica: Replica
     sampler: ElasticSampler
@@ -99,11 +102,12 @@ def open_parts(script: Script, clock: Clock) -> Parts:
     require_usable(script)
     _silence_intended_warnings()
     device = next(script.model.parameters()).device
-    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     socket = os.environ.get(SOCKET_VARIABLE)
-    channel = AgentConnection(socket, clock) if socket and local_rank == 0 else None
+    # All instances of a gang have an agent; the one with the first rank speaks for the replica.
+    is_leader = int(os.environ.get("RANK", "0")) == 0
+    channel = AgentConnection(socket, clock) if socket and is_leader else None
     if device.type == "cpu":
-        _pin_to_core(local_rank)
+        _pin_to_core(int(os.environ.get("LOCAL_RANK", "0")))
     instance = join_instance(device, under_castor=socket is not None)
     setup = instance.value_from_leader(channel.setup() if channel else None)
     order = order_of(script, lambda: state.counters.first_keyed_pass)
@@ -118,7 +122,7 @@ def open_parts(script: Script, clock: Clock) -> Parts:
         script.scaler,
         ScriptState(script.state),
     )
-    checkpoints = _checkpoints(script, setup, clock, channel)
+    checkpoints = _checkpoints(script, setup, clock, channel, instance)
     if checkpoints is not None:
         _restore(state, checkpoints, instance)
     peers = None
@@ -126,10 +130,10 @@ def open_parts(script: Script, clock: Clock) -> Parts:
         peers = _peers(setup, state, _form_gradients(script, setup), clock)
     rail = Rail(instance, peers.sums if peers else _follower_sums(script, setup, clock))
     job_ranks = JobRanks(peers, state, instance, rail)
-    reducer = _reducer(script, rail, clock)
+    reducer = _reducer(script, instance, rail, clock)
     stepper = _stepper(script, bounds, sampler.examples, state, job_ranks, reducer)
     repeated = "" if batches is None else batches.digest
-    fingerprint = _fingerprint_of_instance(script, order, instance, reducer.bucket_sizes, repeated)
+    fingerprint = _fingerprint_of_instance(script, order, instance, reducer, repeated)
     settings = _replica_settings(setup, bounds, script, fingerprint, batches)
     replica = Replica(settings, state, job_ranks, stepper, reducer, clock)
     if peers is not None:
@@ -170,14 +174,28 @@ def _follower_sums(script: Script, setup: TrainingSetup | None, clock: Clock) ->
     return Sums(settings, lambda: False, clock)
 
 
-def _reducer(script: Script, rail: Rail, clock: Clock) -> Reducer:
+def _reducer(script: Script, instance: InstanceRanks, rail: Rail, clock: Clock) -> GradientReducer:
+    sharding = sharding_of(script.model)
+    preconditioner = Preconditioner(*script.optimizers)
+    wire_type = torch.bfloat16 if script.bf16_gradients else None
+    if sharding is not None:
+        return ShardedReducer(
+            sharding,
+            script.model,
+            clock,
+            instance,
+            rail.gradients,
+            preconditioner,
+            wire_type=wire_type,
+            has_static_graph=script.static_graph,
+        )
     return Reducer(
         script.model,
         clock,
         rail.gradients,
-        Preconditioner(*script.optimizers),
+        preconditioner,
         blocks_host=script.across == "gloo",
-        wire_type=torch.bfloat16 if script.bf16_gradients else None,
+        wire_type=wire_type,
         has_static_graph=script.static_graph,
     )
 
@@ -188,7 +206,7 @@ def _stepper(
     pass_examples: int,
     state: TrainingState,
     job_ranks: JobRanks,
-    reducer: Reducer,
+    reducer: GradientReducer,
 ) -> Stepper:
     settings = StepSettings(
         bounds.initial,
@@ -228,7 +246,11 @@ def _bounds(script: Script, spec: BatchSpec, pass_examples: int) -> BatchBounds:
 
 
 def _checkpoints(
-    script: Script, setup: TrainingSetup | None, clock: Clock, channel: AgentConnection | None
+    script: Script,
+    setup: TrainingSetup | None,
+    clock: Clock,
+    channel: AgentConnection | None,
+    instance: InstanceRanks,
 ) -> Checkpoints | None:
     if setup is not None:
         directory, watch = Path(setup.checkpoint_directory), present_watch()
@@ -237,10 +259,14 @@ def _checkpoints(
         depot = _depot(setup, watch, channel.meter if channel else None)
         if channel is not None:
             _claim(setup, directory, depot)
-        return Checkpoints(directory, setup.checkpoints_kept, clock, depot)
-    if script.checkpoint_directory is not None:
-        return Checkpoints(Path(script.checkpoint_directory), _CHECKPOINTS_KEPT_ALONE, clock)
-    return None
+        kept = setup.checkpoints_kept
+    elif script.checkpoint_directory is not None:
+        directory, depot = Path(script.checkpoint_directory), None
+        kept = _CHECKPOINTS_KEPT_ALONE
+    else:
+        return None
+    shards = is_sharded(script.model)
+    return Checkpoints(directory, kept, clock, depot, ranks=instance, is_sharded=shards)
 
 
 def _checkpoint_interval(setup: TrainingSetup | None) -> float:
@@ -266,7 +292,7 @@ def _depot(
 ) -> RemoteCheckpoints | None:
     """Return the job's remote checkpoint store; None if the job has none.
 
-    `meter` is None on ranks that are no leader, as only leaders transfer checkpoints.
+    `meter` is None on ranks that are no leader, whose transfers their leader counts.
 
     Raises:
         CheckpointError: the store's grant can't be opened.
@@ -281,17 +307,12 @@ def _depot(
 
 
 def _restore(state: TrainingState, checkpoints: Checkpoints, instance: InstanceRanks) -> None:
-    """Restore the newest whole checkpoint, which the leader chooses; do nothing without one."""
-    newest = None
+    """Restore the newest whole checkpoint on all ranks; do nothing without one."""
     if instance.is_leader:
         checkpoints.remove_abandoned()
-        newest = checkpoints.newest()
-    newest = instance.value_from_leader(newest)
-    if newest is not None:
-        state.restore(checkpoints, newest)
-        state.counters.skipped_in_a_row = (
-            0  # a resumed job may skip the full number of steps again
-        )
+    if state.restore_newest(checkpoints):
+        # A resumed job may skip the full number of steps again.
+        state.counters.skipped_in_a_row = 0
 
 
 def _engine(setup: TrainingSetup | None) -> Engine:
@@ -348,14 +369,15 @@ def _form_gradients(script: Script, setup: TrainingSetup) -> FormGradients:
 
 
 def _fingerprint_of_instance(
-    script: Script, order: Order, instance: InstanceRanks, bucket_sizes: str, batches: str
+    script: Script, order: Order, instance: InstanceRanks, reducer: GradientReducer, batches: str
 ) -> Fingerprint:
     """Return this rank's fingerprint, after checking that all ranks of the instance have it.
 
     Raises:
         MismatchError: the ranks' fingerprints differ.
     """
-    fingerprint = fingerprint_of(script, order, bucket_sizes, batches)
+    fingerprint = fingerprint_of(script, order, reducer.bucket_sizes, batches)
+    fingerprint = replace(fingerprint, copies=reducer.layout[0], shards=reducer.layout[1])
     for rank, other_fingerprint in enumerate(instance.values(fingerprint)):
         require_equal(
             fingerprint, other_fingerprint, f"rank {instance.rank}", f"rank {rank} of its instance"

@@ -9,7 +9,7 @@ from autoscaler.clock import Clock
 from autoscaler.domain.goodput import Batch, BatchBounds, NoiseScale, StepParameters
 from autoscaler.domain.report import MembershipPause, StepObservation
 from autoscaler.goodput.batch_choice import batch_to_look_at, next_batch_total, split_batch, within
-from autoscaler.training.collectives.reducer import Reducer
+from autoscaler.training.collectives.gradient_reducer import GradientReducer
 from autoscaler.training.data.sampler import share_sizes
 from autoscaler.training.decisions import decision_of, gain_inputs, repeated
 from autoscaler.training.device_limits import DeviceLimits
@@ -72,7 +72,7 @@ class Replica:
         state: TrainingState,
         job_ranks: JobRanks,
         stepper: Stepper,
-        reducer: Reducer,
+        reducer: GradientReducer,
         clock: Clock,
     ) -> None:
         self._settings = settings

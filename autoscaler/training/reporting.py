@@ -8,7 +8,7 @@ from autoscaler.clock import Clock
 from autoscaler.domain.report import TrainingReport
 from autoscaler.domain.training import Engine
 from autoscaler.training.channel import AgentConnection
-from autoscaler.training.collectives.reducer import Reducer
+from autoscaler.training.collectives.gradient_reducer import GradientReducer
 from autoscaler.training.replica import Replica
 from autoscaler.training.state.checkpoint import Checkpoints
 from autoscaler.training.state.training_state import TrainingState
@@ -26,7 +26,7 @@ class Reporter:
         channel: AgentConnection,
         replica: Replica,
         stepper: Stepper,
-        reducer: Reducer,
+        reducer: GradientReducer,
         state: TrainingState,
         checkpoints: Checkpoints,
         clock: Clock,

@@ -7,6 +7,7 @@ GPU tensors.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 from datetime import timedelta
@@ -15,7 +16,9 @@ from typing import Any, Final, cast
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from autoscaler.domain.training import SOCKET_VARIABLE
 from autoscaler.training.collectives.nccl import keep_process_at_nccl_errors
 
 _CPU: Final = torch.device("cpu")
@@ -103,17 +106,53 @@ def join_instance(device: torch.device, under_castor: bool) -> InstanceRanks:
         torch.cuda.set_device(device)
     if dist.is_initialized():
         return InstanceRanks(_control_group_for(dist.group.WORLD))
-    backend = _BACKENDS.get(device.type, "gloo")
+    if not under_castor and int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return InstanceRanks()
+    create_default_group(device.type, under_castor)
+    return InstanceRanks(dist.group.WORLD, owns_group=True)
+
+
+def replica_mesh(copies: int = 1) -> DeviceMesh:
+    """Return the mesh over all ranks of this replica, for `fully_shard`.
+
+    The mesh has one dimension; with more than one copy of the model it has two: copies x shards.
+    The process group of the ranks is created as a session would create it, unless the script has
+    created one. It lasts until the process ends, so that the model can be used after the session.
+
+    Raises:
+        ValueError: the number of ranks is no multiple of `copies`.
+    """
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    if not dist.is_initialized():
+        create_default_group(device.type, under_castor=SOCKET_VARIABLE in os.environ)
+        atexit.register(_end_default_group)
+    ranks = dist.get_world_size()
+    if copies < 1 or ranks % copies:
+        raise ValueError(f"replica_mesh(copies={copies}): the replica has {ranks} ranks")
+    if copies == 1:
+        return init_device_mesh(device.type, (ranks,), mesh_dim_names=("shard",))
+    shape = copies, ranks // copies
+    return init_device_mesh(device.type, shape, mesh_dim_names=("copy", "shard"))
+
+
+def create_default_group(device_type: str, under_castor: bool) -> None:
+    """Create the default process group of this replica's ranks, or of this rank alone."""
+    backend = _BACKENDS.get(device_type, "gloo")
     if under_castor:
         keep_process_at_nccl_errors(os.environ)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         dist.init_process_group(backend)
-    elif under_castor:
+    else:
         dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
-    if not dist.is_initialized():
-        return InstanceRanks()
     _allow_long_evaluations(dist.group.WORLD)
-    return InstanceRanks(dist.group.WORLD, owns_group=True)
+
+
+def _end_default_group() -> None:
+    """Destroy all groups; a gloo group that exists at interpreter exit aborts the process."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def _allow_long_evaluations(group: Any) -> None:

@@ -1,17 +1,14 @@
 """Sums of gradients: DDP's buckets, summed over the ranks of all instances.
 
 This is DDP's single communication hook. It takes the squares for the noise scale before and after
-the sum, and sums each bucket concurrently with the backward pass. Every rank's loss is weighted by
-its share of the step's examples beforehand. A plain sum is therefore the mean over the step, for
-any sizes of shares.
+the sum, and sums each bucket concurrently with the backward pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -20,18 +17,21 @@ from torch._C._distributed_c10d import GradBucket
 
 from autoscaler.clock import Clock
 from autoscaler.training.collectives.crossing import GradientSums, WorkQueue
+from autoscaler.training.collectives.gradient_reducer import (
+    GradientReducer,
+    missing_gradients_error,
+)
 from autoscaler.training.collectives.routes import Leg
 from autoscaler.training.collectives.static_graph import settle_buckets, unused_error
-from autoscaler.training.collectives.timer import Timer
 from autoscaler.training.collectives.world import PendingSum
 from autoscaler.training.collectives.wrapping import Wrapped
 from autoscaler.training.gradients.buckets import layout_of, placed
 from autoscaler.training.gradients.preconditioner import Preconditioner
-from autoscaler.training.gradients.squares import SampledSquares, Squares
+from autoscaler.training.gradients.squares import Squares
 
 
-class Reducer:
-    """Model whose gradients are summed over all ranks of the job when `synchronises` is set.
+class Reducer(GradientReducer):
+    """Model in DDP; alone without a process group, the model itself.
 
     Args:
         model: the model.
@@ -54,24 +54,15 @@ class Reducer:
         wire_type: torch.dtype | None = None,
         has_static_graph: bool = False,
     ) -> None:
+        super().__init__(model, clock, wire_type, has_static_graph)
         self._squares = Squares(preconditioner)
-        self._waits = Timer(clock)
-        self._sampling = Timer(clock)
-        self.sample: SampledSquares | None = None
-        self.takes_small = True
-        self.spans_instances = False
         self._has_begun_last = False
-        self.bare_model = model
-        self._trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self._wire_type = wire_type
-        self._device = self._trained[0].device if self._trained else torch.device("cpu")
         self._aside = WorkQueue(self._device, blocks_host)
         group = _group_for_gradients(self._aside.has_thread)
         self._crossing = GradientSums(group, sum_over_instances, wire_type)
         self._bucket_views: dict[int, _BucketViews] = {}
         self._pending_sums: list[Callable[[], object]] = []  # each call waits for one sum
-        self._has_static_graph = has_static_graph
-        self.model: nn.Module = self._wrap(model) if dist.is_initialized() else model
+        self.model = self._wrap(model) if dist.is_initialized() else model
 
     def _wrap(self, model: nn.Module) -> Wrapped:
         """Return the model in DDP, with buckets that are equal on all replicas from the start."""
@@ -128,10 +119,7 @@ class Reducer:
         if not has_summed and self._has_static_graph:
             raise unused_error(self.bare_model)
         if not has_summed:
-            raise RuntimeError(
-                "job.step(loss): the loss is not computed from job.model, so no gradient of it is "
-                "summed over the ranks: call job.model(...) in training, not the plain model"
-            )
+            raise missing_gradients_error()
 
     def begin_step(self) -> None:
         """Reset the state of sums for a new step."""
@@ -187,70 +175,15 @@ class Reducer:
         self.end_sums()
         wrapper.match_used_parameters()
 
-    def used(self) -> list[float]:
-        """Return for each trained parameter 1 if a rank of this instance has used it, else 0.
+    def _prepare_squares(self, step: int) -> None:
+        self._squares.prepare(step)
 
-        The list is empty for a static graph, in which all ranks use all parameters.
-        """
-        if self._has_static_graph:
-            return []
-        return [float(parameter.grad is not None) for parameter in self._trained]
-
-    def take_gradients_of_others(self, users: Sequence[float]) -> None:
-        """Set the gradients of parameters that only other instances have used in this step.
-
-        DDP leaves the gradient None if no rank of its own instance has used the parameter. The
-        optimizer would then move that parameter on the other instances only.
-
-        Args:
-            users: for each trained parameter, how many instances have used it; empty if no other
-                instance takes part.
-        """
-        for parameter, count in zip(self._trained, users, strict=False):
-            if parameter.grad is None and count > 0:
-                parameter.grad = self._summed_gradient(parameter)
-
-    def begin_sample(self, step: int, takes_small: bool) -> None:
-        """Take the squares of gradients in the next step, number `step` of the job.
-
-        `takes_small`: whether to take the squares of this rank's own gradient, too.
-        """
-        self.sample, self.takes_small = SampledSquares(), takes_small
-        with self._sampling.timed(self._device):
-            self._squares.prepare(step)
-
-    def end_sample(self) -> SampledSquares | None:
-        """Return the step's squares, or None; they are final after its sums."""
-        sample, self.sample = self.sample, None
-        if sample is not None and sample.big is None:  # no other rank, so no hook
-            sample.big = self.square_of_gradients(self._trained)
-        return sample
-
-    def square_of_gradients(self, parameters: Iterable[nn.Parameter]) -> Tensor:
-        """Return the squared norm of all present gradients, preconditioned, on the device."""
-        present = (parameter for parameter in parameters if parameter.grad is not None)
-        gradients = ((parameter, cast(Tensor, parameter.grad)) for parameter in present)
-        with self._sampling.timed(self._device):
-            return self._squares.of(gradients, self._device)
+    def _square_of(self, gradients: Iterable[tuple[nn.Parameter, Tensor]]) -> Tensor:
+        return self._squares.of(gradients, self._device)
 
     def forget_factors(self) -> None:
         """Recompute the preconditioning factors at the next sampled step."""
         self._squares.forget()
-
-    def timed_wait(self) -> AbstractContextManager[None]:
-        """Return a context whose time counts as waiting for other ranks, if the device idles."""
-        return self._waits.timed(self._device)
-
-    def take_waited_seconds(self) -> float:
-        """Return the seconds that this device has waited for other ranks since the last call.
-
-        They are those of `timed_wait` and of gradient sums after the last of its own gradients.
-        """
-        return self._waits.take_seconds()
-
-    def take_sampling_seconds(self) -> float:
-        """Return the seconds that this device has taken gradient squares since the last call."""
-        return self._sampling.take_seconds()
 
     def take_route(
         self, ranks_by_instance: Sequence[int], instance: int, has_rails: bool = False
@@ -258,17 +191,6 @@ class Reducer:
         """Sum gradients over these instances from now on; see `routes.route`."""
         self.spans_instances = len(ranks_by_instance) > 1
         self._crossing.take_route(ranks_by_instance, instance, has_rails)
-
-    @property
-    def synchronised_bytes(self) -> int:
-        """Bytes that are summed over the ranks in each step, in the type of transfer.
-
-        These are the gradients of trained parameters: frozen ones have none.
-        """
-        return sum(
-            parameter.numel() * (self._wire_type or parameter.dtype).itemsize
-            for parameter in self._trained
-        )
 
     @property
     def bucket_sizes(self) -> str:

@@ -25,6 +25,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autoscaler.training.gradients.parts import local_part
+
 WARM_UP_STEPS = 5
 
 _LEAST_RELATIVE_SIZE = 0.1
@@ -67,18 +69,66 @@ class Preconditioner:
         """Return whether an optimizer moves the parameter."""
         return id(parameter) in self._groups_by_parameter
 
-    def factors(self, parameter: Tensor) -> Tensor:
+    def factors(self, parameter: Tensor, usual_square: Tensor | None = None) -> Tensor:
         """Return a factor for each element of the parameter; 0 if its gradient does not count.
 
-        Requires that one of the optimizers is adaptive.
+        Of a sharded parameter they are the factors of this rank's part. Requires that one of the
+        optimizers is adaptive.
+
+        Args:
+            parameter: a parameter of the model.
+            usual_square: sum over the parts of a sharded parameter of their `usual_square`.
         """
+        like = local_part(parameter)
         if not self.counts(parameter):
-            return torch.zeros_like(parameter, requires_grad=False)
+            return torch.zeros_like(like)
+        optimizer, number = self._groups_by_parameter[id(parameter)]
+        usual = self._usual_size(parameter)
+        if usual is None:
+            is_plain = not is_adam(optimizer) and not isinstance(optimizer, torch.optim.Muon)
+            factors = torch.ones_like(like) if is_plain else torch.zeros_like(like)
+        else:
+            square = usual.square().sum() if usual_square is None else usual_square
+            factors = self._factors_of(parameter, usual, square.to(usual.device))
+        return factors * self._rate_shares.get((id(optimizer), number), 1.0)
+
+    def usual_square(self, parameter: Tensor) -> Tensor:
+        """Return the sum of squares of the parameter's usual gradient, of this rank's part.
+
+        It is 0 before the first step, and for optimizers that know no usual gradient.
+        """
+        usual = self._usual_size(parameter) if self.counts(parameter) else None
+        return usual.square().sum().float() if usual is not None else torch.zeros(())
+
+    def _usual_size(self, parameter: Tensor) -> Tensor | None:
+        """Return the usual size of each element of the gradient, of this rank's part."""
         optimizer, number = self._groups_by_parameter[id(parameter)]
         # Loading a state, as a joiner does, replaces the optimizer's dict.
-        state, group = optimizer.state.get(parameter), optimizer.param_groups[number]
-        factors = _factors(optimizer, group, state or {}, parameter)
-        return factors * self._rate_shares.get((id(optimizer), number), 1.0)
+        state: dict[str, Any] = optimizer.state.get(parameter) or {}
+        if isinstance(optimizer, torch.optim.Muon):
+            usual = state.get("momentum_buffer")
+            return None if usual is None else local_part(usual)
+        if not is_adam(optimizer) or not state:
+            return None
+        if "exp_inf" in state:
+            return local_part(state["exp_inf"])
+        beta = float(optimizer.param_groups[number]["betas"][1])
+        correction = 1 - beta ** torch.as_tensor(state["step"])
+        mean_square = local_part(state.get("max_exp_avg_sq", state["exp_avg_sq"]))
+        return (mean_square / correction).sqrt()
+
+    def _factors_of(self, parameter: Tensor, usual: Tensor, usual_square: Tensor) -> Tensor:
+        optimizer, number = self._groups_by_parameter[id(parameter)]
+        if isinstance(optimizer, torch.optim.Muon):
+            # One factor for a matrix, which scales its usual gradient to a rotation's norm.
+            factor = min(parameter.shape) ** 0.5 / usual_square.sqrt()
+            return torch.nan_to_num(factor, nan=0.0, posinf=0.0).expand_as(usual)
+        least_size = _LEAST_RELATIVE_SIZE * (usual_square / parameter.numel()).sqrt()
+        epsilon = float(optimizer.param_groups[number]["eps"])
+        factors = (torch.maximum(usual, least_size.to(usual.dtype)) + epsilon).reciprocal()
+        has_averages = torch.as_tensor(optimizer.state[parameter]["step"]) >= WARM_UP_STEPS
+        # An element without any gradient so far has size 0: its infinite factor becomes 0.
+        return torch.nan_to_num(factors * has_averages, nan=0.0, posinf=0.0)
 
 
 def _rate_shares(optimizers: Iterable[torch.optim.Optimizer]) -> dict[tuple[int, int], float]:
@@ -90,37 +140,3 @@ def _rate_shares(optimizers: Iterable[torch.optim.Optimizer]) -> dict[tuple[int,
     }
     largest = max(rates.values())
     return {key: rate / largest for key, rate in rates.items()} if largest > 0 else {}
-
-
-def _factors(
-    optimizer: torch.optim.Optimizer, group: dict[str, Any], state: dict[str, Any], like: Tensor
-) -> Tensor:
-    if isinstance(optimizer, torch.optim.Muon):
-        return _muon_factors(state.get("momentum_buffer"), like)
-    if not is_adam(optimizer):
-        return torch.ones_like(like, requires_grad=False)
-    if not state:
-        return torch.zeros_like(like, requires_grad=False)
-    factors = _gradient_size(state, group).reciprocal()
-    has_averages = torch.as_tensor(state["step"]) >= WARM_UP_STEPS
-    # An element without any gradient so far has size 0: its infinite factor becomes 0.
-    return torch.nan_to_num(factors * has_averages, nan=0.0, posinf=0.0)
-
-
-def _muon_factors(usual: Tensor | None, like: Tensor) -> Tensor:
-    """Return one factor for a matrix, which scales its usual gradient to a rotation's norm."""
-    if usual is None:
-        return torch.zeros_like(like, requires_grad=False)
-    factor = min(like.shape) ** 0.5 / torch.linalg.vector_norm(usual)
-    return torch.nan_to_num(factor, nan=0.0, posinf=0.0).expand_as(like)
-
-
-def _gradient_size(state: dict[str, Any], group: dict[str, Any]) -> Tensor:
-    """Return the size by which each element of a gradient is divided, bounded below."""
-    if "exp_inf" in state:
-        size: Tensor = state["exp_inf"]
-    else:
-        correction = 1 - float(group["betas"][1]) ** torch.as_tensor(state["step"])
-        size = (state.get("max_exp_avg_sq", state["exp_avg_sq"]) / correction).sqrt()
-    least_size = _LEAST_RELATIVE_SIZE * size.square().mean().sqrt()
-    return torch.maximum(size, least_size) + float(group["eps"])

@@ -21,7 +21,7 @@ from autoscaler.training.gradients.preconditioner import Preconditioner
 _MAX_REUSED_STEPS = 50
 # Adam's averages change by a fraction of the steps so far, so later factors last longer.
 _REUSED_FRACTION = 0.125
-_FACTOR_TYPE = torch.bfloat16
+FACTOR_TYPE = torch.bfloat16
 
 
 @dataclass(slots=True)
@@ -43,6 +43,27 @@ class SampledSquares:
         self.big = square if self.big is None else self.big + square
 
 
+class Reuse:
+    """Steps for which the factors that were computed last are reused."""
+
+    def __init__(self) -> None:
+        self._computed_step: int | None = None
+
+    def forget(self) -> None:
+        """Reuse the factors for no further step."""
+        self._computed_step = None
+
+    def holds_at(self, step: int) -> bool:
+        """Return whether the factors are new enough for `step`; if not, they are computed now."""
+        computed = self._computed_step
+        if computed is not None:
+            reused_steps = max(1, min(_MAX_REUSED_STEPS, int(_REUSED_FRACTION * computed)))
+            if computed <= step < computed + reused_steps:
+                return True
+        self._computed_step = step
+        return False
+
+
 class Squares:
     """Squared norms of gradients, preconditioned as by their optimizer."""
 
@@ -50,39 +71,34 @@ class Squares:
         self._preconditioner = preconditioner
         self._flat: dict[tuple[int, ...], Tensor] = {}
         self._factors: dict[Tensor, Tensor] = {}
-        self._computed_step: int | None = None
+        self._reuse = Reuse()
 
     def forget(self) -> None:
         """Recompute the factors at the next sampled step.
 
         All replicas call this at a join, so that the joiner's factors are the same.
         """
-        self._computed_step = None
+        self._reuse.forget()
 
     def prepare(self, step: int) -> None:
         """Recompute the factors if they are too old for a sample of step `step`."""
-        computed = self._computed_step
-        if computed is not None:
-            reused_steps = max(1, min(_MAX_REUSED_STEPS, int(_REUSED_FRACTION * computed)))
-            if computed <= step < computed + reused_steps:
-                return
-        self._computed_step = step
-        for parameter, factors in self._factors.items():
-            factors.copy_(self._preconditioner.factors(parameter))
+        if not self._reuse.holds_at(step):
+            for parameter, factors in self._factors.items():
+                factors.copy_(self._preconditioner.factors(parameter))
 
     def of_bucket(self, parameters: list[Tensor], buffer: Tensor) -> Tensor:
         """Return the squared norm of the gradients in a bucket's `buffer`."""
         if self._preconditioner.is_adaptive:
-            return _square(buffer * self._flat_factors(parameters, buffer))
+            return square_of(buffer * self._flat_factors(parameters, buffer))
         if all(self._preconditioner.counts(parameter) for parameter in parameters):
-            return _square(buffer)
+            return square_of(buffer)
         views = zip(parameters, placed(buffer, layout_of(parameters)), strict=True)
         return self.of(views, buffer.device)
 
     def of(self, gradients: Iterable[tuple[Tensor, Tensor]], device: torch.device) -> Tensor:
         """Return the squared norm of (parameter, gradient) pairs, as a scalar on `device`."""
         squares = [
-            _square(self._preconditioned(parameter, gradient.detach())).to(device)
+            square_of(self._preconditioned(parameter, gradient.detach())).to(device)
             for parameter, gradient in gradients
             if self._preconditioner.counts(parameter)
         ]
@@ -99,7 +115,7 @@ class Squares:
         key = tuple(id(parameter) for parameter in parameters)
         flat = self._flat.get(key)
         if flat is None:
-            flat = self._flat[key] = torch.zeros_like(buffer, dtype=_FACTOR_TYPE)
+            flat = self._flat[key] = torch.zeros_like(buffer, dtype=FACTOR_TYPE)
             for parameter, view in zip(
                 parameters, placed(flat, layout_of(parameters)), strict=True
             ):
@@ -108,7 +124,8 @@ class Squares:
         return flat
 
 
-def _square(values: Tensor) -> Tensor:
+def square_of(values: Tensor) -> Tensor:
+    """Return the sum of squares of a tensor as a 32-bit scalar on its device."""
     if values.is_sparse:
         values = values.coalesce().values()
     if values.device.type == "cpu":  # where a dot product is faster than a norm, and more exact

@@ -14,7 +14,7 @@ import torch
 
 from autoscaler.training.collectives.instance import InstanceRanks
 from autoscaler.training.collectives.rail import Rail
-from autoscaler.training.collectives.reducer import Reducer
+from autoscaler.training.collectives.gradient_reducer import GradientReducer
 from autoscaler.training.collectives.shared_flag import SharedFlag
 from autoscaler.training.members.peers import MembershipEngine
 from autoscaler.training.members.rounds import (
@@ -240,7 +240,7 @@ class JobRanks:
             if is_ours:
                 self._peers.announce_leave()
 
-    def leave(self, reducer: Reducer, awaits_ranks: bool = True) -> None:
+    def leave(self, reducer: GradientReducer, awaits_ranks: bool = True) -> None:
         """Leave the job and close all connections, so that the process can end cleanly.
 
         Args:

@@ -19,6 +19,8 @@ _DESCRIPTIONS: Final = {
     "seed": "the seed",
     "examples": "the length of the dataset",
     "parameters": "the number of the model's parameters",
+    "copies": "the number of copies of the sharded model on a replica's ranks",
+    "shards": "the number of ranks that hold one copy of the sharded model",
     "shapes": "the names and shapes of the model's parameters",
     "code": "the code of the script, the model or the dataset",
     "settings": "the kind of an optimizer, its parameters or another argument of session",
@@ -26,7 +28,7 @@ _DESCRIPTIONS: Final = {
     "castor": "the version of castor",
     "torch": "the version of torch",
 }
-_COUNTS: Final = ("seed", "examples", "parameters")
+_COUNTS: Final = ("seed", "examples", "parameters", "copies", "shards")
 _VERSIONS: Final = ("castor", "torch")
 
 # Number of slots; a hash of a module's name chooses its slot.
@@ -40,13 +42,16 @@ _DIGEST_BITS: Final = 12
 class Fingerprint:
     """Numbers of one replica that must equal those of its peers; mostly hashes.
 
-    `castor` and `torch` are results of `version_number`. `modules` holds for each slot a result of
-    `slot_number`. `files` names the files of each slot, for messages only; it is not exchanged.
+    `copies` and `shards` are 0 for a model that is not sharded. `castor` and `torch` are results of
+    `version_number`. `modules` holds for each slot a result of `slot_number`. `files` names the
+    files of each slot, for messages only; it is not exchanged.
     """
 
     seed: float = 0.0
     examples: float = 0.0
     parameters: float = 0.0
+    copies: float = 0.0
+    shards: float = 0.0
     shapes: float = 0.0
     code: float = 0.0
     settings: float = 0.0

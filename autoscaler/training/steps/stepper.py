@@ -9,17 +9,16 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
 
 from autoscaler.domain.errors import DivergedError
 from autoscaler.goodput.efficiency import gain
-from autoscaler.training.collectives.reducer import Reducer
+from autoscaler.training.collectives.gradient_reducer import GradientReducer
 from autoscaler.training.gradients.finite import (
     MOST_SKIPPED_IN_A_ROW,
+    clip_gradients,
     divide_gradients,
-    gradient_norm,
-    has_finite_gradients,
 )
 from autoscaler.training.gradients.noise import GradientSquares
 from autoscaler.training.gradients.squares import SampledSquares
@@ -95,7 +94,7 @@ class Stepper:
         settings: StepSettings,
         state: TrainingState,
         job_ranks: JobRanks,
-        reducer: Reducer,
+        reducer: GradientReducer,
         movers: Sequence[ScaledOptimizer],
         scaler: GradScaler | None = None,
     ) -> None:
@@ -142,23 +141,24 @@ class Stepper:
         """Run the backward pass of one micro-step; `weight` is the factor of its mean loss.
 
         A loss that is not finite makes its gradient NaN, so that the step is skipped. Set
-        `Reducer.synchronises` to `is_last` before the forward pass.
+        `GradientReducer.synchronises` to `is_last` before the forward pass.
 
         Raises:
-            RuntimeError, ValueError: no gradients were summed; see `Reducer.require_synchronised`.
+            RuntimeError, ValueError: no gradients were summed; see
+                `GradientReducer.require_synchronised`.
         """
         self._rank_weight += weight
-        bare_parameters = self._reducer.bare_model.parameters()
-        with nullcontext() if weight > 0 else no_gradient(bare_parameters):
+        reducer = self._reducer
+        with nullcontext() if weight > 0 else no_gradient(reducer.differentiated):
             scaled = self._scaling.scale(loss * weight)
             scaled.backward(unit_gradient(loss))  # type: ignore[no-untyped-call]
+        if self._split is None:
+            square = reducer.square_of_pass(is_last)
+            if square is not None and weight > 0:
+                self._split = _SplitSample(square, weight)
         if is_last:
-            self._reducer.end_sums()
-            self._reducer.require_synchronised()
-        is_first_of_many = self._split is None and not is_last and weight > 0
-        if self._reducer.sample is not None and self._alone and is_first_of_many:
-            square = self._reducer.square_of_gradients(self._parameters)
-            self._split = _SplitSample(square, weight)
+            reducer.end_sums()
+            reducer.require_synchronised()
 
     def give_up(self, loss: torch.Tensor, examples: int) -> None:
         """End the passes of the present step, after `examples` examples ran out of memory.
@@ -278,12 +278,11 @@ class Stepper:
         if samples.count == 0:
             return GradientSquares()
         small_square, big_square = torch.stack([samples.small_square, samples.big_square]).tolist()
-        smalls, small, inverse = self._job_ranks.sum_in_instance(
-            [samples.smalls, small_square, samples.small_inverse]
+        counts_big = self._reducer.holds_parts or self._job_ranks.is_leader
+        smalls, small, inverse, big = self._job_ranks.sum_in_instance(
+            [samples.smalls, small_square, samples.small_inverse, big_square * counts_big]
         )
-        return GradientSquares(
-            samples.count, smalls, small, inverse, big_square, samples.big_inverse
-        )
+        return GradientSquares(samples.count, smalls, small, inverse, big, samples.big_inverse)
 
     def learning_rate(self, step_examples: int | None = None) -> float:
         """Return the learning rate of the first optimizer's first parameter group.
@@ -341,11 +340,11 @@ class Stepper:
             divide_gradients(parameters, total)
         max_norm = self._settings.max_gradient_norm
         if max_norm is None:
-            return has_finite_gradients(parameters)
-        self._norm = gradient_norm(parameters)
+            return self._reducer.are_finite(parameters)
+        self._norm = self._reducer.norm(parameters)
         if not math.isfinite(float(self._norm)):
             return False
-        nn.utils.clip_grads_with_norm_(parameters, max_norm, self._norm)
+        clip_gradients(parameters, max_norm, self._norm)
         return True
 
     def _count(self, step_examples: int, place: tuple[int, int], is_finite: bool) -> None:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import SupportsFloat
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 
 class StepWeights:
@@ -87,7 +87,7 @@ def unit_gradient(loss: Tensor) -> Tensor:
 
 
 @contextmanager
-def no_gradient(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
+def no_gradient(parameters: Iterable[Tensor]) -> Iterator[None]:
     """Make each backward pass in the context add zeros to the gradients of `parameters`.
 
     A mean over nothing is NaN, and so is 0 times its gradient. The backward pass itself is needed:
