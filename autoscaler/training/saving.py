@@ -21,11 +21,29 @@ class CheckpointSchedule:
         self._parts = parts
         self._clock = clock
         self._saved_seconds = clock.monotonic()
+        self._is_prepared = False
 
     @property
     def is_due(self) -> bool:
         """Whether the interval has passed since the last checkpoint."""
         return self._clock.monotonic() - self._saved_seconds >= self._interval_seconds
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this rank saves: it is of the deciding replica, and writes a part of the state.
+
+        Of a model that is not sharded, the leader holds all parts. Equal on all ranks that save
+        together, as each of them must call `save` and `save_last`.
+        """
+        replica, checkpoints = self._parts.replica, self._parts.checkpoints
+        has_part = replica.decides if checkpoints is None else checkpoints.has_part
+        return has_part and replica.has_begun and replica.agreement.decides
+
+    def prepare(self) -> None:
+        """Prepare memory for the first checkpoint in the background, if this rank saves."""
+        checkpoints = self._parts.checkpoints
+        if not self._is_prepared and checkpoints is not None and self.is_ours:
+            self._is_prepared = self._parts.state.reserve(checkpoints)
 
     def save(self, at_once: bool) -> None:
         """Save a checkpoint if there is a place for it: in the background, or `at_once`.
@@ -38,7 +56,8 @@ class CheckpointSchedule:
         self._saved_seconds = self._clock.monotonic()
         if self._parts.checkpoints is not None:
             self._parts.state.save(self._parts.checkpoints, at_once)
-        self._write_batch_log()
+        if self._parts.job_ranks.is_leader:
+            self._write_batch_log()
 
     def _write_batch_log(self) -> None:
         path = self._parts.batch_log_file
@@ -65,9 +84,10 @@ class CheckpointSchedule:
             return
         self.save(at_once=True)
         while parts.checkpoints.status.step != parts.state.counters.step:
-            if parts.channel is None:
+            # Only the leader has a channel, and the ranks' clocks differ.
+            if parts.checkpoints.from_leader(parts.channel is None):
                 return
-            waited_seconds = self._clock.monotonic() - since_seconds
+            waited_seconds = parts.checkpoints.from_leader(self._clock.monotonic() - since_seconds)
             if waited_seconds >= parts.checkpoints.patience_seconds:
                 raise CheckpointError(
                     f"the job's last state is not saved: {parts.checkpoints.status.error}"

@@ -63,6 +63,7 @@ class SessionRounds:
             parts.replica.share_buffers()
         if parts.reporter is not None:
             parts.reporter.report()
+        self._schedule.prepare()
         if ends_epoch:
             self._defer(agreement)
         else:
@@ -87,13 +88,13 @@ class SessionRounds:
         replicas leave, the state is also saved now, in case that no time is left later.
         """
         self._deferred = agreement
-        leaves = agreement.everyone_leaves and self._parts.replica.decides
+        leaves = agreement.everyone_leaves and self._schedule.is_ours
         if leaves and not self._is_watched:
             self._schedule.save(at_once=False)
 
     def _carry_out(self, agreement: Agreement) -> None:
         """Save or leave, as agreed for the end of a round."""
-        if agreement.saves_checkpoint and self._parts.replica.decides:
+        if agreement.saves_checkpoint and self._schedule.is_ours:
             self._schedule.save(at_once=False)
         if agreement.we_leave:
             self._departure.leave(agreement.everyone_leaves)

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from autoscaler.clock import SystemClock
+from autoscaler.domain.checkpoint import step_of
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobPhase, JobRecord, JobSpec
 from autoscaler.lighthouse.host import LighthouseHost
@@ -107,6 +108,6 @@ def test_a_job_whose_controller_is_lost_saves_its_last_step_and_its_instance_end
     wait_until(lambda: instance.is_off, "the end of the lease")
     told = controller.training[-1].step
     steps = [json.loads(line)["step"] for line in instance.trace().splitlines()]
-    checkpoints = Checkpoints(tmp_path / "checkpoints", 2, SystemClock())
+    newest = Checkpoints(tmp_path / "checkpoints", 2, SystemClock()).newest()
     assert steps[-1] > told, "training went on without the controller"
-    assert checkpoints.at(steps[-1] + 1) is not None, "and nothing of it is lost"
+    assert newest is not None and step_of(newest.name) == steps[-1] + 1, "nothing is lost"

@@ -13,7 +13,7 @@ from torch import nn
 from autoscaler.clock import SystemClock, VirtualClock
 from autoscaler.domain.checkpoint import name_of
 from autoscaler.domain.errors import CheckpointError
-from autoscaler.training.state import checkpoint
+from autoscaler.training.state import checkpoint_files, checkpoint_reading, checkpoint_writing
 from autoscaler.training.state.checkpoint import Checkpoints
 from autoscaler.training.state.own_state import ScriptState
 from autoscaler.training.state.training_state import Counters, TrainingState
@@ -124,7 +124,7 @@ def test_a_full_disk_costs_the_checkpoint_and_nothing_else(tmp_path: Path, monke
     def full(*arguments: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoint, "_seal", full)
+    monkeypatch.setattr(checkpoint_writing, "_seal", full)
     _save(state, checkpoints, 2)
     assert checkpoints.status.step == 1
     error = checkpoints.status.error or ""
@@ -169,7 +169,7 @@ def test_a_checkpoint_before_the_first_step_changes_nothing(tmp_path: Path) -> N
     checkpoints = Checkpoints(tmp_path, 1, SystemClock())
     writer, reader = fresh(0), fresh(1)
     TrainingState(*writer, None, Counters()).save(checkpoints, at_once=True)
-    path = checkpoints.at(0)
+    path = checkpoints.newest()
     assert path is not None
     TrainingState(*reader, None, Counters()).restore(checkpoints, path)
     plain = step(*fresh(0))
@@ -206,7 +206,7 @@ def test_a_parameter_without_a_gradient_yet_has_no_state_and_none_is_missed(
     reader, restored = _with_a_late_part(torch.optim.Adam)
     if is_reused:
         _step(reader, restored, "used", "late")
-    path = checkpoints.at(1)
+    path = checkpoints.newest()
     assert path is not None
     restored.restore(checkpoints, path)
     for each, its_state in ((model, state), (reader, restored)):
@@ -222,7 +222,7 @@ def test_a_state_that_was_not_there_when_restoring_comes_back_as_well(tmp_path: 
     state.save(checkpoints, at_once=True)
     reader, restored = _with_a_late_part(torch.optim.Adam)
     _step(reader, restored, "used")
-    path = checkpoints.at(1)
+    path = checkpoints.newest()
     assert path is not None
     restored.restore(checkpoints, path)
     assert len(restored.state_dict()["optimizer"]["state"]) == 4
@@ -233,7 +233,7 @@ def test_the_checkpoint_of_another_optimizer_is_refused(tmp_path: Path) -> None:
     model, state = _with_a_late_part(torch.optim.SGD)
     _step(model, state, "used")
     state.save(checkpoints, at_once=True)
-    path = checkpoints.at(1)
+    path = checkpoints.newest()
     assert path is not None
     with pytest.raises(CheckpointError, match="does not go with this model"):
         _with_a_late_part(torch.optim.Adam)[1].restore(checkpoints, path)
@@ -245,7 +245,7 @@ def test_what_can_not_be_read_now_is_not_taken_for_corrupt(
 ) -> None:
     for step in (1, 2):
         _save(_state(), _checkpoints(tmp_path), step)
-    digest, left = checkpoint._digest, [failures]
+    digest, left = checkpoint_files.file_digest, [failures]
 
     def unreliable(path: Path) -> str:
         left[0] -= 1
@@ -253,14 +253,13 @@ def test_what_can_not_be_read_now_is_not_taken_for_corrupt(
             raise OSError(errno.EIO, "Input/output error")
         return digest(path)
 
-    monkeypatch.setattr(checkpoint, "_digest", unreliable)
+    monkeypatch.setattr(checkpoint_files, "file_digest", unreliable)
     checkpoints = Checkpoints(tmp_path, 2, VirtualClock())
     if failures == 2:
         assert checkpoints.newest() == tmp_path / "step-000000000002"
     else:
         with pytest.raises(CheckpointError, match=r"can't be read \(Input/output error\)"):
             checkpoints.newest()
-        assert checkpoints.at(2) is None
     assert len(list(tmp_path.glob("step-*[0-9]"))) == 2, "none is renamed"
 
 
@@ -268,15 +267,15 @@ def test_two_starters_may_set_the_same_checkpoint_aside(tmp_path: Path, monkeypa
     for step in (1, 2):
         _save(_state(), _checkpoints(tmp_path), step)
     newest = tmp_path / "step-000000000002"
-    fault_in = checkpoint._fault_in
+    fault_in = checkpoint_files.fault_in_files
 
-    def other_was_faster(path: Path) -> str | None:
+    def other_was_faster(path: Path, *arguments: Any) -> str | None:
         if path == newest:
             path.rename(tmp_path / "elsewhere")
             return "it is corrupt"
-        return fault_in(path)
+        return fault_in(path, *arguments)
 
-    monkeypatch.setattr(checkpoint, "_fault_in", other_was_faster)
+    monkeypatch.setattr(checkpoint_reading, "fault_in_files", other_was_faster)
     assert _checkpoints(tmp_path).newest() == tmp_path / "step-000000000001"
 
 

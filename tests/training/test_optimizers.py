@@ -159,7 +159,7 @@ def test_an_optimizer_without_a_state_yet_has_none_after_a_checkpoint(
     state.save(checkpoints, at_once=True)
     assert [bool(optimizer.state) for optimizer in optimizers] == list(moves)
     optimizers, state = _stepped(True, True)
-    path = checkpoints.at(1)
+    path = checkpoints.newest()
     assert path is not None
     state.restore(checkpoints, path)
     assert [bool(optimizer.state) for optimizer in optimizers] == list(moves)
@@ -170,7 +170,7 @@ def test_a_checkpoint_of_one_optimizer_does_not_go_with_another_two(tmp_path: Pa
     model, _, _ = networks.made()
     state = TrainingState(model, torch.optim.SGD(model.parameters()), None, Counters(step=1))
     state.save(checkpoints, at_once=True)
-    path = checkpoints.at(1)
+    path = checkpoints.newest()
     assert path is not None
     with pytest.raises(CheckpointError, match="does not go with this model"):
         _stepped(True, True)[1].restore(checkpoints, path)

@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -273,7 +274,7 @@ def test_the_batch_never_leaves_its_bounds(
     assert initial <= within(bounds, current) <= bounds.maximum
 
 
-def _full(*arguments: object) -> int:
+def _full(*arguments: object) -> bytes:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
@@ -300,9 +301,9 @@ def test_a_last_state_is_saved_once_there_is_room(tmp_path: Path, monkeypatch) -
     _train(job, epochs=1)
     seal, tries = checkpoint_writing._seal, []
 
-    def full_at_first(directory: Path, step: int) -> int:
-        tries.append(step)
-        return seal(directory, step) if len(tries) > 3 else _full()
+    def full_at_first(directory: Path, *arguments: Any) -> bytes:
+        tries.append(directory)
+        return seal(directory, *arguments) if len(tries) > 3 else _full()
 
     monkeypatch.setattr(checkpoint_writing, "_seal", full_at_first)
     job.finish()

@@ -1,74 +1,96 @@
 """Checkpoints: written in the background, published atomically, verified when read.
 
-The state is copied while training pauses; torch.distributed.checkpoint then writes it in a
-thread. A checkpoint is a directory `step-N`. It appears by a rename, once all its files are on
-disk and their SHA-256 digests are in the manifest. A checkpoint that does not match its manifest
-is set aside, never deleted, and the previous one is read.
+The state is copied while training pauses. A thread then writes it by
+torch.distributed.checkpoint; of a model that is sharded over ranks, each rank writes its part. A
+checkpoint is a directory `step-N`. It appears by a rename, once the files of all ranks are on disk
+and their SHA-256 digests are in the manifest. A checkpoint that does not match its manifest is set
+aside, never deleted, and the previous one is read.
 
-If the job has a remote checkpoint store, the directory is a local copy on the instance. Only
-checkpoints in the store count: each is uploaded after it is written, and downloaded if the local
-copy is missing.
+If the job has a remote checkpoint store, the directory is a local copy on each instance. Only
+checkpoints in the store count: each rank uploads its files, and the leader the manifest at last.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import logging
-import os
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import torch
+import torch.distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict_loader import load as read_tensors
-from torch.distributed.checkpoint.state_dict_saver import save as write_tensors
 
 from autoscaler.clock import Clock
-from autoscaler.domain.checkpoint import MANIFEST, name_of, step_of
-from autoscaler.domain.errors import CheckpointError, ProviderError
+from autoscaler.domain.checkpoint import step_of
+from autoscaler.domain.errors import CheckpointError
 from autoscaler.domain.report import CheckpointStatus
-from autoscaler.training.state.checkpoint_files import (
-    REST,
-    digest_of,
-    packed,
-    publish,
-    root_cause,
-    saved_digest,
-)
+from autoscaler.training.collectives.instance import InstanceRanks
+from autoscaler.training.state.checkpoint_files import REST, published
+from autoscaler.training.state.checkpoint_part import CheckpointPart
+from autoscaler.training.state.checkpoint_reading import CheckpointSearch, FilesRead
+from autoscaler.training.state.checkpoint_writing import CheckpointWriter, Content
 from autoscaler.training.state.host_copies import HostCopies
+from autoscaler.training.state.joint_work import JointWork, WorkError
 from autoscaler.training.state.remote_checkpoints import RemoteCheckpoints
 
 _log = logging.getLogger(__name__)
 
-_FORMAT = 1
-_READ_ATTEMPTS = 3
-_READ_RETRY_SECONDS = 1.0
-_ABANDONED_SECONDS = 86_400.0
-_SAVE_TIMEOUT_SECONDS = 30.0
-_DEPOT_SAVE_TIMEOUT_SECONDS = 900.0
+_ABANDONED_SECONDS: Final = 86_400.0
+_SAVE_TIMEOUT_SECONDS: Final = 30.0
+_DEPOT_SAVE_TIMEOUT_SECONDS: Final = 900.0
+# A rank that ends closes its connections. This limit is for one that hangs.
+_LONGEST_WRITE: Final = timedelta(minutes=30)
+
+_Value = TypeVar("_Value")
 
 
 class Checkpoints:
-    """Checkpoints of one job in one directory. One thread calls it; another one writes."""
+    """Checkpoints of one job in one directory, on one rank. Another thread writes them.
+
+    Args:
+        directory: directory of the checkpoints, or of their local copies.
+        kept: number of checkpoints to keep.
+        clock: clock for durations and retries.
+        depot: remote store; None if the checkpoints in the directory count.
+        ranks: ranks of the session, which all construct this object together; None for one.
+        is_sharded: whether the model is sharded over the ranks. Each rank then writes a part, and
+            all ranks call the same methods. Otherwise the leader alone saves.
+        host_copies: maker of the copies that are written.
+    """
 
     def __init__(
-        self, directory: Path, kept: int, clock: Clock, depot: RemoteCheckpoints | None = None
+        self,
+        directory: Path,
+        kept: int,
+        clock: Clock,
+        depot: RemoteCheckpoints | None = None,
+        *,
+        ranks: InstanceRanks | None = None,
+        is_sharded: bool = False,
+        host_copies: HostCopies | None = None,
     ) -> None:
         self._directory = directory
         self._kept_count = kept
         self._clock = clock
         self._depot = depot
-        self._writer: threading.Thread | None = None
+        self._readers = ranks or InstanceRanks()
+        self._is_joint = is_sharded and self._readers.ranks > 1
+        self._writers = InstanceRanks()
+        if self._is_joint:
+            # The thread's collectives have a group of their own, which training does not use.
+            self._writers = InstanceRanks(_gloo_group())
+        self._search = CheckpointSearch(directory, depot, JointWork(self._readers), clock)
+        self._thread: threading.Thread | None = None
         self._status = CheckpointStatus()
         self._pause_seconds: float | None = None
-        self._host_copies = HostCopies()
+        self._host_copies = host_copies or HostCopies()
 
     @property
     def place(self) -> str:
@@ -82,13 +104,34 @@ class Checkpoints:
 
     @property
     def status(self) -> CheckpointStatus:
-        """Step of the newest whole checkpoint, and the error of any later attempt."""
+        """Step of the newest whole checkpoint, and the error of any later attempt.
+
+        Equal on all ranks that save, between saves.
+        """
         return self._status
 
     @property
     def is_writing(self) -> bool:
         """Whether a checkpoint is being written."""
-        return self._writer is not None and self._writer.is_alive()
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def has_part(self) -> bool:
+        """Whether this rank must take part when its replica saves."""
+        return self._is_joint or self._readers.is_leader
+
+    def gathered(self, value: _Value) -> list[_Value]:
+        """Return the values of all ranks that save; all of them must call this together."""
+        return self._readers.values(value) if self._is_joint else [value]
+
+    def from_leader(self, value: _Value) -> _Value:
+        """Return the leader's value; all ranks that save must call this together."""
+        shared: _Value = self._readers.value_from_leader(value) if self._is_joint else value
+        return shared
+
+    def reserve(self, tensors: Mapping[str, Any]) -> None:
+        """Prepare memory for copies of a device's tensors in the background."""
+        self._host_copies.reserve(self._part(tensors).values)
 
     def save(
         self,
@@ -105,15 +148,18 @@ class Checkpoints:
             rest: plain values.
             texts: contents of files for human readers, by file name.
         """
-        if self.is_writing:
+        if self.from_leader(self.is_writing):
             return
+        self.wait()  # the leader's thread ends first
         began_seconds = self._clock.monotonic()
-        copies = self._host_copies.copy((dict(tensors), dict(rest)))
+        part = self._part(tensors)
+        part.values, plain = self._host_copies.copy((part.values, dict(rest)))
         self._pause_seconds = self._clock.monotonic() - began_seconds
-        self._writer = threading.Thread(
-            target=self._write, args=(step, *copies, texts or {}), name="castor-checkpoint"
+        content, writer = Content(step, part, plain, texts or {}), self._writer()
+        self._thread = threading.Thread(
+            target=self._write, args=(writer, content), name="castor-checkpoint"
         )
-        self._writer.start()
+        self._thread.start()
 
     def save_now(
         self,
@@ -128,60 +174,37 @@ class Checkpoints:
         replaced.
         """
         self.wait()
-        is_saved = self._status.step == step
-        if not is_saved or saved_digest(self._path_of(step)) != digest_of(packed(rest)):
-            self._write(step, dict(tensors), dict(rest), texts or {})
+        content = Content(step, self._part(tensors), dict(rest), texts or {})
+        self._write(self._writer(), content)
 
     def wait(self) -> None:
         """Wait until the background write has ended."""
-        if self._writer is not None:
-            self._writer.join()
+        if self._thread is not None:
+            self._thread.join()
 
-    def newest(self) -> Path | None:
+    def close(self) -> None:
+        """Wait until the background write has ended, and close the ranks' connections for it."""
+        self.wait()
+        self._writers.close()
+
+    def newest(self, files_read: FilesRead | None = None) -> Path | None:
         """Return the newest checkpoint that matches its manifest; None if there is no checkpoint.
 
-        Newer checkpoints that do not match are set aside.
+        Newer checkpoints that do not match are set aside. All ranks must call this together.
+
+        Args:
+            files_read: the files of tensors that this rank reads; None for all.
 
         Raises:
             CheckpointError: there are checkpoints but none is whole, or one can't be read.
         """
-        if self._depot is not None:
-            return self._fetch_newest(self._depot)
-        published = sorted(self._published_paths(), reverse=True)
-        for path in published:
-            fault = self._fault_after_retries(path)
-            if fault is None:
-                return path
-            self._set_aside(path, fault)
-        if published:
-            raise CheckpointError(
-                f"no checkpoint in {self._directory} is whole: they are kept there as *.corrupt; "
-                "move them away to start from the beginning"
-            )
-        return None
-
-    def at(self, step: int) -> Path | None:
-        """Return the checkpoint of `step`; None if it is missing, broken or unreadable.
-
-        Raises:
-            CheckpointError: it has another format than this version reads.
-        """
-        path = self._path_of(step)
-        try:
-            if self._depot is not None:
-                manifest = self._depot.manifest(path.name)
-                return path if self._fetch(self._depot, path, manifest) is None else None
-            return path if path.is_dir() and _fault_in(path) is None else None
-        except (OSError, ProviderError) as error:
-            _log.warning("%s can't be read: %s", path, error)
-            return None
-
-    def keys(self, path: Path) -> frozenset[str]:
-        """Return the names of the tensors and values in the checkpoint at `path`."""
-        return frozenset(FileSystemReader(path).read_metadata().state_dict_metadata)
+        return self._search.newest(files_read)
 
     def load(self, path: Path, tensors: dict[str, Any]) -> dict[str, Any]:
-        """Read the checkpoint at `path` into the tree `tensors`, and return its plain values.
+        """Read this rank's part of a checkpoint into the tree `tensors`.
+
+        Returns:
+            The plain values of the checkpoint.
 
         Raises:
             CheckpointError: the checkpoint does not fit this model.
@@ -206,190 +229,47 @@ class Checkpoints:
                 if self._clock.now() - path.stat().st_mtime > _ABANDONED_SECONDS:
                     shutil.rmtree(path)
 
-    def _fetch_newest(self, depot: RemoteCheckpoints) -> Path | None:
-        """Return the newest whole checkpoint of the remote store, downloaded; None if it has none.
+    def _part(self, tensors: Mapping[str, Any]) -> CheckpointPart:
+        return CheckpointPart(dict(tensors), self._writers.rank)
 
-        Raises:
-            CheckpointError: there are checkpoints but none is whole, or the store can't be read.
-        """
-        try:
-            names = depot.names()
-            for name in names:
-                path = self._directory / name
-                manifest = depot.manifest(name)
-                fault = self._fetch(depot, path, manifest)
-                if fault is None:
-                    return path
-                if manifest is None or depot.manifest(name) != manifest:
-                    return self._fetch_newest(depot)  # pruned or replaced meanwhile
-                _log.error("%s/%s is corrupt (%s): set aside", depot.place, name, fault)
-                depot.set_aside(name)
-        except (OSError, ProviderError) as error:
-            raise CheckpointError(
-                f"the checkpoints in {depot.place} can't be read ({root_cause(error)}): they are "
-                "left as they are; start again once they can"
-            ) from error
-        if names:
-            raise CheckpointError(
-                f"no checkpoint in {depot.place} is whole: they are kept there, with manifests "
-                "called *.corrupt; start a job of another name to start from the beginning"
-            )
-        return None
+    def _writer(self) -> CheckpointWriter:
+        is_disk_leader = self._search.is_disk_leader if self._is_joint else True
+        work = JointWork(self._writers)
+        return CheckpointWriter(self._directory, self._depot, work, is_disk_leader)
 
-    def _fetch(self, depot: RemoteCheckpoints, path: Path, manifest: bytes | None) -> str | None:
-        """Download a checkpoint to `path` unless the local copy is whole and equal.
-
-        `manifest` is the remote manifest. Return what is wrong with the remote checkpoint, or
-        None.
-
-        Raises:
-            CheckpointError: it has another format than this version reads.
-            OSError: the local disk can't be written, for instance as it is full.
-            ProviderError: the remote store can't be read.
-        """
-        if manifest is None:
-            return "it is not there"
-        if path.is_dir() and _bytes_of(path / MANIFEST) == manifest and _fault_in(path) is None:
-            return None
-        partial = self._partial_path(path)
-        try:
-            shutil.rmtree(partial, ignore_errors=True)
-            depot.fetch(path.name, partial)
-            if (fault := _fault_in(partial)) is not None:
-                return fault
-            shutil.rmtree(path, ignore_errors=True)
-            partial.rename(path)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-        return None
-
-    def _set_aside(self, path: Path, fault: str) -> None:
-        aside = path.with_name(f"{path.name}.corrupt")
-        _log.error("%s is corrupt (%s): set aside as %s", path, fault, aside.name)
-        shutil.rmtree(aside, ignore_errors=True)
-        with contextlib.suppress(FileNotFoundError):  # another process has renamed it
-            path.rename(aside)
-
-    def _fault_after_retries(self, path: Path) -> str | None:
-        """Return what is wrong with the checkpoint at `path`, or None; retry failed reads.
-
-        Raises:
-            CheckpointError: all reads failed, or the format is another one.
-        """
-        for retries_left in reversed(range(_READ_ATTEMPTS)):
-            try:
-                return _fault_in(path)
-            except OSError as error:
-                if not retries_left:
-                    raise CheckpointError(
-                        f"{path} can't be read ({root_cause(error)}): it is left as it is; "
-                        "start again once it can"
-                    ) from error
-            self._clock.sleep(_READ_RETRY_SECONDS)
-        raise AssertionError("the last read returns or raises")
-
-    def _write(
-        self, step: int, tensors: dict[str, Any], rest: dict[str, Any], texts: Mapping[str, str]
-    ) -> None:
+    def _write(self, writer: CheckpointWriter, content: Content) -> None:
         started_seconds = self._clock.monotonic()
-        final = self._path_of(step)
-        partial = self._partial_path(final)
-        replaced = partial.with_name(f".{final.name}.{os.getpid()}.replaced.partial")
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            plain = packed(rest)
-            if saved_digest(final) != digest_of(plain):
-                write_tensors(tensors, checkpoint_id=partial, no_dist=True)
-                (partial / REST).write_bytes(plain)
-                for name, text in texts.items():
-                    (partial / name).write_text(text)
-                _seal(partial, step)
-                publish(partial, final, replaced)
-                shutil.rmtree(replaced, ignore_errors=True)
-            size_bytes = sum(path.stat().st_size for path in final.iterdir())
-            if self._depot is not None:
-                self._depot.keep(final)
-        except (OSError, CheckpointException, RuntimeError, ProviderError) as error:
-            shutil.rmtree(partial, ignore_errors=True)
-            self._record_failure(step, error)
+            size_bytes = writer.write(content)
+        except (WorkError, CheckpointError) as error:
+            self._record_failure(content.step, str(error))
             return
         self._status = CheckpointStatus(
-            step=step,
+            step=content.step,
             seconds=self._clock.monotonic() - started_seconds,
             bytes=size_bytes,
             pause_seconds=self._pause_seconds,
         )
-        self._prune()
+        self._prune(writer.is_disk_leader)
 
-    def _path_of(self, step: int) -> Path:
-        return self._directory / name_of(step)
-
-    @staticmethod
-    def _partial_path(final: Path) -> Path:
-        return final.with_name(f".{final.name}.{os.getpid()}.partial")
-
-    def _record_failure(self, step: int, error: BaseException) -> None:
-        fault = root_cause(error)
+    def _record_failure(self, step: int, fault: str) -> None:
         text = (
             f"no checkpoint at step {step} in {self.place}: {fault}; "
             f"the newest whole one is {'none' if self._status.step is None else self._status.step}"
         )
-        _log.error(text)
+        if self._writers.is_leader:
+            _log.error(text)
         self._status = replace(self._status, error=text)
 
-    def _prune(self) -> None:
-        for path in sorted(self._published_paths(), reverse=True)[self._kept_count :]:
-            shutil.rmtree(path, ignore_errors=True)
-        if self._depot is not None:
+    def _prune(self, is_disk_leader: bool) -> None:
+        if is_disk_leader:
+            for path in sorted(published(self._directory), reverse=True)[self._kept_count :]:
+                shutil.rmtree(path, ignore_errors=True)
+        if self._depot is not None and self._writers.is_leader:
             self._depot.prune_if_possible(self._kept_count)
 
-    def _published_paths(self) -> Iterator[Path]:
-        if self._directory.is_dir():
-            paths = self._directory.iterdir()
-            yield from (path for path in paths if step_of(path.name) is not None)
 
-
-def _bytes_of(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _seal(directory: Path, step: int) -> None:
-    """Write the manifest of a checkpoint, and flush all its files to disk."""
-    files = {path.name: _digest(path) for path in sorted(directory.iterdir())}
-    manifest = {"format": _FORMAT, "step": step, "torch": torch.__version__, "sha256": files}
-    (directory / MANIFEST).write_text(json.dumps(manifest, indent=1))
-    for path in directory.iterdir():
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-
-
-def _fault_in(path: Path) -> str | None:
-    """Return what is wrong with a checkpoint, or None.
-
-    Raises:
-        CheckpointError: it has another format than this version reads.
-        OSError: it can't be read, so its state is unknown.
-    """
-    try:
-        manifest = json.loads((path / MANIFEST).read_text())
-        for name, digest in manifest["sha256"].items():
-            if _digest(path / name) != digest:
-                return f"{name} does not match its checksum"
-    except FileNotFoundError as error:
-        return f"{Path(error.filename).name} is missing"
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        return f"{MANIFEST} can't be read: {error}"
-    if manifest.get("format") != _FORMAT:
-        raise CheckpointError(
-            f"{path} has format {manifest.get('format')}, and this version reads {_FORMAT}: "
-            "use the version of castor that wrote it"
-        )
-    return None
+def _gloo_group() -> dist.ProcessGroup:
+    group = dist.new_group(backend="gloo", timeout=_LONGEST_WRITE)
+    assert isinstance(group, dist.ProcessGroup)
+    return group

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import weakref
 from typing import Any, Final
 
@@ -19,21 +20,39 @@ class HostCopies:
     """Maker of copies in host memory, which keeps the memory of a GPU's tensors.
 
     A pause is then as long as the transfer: memory is allocated and locked (page-locked memory is
-    several times as fast to copy to) at the first copy only. Tensors of devices other than
-    `kept_device` are copied to new memory each time.
+    several times as fast to copy to) once, by `reserve` or else at the first copy. Tensors of
+    devices other than `kept_device` are copied to new memory each time.
     """
 
     def __init__(self, kept_device: str = "cuda") -> None:
         self._kept_device = kept_device
         self._buffer = torch.empty(0, dtype=torch.uint8)
+        self._reservation: threading.Thread | None = None
+
+    def reserve(self, tree: Any) -> None:
+        """Allocate and lock the memory for copies of `tree` in a thread, ahead of the first copy.
+
+        Without enough memory, the first copy tries again and raises.
+        """
+        size_bytes = sum(self._sizes(tree_flatten(tree)[0]))
+        if size_bytes > self._buffer.numel() and self._reservation is None:
+            self._reservation = threading.Thread(
+                target=self._allocate_if_possible,
+                args=(size_bytes,),
+                name="castor-checkpoint-memory",
+                daemon=True,
+            )
+            self._reservation.start()
 
     def copy(self, tree: Any) -> Any:
         """Return `tree` with a host copy in place of each tensor, valid until the next call."""
+        if self._reservation is not None:
+            self._reservation.join()
+            self._reservation = None
         leaves, structure = tree_flatten(tree)
-        sizes = [_aligned_bytes(leaf) if self._is_kept(leaf) else 0 for leaf in leaves]
+        sizes = self._sizes(leaves)
         if sum(sizes) > self._buffer.numel():
-            self._buffer = torch.empty(0, dtype=torch.uint8)  # freed before the next is allocated
-            self._buffer = _locked_memory(sum(sizes))
+            self._allocate(sum(sizes))
         begin, copies = 0, []
         for leaf, size_bytes in zip(leaves, sizes, strict=True):
             if size_bytes:
@@ -44,6 +63,20 @@ class HostCopies:
         if begin and torch.cuda.is_available():
             torch.cuda.synchronize()
         return tree_unflatten(copies, structure)
+
+    def _sizes(self, leaves: list[Any]) -> list[int]:
+        """Return the bytes of the buffer that each leaf takes; 0 for copies in new memory."""
+        return [_aligned_bytes(leaf) if self._is_kept(leaf) else 0 for leaf in leaves]
+
+    def _allocate(self, size_bytes: int) -> None:
+        self._buffer = torch.empty(0, dtype=torch.uint8)  # freed before the next is allocated
+        self._buffer = _locked_memory(size_bytes)
+
+    def _allocate_if_possible(self, size_bytes: int) -> None:
+        try:
+            self._allocate(size_bytes)
+        except RuntimeError as error:
+            _log.warning("no memory for checkpoints is reserved: %s", error)
 
     def _is_kept(self, leaf: Any) -> bool:
         """Return whether a leaf is an ordinary tensor of the kept device, and not empty."""
@@ -68,6 +101,7 @@ def _locked_memory(size_bytes: int) -> Tensor:
     PyTorch's own allocator of locked memory rounds a size up to a power of 2.
     """
     memory = torch.empty(size_bytes, dtype=torch.uint8)
+    memory.zero_()  # maps all pages here rather than in the first copy
     if not torch.cuda.is_available():
         return memory
     runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]

@@ -7,12 +7,13 @@ does not match its manifest is set aside: the manifest is renamed and nothing is
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 from autoscaler.domain.checkpoint import MANIFEST, RECORD, step_of
 from autoscaler.domain.errors import NotFound, ProviderError
+from autoscaler.domain.transfer import Transfer
 from autoscaler.objects import Objects
 
 _log = logging.getLogger(__name__)
@@ -53,35 +54,47 @@ class RemoteCheckpoints:
         """Write the ownership record of the checkpoints."""
         self._objects.put(RECORD, record)
 
-    def keep(self, path: Path) -> None:
-        """Upload the checkpoint in the directory `path`, unless the same one is present.
+    def has(self, name: str, manifest: bytes) -> bool:
+        """Return whether the store has a checkpoint with this manifest.
 
-        A checkpoint of the same step with other content is replaced. During the upload neither
-        counts.
+        One of the same name with another manifest no longer counts afterwards, so that its files
+        can be replaced.
+        """
+        present = self.manifest(name)
+        if present is not None and present != manifest:
+            self._objects.remove([f"{name}/{MANIFEST}"])
+        return present == manifest
+
+    def upload(self, path: Path, names: Iterable[str]) -> Transfer:
+        """Upload files of the checkpoint in the directory `path`; return the bytes sent.
+
+        The checkpoint counts once its manifest is uploaded, which must follow all other files.
 
         Raises:
-            OSError: the local checkpoint can't be read.
+            OSError: a local file can't be read.
         """
-        present = self.manifest(path.name)
-        if present == (path / MANIFEST).read_bytes():
-            return
-        if present is not None:
-            self._objects.remove([f"{path.name}/{MANIFEST}"])
-        for file in sorted(path.iterdir()):
-            if file.name != MANIFEST:
-                self._objects.put(f"{path.name}/{file.name}", file)
-        self._objects.put(f"{path.name}/{MANIFEST}", path / MANIFEST)
+        before = self.transferred
+        for name in sorted(names):
+            self._objects.put(f"{path.name}/{name}", path / name)
+        return self.transferred.beyond(before)
 
-    def fetch(self, name: str, directory: Path) -> None:
-        """Download a checkpoint to the new directory `directory`.
+    @property
+    def transferred(self) -> Transfer:
+        """Bytes counted so far."""
+        return self._objects.meter.read().transfer
+
+    def count(self, transfer: Transfer) -> None:
+        """Count bytes that another process transferred."""
+        self._objects.meter.add(transfer)
+
+    def download(self, name: str, file: str, target: Path) -> None:
+        """Download a file of a checkpoint to `target`.
 
         Raises:
-            OSError: the directory can't be written.
+            NotFound: the store does not have the file.
+            OSError: the target can't be written.
         """
-        directory.mkdir(parents=True)
-        for stored in self._objects.listed(name):
-            with suppress(NotFound):  # verifying the manifest finds missing files
-                self._objects.download(stored.name, directory / Path(stored.name).name)
+        self._objects.download(f"{name}/{file}", target)
 
     def set_aside(self, name: str) -> None:
         """Rename a checkpoint's manifest, so that the checkpoint no longer counts."""

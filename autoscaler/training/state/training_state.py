@@ -23,10 +23,16 @@ from autoscaler.domain.errors import DivergedError
 from autoscaler.training.collectives.instance import InstanceRanks
 from autoscaler.training.gradients.finite import non_finite_names
 from autoscaler.training.gradients.noise import NoiseTracker
+from autoscaler.training.gradients.parts import local_part
 from autoscaler.training.gradients.sampling import SamplingBudget
 from autoscaler.training.state.batch_log import BATCH_LOG_FILE, BatchDecision, BatchLog
 from autoscaler.training.state.buffers import SharedBuffers, written_buffers
 from autoscaler.training.state.checkpoint import Checkpoints
+from autoscaler.training.state.checkpoint_part import (
+    files_read,
+    read_metadata,
+    require_fit,
+)
 from autoscaler.training.state.fingerprint import require_equal_shapes
 from autoscaler.training.state.own_state import ScriptState
 from autoscaler.training.state.reception import Description, StateBuffer, describe, tensors_of
@@ -217,10 +223,12 @@ class TrainingState:
     def save(self, checkpoints: Checkpoints, at_once: bool) -> None:
         """Write a checkpoint: in the background, or `at_once`.
 
+        All ranks call this together if the model is sharded over them, else the leader.
+
         Raises:
             DivergedError: a weight is not finite. Its checkpoint would displace a good one.
         """
-        self._require_finite()
+        self._require_finite(checkpoints)
         unused = [optimizer for optimizer in self._optimizers if not optimizer.state]
         model, optimizer = self._tensors()
         groups = iter(optimizer["param_groups"])
@@ -235,8 +243,23 @@ class TrainingState:
         texts = {BATCH_LOG_FILE: self.batches.text}
         save(self.counters.step, {"model": model, "optimizer": optimizer}, rest, texts)
 
-    def _require_finite(self) -> None:
-        broken = sorted(non_finite_names(_weights(self._model)) - self._initially_non_finite)
+    def reserve(self, checkpoints: Checkpoints) -> bool:
+        """Prepare memory for the copies that `save` makes, once the optimizers have a state.
+
+        Return whether they have.
+        """
+        if not all(optimizer.state for optimizer in self._optimizers):
+            return False
+        model, optimizer = self._tensors()
+        checkpoints.reserve({"model": model, "optimizer": optimizer})
+        return True
+
+    def _require_finite(self, checkpoints: Checkpoints) -> None:
+        own = non_finite_names(
+            (name, local_part(tensor)) for name, tensor in _weights(self._model)
+        )
+        names = own.union(*checkpoints.gathered(own))
+        broken = sorted(names - self._initially_non_finite)
         if broken:
             others = f" and {len(broken) - 1} more" if broken[1:] else ""
             raise DivergedError(
@@ -246,18 +269,26 @@ class TrainingState:
                 "castor resume JOB --file FILE"
             )
 
+    def restore_newest(self, checkpoints: Checkpoints) -> bool:
+        """Load the newest whole checkpoint; return whether there is one.
+
+        All ranks of the session call this together.
+
+        Raises:
+            CheckpointError: there are checkpoints, but none can be used or fits this model.
+        """
+        path = checkpoints.newest(lambda path: files_read(path, self._fitting(path)))
+        if path is not None:
+            self.restore(checkpoints, path)
+        return path is not None
+
     def restore(self, checkpoints: Checkpoints, path: Path) -> None:
         """Load the checkpoint at `path`.
 
         Raises:
-            CheckpointError: the checkpoint does not fit this model.
+            CheckpointError: the checkpoint does not fit this model. Nothing is changed.
         """
-        for torch_optimizer in self._optimizers:
-            torch_optimizer.state.clear()
-            torch_optimizer.zero_grad()
-        model, optimizer = self._tensors()
-        optimizer["state"] = _saved_entries(optimizer["state"], checkpoints.keys(path))
-        tensors: dict[str, Any] = {"model": model, "optimizer": optimizer}
+        tensors = self._fitting(path)
         rest = checkpoints.load(path, tensors)
         set_model_state_dict(self._model, tensors["model"])
         set_optimizer_state_dict(
@@ -267,6 +298,26 @@ class TrainingState:
             options=StateDictOptions(strict=False),
         )
         self._load_rest(rest)
+
+    def _fitting(self, path: Path) -> dict[str, Any]:
+        """Return a tree of tensors to read the checkpoint at `path` into.
+
+        As a side effect, the optimizers' states are replaced by initial ones.
+
+        Raises:
+            CheckpointError: the checkpoint does not fit this model.
+        """
+        metadata = read_metadata(path)
+        require_fit(path, metadata, {"model": self._model.state_dict()})
+        for torch_optimizer in self._optimizers:
+            torch_optimizer.state.clear()
+            torch_optimizer.zero_grad()
+        model, optimizer = self._tensors()
+        saved_names = frozenset(metadata.state_dict_metadata)
+        optimizer["state"] = _saved_entries(optimizer["state"], saved_names)
+        tensors: dict[str, Any] = {"model": model, "optimizer": optimizer}
+        require_fit(path, metadata, tensors)
+        return tensors
 
     def _tensors(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the model's state and the optimizers' merged state, keyed by parameter names.
