@@ -6,10 +6,12 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+_CHUNK_BYTES: Final = 1 << 20
 _FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -31,14 +33,21 @@ class FileStamp:
         return self.modified_ns / 1e9
 
 
-def walk_below(root: Path, ignored: frozenset[str] = frozenset()) -> Iterator[FileStamp]:
+def walk_below(
+    root: Path,
+    ignored: frozenset[str] = frozenset(),
+    enters: Callable[[str], bool] = lambda path: True,
+) -> Iterator[FileStamp]:
     """Yield the regular files below `root`, sorted by name within each directory.
 
-    Links are left out, and so are files and directories whose name is in `ignored`.
+    Links are left out, and so are files and directories whose name is in `ignored`, and
+    directories whose path below `root` the function `enters` refuses.
     """
     for directory, directories, files, descriptor in os.fwalk(root, follow_symlinks=False):
-        directories[:] = sorted(name for name in directories if name not in ignored)
         folder = Path(directory).relative_to(root)
+        directories[:] = sorted(
+            name for name in directories if name not in ignored and enters(str(folder / name))
+        )
         for name in sorted(files):
             if name in ignored:
                 continue
@@ -66,6 +75,32 @@ def open_below(root: Path, path: str) -> int:
         os.close(descriptor)
         raise OSError(f"{path} is not a regular file")
     return descriptor
+
+
+def copy_below(root: Path, file: FileStamp, source: Path) -> None:
+    """Copy the file `source` to the path of `file` below `root`, with its owner and time.
+
+    Missing folders are created. A file or link in that place is replaced.
+
+    Raises:
+        OSError: the file can't be written, or a folder of the path is a link or a file.
+    """
+    *folders, name = file.path.split("/")
+    directory = _make_folder(root, folders, file.user)
+    unfinished = f".{name[:100]}.unfinished"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        with suppress(FileNotFoundError):
+            os.unlink(unfinished, dir_fd=directory)
+        descriptor = os.open(unfinished, flags, 0o644, dir_fd=directory)
+        with source.open("rb") as content, os.fdopen(descriptor, "wb") as copy:
+            shutil.copyfileobj(content, copy, _CHUNK_BYTES)
+            copy.flush()
+            _give(descriptor, file.user)
+            os.utime(descriptor, ns=(file.modified_ns, file.modified_ns))
+        os.replace(unfinished, name, src_dir_fd=directory, dst_dir_fd=directory)
+    finally:
+        os.close(directory)
 
 
 def remove_below(
@@ -101,6 +136,27 @@ def _open_folder(root: Path, folders: Sequence[str]) -> int:
             os.close(directory)
         directory = inner
     return directory
+
+
+def _make_folder(root: Path, folders: Sequence[str], user: int) -> int:
+    """Open a folder below `root` as `_open_folder` does; create missing ones for `user`."""
+    directory = _open_folder(root, ())
+    for folder in folders:
+        try:
+            with suppress(FileExistsError):
+                os.mkdir(folder, 0o755, dir_fd=directory)
+            inner = os.open(folder, _FLAGS | os.O_DIRECTORY, dir_fd=directory)
+        finally:
+            os.close(directory)
+        directory = inner
+        _give(directory, user)
+    return directory
+
+
+def _give(descriptor: int, user: int) -> None:
+    """Make `user` the owner of an open file or folder, unless the user owns it already."""
+    if os.fstat(descriptor).st_uid != user:
+        os.fchown(descriptor, user, user)
 
 
 def stamp_of(descriptor: int, path: str) -> FileStamp:
