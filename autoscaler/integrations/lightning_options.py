@@ -105,6 +105,4 @@ def _require_default(holder: Any, base: type, hooks: dict[str, str]) -> None:
     """
     for hook, remedy in hooks.items():
         if getattr(type(holder), hook) is not getattr(base, hook):
-            raise ValueError(
-                f"{type(holder).__name__}.{hook}: {_OWNER} can't call it: {remedy}"
-            )
+            raise ValueError(f"{type(holder).__name__}.{hook}: {_OWNER} can't call it: {remedy}")

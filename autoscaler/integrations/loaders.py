@@ -70,7 +70,7 @@ def loader_arguments(loader: Any, seed: int, device: torch.device) -> LoaderArgu
             "torch.utils.data.DataLoader"
         )
     batches = _plain_batch_sampler(loader)
-    # Accelerate replaces a random sampler by a seeded one, and keeps it where this method finds it.
+    # Accelerate replaces a random sampler by a seeded one, which this method finds.
     find = getattr(loader, "get_sampler", None)
     sampler = find() if callable(find) else loader.sampler
     order = None

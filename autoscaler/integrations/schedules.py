@@ -35,8 +35,8 @@ class PacedSchedule:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load a state of `state_dict`."""
         self._steps = int(state[_STEPS])
-        own = {name: value for name, value in state.items() if name != _STEPS}
-        self._scheduler.load_state_dict(own)
+        inner = {name: value for name, value in state.items() if name != _STEPS}
+        self._scheduler.load_state_dict(inner)
 
 
 def paced(config: Any, length: TrainingLength) -> PacedSchedule:

@@ -105,7 +105,7 @@ class ElasticTrainer(Trainer):
 
     def compute_loss_context_manager(self) -> ExitStack:
         """Return the context of a loss: that of `Trainer`, and autocast to bf16 or fp16."""
-        stack = super().compute_loss_context_manager()
+        stack: ExitStack = super().compute_loss_context_manager()
         stack.enter_context(self.accelerator.autocast())
         return stack
 
@@ -140,10 +140,10 @@ class _Losses:
 
     def take(self, mean: Callable[[torch.Tensor | None, float], float]) -> float:
         """Return the mean since the last call, over all ranks by `mean`."""
-        own = None if self._window is None else self._window / self._steps
-        result = mean(own, float(self._steps))
-        if not math.isfinite(result) and own is not None:  # an instance was lost meanwhile
-            result = float(own)
+        mean_here = None if self._window is None else self._window / self._steps
+        result = mean(mean_here, float(self._steps))
+        if not math.isfinite(result) and mean_here is not None:  # an instance was lost meanwhile
+            result = float(mean_here)
         self._total += result * self._steps
         self._total_steps += self._steps
         self._window, self._steps = None, 0
@@ -180,9 +180,7 @@ class _Progress:
             setattr(self._trainer.state, name, value)
         states = list(values["callbacks"])
         for callback in self._exportable():
-            place = next(
-                (state for state in states if state[0] == type(callback).__name__), None
-            )
+            place = next((state for state in states if state[0] == type(callback).__name__), None)
             if place is not None:
                 states.remove(place)
                 for name, value in place[1].items():
@@ -320,12 +318,7 @@ class _Training:
         (inputs,), self._items = trainer.get_batch_samples(iter([inputs]), 1, trainer.args.device)
         self._step = None
         trainer.training_step(job.model, inputs, self._items)
-        if self._step is None:
-            raise ValueError(
-                "training_step: it has to call self.accelerator.backward(loss) once, as that of "
-                "Trainer does; or override compute_loss in its place"
-            )
-        step: Step = self._step
+        step = self._taken_step()
         if not step.is_last:
             trainer.control = self._call("on_substep_end")
             return False
@@ -340,9 +333,24 @@ class _Training:
         trainer.control = self._call("on_step_end")
         require_whole_epoch(trainer.control)
         self._log_evaluate_save(waits=True)
-        if trainer.control.should_training_stop and not self._length.is_over(job.progress_examples):
+        if trainer.control.should_training_stop and not self._length.is_over(
+            job.progress_examples
+        ):
             job.stop("a callback of the Trainer stopped it")
         return True
+
+    def _taken_step(self) -> Step:
+        """Return what the last batch's step came to.
+
+        Raises:
+            ValueError: `training_step` made none.
+        """
+        if self._step is None:
+            raise ValueError(
+                "training_step: it has to call self.accelerator.backward(loss) once, as that of "
+                "Trainer does; or override compute_loss in its place"
+            )
+        return self._step
 
     def _learn(self, loss: torch.Tensor, **_: Any) -> None:
         """Take the place of `accelerator.backward` in `training_step`."""
