@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import socket
 import warnings
 import zlib
 from dataclasses import dataclass, replace
@@ -38,9 +39,11 @@ from autoscaler.training.data_path import loader_of, order_of, sampler_of
 from autoscaler.training.decisions import batch_log_file, batches_to_repeat
 from autoscaler.training.gradients.preconditioner import WARM_UP_STEPS, Preconditioner, has_adam
 from autoscaler.training.identity import fingerprint_of
+from autoscaler.training.members.instance_state import PartedState
 from autoscaler.training.members.job_ranks import JobRanks
 from autoscaler.training.members.peers import MembershipEngine, QuorumSettings
 from autoscaler.training.members.roster_quorum import RosterQuorum
+from autoscaler.training.members.state_transfer import StateTransfer
 from autoscaler.training.replica import Replica, ReplicaSettings
 from autoscaler.training.reporting import Reporter
 from autoscaler.training.state.batch_log import BatchReplay
@@ -102,13 +105,13 @@ def open_parts(script: Script, clock: Clock) -> Parts:
     require_usable(script)
     _silence_intended_warnings()
     device = next(script.model.parameters()).device
-    socket = os.environ.get(SOCKET_VARIABLE)
+    agent_socket = os.environ.get(SOCKET_VARIABLE)
     # All instances of a gang have an agent; the one with the first rank speaks for the replica.
     is_leader = int(os.environ.get("RANK", "0")) == 0
-    channel = AgentConnection(socket, clock) if socket and is_leader else None
+    channel = AgentConnection(agent_socket, clock) if agent_socket and is_leader else None
     if device.type == "cpu":
         _pin_to_core(int(os.environ.get("LOCAL_RANK", "0")))
-    instance = join_instance(device, under_castor=socket is not None)
+    instance = join_instance(device, under_castor=agent_socket is not None)
     setup = instance.value_from_leader(channel.setup() if channel else None)
     order = order_of(script, lambda: state.counters.first_keyed_pass)
     bounds = _bounds(script, setup.batch if setup else BatchSpec(), order.examples)
@@ -129,7 +132,8 @@ def open_parts(script: Script, clock: Clock) -> Parts:
     if setup is not None and channel is not None and checkpoints is not None:
         peers = _peers(setup, state, _form_gradients(script, setup), clock)
     rail = Rail(instance, peers.sums if peers else _follower_sums(script, setup, clock))
-    job_ranks = JobRanks(peers, state, instance, rail)
+    parts = _parted_state(setup, state, instance, peers, clock)
+    job_ranks = JobRanks(peers, state, instance, rail, parts)
     reducer = _reducer(script, instance, rail, clock)
     stepper = _stepper(script, bounds, sampler.examples, state, job_ranks, reducer)
     repeated = "" if batches is None else batches.digest
@@ -139,7 +143,7 @@ def open_parts(script: Script, clock: Clock) -> Parts:
     if peers is not None:
         replica.sees_lighthouse = lambda: peers.is_lighthouse_there
         replica.sees_change = lambda: peers.sees_change
-    parts = Parts(
+    opened = Parts(
         state=state,
         job_ranks=job_ranks,
         reducer=reducer,
@@ -155,9 +159,9 @@ def open_parts(script: Script, clock: Clock) -> Parts:
         batch_log_file=batch_log_file(setup, bounds),
     )
     if channel is not None and checkpoints is not None:
-        parts.reporter = Reporter(channel, replica, stepper, reducer, state, checkpoints, clock)
-        parts.reporter.engine = _engine(setup)
-    return parts
+        opened.reporter = Reporter(channel, replica, stepper, reducer, state, checkpoints, clock)
+        opened.reporter.engine = _engine(setup)
+    return opened
 
 
 def _follower_sums(script: Script, setup: TrainingSetup | None, clock: Clock) -> Sums | None:
@@ -167,11 +171,41 @@ def _follower_sums(script: Script, setup: TrainingSetup | None, clock: Clock) ->
     """
     if setup is None or setup.lighthouse is None:
         return None
-    use_interface_of(setup.bind_address)
+    use_interface_of(_own_address(setup))
     settings = SumSettings(
         _form_gradients(script, setup), _RAIL_SECONDS, setup.collective_timeout_seconds
     )
     return Sums(settings, lambda: False, clock)
+
+
+def _parted_state(
+    setup: TrainingSetup | None,
+    state: TrainingState,
+    instance: InstanceRanks,
+    peers: MembershipEngine | None,
+    clock: Clock,
+) -> PartedState | None:
+    """Return the state of which each rank sends and receives its own part; None for others."""
+    if setup is None or setup.lighthouse is None or not state.is_sharded or instance.ranks == 1:
+        return None
+    if peers is not None:
+        transfer = peers.catching_up.parts.transfer
+    else:
+        transfer = StateTransfer(_own_address(setup), setup.peer_token, state, clock)
+    return PartedState(instance, transfer, clock)
+
+
+def _own_address(setup: TrainingSetup) -> str:
+    """Return the address of this instance, at which other instances reach it.
+
+    The setup has that of the leader's instance. In a gang of several instances, the others use the
+    address from which they reach the leader.
+    """
+    if os.environ.get("GROUP_RANK", "0") == "0":
+        return setup.bind_address
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((os.environ["MASTER_ADDR"], 1))  # sends nothing
+        return str(probe.getsockname()[0])
 
 
 def _reducer(script: Script, instance: InstanceRanks, rail: Rail, clock: Clock) -> GradientReducer:

@@ -255,7 +255,7 @@ def test_a_tensor_lies_on_the_receivers_own_device_or_on_the_cpu(
     on_host: bool, place: str, in_place: bool
 ) -> None:
     """Adam's number of steps stays on the CPU; all else comes to the device of the receiver."""
-    described = Description([torch.empty(3, device="meta")], [on_host])
+    described = Description([torch.empty(3, device="meta")], [on_host], [None])
     reception = StateBuffer([], described, torch.device("meta"), in_place)
     expected = place if in_place else "cpu"
     assert [tensor.device.type for tensor in reception.tensors] == [expected]
@@ -295,8 +295,8 @@ class Job:
 
 def slowed(catching: StateSync, seconds_per_chunk: float) -> Wire:
     """Let the state of a member come over a wire."""
-    wire = Wire(catching._server.address, seconds_per_chunk)
-    catching._server.address = wire.address
+    wire = Wire(catching.parts.transfer.server.address, seconds_per_chunk)
+    catching.parts.transfer.server.address = wire.address
     return wire
 
 
@@ -343,10 +343,10 @@ def test_a_serving_member_that_is_lost_ends_the_world_and_the_next_one_resumes()
 
     wire.on_chunk = is_lost
     assert job.settle() == [None, None]
-    received_bytes = job.catching[1]._fetch.received_bytes  # type: ignore[union-attr]
+    received_bytes = job.catching[1].parts.transfer.fetch.received_bytes  # type: ignore[union-attr]
     job.members.lost.clear()
     wire.on_chunk = lambda wire: True
-    fetch = job.catching[1]._fetch
+    fetch = job.catching[1].parts.transfer.fetch
     assert job.settle() == [False, True]
     assert fetch is not None
     assert fetch.received_bytes - received_bytes < fetch.size_bytes - 20_000, "it began anew"
@@ -380,17 +380,17 @@ def test_a_receiver_whose_process_hangs_is_given_up(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(state_sync, "_TICK_SECONDS", 60.0)
     job = Job(training(0, steps=1), training(1))
     hangs = threading.Event()
-    job.catching[1].give_to_instance = lambda: bool(hangs.wait(3.0)) and None
+    job.catching[1].parts.give_to_ranks = lambda: bool(hangs.wait(3.0)) and None
     assert job.settle()[0] is None
     job.close()
 
 
 def test_a_state_that_was_received_in_part_is_nobodys_to_go_on_from() -> None:
     job = Job(training(0, steps=1), training(1, steps=9))
-    job.catching[1]._is_torn = True
+    job.catching[1].parts.transfer.is_torn = True
     assert job.settle() == [False, True], "its steps count for nothing"
     assert_equal(*job.states)
-    job.catching[1]._is_torn = True
+    job.catching[1].parts.transfer.is_torn = True
     alone = Members(1)
     alone.meet()
     job.catching[1]._sums = alone.sums[0]
@@ -408,7 +408,7 @@ def test_the_rank_beside_the_leader_has_the_state_before_the_others_go_on() -> N
         time.sleep(0.3)
         order.append("given")
 
-    job.catching[1].give_to_instance = give
+    job.catching[1].parts.give_to_ranks = give
 
     def settle(catching: StateSync) -> None:
         catching.settle()
@@ -422,7 +422,7 @@ def test_the_rank_beside_the_leader_has_the_state_before_the_others_go_on() -> N
 
 def test_among_states_of_equal_steps_that_of_most_members_counts() -> None:
     def standing(origin: str, step: int) -> StateVersion:
-        return StateVersion(origin, step, "", "")
+        return StateVersion(origin, step, ("",), "")
 
     a, b, c = standing("a", 3), standing("b", 3), standing("c", 4)
     assert furthest([a, b]) == a.key

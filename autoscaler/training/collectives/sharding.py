@@ -111,6 +111,14 @@ def is_sharded(model: nn.Module) -> bool:
     return any(isinstance(module, FSDPModule) for module in model.modules())
 
 
+def mesh_of(model: nn.Module) -> DeviceMesh | None:
+    """Return the mesh of a model that `sharding_of` has checked; None for a plain model."""
+    meshes = (
+        parameter.device_mesh for parameter in model.parameters() if isinstance(parameter, DTensor)
+    )
+    return next(meshes, None)
+
+
 def reshard(model: nn.Module) -> None:
     """Free the whole parameters that forward passes have left, so that only shards remain."""
     for module in model.modules():

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor.placement_types import Placement
 
 
 def local_part(tensor: Tensor) -> Tensor:
@@ -26,3 +31,35 @@ def as_part(local: Tensor, sharded: Tensor) -> Tensor:
         shape=sharded.shape,
         stride=sharded.stride(),
     )
+
+
+def layout_of(tensor: Tensor) -> dict[str, Any] | None:
+    """Return the layout of a sharded tensor in plain values; None for others."""
+    if not isinstance(tensor, DTensor):
+        return None
+    return {
+        "shards": [_dimension_of(placement) for placement in tensor.placements],
+        "shape": list(tensor.shape),
+        "stride": list(tensor.stride()),
+    }
+
+
+def with_layout(local: Tensor, layout: dict[str, Any], mesh: DeviceMesh) -> DTensor:
+    """Return a tensor on `mesh` with a result of `layout_of`, of which `local` is a part."""
+    shards = layout["shards"]
+    placements = [Replicate() if dimension is None else Shard(dimension) for dimension in shards]
+    return DTensor.from_local(
+        local,
+        mesh,
+        placements,
+        run_check=False,
+        shape=torch.Size(layout["shape"]),
+        stride=tuple(layout["stride"]),
+    )
+
+
+def _dimension_of(placement: Placement) -> int | None:
+    """Return the dimension that a placement shards; None for a copy."""
+    if isinstance(placement, Partial):
+        raise TypeError("a state holds a partial sum: an optimizer must keep whole values")
+    return placement.dim if isinstance(placement, Shard) else None

@@ -12,10 +12,15 @@ from dataclasses import dataclass
 
 import torch
 
+from autoscaler.training.collectives.gradient_reducer import GradientReducer
 from autoscaler.training.collectives.instance import InstanceRanks
 from autoscaler.training.collectives.rail import Rail
-from autoscaler.training.collectives.gradient_reducer import GradientReducer
 from autoscaler.training.collectives.shared_flag import SharedFlag
+from autoscaler.training.members.instance_state import (
+    COMMAND_FOLLOWS,
+    LeaderState,
+    PartedState,
+)
 from autoscaler.training.members.peers import MembershipEngine
 from autoscaler.training.members.rounds import (
     ROW_WIDTH,
@@ -29,8 +34,6 @@ from autoscaler.training.members.rounds import (
 from autoscaler.training.state.fingerprint import Fingerprint, require_equal
 from autoscaler.training.state.training_state import TrainingState
 
-# Sent in place of a membership, which has at least one replica.
-_STATE_FOLLOWS = [0.0, 0.0, 0.0, 0.0]
 _ALONE = Membership(replicas=1, index=0, healed=False, changed=False)
 
 
@@ -74,7 +77,8 @@ class JobRanks:
     """All ranks that train together at present.
 
     `is_interrupted` is called on the leader in each step: whether the round should end with the
-    step.
+    step. `parts` is the state of which each rank of this instance has a part; None for a plain
+    model and a single rank.
     """
 
     def __init__(
@@ -83,6 +87,7 @@ class JobRanks:
         state: TrainingState,
         instance: InstanceRanks | None = None,
         rail: Rail | None = None,
+        parts: PartedState | None = None,
     ) -> None:
         self._peers = peers
         self._state = state
@@ -90,8 +95,11 @@ class JobRanks:
         self._rail = rail or Rail(self._instance, None)
         self._membership = _ALONE
         self._must_form = peers is not None
-        if peers is not None:
-            peers.catching_up.give_to_instance = self._broadcast_received_state
+        self._parts = parts
+        if peers is not None and parts is not None:
+            peers.catching_up.parts = parts
+        elif peers is not None and isinstance(peers.catching_up.parts, LeaderState):
+            peers.catching_up.parts.give_to_ranks = self._broadcast_received_state
         self.is_interrupted: Callable[[], bool] = lambda: False
 
     @property
@@ -251,6 +259,8 @@ class JobRanks:
         self._rail.close()
         if self._peers is not None:
             self._peers.leave()
+        elif self._parts is not None:
+            self._parts.close()
         if awaits_ranks:
             with contextlib.suppress(RuntimeError):
                 self._instance.barrier()
@@ -312,16 +322,21 @@ class JobRanks:
     def _broadcast_received_state(self) -> None:
         """Send the state that the leader received to the instance's other ranks."""
         if self.local_ranks > 1:
-            self._instance.from_leader(_STATE_FOLLOWS)
+            self._instance.from_leader(COMMAND_FOLLOWS)
             self._state.broadcast_in_instance(self._instance)
 
     def _header_from_leader(self, header: list[float]) -> list[float]:
-        """Return the leader's header, after receiving its state if one precedes the header."""
+        """Return the leader's header, after its commands or its state if they precede it."""
         while True:
             numbers = self._instance.from_leader(header)
-            if numbers != _STATE_FOLLOWS:
+            if numbers != COMMAND_FOLLOWS:
+                if self._parts is not None:
+                    self._parts.stop()
                 return numbers
-            self._state.broadcast_in_instance(self._instance)
+            if self._parts is not None:
+                self._parts.obey()
+            else:
+                self._state.broadcast_in_instance(self._instance)
 
     def _share_in_instance(self, exchanged: Exchange) -> Exchange:
         membership = exchanged.membership

@@ -22,12 +22,16 @@ from typing import Final
 from torch._C._distributed_c10d import Store
 
 from autoscaler.clock import Clock
-from autoscaler.domain.errors import CheckpointError, MismatchError
+from autoscaler.domain.errors import CheckpointError
 from autoscaler.training.collectives.sums import Sums
 from autoscaler.training.collectives.world import store_of
-from autoscaler.training.members.state_fetch import Fetch, StalledError
-from autoscaler.training.members.state_server import StateServer
-from autoscaler.training.state.reception import Description, StateBuffer
+from autoscaler.training.members.instance_state import (
+    InstanceState,
+    LeaderState,
+    Reception,
+    Source,
+)
+from autoscaler.training.members.state_transfer import StateTransfer
 from autoscaler.training.state.training_state import TrainingState
 
 _log = logging.getLogger(__name__)
@@ -41,21 +45,21 @@ _MAX_ABSENCE_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class StateVersion:
-    """Version of a member's state, and the address at which the member serves it.
+    """Version of a member's state, and the addresses at which the member serves it.
 
     Members with the same `origin` and `step` have the same state.
 
     Attributes:
         origin: name of the world in which the member trained up to that step, or of the member.
         step: committed steps; -1 for a state that was received in part.
-        address: host and port of the member's state server.
+        addresses: host and port of the member's state servers, by rank; see `Source`.
         nonce: random text, new with each synchronisation.
         is_member: whether the member has taken part in a training of this job.
     """
 
     origin: str
     step: int
-    address: str
+    addresses: tuple[str, ...]
     nonce: str
     is_member: bool = False
 
@@ -79,23 +83,20 @@ def furthest(standings: Sequence[StateVersion]) -> str:
 class StateSync:
     """State synchronisation of this member with the other members of a world.
 
-    `give_to_instance` is called to send a received state to the other ranks of this instance.
+    `parts` is the state of this instance's ranks.
     """
 
     def __init__(
         self, bind_address: str, token: str, state: TrainingState, sums: Sums, clock: Clock
     ) -> None:
-        self._server = StateServer(bind_address, token)
-        self._token = token
         self._state = state
         self._sums = sums
         self._clock = clock
         self._origin = uuid.uuid4().hex
         self._is_member = False
-        self._is_torn = False
-        self._fetch: Fetch | None = None
         self._stalls = 0
-        self.give_to_instance: Callable[[], None] = lambda: None
+        transfer = StateTransfer(bind_address, token, state, clock)
+        self.parts: InstanceState = LeaderState(transfer, clock)
 
     @property
     def patience_seconds(self) -> float:
@@ -125,15 +126,13 @@ class StateSync:
 
     def close(self) -> None:
         """Close the state server's port."""
-        self._server.close()
+        self.parts.close()
 
     def _synchronise(self, may_begin: Callable[[], bool]) -> bool | None:
         meeting = self._sums.meeting
         assert meeting is not None
-        step = _PARTIAL_STEP if self._is_torn else self._state.counters.step
-        nonce, address = uuid.uuid4().hex, self._server.address
-        own_standing = StateVersion(self._origin, step, address, nonce, self._is_member)
-        self._server.expect()
+        self.parts.expect()
+        own_standing = self._own_standing()
         standings = self._all_standings(own_standing, meeting.index, meeting.members)
         if standings is None:
             return None
@@ -148,7 +147,7 @@ class StateSync:
             )
         receivers = [index for index, standing in enumerate(standings) if standing.key != key]
         if own_standing.key == key:
-            self._fetch = None
+            self.parts.transfer.fetch = None
             is_settled = self._serve_state(key, receivers)
         else:
             is_settled = self._receive_state(
@@ -159,6 +158,11 @@ class StateSync:
         self._origin = _world_name(standings)
         self._is_member = True
         return own_standing.key != key
+
+    def _own_standing(self) -> StateVersion:
+        step = _PARTIAL_STEP if self.parts.is_torn else self._state.counters.step
+        addresses, nonce = self.parts.source.addresses, uuid.uuid4().hex
+        return StateVersion(self._origin, step, addresses, nonce, self._is_member)
 
     def _all_standings(
         self, own: StateVersion, index: int, members: int
@@ -179,17 +183,17 @@ class StateSync:
 
         if not self._sums.wait_until(are_published, "members to publish their state versions"):
             return None
-        return [StateVersion(**json.loads(line)) for line in lines]
+        return [_version_from(line) for line in lines]
 
     def _serve_state(self, key: str, behind: Sequence[int]) -> bool:
         """Serve this member's state until all `behind` members have it; return whether they do."""
         if not behind:
             return True
-        self._server.serve(key, self._state.state_dict())
+        self.parts.serve(key)
         try:
             return self._wait_for_receivers(behind)
         finally:
-            self._server.stop()
+            self.parts.stop()
 
     def _wait_for_receivers(self, behind: Sequence[int]) -> bool:
         """Wait until these members have the state, while each of them publishes ticks."""
@@ -205,47 +209,23 @@ class StateSync:
 
     def _receive_state(self, key: str, sources: Sequence[StateVersion], index: int) -> bool:
         """Receive and load the sources' state; return whether that succeeded."""
-        fetch = self._fetch_of(key)
+
+        def wait_in_world(is_so: Callable[[], bool]) -> bool:
+            return self._sums.wait_until(lambda store: is_so(), "the state")
+
         with self._ticking(index):
-            if not self._fetch_while_world_lasts(fetch, [source.address for source in sources]):
+            # If the sources are lost, a member that has trained may be the only one with its
+            # state: others may need the content of its tensors.
+            addresses = [Source(source.addresses) for source in sources]
+            in_place = not self._is_member
+            reception = self.parts.receive(key, addresses, in_place, wait_in_world)
+            self._stalls += reception is Reception.STALLED
+            if reception is not Reception.COMPLETE:
                 return False
-            self._fetch = None
-            self._state.load_state_dict(fetch.complete())
-            self._origin, self._is_torn, self._stalls = sources[0].origin, False, 0
-            self.give_to_instance()
+            self._origin, self._stalls = sources[0].origin, 0
             return self._sums.wait_until(
                 lambda store: _set_flag(store, _has_state_key(index)), "the store"
             )
-
-    def _fetch_of(self, key: str) -> Fetch:
-        """Return the transfer of the state `key`: the interrupted one if it is the same."""
-        if self._fetch is None or self._fetch.key != key:
-            self._fetch = None  # free its memory before that of the next one is allocated
-            self._fetch = Fetch(key, self._token, self._prepare_memory, self._clock)
-        return self._fetch
-
-    def _prepare_memory(self, description: Description) -> StateBuffer:
-        """Return memory for a state: this member's tensors, unless others may need their content.
-
-        If the sources are lost, a member that has trained may be the only one with its state.
-        """
-        self._is_torn = not self._is_member
-        return self._state.reception(description, in_place=not self._is_member)
-
-    def _fetch_while_world_lasts(self, fetch: Fetch, addresses: Sequence[str]) -> bool:
-        began_seconds = self._clock.monotonic()
-        run = _FetchRun(fetch, addresses)
-        holds = self._sums.wait_until(lambda store: run.has_ended, "the state")
-        run.end()
-        if isinstance(run.error, MismatchError):
-            raise run.error
-        if isinstance(run.error, StalledError):
-            self._stalls += 1
-            _log.warning("the state can't be received: %s", run.error)
-        elif run.error is None and holds:
-            seconds = self._clock.monotonic() - began_seconds
-            _log.info("received %s bytes in %.1f s", f"{fetch.size_bytes:,}", seconds)
-        return run.error is None and holds
 
     @contextmanager
     def _ticking(self, index: int) -> Iterator[None]:
@@ -266,34 +246,6 @@ class StateSync:
             yield
         finally:
             has_ended.set()
-
-
-class _FetchRun:
-    """Run of a transfer in a thread."""
-
-    def __init__(self, fetch: Fetch, addresses: Sequence[str]) -> None:
-        self._fetch = fetch
-        self._addresses = addresses
-        self._cancelled = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="castor-fetch", daemon=True)
-        self.error: Exception | None = None
-        self._thread.start()
-
-    @property
-    def has_ended(self) -> bool:
-        return not self._thread.is_alive()
-
-    def end(self) -> None:
-        """Cancel the run and wait until its thread has ended."""
-        self._cancelled.set()
-        self._fetch.break_connections()
-        self._thread.join()
-
-    def _run(self) -> None:
-        try:
-            self._fetch.run(self._addresses, self._cancelled)
-        except Exception as error:
-            self.error = error
 
 
 class _ReceiverProgress:
@@ -319,6 +271,11 @@ class _ReceiverProgress:
                 f"member {receiver}, which receives the state, has sent no sign of life for "
                 f"{_SILENCE_SECONDS:g} s"
             )
+
+
+def _version_from(line: bytes) -> StateVersion:
+    values = json.loads(line)
+    return StateVersion(**{**values, "addresses": tuple(values["addresses"])})
 
 
 def _has_state_key(member: int) -> str:

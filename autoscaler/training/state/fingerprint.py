@@ -42,8 +42,8 @@ _DIGEST_BITS: Final = 12
 class Fingerprint:
     """Numbers of one replica that must equal those of its peers; mostly hashes.
 
-    `copies` and `shards` are 0 for a model that is not sharded. `castor` and `torch` are results of
-    `version_number`. `modules` holds for each slot a result of `slot_number`. `files` names the
+    `copies` and `shards` are 0 for a model that is not sharded. `castor` and `torch` are results
+    of `version_number`. `modules` holds for each slot a result of `slot_number`. `files` names the
     files of each slot, for messages only; it is not exchanged.
     """
 
@@ -138,6 +138,28 @@ def require_equal_shapes(
                 f"the model's {name} is {shapes[0]} here and {shapes[1]} on {other_name}: run all "
                 "replicas with one script"
             )
+
+
+def require_equal_layouts(
+    own: Sequence[int] | None, other: Sequence[int] | None, other_name: str
+) -> None:
+    """Check that two replicas shard the model over meshes of one shape; None is a plain model.
+
+    Raises:
+        MismatchError: the meshes differ; the message names both.
+    """
+    if own != other:
+        raise MismatchError(
+            f"the model is {_layout_text(own)} here and {_layout_text(other)} on {other_name}: "
+            "run all replicas with equally many ranks and one call of replica_mesh"
+        )
+
+
+def _layout_text(layout: Sequence[int] | None) -> str:
+    if layout is None:
+        return "not sharded"
+    copies = f"{layout[0]} copies x " if len(layout) > 1 else ""
+    return f"sharded over {copies}{layout[-1]} ranks"
 
 
 def _difference(name: str, ours: float, theirs: float, other_name: str) -> str:

@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 from autoscaler.domain.errors import DivergedError
 from autoscaler.training.collectives.instance import InstanceRanks
+from autoscaler.training.collectives.sharding import mesh_of
 from autoscaler.training.gradients.finite import non_finite_names
 from autoscaler.training.gradients.noise import NoiseTracker
 from autoscaler.training.gradients.parts import local_part
@@ -33,7 +34,7 @@ from autoscaler.training.state.checkpoint_part import (
     read_metadata,
     require_fit,
 )
-from autoscaler.training.state.fingerprint import require_equal_shapes
+from autoscaler.training.state.fingerprint import require_equal_layouts, require_equal_shapes
 from autoscaler.training.state.own_state import ScriptState
 from autoscaler.training.state.reception import Description, StateBuffer, describe, tensors_of
 from autoscaler.training.state.script_rates import (
@@ -113,6 +114,7 @@ class TrainingState:
     ) -> None:
         self._own = own or ScriptState(None)
         self._model = model
+        self._mesh = mesh_of(model)
         self._optimizers: tuple[torch.optim.Optimizer, ...] = each_of(optimizer)
         self._schedulers: tuple[Scheduler, ...] = each_of(scheduler)
         self._scaler = scaler
@@ -133,6 +135,7 @@ class TrainingState:
             "model": self._model.state_dict(),
             "optimizer": states_of(self._optimizers),
             "replica": self.replica,
+            "layout": self._layout,
             **self._plain_values(),
         }
 
@@ -168,11 +171,24 @@ class TrainingState:
         """
         self._require_shapes_of(description.tree)
         device = next(self._model.parameters()).device
-        return StateBuffer(self.state_dict(), description, device, in_place)
+        return StateBuffer(self.state_dict(), description, device, in_place, self._mesh)
 
     def _require_shapes_of(self, state: Mapping[str, Any]) -> None:
         replica = f"replica {state.get('replica', '?')}"
-        require_equal_shapes(self._model.state_dict(), state["model"], replica)
+        require_equal_layouts(self._layout, state.get("layout"), replica)
+        require_equal_shapes(
+            _local_parts(self._model.state_dict()), _local_parts(state["model"]), replica
+        )
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether each rank of the replica has a part of the model."""
+        return self._mesh is not None
+
+    @property
+    def _layout(self) -> list[int] | None:
+        """Sizes of the mesh that the model is sharded on; None for a plain model."""
+        return None if self._mesh is None else list(self._mesh.shape)
 
     def _load_rest(self, state: Mapping[str, Any]) -> None:
         schedules = list(each_of(state["scheduler"]))
@@ -362,9 +378,14 @@ def _is_same_memory(current: Mapping[str, Any], other: Mapping[str, Any]) -> boo
     """Return whether all values of both are the same tensors, so that loading is needless."""
     pairs = [(current[name], value) for name, value in other.items()]
     return all(
-        isinstance(value, torch.Tensor) and value.data_ptr() == present.data_ptr()
+        isinstance(value, torch.Tensor)
+        and local_part(value).data_ptr() == local_part(present).data_ptr()
         for present, value in pairs
     )
+
+
+def _local_parts(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: local_part(tensor) for name, tensor in tensors.items()}
 
 
 def _weights(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
