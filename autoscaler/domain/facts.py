@@ -36,6 +36,13 @@ class Fact(StrEnum):
     ENDING = "ending"
     TRIAL_END = "trial end"
     TRIAL_CAUSE = "trial cause"
+    WORLD = "world"
+    WORLD_OPENING = "world opening"
+    WORLD_REPORT = "world report"
+    WORLD_BEGUN = "world begun"
+    WORLD_SAVE = "world save"
+    WORLD_READY = "ready for a world"
+    LEAVES_WORLD = "leaves its world"
 
 
 class HasFacts(Protocol):

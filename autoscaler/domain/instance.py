@@ -9,6 +9,13 @@ from enum import StrEnum
 
 from autoscaler.domain.errors import ProviderError
 from autoscaler.domain.facts import Fact, FactValue, seconds_of
+from autoscaler.domain.job_world import (
+    parse_generation_time,
+    parse_member_report,
+    parse_opening,
+    parse_save,
+    parse_world,
+)
 from autoscaler.domain.report import Ending
 from autoscaler.domain.transfer import FREE, TransferAccount
 from autoscaler.domain.trial import TrialEnding
@@ -214,6 +221,16 @@ class HeldInstance:
     ending_seconds = FactValue(Fact.ENDING, seconds_of)
     trial_ending = FactValue(Fact.TRIAL_END, TrialEnding)
     trial_cause = FactValue(Fact.TRIAL_CAUSE, str)
+    # World of a restartable job that this instance leads or led, and the permission to start it.
+    world = FactValue(Fact.WORLD, parse_world)
+    world_opening = FactValue(Fact.WORLD_OPENING, parse_opening)
+    # Last start of a restartable job's command, its first progress and its newest checkpoint.
+    world_report = FactValue(Fact.WORLD_REPORT, parse_member_report)
+    world_begun = FactValue(Fact.WORLD_BEGUN, parse_generation_time)
+    world_save = FactValue(Fact.WORLD_SAVE, parse_save)
+    # Times from which the instance can be a member of a world, and from which it is to leave it.
+    world_ready_seconds = FactValue(Fact.WORLD_READY, seconds_of)
+    leaves_world_seconds = FactValue(Fact.LEAVES_WORLD, seconds_of)
 
     @property
     def ordered_offer(self) -> str:

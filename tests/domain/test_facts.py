@@ -12,6 +12,13 @@ from hypothesis import strategies as st
 
 from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import AskedOffer, Desired, HeldInstance, InstancePhase
+from autoscaler.domain.job_world import (
+    GenerationTime,
+    JobWorld,
+    MemberReport,
+    WorldOpening,
+    WorldSave,
+)
 from autoscaler.domain.report import Ending
 from autoscaler.domain.trial import TrialEnding
 
@@ -40,6 +47,8 @@ TIMES = {
     Fact.COMPLETE: "completed_seconds",
     Fact.ENDING: "ending_seconds",
     Fact.JOIN: "join_seconds",
+    Fact.WORLD_READY: "world_ready_seconds",
+    Fact.LEAVES_WORLD: "leaves_world_seconds",
 }
 OTHERS: dict[Fact, tuple[str, str, object]] = {
     Fact.NETWORK: ("network", "aws/us-east-1", "aws/us-east-1"),
@@ -59,6 +68,11 @@ OTHERS: dict[Fact, tuple[str, str, object]] = {
     Fact.STOP_REASON: ("stop_reason", "no gain", "no gain"),
     Fact.TRIAL_END: ("trial_ending", "pruned", TrialEnding.PRUNED),
     Fact.TRIAL_CAUSE: ("trial_cause", "ValueError", "ValueError"),
+    Fact.WORLD: ("world", "3 1 12.5 a,b", JobWorld(3, 1, 12.5, ("a", "b"))),
+    Fact.WORLD_OPENING: ("world_opening", "3 host:80", WorldOpening(3, "host:80")),
+    Fact.WORLD_REPORT: ("world_report", "3 1 - 13.0", MemberReport(3, True, None, 13.0)),
+    Fact.WORLD_BEGUN: ("world_begun", "3 14.0", GenerationTime(3, 14.0)),
+    Fact.WORLD_SAVE: ("world_save", "3 15.0 a/step 1@2", WorldSave(3, 15.0, "a/step 1@2")),
 }
 # What an instance with a malformed fact counts as: it ended long ago, or the fact is unknown.
 LONG_AGO = {Fact.STANDBY: 0.0, Fact.COMPLETE: 0.0}
@@ -80,10 +94,12 @@ def test_every_fact_has_an_attribute_and_a_key_that_old_stores_hold() -> None:
         "handed over",
         "join seconds",
         "known without session",
+        "leaves its world",
         "let in",
         "network",
         "offers asked",
         "ready",
+        "ready for a world",
         "script end",
         "session",
         "stands by until",
@@ -93,6 +109,11 @@ def test_every_fact_has_an_attribute_and_a_key_that_old_stores_hold() -> None:
         "trial end",
         "undecided",
         "without session since",
+        "world",
+        "world begun",
+        "world opening",
+        "world report",
+        "world save",
     ]
 
 

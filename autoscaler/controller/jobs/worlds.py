@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from autoscaler.domain.job_world import JobWorld
+
 FRESH_SECONDS: Final = 15.0
 """Age up to which a checkpoint is new, so that a restart loses next to nothing."""
 GATHER_SECONDS: Final = 180.0
@@ -20,19 +22,6 @@ SETTLE_SECONDS: Final = 3.0
 """Time for reports of lost instances or failures, after a world has ended, in seconds."""
 STOP_MARGIN_SECONDS: Final = 10.0
 """Time to copy the last checkpoint before an instance is reclaimed, in seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobWorld:
-    """Instances that run the command together; the first of `members` leads.
-
-    Each start has a new `generation`. No `members`: too few instances are left, so none runs.
-    """
-
-    generation: int
-    attempt: int
-    formed_seconds: float
-    members: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,20 +171,3 @@ def _formed(
 ) -> JobWorld:
     generation = 1 if world is None else world.generation + 1
     return JobWorld(generation, needs.attempt, now_seconds, members)
-
-
-def world_text(world: JobWorld) -> str:
-    """Return a world as text, for a fact."""
-    members = ",".join(world.members)
-    return f"{world.generation} {world.attempt} {world.formed_seconds} {members}"
-
-
-def parse_world(text: str) -> JobWorld:
-    """Return the world from `world_text`.
-
-    Raises:
-        ValueError: the text is malformed.
-    """
-    generation, attempt, formed_seconds, members = text.split(" ")
-    names = tuple(members.split(",")) if members else ()
-    return JobWorld(int(generation), int(attempt), float(formed_seconds), names)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,12 +14,10 @@ from autoscaler.controller.jobs.worlds import (
     STOP_MARGIN_SECONDS,
     Candidate,
     Cause,
-    JobWorld,
     WorldNeeds,
     next_world,
-    parse_world,
-    world_text,
 )
+from autoscaler.domain.job_world import JobWorld
 
 WORLD = JobWorld(3, 1, 1000.0, ("a", "b"))
 RUNNING = WorldNeeds(
@@ -148,19 +145,6 @@ class TestLoss:
         assert next_world(WORLD, needs, 1500.0) is None
         assert cause_of(WORLD, needs, 1500.0 + SETTLE_SECONDS) is Cause.ENDED
         assert members_after(WORLD, needs, 1500.0 + SETTLE_SECONDS) == ("a", "b")
-
-
-@pytest.mark.parametrize(
-    "world", [WORLD, JobWorld(1, 2, 0.5, ()), JobWorld(9, 1, 1e9, ("x-1-2",))]
-)
-def test_worlds_are_stored_as_text(world: JobWorld) -> None:
-    assert parse_world(world_text(world)) == world
-
-
-@pytest.mark.parametrize("text", ["", "1 2", "a b c d", "1 1 x y", "1 1 1.0 a b"])
-def test_malformed_worlds_are_refused(text: str) -> None:
-    with pytest.raises(ValueError):
-        parse_world(text)
 
 
 @dataclass
