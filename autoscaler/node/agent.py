@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError
+from autoscaler.domain.gang import GangPlace
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.report import Failure
 from autoscaler.domain.training import TrainingDirective
@@ -31,6 +32,7 @@ from autoscaler.node.instance import Instance
 from autoscaler.node.outbox import Outbox, Standing
 from autoscaler.node.script.post_mortem import caused_failure
 from autoscaler.node.script.preparation import Need, Preparation, Ready
+from autoscaler.node.script.rendezvous_port import RendezvousPort
 from autoscaler.node.script.trainer import Trainer
 from autoscaler.node.state import AgentState, Prepared, Start, save_state
 from autoscaler.node.watchdog import Watchdog
@@ -73,6 +75,7 @@ class Agent:
         self._trial_relay.on_answer = line.answer
         self._trainer = Trainer(instance, line)
         self._trainer.on_end = self._wakeup.set
+        self._port = RendezvousPort(instance.metadata.bind_address)
         self._reply: NodeReply | None = None
         self._has_reply = False
         self._preparation: Preparation | None = None
@@ -183,14 +186,25 @@ class Agent:
         elif self._is_due(reply):
             if self._ready is None or self._ready.attempt < reply.attempt:
                 self._prepare(reply)
-            elif self._has_reply and reply.may_start:  # only a real reply permits it
+            elif self._has_reply and _permits_start(reply):  # only a real reply does
                 self._start(self._ready, reply)
+            elif reply.place is not None and reply.place.leads:
+                self._reserve_port()
+
+    def _reserve_port(self) -> None:
+        """Reserve the port of the gang's next rendezvous; a failure is repeated each turn."""
+        try:
+            self._port.reserve()
+        except OSError as error:
+            _log.error("no port for the rendezvous of the gang: %s", error)
 
     def _is_due(self, reply: NodeReply) -> bool:
         """Return whether to prepare or start the script now."""
         start, ended_attempt = self._state.start, self._state.failed_attempt
         if start is not None and not start.has_ended:
             return False  # its end is not recorded yet
+        if start is not None and _generation(reply.place) <= start.generation and start.generation:
+            return False  # the other members of the gang must start again, too
         if start is not None and start.has_done_its_part:
             ended_attempt = max(ended_attempt, start.attempt)
         is_over = self._state.is_complete or reply.attempt <= ended_attempt
@@ -235,7 +249,9 @@ class Agent:
             devices_used=self._devices(reply),
             started_seconds=self._clock.now(),
             log_offset=log_size(self._instance.disk.log),
+            place=reply.place,
         )
+        self._port.release()
         _log.info("attempt %d starts on %d devices", start.attempt, start.devices_used)
         try:
             self._trainer.forget()
@@ -251,7 +267,9 @@ class Agent:
         """Send the directive to the training process; stop or kill it if it leaves too late."""
         start = self._state.start
         assert start is not None
-        is_restart = reply.pauses or self._devices(reply) != start.devices_used
+        is_new_generation = _generation(reply.place) > start.generation
+        has_other_devices = self._devices(reply) != start.devices_used
+        is_restart = reply.pauses or has_other_devices or is_new_generation
         if (self._drains or is_restart) and not start.is_leaving:
             self._leaving_seconds = self._clock.monotonic()
             start = self._update_start(is_leaving=True)
@@ -262,7 +280,9 @@ class Agent:
         )
         if not start.is_leaving:
             return
-        if self._stop_seconds(reply) <= 0 or not start.has_stepped:
+        # The ranks here leave with those of the gang's leader, which may have stepped.
+        has_nothing_to_save = not start.has_stepped and not start.follows
+        if self._stop_seconds(reply) <= 0 or has_nothing_to_save:
             self._trainer.stop()
         if self._seconds_to_reclaim() < KILL_BEFORE_RECLAIM_SECONDS:
             self._trainer.kill()
@@ -322,12 +342,15 @@ class Agent:
         assert start is not None
         if not self._outputs.is_settled(self._state, self._trainer.steps, exit_code):
             return
-        ended = replace(start, has_ended=True, steps=self._trainer.steps)
+        is_given_up = start.is_leaving or exit_code != 0
+        ended = replace(
+            start, has_ended=True, steps=self._trainer.steps, is_generation_over=is_given_up
+        )
         if exit_code is None:  # an earlier agent died before the script started
             self._save(start=None)
         elif self._trainer.has_completed(start):
             self._save(start=self._trainer.completed(ended), is_complete=True)
-        elif exit_code == 0 or start.is_leaving or self._drains:
+        elif exit_code == 0 or start.is_leaving or self._drains or self._trainer.lost_its_gang:
             self._save(start=ended)
         else:
             self._fail(self._trainer.failure(start), start=ended)
@@ -352,7 +375,17 @@ class Agent:
             has_session=start is not None and start.has_session,
             ending=None if start is None else start.ending,
             stop_reason=None if start is None else start.stop_reason,
+            rendezvous=self._rendezvous,
+            generation=0 if start is None else start.generation,
+            is_generation_over=start is not None and start.is_generation_over,
         )
+
+    @property
+    def _rendezvous(self) -> str | None:
+        """Address at which this instance hosts the rendezvous of its gang; None if it does not."""
+        start = self._state.start
+        place = None if start is None or start.has_ended else start.place
+        return self._port.address if place is None or not place.leads else place.address
 
     def _phase(self) -> InstancePhase:
         start = self._state.start
@@ -367,7 +400,7 @@ class Agent:
             return InstancePhase.DRAINED
         if self._reply is None or not self._is_due(self._reply):
             return InstancePhase.WAITING
-        if self._ready is not None and not self._reply.may_start:
+        if self._ready is not None and not _permits_start(self._reply):
             return InstancePhase.READY
         return InstancePhase.PREPARING
 
@@ -398,3 +431,13 @@ class Agent:
         self._state = replace(self._state, **changes)
         save_state(self._instance.disk.state, self._state)
         self._is_saved = True
+
+
+def _generation(place: GangPlace | None) -> int:
+    """Return the generation of the gang's present start; 0 without a gang."""
+    return 0 if place is None else place.generation
+
+
+def _permits_start(reply: NodeReply) -> bool:
+    """Return whether a reply permits the start; that of a gang needs a rendezvous."""
+    return reply.may_start and (reply.place is None or reply.place.address is not None)

@@ -33,6 +33,9 @@ class Standing:
     has_session: bool = False
     ending: Ending | None = None
     stop_reason: str | None = None
+    rendezvous: str | None = None
+    generation: int = 0
+    is_generation_over: bool = False
 
 
 class Outbox:
@@ -141,6 +144,9 @@ class Outbox:
             has_session=standing.has_session,
             ending=standing.ending,
             stop_reason=standing.stop_reason,
+            rendezvous=standing.rendezvous,
+            generation=standing.generation,
+            is_generation_over=standing.is_generation_over,
         )
         self._report = self._failure = None
         self._notes = []

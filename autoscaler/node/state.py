@@ -9,6 +9,7 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from autoscaler.domain.gang import GangPlace
 from autoscaler.domain.report import Ending, Failure
 from autoscaler.wire.codec import decode, encode
 from autoscaler.wire.messages import Assignment, NodeReply, Wanted
@@ -34,7 +35,8 @@ class Start:
     `steps` is the known number of training steps. `is_leaving`: the script was told to leave, so
     that its end is no failure. `is_done`: its part is over, but not the job. `has_ended`: its end
     is recorded. `ending` is the kind of a successful end, `stop_reason` the reason for one before
-    the total. `has_session`: the script has opened a training session.
+    the total. `has_session`: the script has opened a training session. `place` is that in a gang;
+    `is_generation_over`: the gang's script ended here in a way that needs another start.
     """
 
     attempt: int
@@ -48,6 +50,18 @@ class Start:
     has_session: bool = False
     ending: Ending | None = None
     stop_reason: str | None = None
+    place: GangPlace | None = None
+    is_generation_over: bool = False
+
+    @property
+    def generation(self) -> int:
+        """Generation of the gang's start; 0 without a gang."""
+        return 0 if self.place is None else self.place.generation
+
+    @property
+    def follows(self) -> bool:
+        """Whether another instance leads the gang, so that no rank here opens a session."""
+        return self.place is not None and not self.place.leads
 
     @property
     def has_stepped(self) -> bool:

@@ -1,75 +1,66 @@
-"""torchrun for the ranks of one instance, with a rendezvous on the loopback interface only.
-
-The store of `torchrun --standalone` listens on every interface without authentication. The ranks
-of an instance need it only among themselves.
+"""torchrun for the ranks of one instance, alone or together with those of its gang.
 
 ``python -m autoscaler.training.launch RANKS COMMAND...`` runs the command once for each rank.
+With ``--gang INDEX INSTANCES HOST:PORT RUN ADDRESS`` before RANKS, the ranks of all instances of a
+gang form one world: this is the instance INDEX of INSTANCES with its own ADDRESS, and instance 0
+hosts the rendezvous of the start RUN at HOST:PORT.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from tempfile import TemporaryDirectory
+from typing import Final
 
-from torch._C._distributed_c10d import PrefixStore
 from torch.distributed import run
 from torch.distributed.elastic.multiprocessing.api import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import (
     RendezvousHandler,
-    RendezvousInfo,
     RendezvousParameters,
-    RendezvousStoreInfo,
     rendezvous_handler_registry,
 )
 
+from autoscaler.clock import SystemClock
+from autoscaler.domain.gang import PEER_ENDED_STATUS
 from autoscaler.training.collectives.nccl import keep_process_at_nccl_errors
-from autoscaler.training.collectives.ports import bound_store
+from autoscaler.training.collectives.ports import use_interface_of
+from autoscaler.training.rendezvous import (
+    LOOPBACK,
+    End,
+    GangNode,
+    GangRendezvous,
+    LocalRendezvous,
+    PeerEnded,
+)
 
-_ADDRESS = "127.0.0.1"
-_BACKEND = "loopback"
-RANK_PREFIX = "[rank ${local_rank}] "
+_BACKEND: Final = "castor"
+_GANG_OPTION: Final = "--gang"
+RANK_PREFIX: Final = "[rank ${rank}] "
 
 
-class LoopbackRendezvous(RendezvousHandler):
-    """Rendezvous of a single node, with a store that only its ranks can reach."""
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Ranks of this instance and their command; `node` is None without a gang."""
 
-    def __init__(self, parameters: RendezvousParameters) -> None:
-        self._run_id = parameters.run_id
-        self._store, self._port = bound_store(_ADDRESS)
+    ranks: int
+    command: Sequence[str]
+    node: GangNode | None = None
 
-    def get_backend(self) -> str:
-        """Return the backend's registered name."""
-        return _BACKEND
 
-    @property
-    def use_agent_store(self) -> bool:
-        """Whether the ranks use the same store; always true."""
-        return True
-
-    def next_rendezvous(self) -> RendezvousInfo:
-        """Return the rendezvous of this single node, at once."""
-        store = PrefixStore(self._run_id, self._store)
-        return RendezvousInfo(store, 0, 1, RendezvousStoreInfo(_ADDRESS, self._port))
-
-    def is_closed(self) -> bool:
-        """Return False: the rendezvous is never closed."""
-        return False
-
-    def set_closed(self) -> None:
-        """Do nothing, as there are no other nodes."""
-
-    def num_nodes_waiting(self) -> int:
-        """Return 0: no other node joins."""
-        return 0
-
-    def get_run_id(self) -> str:
-        """Return the id of this run."""
-        return self._run_id
-
-    def shutdown(self) -> bool:
-        """Return True: the rendezvous ends with its process."""
-        return True
+def read_arguments(arguments: Sequence[str]) -> Launch:
+    """Return the launch that the command line asks for; make gloo use a gang's own address."""
+    node = None
+    if arguments[0] == _GANG_OPTION:
+        index, instances, address, run_id, own_address = arguments[1:6]
+        node = GangNode(int(index), int(instances), address, run_id)
+        use_interface_of(own_address)
+        arguments = arguments[6:]
+    ranks, *command = arguments
+    return Launch(int(ranks), command, node)
 
 
 def main() -> None:
@@ -78,29 +69,65 @@ def main() -> None:
     With several ranks, each line of output begins with its rank. The directory of torchrun's own
     files is in the job's home, and is removed at the end.
     """
-    ranks, *command = sys.argv[1:]
-    rendezvous_handler_registry.register(_BACKEND, LoopbackRendezvous)
+    launch = read_arguments(sys.argv[1:])
     keep_process_at_nccl_errors(os.environ)
-    is_one = ranks == "1"
-    if not is_one:
+    if launch.ranks > 1:
         os.environ["TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"] = RANK_PREFIX
     home = os.environ.get("HOME", "")
     parent = home if os.access(home, os.W_OK | os.X_OK) else None
     with TemporaryDirectory(
         prefix=".castor-ranks-", dir=parent, ignore_cleanup_errors=True
     ) as logs:
-        options = (
-            f"--rdzv-backend={_BACKEND}",
-            f"--rdzv-endpoint={_ADDRESS}",
-            f"--nproc-per-node={ranks}",
-            f"--log-dir={logs}",
-            *("--nnodes=1", "--max-restarts=0", "--no-python"),
-            *(() if is_one else ("--tee=3",)),
-        )
-        try:
-            run.main([*options, *command])
-        except SignalException as signal:  # a requested end needs no traceback
-            raise SystemExit(128 + signal.sigval) from None
+        _run(launch, logs)
+
+
+def _run(launch: Launch, logs: str) -> None:
+    """Run the ranks to their end.
+
+    Raises:
+        SystemExit: a signal ended the ranks, or the end of another instance's ranks did.
+        ChildFailedError: a rank failed.
+    """
+    gang = None if launch.node is None else GangRendezvous(launch.node, SystemClock())
+
+    def rendezvous(parameters: RendezvousParameters) -> RendezvousHandler:
+        return gang or LocalRendezvous(parameters.run_id)
+
+    rendezvous_handler_registry.register(_BACKEND, rendezvous)
+    try:
+        run.main([*_options(launch, logs), *launch.command])
+    except SignalException as signal:  # a requested end needs no traceback
+        _end(gang, End.STOPPED)
+        raise SystemExit(128 + signal.sigval) from None
+    except PeerEnded:
+        _end(gang, End.STOPPED)
+        raise SystemExit(PEER_ENDED_STATUS) from None
+    except ChildFailedError:
+        if _end(gang, End.FAILED):
+            raise SystemExit(PEER_ENDED_STATUS) from None
+        raise
+    if _end(gang, End.COMPLETE):
+        raise SystemExit(PEER_ENDED_STATUS)
+
+
+def _options(launch: Launch, logs: str) -> list[str]:
+    """Return torchrun's options, with `logs` as the directory of its own files."""
+    node = launch.node
+    nodes = 1 if node is None else node.instances
+    endpoint = LOOPBACK if node is None else node.address
+    return [
+        f"--rdzv-backend={_BACKEND}",
+        f"--rdzv-endpoint={endpoint}",
+        f"--nproc-per-node={launch.ranks}",
+        f"--log-dir={logs}",
+        *(f"--nnodes={nodes}", "--max-restarts=0", "--no-python"),
+        *(() if launch.ranks == 1 else ("--tee=3",)),
+    ]
+
+
+def _end(gang: GangRendezvous | None, end: End) -> bool:
+    """Record the end of the ranks; return whether that of another instance is the cause."""
+    return gang is not None and gang.end(end)
 
 
 if __name__ == "__main__":

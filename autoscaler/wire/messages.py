@@ -16,6 +16,7 @@ from pydantic import ConfigDict
 
 from autoscaler.domain.alarm import ModelAlarm
 from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.gang import GangPlace
 from autoscaler.domain.goodput import StepParameters
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobPhase, JobSpec, StopReason
@@ -334,6 +335,11 @@ class NodeReport:
     until now, or until the instance left the job; None from agents that do not count.
     `has_session`: the script opened a training session. `ending` and `stop_reason` are about a
     script that `is_complete`; None from older agents.
+
+    `rendezvous` is the `host:port` at which the leader of a gang hosts the rendezvous of its
+    ranks, now or at the next start. `generation` is the one of the gang in which this instance
+    started the script last, 0 for none; `is_generation_over`: the script failed or left there, so
+    that the whole gang must start again.
     """
 
     instance: str
@@ -352,6 +358,9 @@ class NodeReport:
     has_session: bool = False
     ending: Ending | None = None
     stop_reason: str | None = None
+    rendezvous: str | None = None
+    generation: int = 0
+    is_generation_over: bool = False
 
 
 class Wanted(StrEnum):
@@ -369,7 +378,9 @@ class NodeReply:
     that of the assignment; None keeps it. If `job` is another job, the agent must fetch that job's
     assignment. Unless it `may_start`, the agent prepares and waits: other instances of its job,
     which it can't reach, still train, or one has completed the job. `pauses`: the script of an
-    instance on standby must leave; it is started again once it may start.
+    instance on standby must leave; it is started again once it may start. `place` is that in its
+    gang, None for an instance that trains alone; the script starts when its address is known, and
+    again when its generation grows.
     """
 
     wanted: Wanted
@@ -382,6 +393,7 @@ class NodeReply:
     job: str | None = None
     may_start: bool = True
     pauses: bool = False
+    place: GangPlace | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Any, Final, get_type_hints
 from pydantic_core import to_json
 
 from autoscaler.domain.errors import SpecError
+from autoscaler.domain.gang import MOST_GENERATIONS, require_address
 from autoscaler.domain.report import TrainingReport
 from autoscaler.domain.report_rules import Refusals, sound_failure, sound_report
 from autoscaler.domain.rules import LATEST_SECONDS, require_count, require_number
@@ -81,8 +82,15 @@ def _checked(report: NodeReport, refusals: Refusals) -> NodeReport:
     failure, transfer = report.failure, report.transfer
     if transfer is not None and _valid_time(transfer.begun_seconds, "transfer", refusals) is None:
         transfer = None
+    address, generation = report.rendezvous, report.generation
+    if address is not None and not refusals.allows(require_address, address, "rendezvous"):
+        address = None
+    if not refusals.allows(require_count, generation, "generation", MOST_GENERATIONS, 0):
+        generation = 0
     return replace(
         report,
+        rendezvous=address,
+        generation=generation,
         started_seconds=_valid_time(report.started_seconds, "started_seconds", refusals),
         reclaim_seconds=_valid_time(report.reclaim_seconds, "reclaim_seconds", refusals),
         transfer=transfer,

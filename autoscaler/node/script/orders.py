@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from autoscaler.domain.gang import GangPlace
 from autoscaler.node.instance import Instance
 from autoscaler.node.script.container_engine import Container, ContainerEngine, find_engine
 from autoscaler.node.script.environment import (
@@ -36,15 +37,17 @@ class Orders:
         self._assignment = assignment
         self._prepared = prepared
 
-    def training(self, devices_used: int) -> ShimOrder:
+    def training(self, devices_used: int, place: GangPlace | None = None) -> ShimOrder:
         """Return the order for the job's script: one rank for each used device, or one for all.
+
+        With a `place`, the ranks of all instances of a gang start together.
 
         Raises:
             NotFound: the job names an image, and no container engine is installed.
         """
         work, script = self._instance.disk.work, self._assignment.spec.command
-        launcher = [self._prepared.python, *self._instance.settings.launcher, str(devices_used)]
-        launch = [*launcher, *script] if self._has_ranks(devices_used) else list(script)
+        has_ranks = place is not None or self._has_ranks(devices_used)
+        launch = [*self._launcher(devices_used, place), *script] if has_ranks else list(script)
         if self._prepared.image is not None:
             engine = self._engine()
             container = self._training_container(self._prepared.image, devices_used)
@@ -96,6 +99,16 @@ class Orders:
             environment={**self._instance.environment, **environment},
             ends_with_agent=True,
         )
+
+    def _launcher(self, devices_used: int, place: GangPlace | None) -> list[str]:
+        """Return the command of the launcher, without the script."""
+        launcher = [self._prepared.python, *self._instance.settings.launcher]
+        if place is None:
+            return [*launcher, str(devices_used)]
+        assert place.address is not None, "the agent waits for the address"
+        node = [str(place.index), str(place.instances), place.address, place.run_id]
+        address = self._instance.metadata.bind_address
+        return [*launcher, "--gang", *node, address, str(devices_used)]
 
     def _has_ranks(self, devices_used: int) -> bool:
         """Return whether torchrun starts the script.

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from autoscaler.domain.gang import PEER_ENDED_STATUS
 from autoscaler.domain.report import Ending, Failure, FailureReason, TrainingReport
 from autoscaler.domain.training import SOCKET_VARIABLE, TrainingDirective, TrainingSetup
 from autoscaler.node.channel.line import DeviceLimit, EndedEarly, Line, Stepped, Word
@@ -71,7 +72,7 @@ class Trainer:
         self._line.direct(TrainingDirective())
         self.answer(assignment, prepared, start)
         orders = Orders(self._instance, assignment, prepared)
-        self._process.start(orders.training(start.devices_used))
+        self._process.start(orders.training(start.devices_used, start.place))
 
     def answer(self, assignment: Assignment, prepared: Prepared, start: Start) -> None:
         """Set the answer to a training process that connects, also one of an earlier agent."""
@@ -125,6 +126,11 @@ class Trainer:
         """Exit code of the last process; None if it is running or never ran."""
         return self._process.exit_code
 
+    @property
+    def lost_its_gang(self) -> bool:
+        """Whether the ranks ended because those of another instance of the gang did."""
+        return self.exit_code == PEER_ENDED_STATUS
+
     def learnt(self, start: Start) -> Start:
         """Return `start` with the messages since: its session, its steps, and its end.
 
@@ -149,6 +155,8 @@ class Trainer:
     def has_completed(self, start: Start) -> bool:
         """Return whether the script ended successfully and by itself, which ends the job."""
         if self.exit_code != 0 or Word.LEFT in self._signals or start.is_done:
+            return False
+        if start.follows:  # the gang's leader reports the end
             return False
         has_ended = Word.FINISHED in self._signals or self._early_end is not None
         return has_ended or not start.is_leaving

@@ -12,10 +12,12 @@ from torch._C._distributed_c10d import TCPStore
 _CONNECT_SECONDS: Final = 0.5
 
 
-def bound_store(address: str) -> tuple[TCPStore, int]:
-    """Return a store that listens on `address` only, and its port."""
+def bound_store(address: str, port: int = 0) -> tuple[TCPStore, int]:
+    """Return a store that listens on `address` only, and its port; `port` 0 is any free one."""
     listener = socket.socket()
-    listener.bind((address, 0))
+    if port:  # connections of the process that had reserved the port may linger
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((address, port))
     listener.listen(128)
     port = int(listener.getsockname()[1])
     store = TCPStore(

@@ -1,0 +1,54 @@
+"""Gangs: instances whose ranks one torchrun starts together, as one replica of the training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from autoscaler.domain.errors import SpecError
+from autoscaler.domain.rules import require_count, require_line
+
+MOST_GENERATIONS: Final = 1 << 31
+PEER_ENDED_STATUS: Final = 86
+"""Exit status of a launcher whose ranks ended because those of another instance did."""
+_LONGEST_HOST: Final = 255
+_HIGHEST_PORT: Final = 65_535
+
+
+@dataclass(frozen=True, slots=True)
+class GangPlace:
+    """Place of an instance in its gang.
+
+    Member `index` 0 leads: its launcher hosts the rendezvous of the ranks at `address`, a
+    `host:port` of its own, None until the leader has reported one. Each start of the gang's script
+    has a new `generation`. A member that runs an older generation must stop.
+    """
+
+    gang: str
+    generation: int
+    index: int
+    instances: int
+    address: str | None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.index < self.instances:
+            raise ValueError(f"index must be below instances: {self}")
+
+    @property
+    def leads(self) -> bool:
+        """Whether the instance hosts the rendezvous and its first rank opens the session."""
+        return self.index == 0
+
+    @property
+    def run_id(self) -> str:
+        """Name of one start of the gang's script."""
+        return f"{self.gang}.{self.generation}"
+
+
+def require_address(value: str, field: str) -> None:
+    """Check the `host:port` of a gang's rendezvous."""
+    host, _, port = value.rpartition(":")
+    require_line(value, field, _LONGEST_HOST + 6)
+    if not host or not port.isascii() or not port.isdecimal():
+        raise SpecError("must be host:port", field)
+    require_count(int(port), field, _HIGHEST_PORT)
