@@ -138,10 +138,10 @@ class IdleInstances:
 def needs_light(job: JobRecord, instances: Iterable[HeldInstance]) -> bool:
     """Return whether a job with handed-over instances needs a lighthouse.
 
-    No launch has started one for such a job.
+    No launch has started one for such a job. Restartable jobs never need one.
     """
     were_others = any(held.handed_over_seconds is not None for held in instances)
-    return were_others and job.spec.instances.maximum > 1
+    return were_others and job.spec.instances.maximum > 1 and job.spec.restart is None
 
 
 def free_since_seconds(held: HeldInstance, job: JobRecord) -> float | None:

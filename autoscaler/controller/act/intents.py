@@ -174,7 +174,8 @@ class IntentExecutor:
 
     def _launch(self, intent: Intent, held: HeldInstance) -> None:
         """Call the provider, if the launch is still wanted after the steps that may take long."""
-        light(self._store, self._lighthouses, held.job)
+        if self._store.jobs.get(held.job).spec.restart is None:
+            light(self._store, self._lighthouses, held.job)
         tags = {
             CONTROLLER_TAG: self._controller,
             JOB_TAG: held.job,

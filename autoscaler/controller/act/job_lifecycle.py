@@ -15,6 +15,7 @@ from autoscaler.controller.act.job_end import (
     has_done_its_part,
     is_over,
 )
+from autoscaler.controller.act.restarts import Restarts
 from autoscaler.controller.budgets.guard import Budgets
 from autoscaler.controller.budgets.leave_limits import end_seconds
 from autoscaler.controller.errors import ErrorRecord
@@ -59,6 +60,7 @@ class JobLifecycle:
         self._settings = settings
         self._idle_instances = idle_instances
         self._budgets = budgets
+        self._restarts = Restarts(store)
 
     def keep_up(
         self, job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float
@@ -73,6 +75,7 @@ class JobLifecycle:
         self._restart_lost_end(job, all_instances, now_seconds)
         job = self._store.jobs.get(job.id)  # the job may have ended
         self._budgets.of_job(job, instances).enforce(self._store, now_seconds)
+        self._restarts.keep_up(self._store.jobs.get(job.id), instances, now_seconds)
         self._stop(job, instances, now_seconds)
 
     def give_back(self, held: HeldInstance, job: JobRecord, now_seconds: float) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from autoscaler.controller.act.idle_instances import IdleInstances
+from autoscaler.controller.act.restarts import Restarts
 from autoscaler.controller.act.standby import Standby, replaced_by_recall
 from autoscaler.controller.offers.false_starts import false_starts, false_starts_everywhere
 from autoscaler.controller.offers.market import Market
@@ -39,6 +40,7 @@ class Reconciler:
         self._market = market
         self.idle_instances = idle_instances
         self.standby = Standby(store, market)
+        self.restarts = Restarts(store)
         self._token_of = token_of
         self.on_hand_over: Callable[[str], None] = lambda instance: None
 
@@ -52,6 +54,9 @@ class Reconciler:
         wanted = [held for held in instances if held.desired is Desired.PRESENT]
         decision = as_launched(decision, wanted)
         target = decision.target
+        if self._store.jobs.get(decision.job).spec.restart is not None:
+            self.restarts.leave_surplus(decision, wanted, now_seconds)
+            return
         if decision.placement is not None:
             for held in _outside_placement(decision.placement, wanted):
                 self._store.instances.release(held.id, now_seconds)

@@ -25,10 +25,15 @@ _AGENT_SECONDS: Final = 30.0
 
 
 def script_seconds(store: Store, job: JobRecord, least_seconds: float) -> float:
-    """Return the seconds that a script has to leave before its agent ends it."""
+    """Return the seconds that a script has to leave before its agent ends it.
+
+    A restartable job has the grace of its command in addition.
+    """
     step_seconds = store.measurements.step_seconds(job.id) or 0.0
     checkpoint_seconds = (job.report.checkpoint.seconds if job.report else None) or 0.0
     needed_seconds = min(_PATIENCE * (step_seconds + checkpoint_seconds), _LONGEST_SECONDS)
+    grace_seconds = job.spec.restart.grace_seconds if job.spec.restart else 0.0
+    least_seconds += grace_seconds
     return max(least_seconds, _GRAIN_SECONDS * math.ceil(needed_seconds / _GRAIN_SECONDS))
 
 

@@ -46,9 +46,10 @@ def has_opened_session(job: JobRecord, instances: Iterable[HeldInstance]) -> boo
     """Return whether the job's script has ever opened a session.
 
     `instances` are all that the job has had. A trial's worker opens a session for its objective if
-    that trains.
+    that trains. A restartable job needs none to run on several instances, and counts as if it had
+    one.
     """
-    if job.spec.study is not None or job.report is not None:
+    if job.spec.study is not None or job.spec.restart is not None or job.report is not None:
         return True
     return any(held.session_seconds is not None for held in instances)
 

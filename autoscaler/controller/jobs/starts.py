@@ -58,7 +58,12 @@ def _measure_start(store: Store, held: HeldInstance, training_seconds: float) ->
 
 
 def _waited_seconds(held: HeldInstance, training_seconds: float) -> float:
-    """Return how many seconds the instance waited for another network's instances to leave."""
+    """Return how many seconds the instance waited for others before it could train.
+
+    It waits for instances of another network to leave, or for the next start of a restartable job.
+    """
+    if held.world_ready_seconds is not None:
+        return max(training_seconds - held.world_ready_seconds, 0.0)
     if held.prepared_seconds is None:
         return 0.0
     admitted_seconds = held.admitted_seconds

@@ -24,6 +24,10 @@ _NOISE_SPACING = 1.05
 START_DURATION = "start"
 HAND_OVER_DURATION = "hand-over"
 REVERSED_DURATION = "reversed"
+# Of restartable jobs: from the order to stop until the first progress of the next start, and from
+# one checkpoint to the next.
+RESTART_DURATION = "restart"
+SAVE_INTERVAL_DURATION = "checkpoint interval"
 
 
 @dataclass(frozen=True, slots=True)
