@@ -16,6 +16,62 @@ _HIGHEST_PORT: Final = 65_535
 
 
 @dataclass(frozen=True, slots=True)
+class GangSeat:
+    """Seat of an instance for as long as it exists: `index` of the `instances` of gang `number`.
+
+    Gangs of a job are numbered from 1, and a number is never used again.
+    """
+
+    number: int
+    index: int
+    instances: int
+
+    def __str__(self) -> str:
+        return f"{self.number} {self.index} {self.instances}"
+
+    @property
+    def text(self) -> str:
+        """The seat for people."""
+        return f"gang {self.number}, {self.index + 1} of {self.instances}"
+
+
+def parse_seat(text: str) -> GangSeat:
+    """Return a seat from its text.
+
+    Raises:
+        ValueError: the text is malformed.
+    """
+    number, index, instances = map(int, text.split())
+    return GangSeat(number, index, instances)
+
+
+@dataclass(frozen=True, slots=True)
+class GangStart:
+    """Last start of the script by a member; `is_over`: the whole gang must start again."""
+
+    generation: int
+    is_over: bool
+
+    def __str__(self) -> str:
+        return f"{self.generation} {'over' if self.is_over else 'valid'}"
+
+    @property
+    def next_generation(self) -> int:
+        """Least generation that the gang can be in, as far as this member knows."""
+        return self.generation + self.is_over
+
+
+def parse_start(text: str) -> GangStart:
+    """Return a start from its text.
+
+    Raises:
+        ValueError: the text is malformed.
+    """
+    generation, _, state = text.partition(" ")
+    return GangStart(int(generation), state == "over")
+
+
+@dataclass(frozen=True, slots=True)
 class GangPlace:
     """Place of an instance in its gang.
 

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from autoscaler.domain.errors import ProviderError
 from autoscaler.domain.facts import Fact, FactValue, seconds_of
+from autoscaler.domain.gang import parse_seat, parse_start
 from autoscaler.domain.job_world import (
     parse_generation_time,
     parse_member_report,
@@ -221,6 +222,11 @@ class HeldInstance:
     ending_seconds = FactValue(Fact.ENDING, seconds_of)
     trial_ending = FactValue(Fact.TRIAL_END, TrialEnding)
     trial_cause = FactValue(Fact.TRIAL_CAUSE, str)
+    # Seat in a gang, the member's last start of the script, and the address at which a leader
+    # hosts the rendezvous, now or at the next start.
+    seat = FactValue(Fact.GANG, parse_seat)
+    gang_start = FactValue(Fact.GANG_START, parse_start)
+    rendezvous = FactValue(Fact.RENDEZVOUS, str)
     # World of a restartable job that this instance leads or led, and the permission to start it.
     world = FactValue(Fact.WORLD, parse_world)
     world_opening = FactValue(Fact.WORLD_OPENING, parse_opening)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from autoscaler.domain.errors import Conflict
 from autoscaler.domain.facts import Fact
+from autoscaler.domain.gang import GangSeat
 from autoscaler.domain.instance import (
     AskedOffer,
     CloudInstance,
@@ -48,7 +49,8 @@ class InstanceOrder:
 
     `token_of` returns the launch token of an instance id. The job gets the instance only if it
     holds fewer than `most` wanted instances of the offer; None is no limit. The cloud may launch
-    one of `alternatives` instead, offers of the same `Offer.order_group`.
+    one of `alternatives` instead, offers of the same `Offer.order_group`. `seat` is the seat of a
+    member of a gang.
     """
 
     job: str
@@ -58,6 +60,7 @@ class InstanceOrder:
     now_seconds: float
     most: int | None = None
     alternatives: tuple[Offer, ...] = ()
+    seat: GangSeat | None = None
 
     def is_needed(self, held: Iterable[HeldInstance]) -> bool:
         """Return whether the job, which holds the instances `held`, is below the limit `most`."""
@@ -119,6 +122,8 @@ def _facts_of(order: InstanceOrder) -> dict[str, str]:
     """Return the facts of a new instance that stay as they were in its offers at the order."""
     offer = order.offer
     facts: dict[str, str] = {}
+    if order.seat is not None:
+        facts[Fact.GANG] = str(order.seat)
     if order.alternatives:
         facts[Fact.ASKED] = asked_text(
             AskedOffer(asked.id, asked.usd_per_hour, asked.extras_usd_per_hour)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from autoscaler.domain.errors import UnknownInstance
+from autoscaler.domain.gang import GangSeat
 from autoscaler.domain.instance import CloudInstance, HeldInstance, InstancePhase
 from autoscaler.domain.job import JobPhase
 from autoscaler.domain.offer import Offer
@@ -68,11 +69,12 @@ class Instances(ABC):
         token_of: Callable[[str], str],
         now_seconds: float,
         alternatives: tuple[Offer, ...] = (),
+        seat: GangSeat | None = None,
     ) -> HeldInstance | None:
         """Order as `order` does, if the job holds fewer than `most` wanted instances of the offer.
 
         The cloud may launch one of `alternatives` instead (`Offer.order_group`). Until it reports
-        which, the instance has the price of the dearest.
+        which, the instance has the price of the dearest. `seat` is the seat of a member of a gang.
 
         Instances are counted in the transaction that writes the order, so that concurrent
         callers do not exceed `most`. Returns None if the job holds enough.
@@ -81,7 +83,9 @@ class Instances(ABC):
             Conflict: the job is stopping or has ended.
             UnknownJob: no job has this id.
         """
-        order = InstanceOrder(job, offer, devices_used, token_of, now_seconds, most, alternatives)
+        order = InstanceOrder(
+            job, offer, devices_used, token_of, now_seconds, most, alternatives, seat
+        )
         holding = self._add(order)
         return None if holding is None else holding.held
 
