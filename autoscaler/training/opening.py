@@ -186,7 +186,7 @@ def _parted_state(
     clock: Clock,
 ) -> PartedState | None:
     """Return the state of which each rank sends and receives its own part; None for others."""
-    if setup is None or setup.lighthouse is None or not state.is_sharded or instance.ranks == 1:
+    if setup is None or setup.lighthouse is None or not state.layout or instance.ranks == 1:
         return None
     if peers is not None:
         transfer = peers.catching_up.parts.transfer

@@ -32,6 +32,7 @@ from autoscaler.training.members.instance_state import (
     Source,
 )
 from autoscaler.training.members.state_transfer import StateTransfer
+from autoscaler.training.state.fingerprint import require_equal_layouts
 from autoscaler.training.state.training_state import TrainingState
 
 _log = logging.getLogger(__name__)
@@ -55,6 +56,8 @@ class StateVersion:
         addresses: host and port of the member's state servers, by rank; see `Source`.
         nonce: random text, new with each synchronisation.
         is_member: whether the member has taken part in a training of this job.
+        replica: name of the member.
+        layout: sizes of the mesh that the model is sharded on; empty for a plain model.
     """
 
     origin: str
@@ -62,6 +65,8 @@ class StateVersion:
     addresses: tuple[str, ...]
     nonce: str
     is_member: bool = False
+    replica: str = ""
+    layout: tuple[int, ...] = ()
 
     @property
     def key(self) -> str:
@@ -161,8 +166,15 @@ class StateSync:
 
     def _own_standing(self) -> StateVersion:
         step = _PARTIAL_STEP if self.parts.is_torn else self._state.counters.step
-        addresses, nonce = self.parts.source.addresses, uuid.uuid4().hex
-        return StateVersion(self._origin, step, addresses, nonce, self._is_member)
+        return StateVersion(
+            self._origin,
+            step,
+            self.parts.source.addresses,
+            nonce=uuid.uuid4().hex,
+            is_member=self._is_member,
+            replica=self._state.replica,
+            layout=self._state.layout,
+        )
 
     def _all_standings(
         self, own: StateVersion, index: int, members: int
@@ -208,7 +220,13 @@ class StateSync:
         return self._sums.wait_until(have_state, "members that receive the state")
 
     def _receive_state(self, key: str, sources: Sequence[StateVersion], index: int) -> bool:
-        """Receive and load the sources' state; return whether that succeeded."""
+        """Receive and load the sources' state; return whether that succeeded.
+
+        Raises:
+            MismatchError: the state is that of another model, or has other parts.
+        """
+        source = sources[0]
+        require_equal_layouts(self._state.layout, source.layout, f"replica {source.replica}")
 
         def wait_in_world(is_so: Callable[[], bool]) -> bool:
             return self._sums.wait_until(lambda store: is_so(), "the state")
@@ -275,7 +293,8 @@ class _ReceiverProgress:
 
 def _version_from(line: bytes) -> StateVersion:
     values = json.loads(line)
-    return StateVersion(**{**values, "addresses": tuple(values["addresses"])})
+    sequences = {name: tuple(values[name]) for name in ("addresses", "layout")}
+    return StateVersion(**{**values, **sequences})
 
 
 def _has_state_key(member: int) -> str:

@@ -140,23 +140,21 @@ def require_equal_shapes(
             )
 
 
-def require_equal_layouts(
-    own: Sequence[int] | None, other: Sequence[int] | None, other_name: str
-) -> None:
-    """Check that two replicas shard the model over meshes of one shape; None is a plain model.
+def require_equal_layouts(own: Sequence[int], other: Sequence[int], other_name: str) -> None:
+    """Check that two replicas shard the model over meshes of one shape, empty for a plain model.
 
     Raises:
         MismatchError: the meshes differ; the message names both.
     """
-    if own != other:
+    if tuple(own) != tuple(other):
         raise MismatchError(
             f"the model is {_layout_text(own)} here and {_layout_text(other)} on {other_name}: "
             "run all replicas with equally many ranks and one call of replica_mesh"
         )
 
 
-def _layout_text(layout: Sequence[int] | None) -> str:
-    if layout is None:
+def _layout_text(layout: Sequence[int]) -> str:
+    if not layout:
         return "not sharded"
     copies = f"{layout[0]} copies x " if len(layout) > 1 else ""
     return f"sharded over {copies}{layout[-1]} ranks"

@@ -34,7 +34,7 @@ from autoscaler.training.state.checkpoint_part import (
     read_metadata,
     require_fit,
 )
-from autoscaler.training.state.fingerprint import require_equal_layouts, require_equal_shapes
+from autoscaler.training.state.fingerprint import require_equal_shapes
 from autoscaler.training.state.own_state import ScriptState
 from autoscaler.training.state.reception import Description, StateBuffer, describe, tensors_of
 from autoscaler.training.state.script_rates import (
@@ -135,7 +135,6 @@ class TrainingState:
             "model": self._model.state_dict(),
             "optimizer": states_of(self._optimizers),
             "replica": self.replica,
-            "layout": self._layout,
             **self._plain_values(),
         }
 
@@ -175,20 +174,14 @@ class TrainingState:
 
     def _require_shapes_of(self, state: Mapping[str, Any]) -> None:
         replica = f"replica {state.get('replica', '?')}"
-        require_equal_layouts(self._layout, state.get("layout"), replica)
         require_equal_shapes(
             _local_parts(self._model.state_dict()), _local_parts(state["model"]), replica
         )
 
     @property
-    def is_sharded(self) -> bool:
-        """Whether each rank of the replica has a part of the model."""
-        return self._mesh is not None
-
-    @property
-    def _layout(self) -> list[int] | None:
-        """Sizes of the mesh that the model is sharded on; None for a plain model."""
-        return None if self._mesh is None else list(self._mesh.shape)
+    def layout(self) -> tuple[int, ...]:
+        """Sizes of the mesh that the model is sharded on; empty for a plain model."""
+        return () if self._mesh is None else tuple(self._mesh.shape)
 
     def _load_rest(self, state: Mapping[str, Any]) -> None:
         schedules = list(each_of(state["scheduler"]))

@@ -1,0 +1,176 @@
+"""Replicas of several ranks that shard the model among them, as real processes."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+
+from autoscaler.domain.job import BatchSpec
+from autoscaler.domain.training import Engine
+from tests.training.fleet import Fleet, ReplicaProcess, roster_of, wait_until
+from tests.training.traces import is_training
+
+SCRIPT = "sharded.py"
+ENDLESS = {"EPOCHS": "100000"}
+# Several micro-steps a step: a batch of 30 on 2 or 4 ranks.
+ACCUMULATING = BatchSpec(device_maximum=4)
+
+
+@pytest.fixture(params=list(Engine))
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return cast(Engine, request.param)
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, engine: Engine) -> Iterator[Fleet]:
+    fleet = Fleet(tmp_path, roster_of(engine, tmp_path), batch=ACCUMULATING)
+    yield fleet
+    fleet.stop()
+
+
+@pytest.fixture(scope="module")
+def weights_of_ddp(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Any]]:
+    """Weights after each step of the same network, whole in one DDP run of four ranks."""
+    fleet = Fleet(tmp_path_factory.mktemp("ddp"), lighthouse=None)
+    replica = fleet.start(SCRIPT, ranks=4, PLAIN="1", EPOCHS="60", STEP_SECONDS="0")
+    assert replica.wait(90) == 0, _logs(replica)
+    fleet.stop()
+    return {
+        line["step"]: {name: torch.tensor(part) for name, part in line["parts"].items()}
+        for line in replica.steps()
+        if line["committed"]
+    }
+
+
+def _logs(*replicas: ReplicaProcess) -> str:
+    paths = itertools.chain.from_iterable(replica.logs for replica in replicas)
+    return "\n".join(path.read_text() for path in paths if path.exists())
+
+
+def _whole(parts: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    """Return whole weights from the parts of ranks in order."""
+    return {
+        name: torch.cat([torch.tensor(part[name]) for part in parts if part[name]])
+        for name in parts[0]
+    }
+
+
+def _committed(replica: ReplicaProcess, rank: int) -> dict[int, Any]:
+    return {line["step"]: line for line in replica.steps(rank) if line["committed"]}
+
+
+def _require_weights(
+    replica: ReplicaProcess, ranks: int, expected: dict[int, dict[str, Any]]
+) -> int:
+    """Check the weights after all steps that `expected` has; return their number."""
+    by_rank = [_committed(replica, rank) for rank in range(ranks)]
+    steps = set(expected).intersection(*by_rank)
+    for step in steps:
+        whole = _whole([lines[step]["parts"] for lines in by_rank])
+        for name, weight in expected[step].items():
+            difference = (whole[name].double() - weight.double()).abs().max()
+            assert difference < 1e-6 * weight.abs().max(), f"{name} after step {step}"
+    return len(steps)
+
+
+def _go_on(replicas: list[ReplicaProcess], steps: int) -> None:
+    at = max(replica.step for replica in replicas)
+    wait_until(
+        lambda: min(replica.step for replica in replicas) > at + steps,
+        description=f"{steps} steps of {[replica.name for replica in replicas]}",
+    )
+
+
+def test_through_a_join_a_kill_and_another_join_all_steps_are_those_of_ddp(
+    fleet: Fleet, weights_of_ddp: dict[int, dict[str, Any]]
+) -> None:
+    first = fleet.start(SCRIPT, ranks=2, **ENDLESS)
+    wait_until(lambda: first.step > 5, description="the first replica")
+    second = fleet.start(SCRIPT, ranks=2, SEED="1", **ENDLESS)
+    wait_until(lambda: is_training(first, 2), description="two replicas")
+    _go_on([first, second], 20)
+    second.kill()
+    wait_until(lambda: is_training(first, 1), description="going on alone")
+    _go_on([first], 5)
+    third = fleet.start(SCRIPT, ranks=2, SEED="2", **ENDLESS)
+    wait_until(lambda: is_training(first, 2), description="another replica")
+    _go_on([first, third], 20)
+    for replica in fleet.replicas:
+        replica.kill()
+    counts = [_require_weights(each, 2, weights_of_ddp) for each in fleet.replicas]
+    assert counts[0] > 50
+    assert min(counts[1:]) > 10
+    lines = [line for line in first.steps() if line["is_last"]]
+    assert sum(not line["committed"] for line in lines) <= 1, "a kill costs one step at most"
+    assert any(not line["is_last"] for line in first.steps()), "steps have several batches"
+    assert "Traceback" not in _logs(first, third)
+
+
+def test_the_loss_of_one_rank_ends_its_replica_and_no_other(fleet: Fleet) -> None:
+    first, second = (fleet.start(SCRIPT, ranks=2, **ENDLESS) for _ in range(2))
+    wait_until(lambda: is_training(first, 2) or is_training(second, 2), description="both")
+    _go_on([first, second], 5)
+    os.killpg(second.ranks[1].pid, signal.SIGKILL)
+    assert second.ranks[0].wait(30) != 0, "a rank can't train with a part of the model"
+    wait_until(lambda: is_training(first, 1), description="going on alone")
+    _go_on([first], 5)
+    assert "Traceback" not in _logs(first)
+
+
+def test_copies_of_a_sharded_model_train_as_ddp(
+    tmp_path: Path, weights_of_ddp: dict[int, dict[str, Any]]
+) -> None:
+    fleet = Fleet(tmp_path, batch=ACCUMULATING)
+    replica = fleet.start(SCRIPT, ranks=4, COPIES="2", EPOCHS="10", STEP_SECONDS="0")
+    assert replica.wait(60) == 0, _logs(replica)
+    fleet.stop()
+    assert _require_weights(replica, 2, weights_of_ddp) >= 30
+    by_rank = [_committed(replica, rank) for rank in range(4)]
+    for step in by_rank[0]:
+        assert by_rank[0][step]["parts"] == by_rank[2][step]["parts"], step
+        assert len({lines[step]["norm"] for lines in by_rank}) == 1, step
+
+
+@pytest.mark.parametrize(
+    ("ranks", "environment", "here"),
+    [
+        (3, {}, "sharded over 3 ranks here"),
+        (2, {"PLAIN": "1"}, "not sharded here"),
+        (4, {"COPIES": "2"}, "sharded over 2 copies x 2 ranks here"),
+    ],
+)
+def test_a_joiner_with_another_mesh_is_refused_by_name(
+    tmp_path: Path, ranks: int, environment: dict[str, str], here: str
+) -> None:
+    fleet = Fleet(tmp_path)
+    first = fleet.start(SCRIPT, ranks=2, **ENDLESS)
+    wait_until(lambda: first.step > 3, description="the first replica")
+    other = fleet.start(SCRIPT, ranks=ranks, **ENDLESS, **environment)
+    assert other.ranks[0].wait(60) != 0
+    _go_on([first], 5)
+    fleet.stop()
+    assert f"the model is {here} and sharded over 2 ranks on replica r0" in _logs(other)
+    assert is_training(first, 1)
+
+
+def test_a_pass_without_memory_ends_the_replica_and_the_next_start_takes_half(
+    tmp_path: Path,
+) -> None:
+    fleet = Fleet(tmp_path)
+    first = fleet.start(SCRIPT, ranks=2, **ENDLESS)
+    wait_until(lambda: first.step > 3, description="the first replica")
+    second = fleet.start(SCRIPT, ranks=2, OUT_OF_MEMORY_AT="8", **ENDLESS)
+    assert second.ranks[1].wait(60) != 0
+    assert second.ranks[0].wait(60) != 0, "its collectives fail"
+    wait_until(lambda: second.of_kind("out_of_memory"), description="the message to the agent")
+    assert second.of_kind("out_of_memory")[0]["limit"] == 4, "it had 7 or 8 examples"
+    _go_on([first], 5)
+    fleet.stop()
+    assert "Traceback" not in _logs(first)
