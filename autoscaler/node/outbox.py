@@ -36,6 +36,7 @@ class Standing:
     rendezvous: str | None = None
     generation: int = 0
     is_generation_over: bool = False
+    saved: str | None = None
 
 
 class Outbox:
@@ -147,6 +148,7 @@ class Outbox:
             rendezvous=standing.rendezvous,
             generation=standing.generation,
             is_generation_over=standing.is_generation_over,
+            saved=standing.saved,
         )
         self._report = self._failure = None
         self._notes = []

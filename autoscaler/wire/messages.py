@@ -339,7 +339,8 @@ class NodeReport:
     `rendezvous` is the `host:port` at which the leader of a gang hosts the rendezvous of its
     ranks, now or at the next start. `generation` is the one of the gang in which this instance
     started the script last, 0 for none; `is_generation_over`: the script failed or left there, so
-    that the whole gang must start again.
+    that the whole gang must start again. `saved` names the newest checkpoint of that start of a
+    restartable job; None without one.
     """
 
     instance: str
@@ -361,6 +362,7 @@ class NodeReport:
     rendezvous: str | None = None
     generation: int = 0
     is_generation_over: bool = False
+    saved: str | None = None
 
 
 class Wanted(StrEnum):

@@ -16,11 +16,13 @@ from autoscaler.domain.gang import MOST_GENERATIONS, require_address
 from autoscaler.domain.report import TrainingReport
 from autoscaler.domain.report_rules import Refusals, sound_failure, sound_report
 from autoscaler.domain.rules import LATEST_SECONDS, require_count, require_number
+from autoscaler.domain.text import printable
 from autoscaler.wire.bodies import read_body, read_json
 from autoscaler.wire.messages import NodeReport
 
 _MOST_NOTES: Final = 20
 _LONGEST_NOTE: Final = 500
+_LONGEST_NAME: Final = 1_000
 _MOST_REPORTS: Final = 10
 _MOST_ATTEMPTS: Final = 1 << 31
 _MOST_DEVICES: Final = 1 << 20
@@ -91,6 +93,7 @@ def _checked(report: NodeReport, refusals: Refusals) -> NodeReport:
         report,
         rendezvous=address,
         generation=generation,
+        saved=None if report.saved is None else printable(report.saved)[:_LONGEST_NAME],
         started_seconds=_valid_time(report.started_seconds, "started_seconds", refusals),
         reclaim_seconds=_valid_time(report.reclaim_seconds, "reclaim_seconds", refusals),
         transfer=transfer,
