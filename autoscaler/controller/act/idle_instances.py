@@ -48,7 +48,8 @@ class IdleInstances:
         """
         study = job.spec.study
         ends_well = job.phase in _PHASES_WITHOUT_FAILURE or held.trial_ending is not None
-        if study is None or not ends_well or held.reclaim_seconds is not None:
+        is_lost = held.reclaim_seconds is not None or held.seat is not None
+        if study is None or not ends_well or is_lost:  # a gang goes back as a whole
             return False
         if has_left(held):
             return held.id in self._promised_to and self._is_worth_keeping(held, job, now_seconds)

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from autoscaler.controller.act.gang_losses import GangLosses
 from autoscaler.controller.act.idle_instances import IdleInstances, needs_light
 from autoscaler.controller.act.intents import Lighthouses, Workers, light
 from autoscaler.controller.act.job_end import (
@@ -61,6 +62,7 @@ class JobLifecycle:
         self._idle_instances = idle_instances
         self._budgets = budgets
         self._restarts = Restarts(store)
+        self._gang_losses = GangLosses(store)
 
     def keep_up(
         self, job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float
@@ -75,6 +77,7 @@ class JobLifecycle:
         self._restart_lost_end(job, all_instances, now_seconds)
         job = self._store.jobs.get(job.id)  # the job may have ended
         self._budgets.of_job(job, instances).enforce(self._store, now_seconds)
+        self._gang_losses.keep_up(job, now_seconds)
         self._restarts.keep_up(self._store.jobs.get(job.id), instances, now_seconds)
         self._stop(job, instances, now_seconds)
 

@@ -12,12 +12,19 @@ from collections.abc import Callable, Mapping, Sequence
 from autoscaler.controller.act.idle_instances import IdleInstances
 from autoscaler.controller.act.restarts import Restarts
 from autoscaler.controller.act.standby import Standby, replaced_by_recall
+from autoscaler.controller.jobs.gangs import (
+    gang_size,
+    missing_gangs,
+    next_number,
+    surplus_members,
+)
 from autoscaler.controller.offers.false_starts import false_starts, false_starts_everywhere
 from autoscaler.controller.offers.market import Market
 from autoscaler.controller.offers.networks import awaits_admission
 from autoscaler.controller.offers.zones import as_launched, other_zones
 from autoscaler.domain.allocation import Allocation, Placement
 from autoscaler.domain.errors import Conflict
+from autoscaler.domain.gang import GangSeat
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.plan import Decision
@@ -66,7 +73,7 @@ class Reconciler:
                 self._store.instances.release(held.id, now_seconds)
             return
         alike = [held for held in wanted if held.offer == target.offer]
-        for held in _release_order(alike)[: max(len(alike) - target.instances, 0)]:
+        for held in self._surplus(decision.job, target, alike):
             self._store.instances.release(held.id, now_seconds)
         others = [held for held in wanted if held.offer != target.offer]
         for held in others:
@@ -78,7 +85,9 @@ class Reconciler:
             if not held.stands_by
             and (held.phase is InstancePhase.TRAINING or awaits_admission(held, instances))
         ]
-        is_target_ready = len(ready) >= target.instances
+        # Part of a gang does not train, so that old instances never wait for it.
+        least_ready = target.instances - target.instances % self._gang_size(decision.job, target)
+        is_target_ready = len(ready) >= least_ready
         on_standby: frozenset[str] = frozenset()
         if is_target_ready and not decision.release_first:
             on_standby = self.standby.kept(decision, wanted, now_seconds)
@@ -112,13 +121,14 @@ class Reconciler:
         if target is None:
             return
         alike = [held for held in wanted if held.offer == target.offer]
+        size = self._gang_size(decision.job, target)
         for held in alike:
             if held.stands_by:
                 self.standby.recall(held, now_seconds)
             if held.devices_used != target.devices_used:
                 self._store.instances.use_devices(held.id, target.devices_used)
         missing, most_held = target.instances - len(alike), target.instances
-        if missing > 0:
+        if missing > 0 and size == 1:
             handed_over, promised = self._take_over(
                 decision.job, target, missing, alive, now_seconds
             )
@@ -126,6 +136,9 @@ class Reconciler:
         if target.offer in self._store.capacity.unavailable(now_seconds):
             return
         if missing > 0 and self._is_backed_off(decision.job, target.offer, now_seconds):
+            return
+        if size > 1:
+            self._order_gangs(decision.job, target, alike, alive, now_seconds)
             return
         is_alone = target.instances == 1 and not wanted
         zones = other_zones(target.offer, offers, now_seconds) if is_alone else []
@@ -135,6 +148,49 @@ class Reconciler:
                 return
             alternatives = self._permitted(decision.job, zones, alive, now_seconds)
             self._order(decision.job, target, most_held, now_seconds, alternatives)
+
+    def _gang_size(self, job: str, target: Allocation) -> int:
+        """Return the instances of one gang of the target; 1 where instances train alone."""
+        return gang_size(self._store.jobs.get(job).spec, target.devices_used) or 1
+
+    def _surplus(
+        self, job: str, target: Allocation, alike: Sequence[HeldInstance]
+    ) -> Sequence[HeldInstance]:
+        """Return the instances of the target's offer to release; whole gangs are left."""
+        size = self._gang_size(job, target)
+        if size > 1:
+            return surplus_members(alike, target.instances, size)
+        return _release_order(alike)[: max(len(alike) - target.instances, 0)]
+
+    def _order_gangs(
+        self,
+        job: str,
+        target: Allocation,
+        alike: Sequence[HeldInstance],
+        alive: Sequence[HeldInstance],
+        now_seconds: float,
+    ) -> None:
+        """Order the whole gangs that the target wants and the job lacks.
+
+        A gang is ordered only if the limits permit all of its instances. `alike` are the job's
+        wanted instances of the offer.
+        """
+        size = self._gang_size(job, target)
+        number = next_number(self._store.instances.of_job(job, include_ended=True))
+        for ordered in range(missing_gangs(alike, target.instances, size)):
+            if not self._has_room(target.offer, alive, (ordered + 1) * size - 1):
+                self._make_room(target.offer, alive, now_seconds)
+                return
+            for index in range(size):
+                self._store.instances.order_up_to(
+                    target.instances,
+                    job,
+                    self._market.offer(target.offer),
+                    target.devices_used,
+                    lambda instance: self._token_of(instance, target.offer),
+                    now_seconds,
+                    seat=GangSeat(number + ordered, index, size),
+                )
 
     def _permitted(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from autoscaler.domain.facts import Fact
 from autoscaler.domain.gang import GangPlace, GangStart
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobSpec, ParallelismSpec
@@ -108,6 +109,33 @@ def place_of(held: HeldInstance, instances: Iterable[HeldInstance]) -> GangPlace
     return GangPlace(name, gang.generation, held.seat.index, gang.size, gang.address)
 
 
+def start_facts(held: HeldInstance, start: GangStart, rendezvous: str | None) -> dict[str, str]:
+    """Return the new facts of a member from its report; none for an instance without a gang.
+
+    Generation 0 of `start` is a script that was not started yet.
+    """
+    if held.seat is None:
+        return {}
+    start_text = str(start) if start.generation else ""
+    reported: dict[str, str] = {Fact.GANG_START: start_text, Fact.RENDEZVOUS: rendezvous or ""}
+    return {key: text for key, text in reported.items() if held.facts.get(key, "") != text}
+
+
+def phase_in_gang(
+    held: HeldInstance, phase: InstancePhase, instances: Iterable[HeldInstance]
+) -> InstancePhase:
+    """Return the phase of an instance that reports `phase`: a follower trains with its leader.
+
+    `instances` are all of its job. Only the leader of a gang knows of steps.
+    """
+    gang = gang_of(held, instances)
+    if gang is None or not gang.is_whole or phase is not InstancePhase.STARTING:
+        return phase
+    leader = gang.members[0]
+    trains = leader.id != held.id and leader.phase is InstancePhase.TRAINING
+    return leader.phase if trains else phase
+
+
 def broken_gangs(instances: Iterable[HeldInstance], now_seconds: float) -> tuple[Gang, ...]:
     """Return the gangs to give back that still have wanted members.
 
@@ -151,7 +179,12 @@ def next_number(instances: Iterable[HeldInstance]) -> int:
 
 
 def gang_size(spec: JobSpec, devices_used: int) -> int | None:
-    """Return the instances of one gang of a job; None if they can't hold whole copies."""
+    """Return the instances of one gang of a job; None if they can't hold whole copies.
+
+    The instances of a restartable job are one world, of any size.
+    """
+    if spec.restart is not None:
+        return 1
     parallelism = spec.parallelism
     if not parallelism.holds_copies(devices_used):
         return None

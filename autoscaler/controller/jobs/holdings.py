@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from autoscaler.controller.jobs.gangs import gang_of
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 
@@ -39,6 +40,7 @@ def trained_allocation(instances: Sequence[HeldInstance]) -> Allocation | None:
         held
         for held in instances
         if not held.stands_by
+        and not _is_in_part(held, instances)
         and (
             held.phase is InstancePhase.TRAINING
             or (held.phase is InstancePhase.DRAINING and held.training_seconds is not None)
@@ -51,6 +53,12 @@ def trained_allocation(instances: Sequence[HeldInstance]) -> Allocation | None:
         counted.items(), key=lambda item: (item[1], item[0])
     )
     return Allocation(offer, instances_held, devices_used)
+
+
+def _is_in_part(held: HeldInstance, instances: Sequence[HeldInstance]) -> bool:
+    """Return whether an instance is in a gang of which some members do not train."""
+    gang = gang_of(held, instances)
+    return gang is not None and not gang.trains
 
 
 def group_of(held: Allocation | None, instances: Sequence[HeldInstance]) -> list[HeldInstance]:

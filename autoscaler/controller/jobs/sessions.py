@@ -6,13 +6,15 @@ the script until a session was opened.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from autoscaler.controller.jobs.gangs import bounds_of_one_gang
 from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import HeldInstance, InstancePhase
-from autoscaler.domain.job import InstanceBounds, JobRecord
+from autoscaler.domain.job import InstanceBounds, JobRecord, ParallelismSpec
+from autoscaler.domain.offer import Offer
 from autoscaler.store.store import Store
 
 GRACE_SECONDS: Final = 60.0
@@ -23,13 +25,19 @@ SESSIONLESS_TEXT: Final = (
     "see docs/training.md"
 )
 
+_ALONE: Final = ParallelismSpec()
 _HAS_LEFT: Final = (InstancePhase.DRAINED, InstancePhase.ENDED)
 
 
 def session_facts(
     held: HeldInstance, phase: InstancePhase, has_session: bool, now_seconds: float
 ) -> dict[str, str]:
-    """Return the new facts of an instance that reports its phase and whether it has a session."""
+    """Return the new facts of an instance that reports its phase and whether it has a session.
+
+    Only the leader of a gang opens one.
+    """
+    if held.seat is not None and held.seat.index > 0:
+        return {}
     if has_session:
         return {} if held.session_seconds is not None else {Fact.SESSION: str(now_seconds)}
     unopened_seconds = held.unopened_seconds
@@ -81,8 +89,17 @@ def first_starter(instances: Iterable[HeldInstance]) -> HeldInstance | None:
     )
 
 
-def bounds_without_session(bounds: InstanceBounds) -> InstanceBounds:
-    """Return bounds of one instance, for a job whose script has opened no session."""
+def bounds_without_session(
+    bounds: InstanceBounds,
+    parallelism: ParallelismSpec = _ALONE,
+    offers: Sequence[Offer] = (),
+) -> InstanceBounds:
+    """Return bounds of one world, for a job whose script has opened no session.
+
+    The world is one instance, or one gang of instances that hold a copy of the model together.
+    """
+    if parallelism.shard > 1:
+        return bounds_of_one_gang(bounds, parallelism, offers)
     return replace(bounds, minimum=1, maximum=1)
 
 

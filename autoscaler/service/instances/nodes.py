@@ -15,6 +15,7 @@ from autoscaler.controller.act.job_end import (
 )
 from autoscaler.controller.budgets.leave_limits import script_seconds
 from autoscaler.controller.controller import ControllerStatus
+from autoscaler.controller.jobs.gangs import phase_in_gang, place_of, start_facts
 from autoscaler.controller.jobs.sessions import (
     first_starter,
     has_opened_session,
@@ -32,6 +33,7 @@ from autoscaler.domain.errors import (
     Unavailable,
 )
 from autoscaler.domain.facts import Fact
+from autoscaler.domain.gang import GangStart
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.intent import IntentKind
 from autoscaler.domain.job import JobPhase, JobRecord
@@ -240,8 +242,11 @@ class Nodes:
         if report.stop_reason is not None:
             facts[Fact.STOP_REASON] = report.stop_reason[:MOST_REASON_LETTERS]
         facts |= session_facts(held, report.phase, report.has_session, now_seconds)
+        start = GangStart(report.generation, report.is_generation_over)
+        facts |= start_facts(held, start, report.rendezvous)
+        phase = phase_in_gang(held, report.phase, self._gang_candidates(held))
         after = self._store.instances.record_node(
-            held.id, report.phase, now_seconds, facts, job, report.transfer
+            held.id, phase, now_seconds, facts, job, report.transfer
         )
         if after.job == job:
             self._store_report(after, report, now_seconds)
@@ -359,7 +364,12 @@ class Nodes:
             job=job.id,
             may_start=self._may_start(held),
             pauses=held.stands_by,
+            place=place_of(held, self._gang_candidates(held)),
         )
+
+    def _gang_candidates(self, held: HeldInstance) -> Sequence[HeldInstance]:
+        """Return the job's instances that have not ended; none for an instance without a gang."""
+        return () if held.seat is None else self._store.instances.of_job(held.job)
 
     def _may_start(self, held: HeldInstance) -> bool:
         if held.stands_by:
@@ -379,7 +389,10 @@ class Nodes:
             chosen = first_starter(self._store.instances.of_job(held.job))
             if chosen is None:
                 chosen = self._store.instances.note(held.id, {Fact.FIRST_START: "1"})
-            return chosen.id == held.id
+            is_same_gang = held.seat is not None and (
+                chosen.seat is not None and chosen.seat.number == held.seat.number
+            )
+            return chosen.id == held.id or is_same_gang
 
     def _report_missing_session(self, held: HeldInstance, now_seconds: float) -> None:
         if held.unopened_seconds is None or held.session_seconds is not None:

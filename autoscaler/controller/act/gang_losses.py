@@ -1,0 +1,81 @@
+"""Return of gangs that have lost a member, or part of which waits too long for the rest.
+
+Level-triggered: each tick looks for broken gangs in the store, so that a tick that was cut short
+leaves no part of a gang. The next plan orders whole gangs in their place.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from autoscaler.controller.jobs.gangs import LONGEST_PART_SECONDS, Gang, broken_gangs
+from autoscaler.controller.offers.refusals import refusal_by
+from autoscaler.domain.errors import InsufficientCapacity
+from autoscaler.domain.instance import HeldInstance, InstancePhase
+from autoscaler.domain.job import JobRecord
+from autoscaler.store.repositories.events import Event
+from autoscaler.store.store import Store
+
+_log = logging.getLogger(__name__)
+
+_NEVER_JOINED: Final = (InstancePhase.REQUESTED, InstancePhase.QUEUED, InstancePhase.BOOTING)
+
+
+class GangLosses:
+    """Releaser of the wanted members of broken gangs."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def keep_up(self, job: JobRecord, now_seconds: float) -> None:
+        """Give the job's broken gangs back, and record why."""
+        instances = self._store.instances.of_job(job.id)
+        broken = broken_gangs(instances, now_seconds)
+        if not broken:
+            return
+        all_instances = self._store.instances.of_job(job.id, include_ended=True)
+        for gang in broken:
+            text = _text(gang, all_instances)
+            if gang.is_whole:
+                self._refuse_offer(gang, text, now_seconds)
+            for held in gang.wanted:
+                self._give_back(held, now_seconds)
+            _log.info("%s gang given back: %s", job.id, text)
+            self._store.events.add(Event(now_seconds, "gang given back", text, job.id))
+
+    def _give_back(self, held: HeldInstance, now_seconds: float) -> None:
+        """Release a member; one that has not joined has nothing to save, and is ended at once."""
+        if held.phase in _NEVER_JOINED:
+            self._store.instances.request_termination(held.id, now_seconds)
+        else:
+            self._store.instances.release(held.id, now_seconds)
+
+    def _refuse_offer(self, gang: Gang, text: str, now_seconds: float) -> None:
+        """Back off from the offer, which has no capacity for a whole gang."""
+        offer = gang.wanted[0].offer
+        known = self._store.capacity.refusals().get(offer)
+        refusal = refusal_by(InsufficientCapacity(text), offer, now_seconds)(known)
+        self._store.capacity.refused(
+            offer, refusal.error_kind, now_seconds, refusal.until_seconds, refusal.reason
+        )
+
+
+def _text(gang: Gang, all_instances: tuple[HeldInstance, ...]) -> str:
+    """Return why the gang is given back; `all_instances` are all that the job ever had."""
+    kept = len(gang.wanted)
+    rest = f"its other {kept} of {gang.size} instances are" if kept > 1 else "the other one is"
+    if gang.is_whole:
+        launched = [held for held in gang.wanted if held.launched_seconds is not None]
+        return (
+            f"gang {gang.number}: {len(launched)} of {gang.size} instances had capacity for "
+            f"{LONGEST_PART_SECONDS / 60:.0f} min while the rest waited; all are given back"
+        )
+    wanted = {held.id for held in gang.wanted}
+    lost = [
+        held.id
+        for held in all_instances
+        if held.seat is not None and held.seat.number == gang.number and held.id not in wanted
+    ]
+    names = ", ".join(lost) or "a member that was never ordered"
+    return f"gang {gang.number} lost {names}: {rest} given back"
