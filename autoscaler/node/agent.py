@@ -30,6 +30,7 @@ from autoscaler.node.files.transfers import Transfers
 from autoscaler.node.heartbeats import Heartbeats
 from autoscaler.node.instance import Instance
 from autoscaler.node.outbox import Outbox, Standing
+from autoscaler.node.restarts.command import Command
 from autoscaler.node.script.post_mortem import caused_failure
 from autoscaler.node.script.preparation import Need, Preparation, Ready
 from autoscaler.node.script.rendezvous_port import RendezvousPort
@@ -86,6 +87,9 @@ class Agent:
         self._is_saved = True
         self._outbox = Outbox(instance.name)
         self._outputs = Outputs(instance, self._grants, self._outbox, clock, self._wakeup.set)
+        self._command = Command(
+            instance, self._grants, clock, self._wakeup.set, lambda text: self._note(text)
+        )
         copies = LogCopies(instance.name, client, self._grants)
         self._logs = LogShipping(disk.log, copies, clock, job)
         self._heartbeats = Heartbeats(
@@ -108,6 +112,7 @@ class Agent:
             self._outbox.add_failure(state.failure)
         if state.start is not None and state.prepared is not None:
             self._trainer.answer(state.assignment, state.prepared, state.start)
+            self._command.begin(state, is_new=False)
             self._trial_relay.serve(state.assignment, state.start)
         # Heartbeats start before a turn can fail, or the controller would replace the instance.
         self._reply = self._current_reply()
@@ -186,10 +191,17 @@ class Agent:
         elif self._is_due(reply):
             if self._ready is None or self._ready.attempt < reply.attempt:
                 self._prepare(reply)
-            elif self._has_reply and _permits_start(reply):  # only a real reply does
-                self._start(self._ready, reply)
-            elif reply.place is not None and reply.place.leads:
-                self._reserve_port()
+            else:
+                self._start_if_permitted(self._ready, reply)
+
+    def _start_if_permitted(self, ready: Ready, reply: NodeReply) -> None:
+        """Start the script, or take the next step towards the start of its gang."""
+        place = reply.place
+        if self._has_reply and _permits_start(reply):  # only a real reply does
+            if place is None or self._command.is_restored(ready.assignment, ready.prepared, place):
+                self._start(ready, reply)
+        elif place is not None and place.leads:
+            self._reserve_port()
 
     def _reserve_port(self) -> None:
         """Reserve the port of the gang's next rendezvous; a failure is repeated each turn."""
@@ -257,6 +269,7 @@ class Agent:
             self._trainer.forget()
             self._persist(start=start, assignment=ready.assignment)
             self._trial_relay.serve(ready.assignment, start)
+            self._command.begin(self._state)
             self._trainer.start(ready.assignment, ready.prepared, start)
         except (CastorError, OSError) as error:
             cause = f"the script can't be started: {error}"
@@ -270,7 +283,8 @@ class Agent:
         is_new_generation = _generation(reply.place) > start.generation
         has_other_devices = self._devices(reply) != start.devices_used
         is_restart = reply.pauses or has_other_devices or is_new_generation
-        if (self._drains or is_restart) and not start.is_leaving:
+        has_to_leave = (self._drains or is_restart) and not self._may_stay(reply, is_restart)
+        if has_to_leave and not start.is_leaving:
             self._leaving_seconds = self._clock.monotonic()
             start = self._update_start(is_leaving=True)
         self._trainer.direct(
@@ -282,10 +296,22 @@ class Agent:
             return
         # The ranks here leave with those of the gang's leader, which may have stepped.
         has_nothing_to_save = not start.has_stepped and not start.follows
-        if self._stop_seconds(reply) <= 0 or has_nothing_to_save:
+        has_session = self._state.assignment.spec.restart is None
+        if self._stop_seconds(reply) <= 0 or has_nothing_to_save or not has_session:
             self._trainer.stop()
         if self._seconds_to_reclaim() < KILL_BEFORE_RECLAIM_SECONDS:
             self._trainer.kill()
+
+    def _may_stay(self, reply: NodeReply, is_restart: bool) -> bool:
+        """Return whether a restartable command trains on although a reclaim is announced.
+
+        Its world is restarted without this instance after the next checkpoint.
+        """
+        restart = self._state.assignment.spec.restart
+        if restart is None or is_restart or reply.place is None or self._is_lease_expired:
+            return False
+        notice_seconds = restart.grace_seconds + STOP_BEFORE_RECLAIM_SECONDS
+        return notice_seconds < self._seconds_to_reclaim() < math.inf
 
     def _stop_seconds(self, reply: NodeReply) -> float:
         """Return the seconds until a leaving script is stopped."""
@@ -306,8 +332,12 @@ class Agent:
             self._outbox.add_report(report)
             self._outputs.hear(report)
         start = self._state.start
+        if (news := self._command.turn(start)) is not None:
+            self._outbox.add_report(news)
+            self._outputs.hear(news)
         if start is None or start.has_ended:
             return
+        self._trainer.steps = max(self._trainer.steps, self._command.steps)
         if (updated := self._trainer.learnt(start)) != start:
             self._save(start=updated)
 
@@ -342,6 +372,8 @@ class Agent:
         assert start is not None
         if not self._outputs.is_settled(self._state, self._trainer.steps, exit_code):
             return
+        if not self._command.is_settled(exit_code == 0 or self._left_in_time(start)):
+            return
         is_given_up = start.is_leaving or exit_code != 0
         ended = replace(
             start, has_ended=True, steps=self._trainer.steps, is_generation_over=is_given_up
@@ -354,6 +386,16 @@ class Agent:
             self._save(start=ended)
         else:
             self._fail(self._trainer.failure(start), start=ended)
+
+    def _left_in_time(self, start: Start) -> bool:
+        """Return whether a restartable command left by itself after SIGTERM, not by SIGKILL."""
+        restart = self._state.assignment.spec.restart
+        if restart is None or not start.is_leaving:
+            return False
+        return self._clock.monotonic() - self._leaving_seconds < restart.grace_seconds
+
+    def _note(self, text: str) -> None:
+        self._outbox.add_notes([text])
 
     def _fail(self, failure: Failure, **changes: Any) -> None:
         _log.info("attempt %d failed: %s", failure.attempt, failure.cause)
@@ -378,6 +420,7 @@ class Agent:
             rendezvous=self._rendezvous,
             generation=0 if start is None else start.generation,
             is_generation_over=start is not None and start.is_generation_over,
+            saved=self._command.saved,
         )
 
     @property
@@ -393,6 +436,7 @@ class Agent:
             if start.is_leaving:  # to be started again, or for good
                 return InstancePhase.DRAINING if self._drains else InstancePhase.PREPARING
             is_at_work = start.has_stepped or self._trial_relay.is_spoken_to
+            is_at_work |= self._command.is_at_work(start, self._state.assignment)
             return InstancePhase.TRAINING if is_at_work else InstancePhase.STARTING
         if self._preparation is not None and self._drains:
             return InstancePhase.DRAINING

@@ -29,6 +29,7 @@ class Disk:
         self.laid_out = directory / "laid-out.json"
         self.outputs = directory / "outputs.json"
         self.staged_outputs = directory / "staged-outputs"
+        self.staged_saves = directory / "staged-saves"
 
     def bundle(self, sha256: str) -> Path:
         """Return the path of the archive of a job's files."""

@@ -95,7 +95,7 @@ class Outputs:
     def turn(self, state: AgentState, steps: int, is_reclaimed: bool) -> None:
         """Start a copy if one is due. Call regularly while the script runs."""
         start = state.start
-        if start is None or start.has_ended or not self._has_outputs(state.assignment):
+        if start is None or start.has_ended or not self._has_outputs(state.assignment, start):
             return
         watched = self._watched_start(start, state.assignment)
         if is_reclaimed and not watched.is_closing:
@@ -115,7 +115,8 @@ class Outputs:
         """
         start = state.start
         assert start is not None
-        if exit_code is None or state.prepared is None or not self._has_outputs(state.assignment):
+        is_without = not self._has_outputs(state.assignment, start)
+        if exit_code is None or state.prepared is None or is_without:
             return True
         watched = self._watched_start(start, state.assignment)
         if self.is_busy:
@@ -131,8 +132,11 @@ class Outputs:
         watched.tries = _MAX_TRIES
         watched.next_seconds = self._clock.monotonic()
 
-    def _has_outputs(self, assignment: Assignment) -> bool:
+    def _has_outputs(self, assignment: Assignment, start: Start) -> bool:
+        """Return whether this instance keeps outputs; of a gang only the leader does."""
         spec = assignment.spec
+        if start.follows:
+            return False
         has_place = assignment.outputs_directory is not None or self._grants.path is not None
         return spec.study is None and spec.outputs.patterns != () and has_place
 

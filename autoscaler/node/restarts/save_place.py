@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -95,10 +96,14 @@ class SaveDirectory:
 
 
 class StoredSaves:
-    """Place in the job's cloud storage. See `SavePlace`."""
+    """Place in the job's cloud storage, which is opened at the first use. See `SavePlace`."""
 
-    def __init__(self, objects: Objects) -> None:
-        self._objects = objects
+    def __init__(self, open_objects: Callable[[], Objects]) -> None:
+        self._open_objects = open_objects
+
+    @cached_property
+    def _objects(self) -> Objects:
+        return self._open_objects()
 
     def put(self, name: str, content: bytes | Path) -> None:
         """Upload a file."""

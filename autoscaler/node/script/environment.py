@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import site
 import sys
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ _INHERITED: Final = {
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
 }
 _INHERITED_PREFIXES: Final = ("PIP_", "UV_")
+_SHUTDOWN_VARIABLE: Final = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 _DEFAULTS: Final = {
     "PYTHONUNBUFFERED": "1",
     "OMP_NUM_THREADS": "1",
@@ -60,7 +62,14 @@ def job_environment(
         JOB_VARIABLE: assignment.job,
         SOCKET_VARIABLE: str(instance.disk.socket()),
         **({} if study is None else {IMPORTS_VARIABLE: str(instance.disk.home / "imports")}),
+        **_shutdown_limit(assignment),
     }
+
+
+def _shutdown_limit(assignment: Assignment) -> dict[str, str]:
+    """Return the variable by which torchrun gives the ranks of a command its whole grace."""
+    restart = assignment.spec.restart
+    return {} if restart is None else {_SHUTDOWN_VARIABLE: f"{math.ceil(restart.grace_seconds)}"}
 
 
 def secret_environment(assignment: Assignment) -> dict[str, str]:

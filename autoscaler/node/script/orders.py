@@ -20,7 +20,7 @@ from autoscaler.node.script.environment import (
     secret_environment,
 )
 from autoscaler.node.script.setups import SetupEntry, commands_script, venv_script
-from autoscaler.node.shims.shim import ShimOrder
+from autoscaler.node.shims.shim import SESSION_GRACE_SECONDS, ShimOrder
 from autoscaler.node.state import Prepared
 from autoscaler.wire.messages import Assignment
 from providers.metadata import DEVICES_VARIABLE
@@ -61,6 +61,7 @@ class Orders:
             secrets=tuple(self._assignment.secrets.values()),
             grant_file=self._grant_file,
             user=self._prepared.user,
+            grace_seconds=self._grace_seconds,
         )
 
     def set_up(self, entry: SetupEntry) -> ShimOrder:
@@ -181,6 +182,12 @@ class Orders:
         return str(grant) if grant.exists() else None
 
     @property
+    def _grace_seconds(self) -> float:
+        """Seconds from SIGTERM to SIGKILL; a session has left before."""
+        restart = self._assignment.spec.restart
+        return SESSION_GRACE_SECONDS if restart is None else restart.grace_seconds
+
+    @property
     def _container_name(self) -> str:
         return f"castor-{self._instance.metadata.instance_id}"
 
@@ -195,6 +202,7 @@ class Orders:
             secrets=tuple(self._assignment.secrets.values()),
             grant_file=self._grant_file,
             clear=engine.remove(container.name),
+            grace_seconds=self._grace_seconds,
         )
 
 

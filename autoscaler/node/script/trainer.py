@@ -36,7 +36,7 @@ class Trainer:
         self._early_end: EndedEarly | None = None
         self._device_kind = ""
         self._example_limit: int | None = None
-        self._is_trial = False
+        self._has_no_total = False
         self.steps = 0
 
     @property
@@ -77,7 +77,8 @@ class Trainer:
     def answer(self, assignment: Assignment, prepared: Prepared, start: Start) -> None:
         """Set the answer to a training process that connects, also one of an earlier agent."""
         self.steps = start.steps
-        self._is_trial = assignment.spec.study is not None
+        spec = assignment.spec
+        self._has_no_total = spec.study is not None or spec.restart is not None
         self._device_kind = assignment.offer.device_kind
         setup = _training_setup(self._instance, assignment, start)
         self._line.open_to(setup, prepared.user)
@@ -147,8 +148,11 @@ class Trainer:
         return replace(start, ending=self.ending(start), stop_reason=reason)
 
     def ending(self, start: Start) -> Ending:
-        """Return the kind of ending of a script that exited with status 0."""
-        if self._is_trial or Word.FINISHED in self._signals:
+        """Return the kind of ending of a script that exited with status 0.
+
+        The status alone states that a trial or a restartable command is complete.
+        """
+        if self._has_no_total or Word.FINISHED in self._signals:
             return Ending.COMPLETE
         return Ending.EARLY if start.has_session else Ending.WITHOUT_SESSION
 

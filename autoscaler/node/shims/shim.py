@@ -29,6 +29,7 @@ from autoscaler.clock import Clock, SystemClock
 from autoscaler.domain.storage import CREDENTIAL_KEY
 from autoscaler.node.shims.redaction import Redactor
 
+SESSION_GRACE_SECONDS = 2.0
 _PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 _CHUNK_BYTES = 1 << 16
@@ -54,7 +55,7 @@ class ShimOrder:
     environment: Mapping[str, str]
     secrets: Sequence[str] = ()
     user: int | None = None
-    grace_seconds: float = 2.0
+    grace_seconds: float = SESSION_GRACE_SECONDS
     clear: Sequence[str] = ()
     ends_with_agent: bool = False
     grant_file: str | None = None

@@ -37,7 +37,7 @@ def directory_place(path: Path) -> SavePlace:
 
 def stored_place(path: Path) -> SavePlace:
     place = f"file://{path}"
-    return StoredSaves(Objects(place, always(StorageGrant(place))))
+    return StoredSaves(lambda: Objects(place, always(StorageGrant(place))))
 
 
 @pytest.fixture(params=[directory_place, stored_place])
