@@ -48,7 +48,7 @@ class Instance:
     def __init__(self, disk: Path, bucket: Bucket) -> None:
         self.disk = disk
         remote = RemoteCheckpoints(bucket.objects(FOLDER))
-        self.checkpoints = Checkpoints(disk, kept=2, clock=SystemClock(), depot=remote)
+        self.checkpoints = Checkpoints(disk, kept=2, clock=SystemClock(), remote=remote)
         torch.manual_seed(0)
         self.model = nn.Linear(4, 3)
         optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)

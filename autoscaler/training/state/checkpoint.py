@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 _ABANDONED_SECONDS: Final = 86_400.0
 _SAVE_TIMEOUT_SECONDS: Final = 30.0
-_DEPOT_SAVE_TIMEOUT_SECONDS: Final = 900.0
+_REMOTE_SAVE_TIMEOUT_SECONDS: Final = 900.0
 # A rank that ends closes its connections. This limit is for one that hangs.
 _LONGEST_WRITE: Final = timedelta(minutes=30)
 
@@ -58,7 +58,7 @@ class Checkpoints:
         directory: directory of the checkpoints, or of their local copies.
         kept: number of checkpoints to keep.
         clock: clock for durations and retries.
-        depot: remote store; None if the checkpoints in the directory count.
+        remote: remote store; None if the checkpoints in the directory count.
         ranks: ranks of the session, which all construct this object together; None for one.
         is_sharded: whether the model is sharded over the ranks. Each rank then writes a part, and
             all ranks call the same methods. Otherwise the leader alone saves.
@@ -70,7 +70,7 @@ class Checkpoints:
         directory: Path,
         kept: int,
         clock: Clock,
-        depot: RemoteCheckpoints | None = None,
+        remote: RemoteCheckpoints | None = None,
         *,
         ranks: InstanceRanks | None = None,
         is_sharded: bool = False,
@@ -79,14 +79,14 @@ class Checkpoints:
         self._directory = directory
         self._kept_count = kept
         self._clock = clock
-        self._depot = depot
+        self._remote = remote
         self._readers = ranks or InstanceRanks()
         self._is_joint = is_sharded and self._readers.ranks > 1
         self._writers = InstanceRanks()
         if self._is_joint:
             # The thread's collectives have a group of their own, which training does not use.
             self._writers = InstanceRanks(_gloo_group())
-        self._search = CheckpointSearch(directory, depot, JointWork(self._readers), clock)
+        self._search = CheckpointSearch(directory, remote, JointWork(self._readers), clock)
         self._thread: threading.Thread | None = None
         self._status = CheckpointStatus()
         self._pause_seconds: float | None = None
@@ -95,12 +95,12 @@ class Checkpoints:
     @property
     def place(self) -> str:
         """Location of the checkpoints that count: the remote store, or else the directory."""
-        return str(self._directory) if self._depot is None else self._depot.place
+        return str(self._directory) if self._remote is None else self._remote.place
 
     @property
     def patience_seconds(self) -> float:
         """Seconds to keep trying to save a job's last state; longer for a remote store."""
-        return _SAVE_TIMEOUT_SECONDS if self._depot is None else _DEPOT_SAVE_TIMEOUT_SECONDS
+        return _SAVE_TIMEOUT_SECONDS if self._remote is None else _REMOTE_SAVE_TIMEOUT_SECONDS
 
     @property
     def status(self) -> CheckpointStatus:
@@ -235,7 +235,7 @@ class Checkpoints:
     def _writer(self) -> CheckpointWriter:
         is_disk_leader = self._search.is_disk_leader if self._is_joint else True
         work = JointWork(self._writers)
-        return CheckpointWriter(self._directory, self._depot, work, is_disk_leader)
+        return CheckpointWriter(self._directory, self._remote, work, is_disk_leader)
 
     def _write(self, writer: CheckpointWriter, content: Content) -> None:
         started_seconds = self._clock.monotonic()
@@ -265,8 +265,8 @@ class Checkpoints:
         if is_disk_leader:
             for path in sorted(published(self._directory), reverse=True)[self._kept_count :]:
                 shutil.rmtree(path, ignore_errors=True)
-        if self._depot is not None and self._writers.is_leader:
-            self._depot.prune_if_possible(self._kept_count)
+        if self._remote is not None and self._writers.is_leader:
+            self._remote.prune_if_possible(self._kept_count)
 
 
 def _gloo_group() -> dist.ProcessGroup:

@@ -134,13 +134,15 @@ def require_fit(path: Path, metadata: Metadata, tree: Mapping[str, Any]) -> None
     Raises:
         CheckpointError: a value is missing or has another shape; the message names the first one.
     """
-    own = flatten_state_dict(dict(tree))[0]
+    needed = flatten_state_dict(dict(tree))[0]
     saved = metadata.state_dict_metadata
-    has_model = any(name.startswith(_MODEL) for name in own)
-    others = [name for name in saved if has_model and name.startswith(_MODEL) and name not in own]
-    shapes = [(name, _shape(saved, name), _shape(own, name)) for name in [*own, *others]]
+    has_model = any(name.startswith(_MODEL) for name in needed)
+    others = [
+        name for name in saved if has_model and name.startswith(_MODEL) and name not in needed
+    ]
+    shapes = [(name, _shape(saved, name), _shape(needed, name)) for name in [*needed, *others]]
     faults = [
-        f"{_shown(name)} is {there} there and {here} here"
+        f"{_shown(name)} is {there} in the checkpoint and {here} in this script"
         for name, there, here in shapes
         if there != here and (_PLAIN not in (there, here) or _MISSING in (there, here))
     ]

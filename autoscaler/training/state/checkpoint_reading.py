@@ -45,10 +45,10 @@ class CheckpointSearch:
     """Search in a directory, or in a remote store with the directory as the local copy."""
 
     def __init__(
-        self, directory: Path, depot: RemoteCheckpoints | None, work: JointWork, clock: Clock
+        self, directory: Path, remote: RemoteCheckpoints | None, work: JointWork, clock: Clock
     ) -> None:
         self._directory = directory
-        self._depot = depot
+        self._remote = remote
         self._work = work
         self._clock = clock
         self._disk_leaders: list[int] | None = None
@@ -73,11 +73,11 @@ class CheckpointSearch:
         """
         leaders = self._leaders()
         try:
-            if self._depot is not None:
-                return self._newest_in(self._depot, files_read, leaders)
+            if self._remote is not None:
+                return self._newest_in(self._remote, files_read, leaders)
             return self._newest_on_disk()
         except WorkError as error:
-            place = self._directory if self._depot is None else self._depot.place
+            place = self._directory if self._remote is None else self._remote.place
             raise CheckpointError(
                 f"the checkpoints in {place} can't be read ({error}): they are "
                 "left as they are; start again once they can"
@@ -86,7 +86,7 @@ class CheckpointSearch:
     def _leaders(self) -> list[int]:
         if self._disk_leaders is None:
             leaders = disk_leaders(self._directory, self._work)
-            if self._depot is None:
+            if self._remote is None:
                 require_one_disk(self._directory, leaders)
             self._disk_leaders = leaders
         return self._disk_leaders
@@ -136,24 +136,24 @@ class CheckpointSearch:
         return fault_in_files(path, digests, sorted(digests)[ranks.rank :: ranks.ranks])
 
     def _newest_in(
-        self, depot: RemoteCheckpoints, files_read: FilesRead | None, leaders: list[int]
+        self, remote: RemoteCheckpoints, files_read: FilesRead | None, leaders: list[int]
     ) -> Path | None:
         work = self._work
-        names = work.on_leader(depot.names)
+        names = work.on_leader(remote.names)
         for name in names:
-            manifest = work.on_leader(partial(depot.manifest, name))
-            copy = _LocalCopy(self._directory / name, depot, work, leaders)
+            manifest = work.on_leader(partial(remote.manifest, name))
+            copy = _LocalCopy(self._directory / name, remote, work, leaders)
             fault = copy.complete(manifest, files_read)
             if fault is None:
                 return copy.path
-            if manifest is None or work.on_leader(partial(depot.manifest, name)) != manifest:
-                return self._newest_in(depot, files_read, leaders)  # pruned or replaced meanwhile
+            if manifest is None or work.on_leader(partial(remote.manifest, name)) != manifest:
+                return self._newest_in(remote, files_read, leaders)  # pruned or replaced meanwhile
             if work.ranks.is_leader:
-                _log.error("%s/%s is corrupt (%s): set aside", depot.place, name, fault)
-            work.on_leader(partial(depot.set_aside, name))
+                _log.error("%s/%s is corrupt (%s): set aside", remote.place, name, fault)
+            work.on_leader(partial(remote.set_aside, name))
         if names:
             raise CheckpointError(
-                f"no checkpoint in {depot.place} is whole: they are kept there, with manifests "
+                f"no checkpoint in {remote.place} is whole: they are kept there, with manifests "
                 "called *.corrupt; start a job of another name to start from the beginning"
             )
         return None
@@ -163,10 +163,10 @@ class _LocalCopy:
     """Copy of a remote checkpoint on the disk of each rank."""
 
     def __init__(
-        self, path: Path, depot: RemoteCheckpoints, work: JointWork, leaders: list[int]
+        self, path: Path, remote: RemoteCheckpoints, work: JointWork, leaders: list[int]
     ) -> None:
         self.path = path
-        self._depot = depot
+        self._remote = remote
         self._work = work
         self._leaders = leaders
 
@@ -182,7 +182,7 @@ class _LocalCopy:
         if manifest is None:
             return "it is not there"
         try:
-            digests = digests_in(manifest, f"{self._depot.place}/{self.path.name}")
+            digests = digests_in(manifest, f"{self._remote.place}/{self.path.name}")
         except ValueError as error:
             return str(error)
         common = [name for name in digests if not is_part(name)]
@@ -202,16 +202,16 @@ class _LocalCopy:
 
     def _download(self, download: Callable[[], str | None]) -> str | None:
         """Run `download` on the first rank of each disk; return the first fault."""
-        ranks, before = self._work.ranks, self._depot.transferred
+        ranks, before = self._work.ranks, self._remote.transferred
         leads = self._leaders[ranks.rank] == ranks.rank
 
         def counted() -> tuple[str | None, Transfer]:
             fault = download() if leads else None
-            return fault, self._depot.transferred.beyond(before)
+            return fault, self._remote.transferred.beyond(before)
 
         results = self._work.on_all(counted)
         if ranks.is_leader:  # the agents learn of the leader's transfers only
-            self._depot.count(sum((transfer for _, transfer in results[1:]), Transfer()))
+            self._remote.count(sum((transfer for _, transfer in results[1:]), Transfer()))
         return _first(fault for fault, _ in results)
 
     def _begin(
@@ -237,7 +237,7 @@ class _LocalCopy:
                 continue
             target.unlink(missing_ok=True)
             with contextlib.suppress(NotFound):  # reported as missing below
-                self._depot.download(self.path.name, name, target)
+                self._remote.download(self.path.name, name, target)
             if (fault := fault_in_files(self.path, digests, [name])) is not None:
                 return fault
         return None

@@ -49,7 +49,7 @@ class Content:
 
 
 class CheckpointWriter:
-    """Writer of checkpoints below `directory` and in the remote store `depot`, on one rank.
+    """Writer of checkpoints below `directory` and in the remote store `remote`, on one rank.
 
     `is_disk_leader`: whether this rank is the first that sees the directory.
     """
@@ -57,12 +57,12 @@ class CheckpointWriter:
     def __init__(
         self,
         directory: Path,
-        depot: RemoteCheckpoints | None,
+        remote: RemoteCheckpoints | None,
         work: JointWork,
         is_disk_leader: bool = True,
     ) -> None:
         self._directory = directory
-        self._depot = depot
+        self._remote = remote
         self._work = work
         self.is_disk_leader = is_disk_leader
 
@@ -87,10 +87,10 @@ class CheckpointWriter:
         manifest = present[0] if len(set(present)) == 1 else None
         if manifest is None:
             manifest = self._write_anew(final, content, plain)
-        if self._depot is not None:
-            self._upload(self._depot, final, manifest)
-        own = self._own_files(final, manifest)
-        sizes = self._work.on_all(lambda: sum((final / name).stat().st_size for name in own))
+        if self._remote is not None:
+            self._upload(self._remote, final, manifest)
+        own_names = self._own_files(final, manifest)
+        sizes = self._work.on_all(lambda: sum((final / name).stat().st_size for name in own_names))
         return sum(sizes)
 
     def _present(self, final: Path, rest_digest: str) -> bytes | None:
@@ -108,11 +108,11 @@ class CheckpointWriter:
             digests = digests_in(manifest, str(final))
         except (ValueError, CheckpointError):
             return None
-        own = self._own_files(final, manifest)
+        own_names = self._own_files(final, manifest)
         is_whole = (
             digests.get(REST) == rest_digest
             and all(writer_of(name) < self._work.ranks.ranks for name in digests)
-            and all((final / name).is_file() for name in own)
+            and all((final / name).is_file() for name in own_names)
         )
         return manifest if is_whole else None
 
@@ -134,15 +134,15 @@ class CheckpointWriter:
                     shutil.rmtree(left, ignore_errors=True)
         return manifest
 
-    def _upload(self, depot: RemoteCheckpoints, final: Path, manifest: bytes) -> None:
+    def _upload(self, remote: RemoteCheckpoints, final: Path, manifest: bytes) -> None:
         work = self._work
-        if work.on_leader(lambda: depot.has(final.name, manifest)):
+        if work.on_leader(lambda: remote.has(final.name, manifest)):
             return
-        own = self._own_files(final, manifest)
-        sent = work.on_all(lambda: depot.upload(final, own))
-        work.on_leader(lambda: depot.upload(final, [MANIFEST]))
+        own_names = self._own_files(final, manifest)
+        sent = work.on_all(lambda: remote.upload(final, own_names))
+        work.on_leader(lambda: remote.upload(final, [MANIFEST]))
         if work.ranks.is_leader:  # the agents learn of the leader's transfers only
-            depot.count(sum(sent[1:], Transfer()))
+            remote.count(sum(sent[1:], Transfer()))
 
     def _own_files(self, final: Path, manifest: bytes) -> list[str]:
         names = digests_in(manifest, str(final))
@@ -159,10 +159,10 @@ def _seal(partial: Path, content: Content, plain: bytes, parts: list[WrittenPart
     (partial / REST).write_bytes(plain)
     for name, text in content.texts.items():
         (partial / name).write_text(text)
-    own = [METADATA, REST, *content.texts]
-    for name in own:
+    own_names = [METADATA, REST, *content.texts]
+    for name in own_names:
         sync(partial / name)
-    digests = {name: file_digest(partial / name) for name in own}
+    digests = {name: file_digest(partial / name) for name in own_names}
     for part in parts:
         digests.update(part.digests)
     return manifest_of(content.step, digests)

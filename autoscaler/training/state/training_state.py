@@ -264,10 +264,10 @@ class TrainingState:
         return True
 
     def _require_finite(self, checkpoints: Checkpoints) -> None:
-        own = non_finite_names(
+        local_names = non_finite_names(
             (name, local_part(tensor)) for name, tensor in _weights(self._model)
         )
-        names = own.union(*checkpoints.gathered(own))
+        names = local_names.union(*checkpoints.gathered(local_names))
         broken = sorted(names - self._initially_non_finite)
         if broken:
             others = f" and {len(broken) - 1} more" if broken[1:] else ""
