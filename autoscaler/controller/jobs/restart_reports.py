@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from autoscaler.domain.facts import Fact
 from autoscaler.domain.gang import GangPlace
 from autoscaler.domain.instance import HeldInstance, InstancePhase
-from autoscaler.domain.job import JobRecord
 from autoscaler.domain.job_world import GenerationTime, JobWorld, MemberReport, WorldSave
 from autoscaler.store.repositories.measurements import (
     RESTART_DURATION,
@@ -35,15 +34,6 @@ class AgentReport:
     is_generation_over: bool
     rendezvous: str | None
     saved: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class WorldPlace:
-    """Place of an instance in its job's world, and whether the command may start or must leave."""
-
-    place: GangPlace | None
-    may_start: bool
-    pauses: bool
 
 
 def world_facts(held: HeldInstance, report: AgentReport, now_seconds: float) -> dict[str, str]:
@@ -103,16 +93,15 @@ def latest_world(instances: Iterable[HeldInstance]) -> JobWorld | None:
     )
 
 
-def place_of(held: HeldInstance, job: JobRecord, world: JobWorld | None) -> WorldPlace:
-    """Return the place of an instance in the present world without its rendezvous.
+def place_in(world: JobWorld | None, held: HeldInstance, address: str | None) -> GangPlace | None:
+    """Return the place of an instance in the present world; None if it is no member.
 
-    An instance that is no member prepares and waits.
+    `address` is that of the rendezvous, None until the members may start.
     """
     if world is None or held.id not in world.members:
-        return WorldPlace(None, may_start=False, pauses=True)
+        return None
     index = world.members.index(held.id)
-    place = GangPlace(job.id, world.generation, index, len(world.members), None)
-    return WorldPlace(place, may_start=False, pauses=False)
+    return GangPlace(held.job, world.generation, index, len(world.members), address)
 
 
 def opened_address(world: JobWorld | None, instances: Iterable[HeldInstance]) -> str | None:

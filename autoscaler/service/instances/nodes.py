@@ -43,6 +43,7 @@ from autoscaler.domain.storage import StorageGrant
 from autoscaler.service.access.authentication import Authentication
 from autoscaler.service.access.identities import Identities
 from autoscaler.service.instances.assignments import Assignments
+from autoscaler.service.instances.world_replies import WorldReplies
 from autoscaler.service.notifier import Notifier
 from autoscaler.store.repositories.events import Event
 from autoscaler.store.store import Store
@@ -87,6 +88,7 @@ class Nodes:
         self._lease_seconds = lease_seconds
         self._least_drain_seconds = least_drain_seconds
         self._identities = Identities({} if verifiers is None else verifiers)
+        self._worlds = WorldReplies(store)
         self._notifier = Notifier()
         self._first_start = threading.Lock()
 
@@ -242,6 +244,7 @@ class Nodes:
         if report.stop_reason is not None:
             facts[Fact.STOP_REASON] = report.stop_reason[:MOST_REASON_LETTERS]
         facts |= session_facts(held, report.phase, report.has_session, now_seconds)
+        facts |= self._worlds.facts(held, report, now_seconds)
         start = GangStart(report.generation, report.is_generation_over)
         facts |= start_facts(held, start, report.rendezvous)
         phase = phase_in_gang(held, report.phase, self._gang_candidates(held))
@@ -251,6 +254,7 @@ class Nodes:
         if after.job == job:
             self._store_report(after, report, now_seconds)
             self._report_missing_session(after, now_seconds)
+            self._worlds.measure(held, after)
         self._store_instance_report(after, report, now_seconds)
         for text in refused:
             self._add_event_once(after, "report refused", f"{after.id}: {text}", now_seconds)
@@ -298,7 +302,9 @@ class Nodes:
 
     def _present_reply(self, instance: str) -> NodeReply:
         held = self._store.instances.get(instance)
-        return self._reply(held, self._store.jobs.get(held.job))
+        job = self._store.jobs.get(held.job)
+        reply = self._reply(held, job)
+        return self._worlds.reply(held, job, reply) if job.spec.restart is not None else reply
 
     def _store_report(self, held: HeldInstance, report: NodeReport, now_seconds: float) -> None:
         origin = ReportOrigin(held.id, report.attempt, report.started_seconds or 0.0)
