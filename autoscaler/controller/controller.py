@@ -43,6 +43,7 @@ from autoscaler.domain.snapshot import GroundTruth, Snapshot
 from autoscaler.policies.base import Policy
 from autoscaler.policies.wrappers.barriers import BesideBarriers
 from autoscaler.policies.wrappers.boots import FinishesBoots
+from autoscaler.policies.wrappers.gangs import InWholeGangs
 from autoscaler.store.repositories.events import Event
 from autoscaler.store.repositories.measurements import REVERSED_DURATION
 from autoscaler.store.store import Store
@@ -124,7 +125,7 @@ class Controller:
     ) -> None:
         self._store = store
         self._market = market
-        self._planning = IsolatedPlanning(FinishesBoots(BesideBarriers(policy)))
+        self._planning = IsolatedPlanning(InWholeGangs(FinishesBoots(BesideBarriers(policy))))
         self._observer = observer
         self._lifecycle = lifecycle
         self._reconciler = reconciler

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from autoscaler.domain.goodput import with_limit
+from autoscaler.domain.model import ModelSpec
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Offer, Purchase
 from autoscaler.domain.output import OutputSpec
@@ -170,6 +171,20 @@ class ParallelismSpec:
             )
         return max(self.shard // devices_used, 1)
 
+    def gang_on(self, offer: Offer) -> int | None:
+        """Return `gang_instances` of an offer with all its devices; None: it holds no copies."""
+        return self.gang_instances(offer.devices) if self.holds_copies(offer.devices) else None
+
+    def least_instances(self, bounds: InstanceBounds, offer: Offer) -> int | None:
+        """Return the fewest instances of an offer within bounds; None: it holds no copies."""
+        gang = self.gang_on(offer)
+        return None if gang is None else gang * -(-max(bounds.minimum, 1) // gang)
+
+    def most_instances(self, bounds: InstanceBounds, offer: Offer) -> int:
+        """Return the most instances of an offer within bounds, in whole gangs."""
+        gang = self.gang_on(offer)
+        return 0 if gang is None else gang * (bounds.most_of(offer) // gang)
+
 
 @dataclass(frozen=True, slots=True)
 class SecretReference:
@@ -216,7 +231,8 @@ class JobSpec:
     submitter, as set by the service. A job with a `study` is one of its trials. A `distributed`
     job runs on every device of every instance; any other job runs in one process. `resumes` is the
     id of the job whose files this job continues with. A job with `restart` is resized by restarts
-    of its command, and opens no session.
+    of its command, and opens no session. `model` declares the memory that the job needs; None:
+    unknown, which excludes no device.
     """
 
     name: str
@@ -243,6 +259,7 @@ class JobSpec:
     outputs: OutputSpec = field(default_factory=OutputSpec)
     resumes: str | None = None
     restart: RestartSpec | None = None
+    model: ModelSpec | None = None
 
     @property
     def program_name(self) -> str:

@@ -19,6 +19,7 @@ from autoscaler.domain.job import (
     ParallelismSpec,
     SecretReference,
 )
+from autoscaler.domain.model import require_valid_model
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.output import OutputSpec
 from autoscaler.domain.paths import relative_names, require_absolute_path
@@ -76,6 +77,8 @@ def require_valid_job(spec: JobSpec) -> None:
     require_valid_batch(spec.batch)
     require_valid_bounds(spec.instances)
     _require_parallelism(spec.parallelism)
+    if spec.model is not None:
+        require_valid_model(spec.model)
     require_valid_objective(spec.objective)
     _require_checkpoint(spec.checkpoint)
     _require_outputs(spec.outputs)

@@ -83,6 +83,15 @@ class CheckpointStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryPeak:
+    """Largest memory that tensors took on one device, with `device_batch` examples at once."""
+
+    device_kind: str
+    device_batch: int
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Quality:
     """Value of the owner's metric at some progress, in useful examples."""
 
@@ -99,7 +108,8 @@ class TrainingReport:
     so far. `parameter_bytes` is the size of the gradients summed over the devices each step, as
     sent. `state_bytes` is the size of the state that a joiner or a checkpoint gets, frozen
     parameters included; None if unknown. `skipped_steps` of the `step` steps changed no weights,
-    because the loss or a gradient was not finite.
+    because the loss or a gradient was not finite. `memory` has the peaks of one device of this
+    start; empty where its memory is not counted.
     """
 
     step: int
@@ -122,6 +132,7 @@ class TrainingReport:
     quality: tuple[Quality, ...] = ()
     skipped_steps: int = 0
     state_bytes: int | None = None
+    memory: tuple[MemoryPeak, ...] = ()
 
 
 MOST_REASON_LETTERS: Final = 200

@@ -18,6 +18,7 @@ from autoscaler.domain.report import (
     CheckpointStatus,
     Failure,
     MembershipPause,
+    MemoryPeak,
     Quality,
     StepObservation,
     TrainingReport,
@@ -38,6 +39,7 @@ MOST_PAUSES: Final = 1000
 _MOST_QUALITIES: Final = 10_000
 MOST_KINDS: Final = 200
 _MOST_METRICS: Final = 200
+_MOST_MEMORY_PEAKS: Final = 200
 _MOST_DEVICES: Final = 1 << 20
 _MOST_PARAMETER_BYTES: Final = 1 << 50
 _LARGEST_NUMBER: Final = 1e30
@@ -105,6 +107,7 @@ def sound_report(report: TrainingReport, refusals: Refusals) -> TrainingReport |
         quality=refusals.kept(report.quality, _require_quality)[-_MOST_QUALITIES:],
         metrics=_sound_metrics(report.metrics, refusals),
         checkpoint=_sound_checkpoint(report.checkpoint, refusals),
+        memory=refusals.kept(report.memory, _require_memory_peak)[-_MOST_MEMORY_PEAKS:],
     )
 
 
@@ -127,6 +130,12 @@ def _sound_limit(limit: tuple[str, int] | None) -> tuple[str, int] | None:
     if limit is None or not Refusals().allows(_require_limit, *limit):
         return None
     return limit
+
+
+def _require_memory_peak(peak: MemoryPeak) -> None:
+    require_line(peak.device_kind, "memory.device_kind", _LONGEST_NAME)
+    require_count(peak.device_batch, "memory.device_batch", MOST_EXAMPLES_OF_BATCH)
+    require_count(peak.peak_bytes, "memory.peak_bytes", _MOST_PARAMETER_BYTES)
 
 
 def _require_limit(kind: str, size: int) -> None:

@@ -12,7 +12,7 @@ from autoscaler.domain.goodput import (
     NoiseScale,
     StepParameters,
 )
-from autoscaler.domain.job import InstanceBounds
+from autoscaler.domain.job import InstanceBounds, ParallelismSpec
 from autoscaler.domain.lives import LifetimeEstimate
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Limit, Offer
@@ -190,6 +190,7 @@ class JobSnapshot:
         ordered_seconds: time of the last order among the held instances.
         standby: paused instances of another offer, which can train again without a boot.
         bounds_reason: reason why `instances` are narrower than the owner's bounds, if they are.
+        parallelism: distribution of a step over devices, which decides on gangs of instances.
     """
 
     id: str
@@ -219,6 +220,22 @@ class JobSnapshot:
     ordered_seconds: float | None = None
     standby: Allocation | None = None
     bounds_reason: str | None = None
+    parallelism: ParallelismSpec = field(default_factory=ParallelismSpec)
+
+    def gang_instances(self, offer: Offer) -> int | None:
+        """Return the instances of an offer that hold one copy of the model together.
+
+        None if its instances, with all their devices, can't hold whole copies.
+        """
+        return self.parallelism.gang_on(offer)
+
+    def least_instances(self, offer: Offer) -> int | None:
+        """Return the fewest instances of an offer that the job may hold; None: it holds none."""
+        return self.parallelism.least_instances(self.instances, offer)
+
+    def most_instances(self, offer: Offer) -> int:
+        """Return the most instances of an offer that the job may hold, in whole gangs."""
+        return self.parallelism.most_instances(self.instances, offer)
 
 
 @dataclass(frozen=True, slots=True)

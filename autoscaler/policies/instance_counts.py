@@ -22,7 +22,7 @@ class InstanceRange:
     """Instance counts that one job may hold of one offer, from `fewest` to `most`.
 
     All usable devices of each instance are used. `model` is the job's model of that kind of
-    device.
+    device. Counts are multiples of `gang`.
     """
 
     job: JobSnapshot
@@ -30,10 +30,16 @@ class InstanceRange:
     model: ThroughputModel
     fewest: int
     most: int
+    gang: int = 1
 
     @property
     def devices_used(self) -> int:
-        """Devices used of each instance, at most one per example of the largest batch."""
+        """Devices used of each instance, at most one per example of the largest batch.
+
+        All of them where several devices hold a copy of the model.
+        """
+        if self.job.parallelism.shard > 1:
+            return self.offer.devices
         return min(self.offer.devices, largest_batch(self.job))
 
     def allocation(self, instances: int) -> Allocation:
@@ -89,16 +95,16 @@ def ranges(job: JobSnapshot, supply: Supply, growth: int) -> tuple[InstanceRange
     for index in supply.permitted(job.instances):
         offer = supply.offers[index]
         model = job.models.get(offer.device_kind)
-        if model is None:
+        gang, fewest = job.gang_instances(offer), job.least_instances(offer)
+        if model is None or gang is None or fewest is None:
             continue
         held = job.held.instances if job.held and job.held.offer == offer.id else 0
         measured = max((devices for _, devices in model.measured), default=0)
-        fewest = max(job.instances.minimum, 1)
-        most = min(max(growth * measured // offer.devices, fewest), job.instances.most_of(offer))
+        most = min(max(growth * measured // offer.devices, fewest), job.most_instances(offer))
         if offer.id in supply.unavailable:
             most = min(most, held)
         if most >= fewest:
-            options.append(InstanceRange(job, offer, model, fewest, most))
+            options.append(InstanceRange(job, offer, model, fewest, most - most % gang, gang))
     return tuple(sorted(options, key=_preference))
 
 

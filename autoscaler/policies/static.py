@@ -59,17 +59,24 @@ class StaticPolicy:
         if held is not None and held.offer in {offer.id for offer in permitted}:
             held_offer = next(offer for offer in permitted if offer.id == held.offer)
             count = min(max(held.instances, bounds.minimum), bounds.most_of(held_offer))
+            count -= count % (job.gang_instances(held_offer) or 1)
+            if count < 1:
+                return
             if count <= held.instances or held.offer not in supply.unavailable:
                 yield replace(held, instances=count)
         chosen = self._parameters.offer
         candidates = [
             offer
             for offer in permitted
-            if offer.id not in supply.unavailable and chosen in (None, offer.id)
+            if offer.id not in supply.unavailable
+            and chosen in (None, offer.id)
+            and 0 < (job.least_instances(offer) or 0) <= job.most_instances(offer)
         ]
         if candidates:
             offer = min(candidates, key=lambda offer: (offer.usd_per_hour, offer.id))
-            count = min(max(self._parameters.instances, bounds.minimum), bounds.most_of(offer))
+            least, most = job.least_instances(offer) or 1, job.most_instances(offer)
+            gang = job.gang_instances(offer) or 1
+            count = min(max(gang * -(-self._parameters.instances // gang), least), most)
             yield Allocation(offer.id, count, offer.devices)
 
 

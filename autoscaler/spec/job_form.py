@@ -30,6 +30,7 @@ from autoscaler.domain.job_rules import (
     require_output_pattern,
     require_valid_bounds,
 )
+from autoscaler.domain.model import ModelSpec, OptimizerKind, Precision
 from autoscaler.domain.output import DEFAULT_OUTPUT_BYTES, OutputSpec
 from autoscaler.domain.paths import relative_names, require_absolute_path
 from autoscaler.domain.rules import require_name, require_variable
@@ -164,6 +165,20 @@ class ParallelismForm(Form):
         return ParallelismSpec(shards=self.shard, auto_shard=not self.shard)
 
 
+class ModelForm(Form):
+    """Form of `model`: what a device must hold of it, for choosing devices before a run."""
+
+    parameters: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    optimizer: OptimizerKind = OptimizerKind.ADAMW
+    dtype: Precision = Precision.MIXED
+    activations: ByteSize | None = None
+
+    def spec(self) -> ModelSpec:
+        """Return the model as a domain object."""
+        activation_bytes = None if self.activations is None else float(self.activations)
+        return ModelSpec(self.parameters, self.optimizer, self.dtype, activation_bytes)
+
+
 class InstancesForm(Form):
     """Form of `instances`: bounds on their number and offers."""
 
@@ -263,6 +278,7 @@ class JobForm(Form):
     batch: Annotated[BatchForm, BeforeValidator(_expand_batch)] = BatchForm(fixed=True)
     instances: Annotated[InstancesForm, short_for("max")] = InstancesForm()
     parallelism: ParallelismForm = ParallelismForm()
+    model: ModelForm | None = None
     objective: ShortObjective = ObjectiveForm()
     checkpoint: Annotated[CheckpointForm, short_for("directory")] = CheckpointForm()
     outputs: Annotated[OutputsForm, BeforeValidator(_expand_outputs)] = OutputsForm()
@@ -292,6 +308,7 @@ class JobForm(Form):
             batch=self.batch.spec(),
             instances=self._bounds(),
             parallelism=self.parallelism.spec(),
+            model=None if self.model is None else self.model.spec(),
             objective=self.objective.objective(),
             checkpoint=self.checkpoint.spec(),
             total_examples=self.total_progress,

@@ -20,6 +20,7 @@ from autoscaler.domain.job import (
     SecretReference,
 )
 from autoscaler.domain.job_rules import require_valid_job
+from autoscaler.domain.model import ModelSpec
 from autoscaler.domain.objective import Objective, Preference
 from autoscaler.domain.text import has_controls
 from autoscaler.spec.quantities import parse_money
@@ -73,6 +74,9 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("instances.max_of.a", {"instances": InstanceBounds(maxima=(("a", 10**9),))}),
     ("instances", {"instances": InstanceBounds(2, 4, maxima=(("a", 1),))}),
     ("parallelism.pipeline", {"parallelism": ParallelismSpec(pipeline=10**9)}),
+    ("model.parameters", {"model": ModelSpec(math.nan)}),
+    ("model.parameters", {"model": ModelSpec(1e30)}),
+    ("model.activations", {"model": ModelSpec(7e9, activation_bytes=-1.0)}),
     ("parallelism.shard", {"parallelism": ParallelismSpec(shard=10**9)}),
     ("parallelism.shard", {"parallelism": ParallelismSpec(shards=(8, 10**9))}),
     ("parallelism.shard", {"parallelism": ParallelismSpec(shards=(8, 8))}),

@@ -18,6 +18,7 @@ from autoscaler.domain.job import (
     ParallelismSpec,
     SecretReference,
 )
+from autoscaler.domain.model import ModelSpec, OptimizerKind, Precision
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.output import OutputSpec
 from autoscaler.domain.restart import RestartSpec
@@ -69,6 +70,7 @@ def test_the_full_example_of_the_reference() -> None:
         setup=("pip install -r requirements.txt", "python prepare.py"),
         batch=BatchSpec(initial=64, maximum=1024, device_maximum=256, adaptive=True),
         parallelism=ParallelismSpec(near_instances=8),
+        model=ModelSpec(1.2e6, OptimizerKind.ADAMW, Precision.FP32, 2e6),
         instances=InstanceBounds(
             1, 4, ("local-small", "local-large"), spot=True, maxima=(("local-large", 2),)
         ),
@@ -287,6 +289,10 @@ REFUSED = [
     ("parallelism: {pipeline: 2, near_instances: 4}", "parallelism", "leave one of the two out"),
     ("parallelism: {pipeline: 2, shard: 4}", "parallelism", "leave shard, or the other key, out"),
     ("parallelism: {near_instances: 2, shard: auto}", "parallelism", "leave shard"),
+    ("model: {optimizer: adamw}", "model.parameters", "required"),
+    ("model: {parameters: 0}", "model.parameters", "more than 0"),
+    ("model: {parameters: 7e9, optimizer: lion}", "model.optimizer", "adamw"),
+    ("model: {parameters: 7e9, dtype: fp8}", "model.dtype", "mixed"),
     ("parallelism: {shard: 0}", "parallelism.shard", "must be at least 1"),
     ("parallelism: {shard: many}", "parallelism.shard", "write a number of devices"),
     ("parallelism: {shard: []}", "parallelism.shard", "is empty"),

@@ -11,6 +11,7 @@ from autoscaler.domain.job import JobRecord
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.report import TrainingReport
 from autoscaler.domain.snapshot import SwitchingCosts
+from autoscaler.economics.pricing.gangs import gang_boot_seconds
 from autoscaler.goodput.prior import USABLE_BANDWIDTH
 from autoscaler.store.repositories.measurements import (
     REVERSED_DURATION,
@@ -64,8 +65,9 @@ def switching_costs(
         offer.id: remembered[offer.id] for offer in offers if offer.id in remembered
     }
     measured = {**remembered_starts, **measured}
+    boots = {offer.id: _boot_seconds(job, offer) for offer in offers}
     beyond_boot = [
-        measured[offer.id] - offer.boot_seconds for offer in offers if offer.id in measured
+        measured[offer.id] - boots[offer.id] for offer in offers if offer.id in measured
     ]
     usual_beyond_boot = max(min(beyond_boot), 0.0) if beyond_boot else _USUAL_START_SECONDS
     reversals = durations.get((None, REVERSED_DURATION))
@@ -73,13 +75,24 @@ def switching_costs(
         pause_seconds=pause_seconds,
         restore_seconds=_USUAL_RESTORE_SECONDS,
         start_seconds={
-            offer.id: measured.get(offer.id, offer.boot_seconds + usual_beyond_boot)
+            offer.id: measured.get(offer.id, boots[offer.id] + usual_beyond_boot)
             for offer in offers
         },
         dwell_seconds=age_seconds / reversals.count if reversals else None,
         measure_seconds=_MEASURE_SECONDS,
     )
     return costs if job.report is None else _with_checkpoints(costs, job, job.report)
+
+
+def _boot_seconds(job: JobRecord, offer: Offer) -> float:
+    """Return the expected boot of an offer's instance, or of the slowest one of a gang.
+
+    A measured start counts the wait for the others of its gang already.
+    """
+    parallelism = job.spec.parallelism
+    if not parallelism.holds_copies(offer.devices):
+        return offer.boot_seconds
+    return gang_boot_seconds(offer.boot_seconds, parallelism.gang_instances(offer.devices))
 
 
 def _usual_pause_seconds(job: JobRecord, offers: Sequence[Offer]) -> float:

@@ -47,6 +47,7 @@ from autoscaler.domain.snapshot import (
     Snapshot,
     ThroughputModel,
 )
+from autoscaler.economics.pricing.gangs import gang_wait_seconds
 from autoscaler.economics.pricing.shares import weights
 from autoscaler.store.store import Store
 
@@ -141,7 +142,7 @@ class Snapshots:
             now_seconds=now_seconds,
             offers=offers,
             limits=limits_beside(limits, offers, held) if held else limits,
-            jobs=job_snapshots,
+            jobs=tuple(with_waits_of_gangs(job, offers) for job in job_snapshots),
             unavailable=refused - self._estimator.waited_for(offers, now_seconds),
             replan_seconds=self._replan_seconds,
             lives=self._estimator.lives(offers),
@@ -258,7 +259,7 @@ def job_snapshot(
     bounds = _without_offers(spec.instances, offers, avoided, held) if avoided else spec.instances
     is_sessionless = is_known_without_session(store, job)
     if is_sessionless:
-        bounds = bounds_without_session(bounds)
+        bounds = bounds_without_session(bounds, spec.parallelism, offers)
     spent_usd = (spending or Spending(store)).of_job(job.id, now_seconds)
     snapshot = JobSnapshot(
         id=job.id,
@@ -290,8 +291,25 @@ def job_snapshot(
         ),
         waited_seconds=(job.started_seconds or now_seconds) - job.submitted_seconds,
         bounds_reason=ONE_INSTANCE_TEXT if is_sessionless else None,
+        parallelism=spec.parallelism,
     )
     return snapshot if memory is None else informed(snapshot, memory)
+
+
+def with_waits_of_gangs(job: JobSnapshot, offers: Sequence[Offer]) -> JobSnapshot:
+    """Return the snapshot with the waits for capacity of a job that orders gangs of instances."""
+    if job.parallelism.shard == 1:
+        return job
+    gangs = {offer.id: job.gang_instances(offer) or 1 for offer in offers}
+    waits = {
+        offer.id: gang_wait_seconds(offer.fill_seconds, gangs[offer.id])
+        for offer in offers
+        if offer.fill_seconds > 0 and gangs[offer.id] > 1
+    }
+    if not waits:
+        return job
+    known = job.switching.fill_seconds
+    return replace(job, switching=replace(job.switching, fill_seconds={**waits, **known}))
 
 
 def _is_shared(held: HeldInstance, offers: Sequence[Offer]) -> bool:

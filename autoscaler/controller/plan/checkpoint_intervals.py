@@ -72,10 +72,14 @@ def _save_prices(job: JobSnapshot, offers: Mapping[str, Offer]) -> tuple[float, 
 def _restarts_per_second(job: JobSnapshot) -> float:
     """Return an upper bound of reclaims per second that cause a restart from a checkpoint.
 
-    With the minimum of instances any reclaim does. With more, only the reclaim of all of them
-    does, which is no more likely than that of one.
+    With the minimum of instances any reclaim does, because it takes a whole gang. With more, only
+    the reclaim of all gangs does, which is no more likely than that of one gang.
     """
     if job.held is None or job.held_reclaims_per_hour is None:
         return 0.0
-    count = job.held.instances if job.held.instances <= job.instances.minimum else 1
+    parallelism, held = job.parallelism, job.held
+    gang = 1
+    if parallelism.holds_copies(held.devices_used):
+        gang = parallelism.gang_instances(held.devices_used)
+    count = held.instances if held.instances - gang < job.instances.minimum else gang
     return count * job.held_reclaims_per_hour / SECONDS_PER_HOUR

@@ -19,7 +19,7 @@ from autoscaler.economics.pricing.spot import (
     price_with_refills,
 )
 from autoscaler.economics.pricing.starts import billed_starts_seconds
-from autoscaler.economics.pricing.transfers import transfer_usd_per_second
+from autoscaler.economics.pricing.transfers import reclaims_of, transfer_usd_per_second
 from autoscaler.economics.supply.caches import CacheSection, IdentityKey, PlanningCache
 from autoscaler.economics.supply.sizes import Sizes, permitted_sizes
 from autoscaler.economics.supply.supply import (
@@ -184,6 +184,7 @@ def _candidates_key(job: JobSnapshot, supply: Supply) -> Hashable:
         job.held,
         job.held_reclaims_per_hour,
         costs_in_candidates(job.switching),
+        job.parallelism.shard,
     )
 
 
@@ -252,10 +253,11 @@ def _usd_per_second(job: JobSnapshot, supply: Supply, sizes: Sizes) -> FloatArra
     count = sizes.instances.astype(np.float64)
     reclaims = _reclaims_per_second(job, supply, sizes.offer, sizes.instances)
     refill = billed_starts_seconds(job.switching, supply.offers)
-    price = price_with_refills(unit[sizes.offer], count, reclaims, refill[sizes.offer])
-    return price + transfer_usd_per_second(
-        job.switching, supply.terms, sizes, reclaims, job.instances.minimum
+    losses = reclaims_of(sizes, reclaims, job.parallelism.shard, job.instances.minimum)
+    price = price_with_refills(
+        unit[sizes.offer], count, reclaims, refill[sizes.offer], losses.lost_together
     )
+    return price + transfer_usd_per_second(job.switching, supply.terms, sizes, losses)
 
 
 def _reclaims_per_second(
@@ -294,37 +296,37 @@ def _goodput(job: JobSnapshot, supply: Supply, sizes: Sizes) -> tuple[FloatArray
 def _goodput_of_kind(
     job: JobSnapshot, supply: Supply, model: ThroughputModel, sizes: Sizes
 ) -> tuple[FloatArray, BoolArray]:
-    sizes_less_one = Sizes(sizes.offer, sizes.instances - 1, sizes.devices_used)
-    codes, codes_less_one = _size_codes(sizes), _size_codes(sizes_less_one)
-    unique, position = _unique_codes(codes.tobytes() + codes_less_one.tobytes())
+    left_instances = np.maximum(sizes.instances - sizes.gangs(job.parallelism.shard), 0)
+    sizes_left = Sizes(sizes.offer, left_instances, sizes.devices_used)
+    codes, codes_left = _size_codes(sizes), _size_codes(sizes_left)
+    unique, position = _unique_codes(codes.tobytes() + codes_left.tobytes())
     table = _goodput_of_codes(model, job.noise, job.batch, unique, supply.cache)
     goodput = table[:, position[: len(codes)]]
-    goodput_less_one = table[:, position[len(codes) :]]
-    goodput_less_one = np.where(
-        sizes_less_one.instances >= job.instances.minimum, goodput_less_one, 0.0
-    )
+    goodput_left = table[:, position[len(codes) :]]
+    goodput_left = np.where(left_instances >= job.instances.minimum, goodput_left, 0.0)
     measured_codes = {instances * _CODE + devices for instances, devices in model.measured}
     measured = np.array([code in measured_codes for code in codes.tolist()], dtype=np.bool_)
-    return _reduced_by_reclaims(job, supply, sizes_less_one, goodput, goodput_less_one), measured
+    return _reduced_by_reclaims(job, supply, sizes, goodput, goodput_left), measured
 
 
 def _reduced_by_reclaims(
     job: JobSnapshot,
     supply: Supply,
-    sizes_less_one: Sizes,
+    sizes: Sizes,
     goodput: FloatArray,
-    goodput_less_one: FloatArray,
+    goodput_left: FloatArray,
 ) -> FloatArray:
-    instances = sizes_less_one.instances + 1
-    reclaims = _reclaims_per_second(job, supply, sizes_less_one.offer, instances)
+    """Return goodput with reclaims; `goodput_left` is that after the loss of one gang, (K, A)."""
+    reclaims = _reclaims_per_second(job, supply, sizes.offer, sizes.instances)
     if not reclaims.any():
         return goodput
-    refill = billed_starts_seconds(job.switching, supply.offers)[sizes_less_one.offer]
+    refill = billed_starts_seconds(job.switching, supply.offers)[sizes.offer]
     costs = job.switching
     mean = goodput_with_reclaims(
-        goodput, goodput_less_one, reclaims, refill, np.full_like(refill, costs.pause_seconds)
+        goodput, goodput_left, reclaims, refill, np.full_like(refill, costs.pause_seconds)
     )
-    starts_again = sizes_less_one.instances < job.instances.minimum
+    losses = reclaims_of(sizes, reclaims, job.parallelism.shard, job.instances.minimum)
+    starts_again = losses.starts_again
     mean[:, starts_again] = goodput_with_restarts(
         goodput[:, starts_again],
         reclaims[starts_again],

@@ -30,6 +30,7 @@ class CohortKey:
         instances: bounds of the jobs.
         formulas: kinds of device with a model, and the formula of each.
         draws: number K of draws of each model.
+        shard: devices that hold one copy of the jobs' model.
     """
 
     terms: MarketTerms
@@ -37,6 +38,7 @@ class CohortKey:
     instances: InstanceBounds
     formulas: tuple[tuple[str, Formula], ...]
     draws: int
+    shard: int = 1
 
 
 def cohort_key(job: JobSnapshot, supply: Supply) -> CohortKey:
@@ -48,6 +50,7 @@ def cohort_key(job: JobSnapshot, supply: Supply) -> CohortKey:
         instances=job.instances,
         formulas=tuple((kind, formula_of(model.point)) for kind, model in models),
         draws=len(models[0][1].draws),
+        shard=job.parallelism.shard,
     )
 
 

@@ -113,9 +113,12 @@ def _least_usd_to_go_on(job: JobSnapshot, supply: Supply) -> float:
     costs = []
     for index in supply.permitted(job.instances):
         offer = supply.offers[index]
+        least = job.least_instances(offer)
+        if least is None:
+            continue
         is_held = job.held is not None and job.held.offer == offer.id
         seconds = held_seconds + (0.0 if is_held else billed_start_seconds(job.switching, offer))
-        costs.append(offer.usd_per_second * max(job.instances.minimum, 1) * seconds)
+        costs.append(offer.usd_per_second * least * seconds)
     return min(costs, default=0.0)
 
 

@@ -77,7 +77,7 @@ def fleets(
     for job in jobs:
         points = (model.point for model in job.models.values())
         draws = len(next(iter(job.models.values())).draws)
-        key = job.instances, draws, *job.models, *map(formula_of, points)
+        key = job.instances, job.parallelism.shard, draws, *job.models, *map(formula_of, points)
         if key not in jobs_by_key:
             jobs_by_key[key] = jobs_by_cohort.setdefault(cohort_key(job, supply), [])
         jobs_by_key[key].append(job)

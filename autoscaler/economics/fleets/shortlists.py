@@ -25,7 +25,7 @@ from autoscaler.economics.pricing.spot import (
     price_with_refills,
 )
 from autoscaler.economics.pricing.starts import billed_starts_of_jobs
-from autoscaler.economics.pricing.transfers import transfer_usd_per_second
+from autoscaler.economics.pricing.transfers import Reclaims, reclaims_of, transfer_usd_per_second
 from autoscaler.economics.supply.caches import with_rows
 from autoscaler.economics.supply.sizes import permitted_sizes
 from autoscaler.economics.supply.supply import SECONDS_PER_HOUR, BoolArray, IntArray, Supply
@@ -158,6 +158,7 @@ class Screening:
             cohort.sizes.instances.astype(np.float64),
             reclaims,
             refill,
+            cohort.sizes.gangs(cohort.like.shard),
         )
         price = price + self._carried_usd_per_second(reclaims)
         is_open = self._available_sizes() & self._runs & (share_left > 0)
@@ -182,16 +183,21 @@ class Screening:
 
     def _carried_usd_per_second(self, reclaims: FloatArray) -> FloatArray:
         """Return $ per second for moving checkpoints, (J, A)."""
-        terms, minimum = self._cohort.like.terms, self._cohort.like.instances.minimum
+        terms, sizes = self._cohort.like.terms, self._cohort.sizes
         if not terms.has_ways:
             return np.zeros(1)
         rows = zip(self._jobs, reclaims, strict=True)
         return np.array(
             [
-                transfer_usd_per_second(job.switching, terms, self._cohort.sizes, row, minimum)
+                transfer_usd_per_second(job.switching, terms, sizes, self._reclaims(row))
                 for job, row in rows
             ]
         )
+
+    def _reclaims(self, per_second: FloatArray) -> Reclaims:
+        """Return the reclaims at each size, of `per_second` over all its instances, (A,)."""
+        like = self._cohort.like
+        return reclaims_of(self._cohort.sizes, per_second, like.shard, like.instances.minimum)
 
     def _reclaims_per_second(self) -> FloatArray:
         """Return reclaims a second over all instances of each size together, (J, A)."""
@@ -215,8 +221,7 @@ class Screening:
         restore = np.array([switching.restore_seconds for switching in costs])[:, None]
         full_share = np.ones_like(reclaims)
         share_left = goodput_with_reclaims(full_share, left, reclaims, refill, pause)
-        restarts = self._cohort.sizes.instances - 1 < self._cohort.like.instances.minimum
-        restarts &= (reclaims > 0).any(axis=0)
+        restarts = self._reclaims(reclaims[0]).starts_again & (reclaims > 0).any(axis=0)
         checkpoints = [
             (switching.checkpoint_seconds, switching.checkpoint_interval_seconds)
             for switching in costs

@@ -12,6 +12,7 @@ from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.economics.allocation.candidates import Candidates, candidates
 from autoscaler.economics.choice.requirements import margin_seconds
 from autoscaler.economics.choice.stages import quantile
+from autoscaler.economics.pricing.gangs import lives_of_gang
 from autoscaler.economics.pricing.reclaims import FirmFallback, Runs, SpotJob, Zone, runs_on_spot
 from autoscaler.economics.pricing.spot import checkpoint_interval_seconds
 from autoscaler.economics.pricing.starts import billed_start_seconds
@@ -47,7 +48,9 @@ class SpotForecaster:
             return None
         work, again, share_left, pause = self._work(index)
         firm = None if then is None else self._firm(index, then, work)
-        stay = SpotJob(work, self._zones(offer), first.instances, share_left, pause, again, firm)
+        gang = self.job.parallelism.gang_instances(first.devices_used)
+        zones = self._zones(offer, gang)
+        stay = SpotJob(work, zones, first.instances, share_left, pause, again, firm, gang)
         return runs_on_spot(stay)
 
     def _offer(self, offer: str) -> Offer:
@@ -61,15 +64,16 @@ class SpotForecaster:
         """Return the work in seconds (S,), work lost at a reclaim, speed left, and the pause.
 
         Work lost is the most seconds of repeated work. Speed left is the share with one instance
-        missing.
+        missing, with the rest of its gang.
         """
         job, all_candidates = self.job, self.every
         switching, sizes = job.switching, all_candidates.sizes
         instances = int(sizes.instances[index])
         work = self._seconds(index)
-        if instances > job.instances.minimum:
+        left = instances - job.parallelism.gang_instances(int(sizes.devices_used[index]))
+        if left >= job.instances.minimum:
             smaller = all_candidates.index(
-                replace(all_candidates.allocation(index), instances=instances - 1)
+                replace(all_candidates.allocation(index), instances=left)
             )
             share = (
                 0.0
@@ -96,8 +100,8 @@ class SpotForecaster:
         repeated: FloatArray = np.repeat(seconds_of_draws, -(-_RUNS // len(seconds_of_draws)))
         return repeated
 
-    def _zones(self, first: Offer) -> tuple[Zone, ...]:
-        """Return the zones that sell the same instances, the cheapest first."""
+    def _zones(self, first: Offer, gang: int) -> tuple[Zone, ...]:
+        """Return the zones that sell the same instances, in gangs, the cheapest first."""
         job, snapshot = self.job, self.snapshot
         supply = supply_of(snapshot)
         permitted = [supply.offers[index] for index in supply.permitted(job.instances)]
@@ -118,7 +122,7 @@ class SpotForecaster:
 
         return tuple(
             Zone(
-                snapshot.lives[offer.id],
+                lives_of_gang(snapshot.lives[offer.id], gang),
                 billed_start_seconds(job.switching, offer),
                 offer.usd_per_second,
             )

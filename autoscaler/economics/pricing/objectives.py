@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.objective import AfterDeadline, Objective, Preference
+from autoscaler.domain.offer import Offer
 from autoscaler.domain.snapshot import JobSnapshot
 from autoscaler.economics.supply.supply import SECONDS_PER_HOUR, MarketTerms, Supply
 
@@ -54,8 +56,30 @@ def price_range(
 ) -> PriceRange:
     """Return the prices that the job may pay; 0 if no offer is permitted."""
     bounds = job.instances
-    return _price_range(
-        supply.terms, supply.permitted(bounds), bounds, frozenset(job.models), most_times
+    usable = supply.permitted(bounds)
+    if job.parallelism.shard > 1:
+        return _price_range_of_gangs(job, [supply.offers[index] for index in usable], most_times)
+    return _price_range(supply.terms, usable, bounds, frozenset(job.models), most_times)
+
+
+def _price_range_of_gangs(
+    job: JobSnapshot, permitted: Sequence[Offer], most_times: float
+) -> PriceRange:
+    """Return the prices of a job that buys whole gangs of instances."""
+    usable = {
+        offer: (job.least_instances(offer) or 1, max(job.most_instances(offer), 1))
+        for offer in permitted
+        if offer.device_kind in job.models and job.gang_instances(offer) is not None
+    }
+    usual_usd_per_second = FREE_USD_PER_HOUR / SECONDS_PER_HOUR if usable else 0.0
+    paid = {offer: counts for offer, counts in usable.items() if not offer.is_paid}
+    cheapest = (offer.usd_per_second * least for offer, (least, _) in paid.items())
+    dearest = (offer.usd_per_second * max(counts) for offer, counts in paid.items())
+    return PriceRange(
+        cheapest=min(cheapest, default=usual_usd_per_second * max(job.instances.minimum, 1)),
+        dearest=max(dearest, default=usual_usd_per_second * max(job.instances.maximum, 1)),
+        most_times=most_times,
+        has_free=len(paid) < len(usable),
     )
 
 

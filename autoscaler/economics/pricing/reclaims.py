@@ -68,10 +68,11 @@ class SpotJob:
         work_seconds: time of all the work without reclaims, by draw, (S,).
         zones: zones in the order in which they are tried.
         instances: number of instances.
-        share_left: share of the speed left while one instance is missing.
+        share_left: share of the speed left while one gang is missing.
         pause_seconds: pause of training after a reclaim.
         again_seconds: most work lost at a reclaim, in seconds.
         firm: allocation without reclaims; None if there is none.
+        lost_together: instances that a reclaim takes from the job: a gang.
     """
 
     work_seconds: FloatArray
@@ -81,6 +82,7 @@ class SpotJob:
     pause_seconds: float
     again_seconds: float
     firm: FirmFallback | None = None
+    lost_together: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,7 +159,7 @@ class _SimulatedRuns:
             is_last, 0.0, np.minimum(self._chance.random(len(life)) * stay.again_seconds, trained)
         )
         held = np.where(is_last, life - training + trained, life)
-        other_instances = (stay.instances - 1) * (0.0 if is_first else 1.0)
+        other_instances = (stay.instances - stay.lost_together) * (0.0 if is_first else 1.0)
         usd = price * (stay.instances * held + other_instances * wait)
         self._move_on(wait + held, meanwhile + trained - lost, usd, is_last)
         self._begin_outage(zone)

@@ -1,16 +1,17 @@
 """Effect of reclaims on the goodput and the price of spot instances.
 
-Instances are lost one at a time. A lost instance is reordered at once and trains after
-`refill_seconds`. Meanwhile the others train on; if too few are left, the job stands still and
-restarts from a checkpoint. The hazard is that of the instances at their age, averaged over the
-next hours (`autoscaler/market/hazards.py`).
+Instances are lost one at a time, each with its gang: the instances that hold one copy of the model
+together. A lost gang is given back and reordered whole at once, and trains after `refill_seconds`.
+Meanwhile the others train on; if too few are left, the job stands still and restarts from a
+checkpoint. The hazard is that of the instances at their age, averaged over the next hours
+(`autoscaler/market/hazards.py`).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from autoscaler.goodput.throughput import FloatArray
+from autoscaler.goodput.throughput import FloatArray, IntArray
 
 # Smallest hazard, once in 30,000 years: below it quotients of small numbers lose precision.
 _LEAST_HAZARD = 1e-12
@@ -26,17 +27,17 @@ def goodput_with_reclaims(
     refill_seconds: FloatArray,
     pause_seconds: FloatArray,
 ) -> FloatArray:
-    """Return the mean goodput of n instances with refills after reclaims, at least 0.
+    """Return the mean goodput of n gangs with refills after reclaims, at least 0.
 
-    ``(1 - x) G(n) + x G(n - 1) - L * pause * G(n)`` with L reclaims a second over all n instances,
-    refill time t, and ``x = L t / (1 + L t)``, the share of time in which one instance is missing.
+    ``(1 - x) G(n) + x G(n - 1) - L * pause * G(n)`` with L reclaims a second over all instances,
+    refill time t, and ``x = L t / (1 + L t)``, the share of time in which one gang is missing.
     Goodput is in useful examples a second. Arrays broadcast.
 
     Args:
         goodput: G(n).
         goodput_of_one_less: G(n - 1).
         reclaims_per_second: L.
-        refill_seconds: t, from a reclaim until the new instance trains.
+        refill_seconds: t, from a reclaim until the new gang trains.
         pause_seconds: pause of training after each reclaim.
     """
     missing = reclaims_per_second * refill_seconds
@@ -97,7 +98,11 @@ def price_with_refills(
     instances: FloatArray,
     reclaims_per_second: FloatArray,
     boot_seconds: FloatArray,
+    lost_together: IntArray | int = 1,
 ) -> FloatArray:
-    """Return $ per second of `instances`, with the boots that replace lost ones."""
-    refills: FloatArray = reclaims_per_second * boot_seconds * unit_usd_per_second
+    """Return $ per second of `instances`, with the boots that replace lost ones.
+
+    A reclaim takes `lost_together` instances with it, all of which are billed during the boot.
+    """
+    refills: FloatArray = reclaims_per_second * boot_seconds * unit_usd_per_second * lost_together
     return instances * unit_usd_per_second + refills

@@ -6,6 +6,7 @@ gigabyte. Such jobs save less often: the price of a save counts as the time it w
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -15,7 +16,7 @@ from autoscaler.domain.snapshot import SwitchingCosts
 from autoscaler.domain.transfer import BYTES_PER_GB
 from autoscaler.economics.pricing.spot import checkpoint_interval_seconds
 from autoscaler.economics.supply.sizes import Sizes
-from autoscaler.economics.supply.supply import MarketTerms
+from autoscaler.economics.supply.supply import BoolArray, IntArray, MarketTerms
 from autoscaler.goodput.throughput import FloatArray
 
 # Shortest interval: a reclaim then loses little compared with the boot that follows.
@@ -24,6 +25,28 @@ _LEAST_SAVE_SECONDS: Final = 30.0
 _MOST_SAVE_SECONDS: Final = 3600.0
 # Seconds that a priced save counts as where instances cost nothing: beyond any instance's life.
 _PRICELESS_SECONDS: Final = 1e11
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reclaims:
+    """Reclaims at each of A sizes.
+
+    Attributes:
+        per_second: reclaims a second over all instances of a size together, (A,).
+        lost_together: instances that each reclaim takes from the job: a gang, (A,).
+        starts_again: whether too few instances are left then, so that the job restarts from a
+            checkpoint, (A,).
+    """
+
+    per_second: FloatArray
+    lost_together: IntArray
+    starts_again: BoolArray
+
+
+def reclaims_of(sizes: Sizes, per_second: FloatArray, shard: int, minimum: int) -> Reclaims:
+    """Return the reclaims of a job that needs `minimum` instances, `shard` devices for a copy."""
+    gangs = sizes.gangs(shard)
+    return Reclaims(per_second, gangs, sizes.instances - gangs < minimum)
 
 
 def upload_usd(switching: SwitchingCosts, offer: Offer) -> float:
@@ -58,7 +81,7 @@ def bounded_seconds(interval_seconds: FloatArray) -> FloatArray:
 
 
 def transfer_usd_per_second(
-    switching: SwitchingCosts, terms: MarketTerms, sizes: Sizes, reclaims: FloatArray, minimum: int
+    switching: SwitchingCosts, terms: MarketTerms, sizes: Sizes, reclaims: Reclaims
 ) -> FloatArray:
     """Return $ per second for a job's saves and for fetching checkpoints at restarts, (A,).
 
@@ -66,21 +89,20 @@ def transfer_usd_per_second(
         switching: switching costs of the job.
         terms: offers with their prices per byte.
         sizes: A allocations.
-        reclaims: reclaims a second over all instances of each size together, (A,).
-        minimum: fewest instances with which the job goes on; below, it restarts after a loss.
+        reclaims: reclaims at each size.
     """
     upload = switching.checkpoint_bytes * terms.upload_usd_per_byte[sizes.offer]
     download = switching.checkpoint_bytes * terms.download_usd_per_byte[sizes.offer]
     if not (upload.any() or download.any()):
         return np.zeros(len(sizes.offer))
-    starts_again = sizes.instances <= minimum
-    fetched = np.where(starts_again, reclaims * sizes.instances * download, 0.0)
+    starts_again, per_second = reclaims.starts_again, reclaims.per_second
+    fetched = np.where(starts_again, per_second * sizes.instances * download, 0.0)
     if switching.checkpoint_interval_seconds is not None:
         return fetched + upload / switching.checkpoint_interval_seconds
     interval = save_interval_seconds(
         switching.checkpoint_seconds,
         upload,
         terms.usd_per_second[sizes.offer] * sizes.instances,
-        np.where(starts_again, reclaims, reclaims / sizes.instances),
+        np.where(starts_again, per_second, per_second * reclaims.lost_together / sizes.instances),
     )
     return fetched + upload / bounded_seconds(interval)

@@ -52,6 +52,11 @@ def is_permitted(size: Allocation, job: JobSnapshot, supply: Supply) -> bool:
         return False
     if offer.device_kind not in job.models or not 1 <= size.devices_used <= offer.devices:
         return False
+    parallelism = job.parallelism
+    if not parallelism.holds_copies(size.devices_used):
+        return False
+    if size.instances % parallelism.gang_instances(size.devices_used):
+        return False
     most = job.instances.most_of(offer)
     if offer.id in supply.unavailable:
         most = min(most, _held_of(job, offer))
@@ -105,7 +110,7 @@ def _sizes(jobs: Sequence[JobSnapshot], supply: Supply) -> tuple[Allocation, ...
         held = job.held
         if held is not None and supply.offer(held.offer) is not None:
             sizes.add(held)
-        key = job.instances, frozenset(job.models)
+        key = job.instances, frozenset(job.models), job.parallelism.shard
         if key not in seen:
             seen.add(key)
             sizes |= _sizes_of(job, supply)
@@ -117,9 +122,12 @@ def _sizes_of(job: JobSnapshot, supply: Supply) -> set[Allocation]:
     usable = [offer for offer in permitted if offer.device_kind in job.models]
     sizes = set()
     for offer in _cheapest(offer for offer in usable if offer.id not in supply.unavailable):
+        gang, least = job.gang_instances(offer), job.least_instances(offer)
+        if gang is None or least is None:
+            continue
         most = min(job.instances.most_of(offer), _bearable(offer, supply.limits))
-        for count in _ladder(max(job.instances.minimum, 1), most):
-            sizes.add(Allocation(offer.id, count, offer.devices))
+        for gangs in _ladder(least // gang, most // gang):
+            sizes.add(Allocation(offer.id, gangs * gang, offer.devices))
     return sizes
 
 

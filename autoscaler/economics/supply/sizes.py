@@ -21,6 +21,14 @@ class Sizes:
     instances: IntArray
     devices_used: IntArray
 
+    def gangs(self, shard: int) -> IntArray:
+        """Return the instances that hold one copy of a model together at each size, (A,).
+
+        `shard` devices hold a copy. A gang is lost if one of its instances is.
+        """
+        instances: IntArray = np.maximum(shard // self.devices_used, 1)
+        return instances
+
     def take(self, index: BoolArray | IntArray) -> Sizes:
         """Return the sizes selected by a mask (A,) or by indices."""
         return Sizes(self.offer[index], self.instances[index], self.devices_used[index])
@@ -44,7 +52,7 @@ def permitted_sizes(job: JobSnapshot, supply: Supply) -> Sizes:
     """Return all sizes that the job may hold, grouped by offer, the smallest first.
 
     A job of a fleet gets a ladder of numbers of instances, with its minimum, maximum and held
-    number.
+    number. A job whose model several devices share gets whole gangs of instances only.
     """
     permitted = [
         index
@@ -65,12 +73,34 @@ def permitted_sizes(job: JobSnapshot, supply: Supply) -> Sizes:
         instances=np.where(is_alone, 1, row - sizes_of_one + max(least, 2)),
         devices_used=np.where(is_alone, row + 1, devices),
     )
+    most = np.repeat(most, rows)
+    if job.parallelism.shard > 1:
+        return _in_whole_gangs(job, supply, sizes, most)
     if not supply.terms.is_fleet:
         return sizes
     held = 0 if job.held is None else job.held.instances
-    most = np.repeat(most, rows)
     considered_counts = np.append(_LADDER, [job.instances.minimum, held])
     return sizes.take(np.isin(sizes.instances, considered_counts) | (sizes.instances == most))
+
+
+def _in_whole_gangs(job: JobSnapshot, supply: Supply, sizes: Sizes, most: IntArray) -> Sizes:
+    """Return the sizes that hold whole copies of the job's model; a ladder of gangs in a fleet.
+
+    `most` is the largest number of instances at each size, (A,).
+    """
+    shard = job.parallelism.shard
+    gangs = sizes.gangs(shard)
+    smaller = np.minimum(sizes.devices_used, shard)
+    is_whole = (np.maximum(sizes.devices_used, shard) % smaller == 0) & (
+        sizes.instances % gangs == 0
+    )
+    if not supply.terms.is_fleet:
+        return sizes.take(is_whole)
+    copies, most_copies = sizes.instances // gangs, most // gangs
+    least_copies = -(-max(job.instances.minimum, 1) // gangs)
+    held = 0 if job.held is None else job.held.instances
+    is_considered = np.isin(copies, _LADDER) | (copies == most_copies) | (copies == least_copies)
+    return sizes.take(is_whole & (is_considered | (sizes.instances == held)))
 
 
 def _most_instances(job: JobSnapshot, supply: Supply, offer: IntArray) -> IntArray:

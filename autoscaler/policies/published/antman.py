@@ -154,4 +154,4 @@ def _growth_to_request(option: InstanceRange, instances: int) -> Growth | None:
     """Return one more instance until they cover the job's request; None from there on."""
     devices = option.job.requested_devices or 1
     needed_instances = min(math.ceil(devices / option.devices_used), option.most)
-    return Growth(instances + 1, 1.0) if instances < needed_instances else None
+    return Growth(instances + option.gang, 1.0) if instances < needed_instances else None

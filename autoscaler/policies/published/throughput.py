@@ -85,14 +85,16 @@ class ThroughputPolicy:
         )
 
     def _growth(self, option: InstanceRange, instances: int) -> Growth | None:
-        """Return one more instance if it is in the range and buys enough throughput, else None."""
+        """Return one more gang if it is in the range and buys enough throughput, else None."""
         marginal_share = _marginal_share(option, instances)
-        is_tried = instances > 1 or any(count > 1 for count, _ in option.model.measured)
+        is_tried = instances > option.gang or any(
+            count > option.gang for count, _ in option.model.measured
+        )
         if instances >= option.most or (
             is_tried and marginal_share < self._parameters.least_share
         ):
             return None
-        return Growth(instances + 1, marginal_share)
+        return Growth(instances + option.gang, marginal_share)
 
     def _reason(self, option: InstanceRange, instances: int) -> str:
         rate, share = _rate(option, instances), _marginal_share(option, instances)
@@ -105,8 +107,8 @@ class ThroughputPolicy:
 
 def _marginal_share(option: InstanceRange, instances: int) -> float:
     """Return the throughput that the next dollar buys, over the average per dollar so far."""
-    rate, next_rate = _rate(option, instances), _rate(option, instances + 1)
-    return (next_rate - rate) * instances / rate if rate > 0 else 0.0
+    rate, next_rate = _rate(option, instances), _rate(option, instances + option.gang)
+    return (next_rate - rate) * instances / option.gang / rate if rate > 0 else 0.0
 
 
 def _rate(option: InstanceRange, instances: int) -> float:

@@ -177,7 +177,7 @@ class _Cluster:
         present_cost = cost(speedups[instances])
         growths = (
             Growth(count, (present_cost - cost(speedups[count])) / (count - instances))
-            for count in range(instances + 1, option.most + 1)
+            for count in range(instances + option.gang, option.most + 1, option.gang)
         )
         best = max(growths, key=lambda growth: (growth.gain, growth.instances), default=None)
         return best if best is not None and best.gain > 0 else None
