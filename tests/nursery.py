@@ -68,7 +68,7 @@ class Nursery:
         with self._starting:
             self._server.stdin.write(json.dumps(asdict(order), default=str).encode() + b"\n")
             self._server.stdin.flush()
-            return self._started.get(timeout=60)
+            return self._started.get(timeout=180)
 
     def close(self) -> None:
         self._server.kill()

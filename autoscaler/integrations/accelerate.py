@@ -107,7 +107,9 @@ class ElasticAccelerator(Accelerator):
         parts = self._parts
         if isinstance(given, DataLoader) and parts.has_optimizer and parts.loader is None:
             seed = torch.initial_seed() % 2**53
-            parts.loader = loader_arguments(given, seed, self.device)
+            # Accelerate's own sampler has an order that its seed and the epoch determine.
+            seeded = self.prepare_data_loader(given) if self.use_seedable_sampler else given
+            parts.loader = loader_arguments(seeded, seed, self.device)
             return _TrainingBatches(self, given, parts.loader)
         if isinstance(given, DataLoader):
             return _EvaluationBatches(self, self.prepare_data_loader(given))

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
+from accelerate.utils import find_batch_size
 from transformers import PreTrainedTokenizerBase, ProcessorMixin, ProgressCallback, Trainer
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import (
@@ -121,11 +122,15 @@ class ElasticTrainer(Trainer):
 
 
 class _Losses:
-    """Mean loss of the steps since the last log, and of all steps of this start."""
+    """Mean loss of the steps since the last log, and of all steps of this start.
+
+    `weight` is the total that this rank's losses since the last log are means over.
+    """
 
     def __init__(self) -> None:
         self._window: torch.Tensor | None = None
         self._steps = 0
+        self.weight = 0.0
         self._total = 0.0
         self._total_steps = 0
 
@@ -141,12 +146,12 @@ class _Losses:
     def take(self, mean: Callable[[torch.Tensor | None, float], float]) -> float:
         """Return the mean since the last call, over all ranks by `mean`."""
         mean_here = None if self._window is None else self._window / self._steps
-        result = mean(mean_here, float(self._steps))
+        result = mean(mean_here, self.weight)
         if not math.isfinite(result) and mean_here is not None:  # an instance was lost meanwhile
             result = float(mean_here)
         self._total += result * self._steps
         self._total_steps += self._steps
-        self._window, self._steps = None, 0
+        self._window, self._steps, self.weight = None, 0, 0.0
         return result
 
     @property
@@ -203,6 +208,7 @@ class _Training:
         self._has_begun = False
         self._decided = False
         self._items: Any = None
+        self._batch_examples = 0
         self._step: Step | None = None
         self._begun_seconds = self._clock.now()
         self._first_step = 0
@@ -316,7 +322,7 @@ class _Training:
         trainer, job, state = self._trainer, self._job, self._trainer.state
         trainer.model_wrapped = job.model
         (inputs,), self._items = trainer.get_batch_samples(iter([inputs]), 1, trainer.args.device)
-        self._step = None
+        self._step, self._batch_examples = None, find_batch_size(inputs) or 1
         trainer.training_step(job.model, inputs, self._items)
         step = self._taken_step()
         if not step.is_last:
@@ -356,6 +362,7 @@ class _Training:
         """Take the place of `accelerator.backward` in `training_step`."""
         is_mean_over_items = self._trainer.loss_is_scaled_for_ga is not False
         weight = self._items if is_mean_over_items else None
+        self._losses.weight += float(self._batch_examples if weight is None else weight)
         self._step = self._job.step(loss, weight=weight)
 
     def _log_evaluate_save(self, waits: bool) -> None:

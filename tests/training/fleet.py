@@ -142,6 +142,7 @@ class ReplicaProcess:
         ranks: int = 1,
         path: str | None = None,
         on_call: Callable[[str, str], str] = lambda replica, text: "",
+        modules: tuple[str, ...] = (),
     ) -> None:
         self.name = setup.replica
         self._on_call = on_call
@@ -163,7 +164,7 @@ class ReplicaProcess:
             "TRACE": str(self.trace),
             **environment,
         }
-        start = nursery(*imported(path), path=path).start
+        start = nursery(*imported(path), *modules, path=path).start
         self._store, of_ranks = _rendezvous(ranks)
         self.ranks = [
             start(Order((str(SCRIPTS / script),), log, {**environment, **of_rank}))
@@ -249,7 +250,12 @@ class ReplicaProcess:
 
 
 class Fleet:
-    """Replicas of one job."""
+    """Replicas of one job.
+
+    `modules`: further modules that the replicas import, and are forked with.
+    """
+
+    modules: tuple[str, ...] = ()
 
     def __init__(self, directory: Path, roster: Lighthouse | None = None, **setup: Any) -> None:
         roster = roster or roster_of(engine_here(), directory)
@@ -287,7 +293,7 @@ class Fleet:
     ) -> ReplicaProcess:
         setup = replace(self.setup, replica=f"r{len(self.replicas)}")
         replica = ReplicaProcess(
-            setup, script, self._directory, environment, ranks, path, self.on_call
+            setup, script, self._directory, environment, ranks, path, self.on_call, self.modules
         )
         self.replicas.append(replica)
         return replica

@@ -1,0 +1,157 @@
+"""Each example as a job on this machine: it grows, loses an instance, shrinks and ends.
+
+Examples with packages that `make setup` does not install run with `make test-frameworks`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+import pytest
+import yaml
+
+from autoscaler.domain.instance import InstancePhase
+from autoscaler.domain.job import JobPhase
+from autoscaler.wire.messages import InstanceView, JobView
+from tests.builders.waiting import wait_until
+from tests.end_to_end.deployment import Deployment
+
+ROOT: Final = Path(__file__).parents[2]
+EXAMPLES: Final = ROOT / "examples"
+SLOW: Final = ROOT / "tests" / "scripts" / "slow"
+WAIT_SECONDS: Final = 90.0
+
+
+@dataclass(frozen=True)
+class Example:
+    """Directory of examples/ whose job is tested.
+
+    `options` replace the options of its command; `packages` are imported by its script. `lost` is
+    the most steps that the loss of one of two instances may cost.
+    """
+
+    name: str
+    options: str = ""
+    packages: tuple[str, ...] = ()
+    lost: int = 1
+
+
+TESTED: Final = (
+    Example("digits", "--epochs 40"),
+    Example("chargpt", "--epochs 4 --examples 2048"),
+    Example("huggingface", "--epochs 4", ("transformers", "accelerate")),
+)
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """Yield a controller with instances on this machine."""
+    with Deployment(tmp_path_factory.mktemp("examples"), {}).running() as running:
+        yield running
+        running.castor("drain", "--all")
+
+
+class Training:
+    """A job of an example, and its processes."""
+
+    def __init__(self, deployment: Deployment, name: str) -> None:
+        self._deployment = deployment
+        self._client = deployment.client()
+        self._name = name
+
+    def job(self) -> JobView:
+        return self._client.job(self._name)
+
+    def step(self) -> int:
+        report = self.job().report
+        return 0 if report is None else report.step
+
+    def set(self, instances: int) -> None:
+        self._deployment.castor("set", self._name, f"min={instances}", f"max={instances}")
+
+    def wait_until_training(self, count: int, without: str | None = None) -> list[InstanceView]:
+        """Wait until exactly `count` instances train, and return them."""
+
+        def training() -> list[InstanceView]:
+            alive = [each for each in self.job().instances if each.phase is not InstancePhase.ENDED]
+            ready = [each for each in alive if each.phase is InstancePhase.TRAINING]
+            ids = {each.id for each in alive}
+            return ready if len(ready) == count == len(alive) and without not in ids else []
+
+        return self.wait_for(training, f"{count} instances train")  # type: ignore[no-any-return]
+
+    def wait_for(self, condition: Callable[[], Any], description: str) -> Any:
+        def checked() -> Any:
+            job = self.job()
+            assert job.phase is not JobPhase.FAILED, job.cause
+            return condition()
+
+        try:
+            return wait_until(checked, seconds=WAIT_SECONDS, description=description)
+        except AssertionError as error:
+            logs = self._deployment.castor("logs", self._name)[-4000:]
+            raise AssertionError(f"{error}\n{self.job()}\n{logs}") from None
+
+    def kill(self, instance: InstanceView) -> None:
+        """Kill an instance with all its processes, at once."""
+        assert instance.cloud_id is not None
+        (machine,) = [
+            process
+            for process in psutil.process_iter(["cmdline"])
+            if "providers.local.machine" in (process.info["cmdline"] or [])
+            and any(word.endswith(instance.cloud_id) for word in process.info["cmdline"])
+        ]
+        for process in [machine, *machine.children(recursive=True)]:
+            process.kill()
+
+
+def job_file(example: Example, directory: Path, hurry: Path) -> Path:
+    """Copy an example, and return its job file: with one instance, and slow until `hurry`."""
+    target = directory / example.name
+    shutil.copytree(EXAMPLES / example.name, target, ignore=shutil.ignore_patterns("__pycache__"))
+    document = yaml.safe_load((target / "job.yaml").read_text())
+    if example.options:
+        document["command"] = f"{document['command'].partition(' --')[0]} {example.options}"
+    document["instances"] |= {"min": 1, "max": 1}
+    document["objective"] = "fastest"
+    document["checkpoint"] = {"interval": "5s"}
+    slow = {"PYTHONPATH": str(SLOW), "SLOW_UNTIL": str(hurry)}
+    document["environment"] = {**document.get("environment", {}), **slow}
+    (target / "job.yaml").write_text(yaml.safe_dump(document))
+    return target / "job.yaml"
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("example", TESTED, ids=lambda example: example.name)
+def test_an_example_grows_loses_an_instance_shrinks_and_ends(
+    example: Example, deployment: Deployment, tmp_path: Path
+) -> None:
+    missing = [name for name in example.packages if importlib.util.find_spec(name) is None]
+    if missing:
+        pytest.skip(f"{missing[0]} is not installed: make test-frameworks")
+    hurry = tmp_path / "hurry"
+    deployment.castor("submit", job_file(example, tmp_path, hurry))
+    training = Training(deployment, example.name)
+    training.wait_until_training(1)
+    training.set(2)
+    instances = training.wait_until_training(2)
+    before = training.step()
+    training.kill(instances[0])
+    training.wait_until_training(2, without=instances[0].id)
+    training.wait_for(lambda: training.step() > before - example.lost, "the kept progress")
+    training.set(1)
+    training.wait_until_training(1)
+    hurry.touch()
+    training.wait_for(lambda: training.job().phase.is_final, "the end of the job")
+    job = training.job()
+    assert job.phase is JobPhase.FINISHED, job.cause
+    assert job.attempt == 1, "the job was not restarted"
+    ended_early = [event.text for event in job.events if re.search("early", event.kind)]
+    assert not ended_early
