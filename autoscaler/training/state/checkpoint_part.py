@@ -116,6 +116,18 @@ def read_metadata(path: Path) -> Metadata:
     return FileSystemReader(path).read_metadata()
 
 
+def saved_tensors(metadata: Metadata, branch: str) -> dict[str, torch.Tensor]:
+    """Return a checkpoint's tensors below `branch`, without memory, by name in the branch."""
+    prefix = f"{branch}."
+    return {
+        name.removeprefix(prefix): torch.empty(
+            value.size, dtype=value.properties.dtype, device="meta"
+        )
+        for name, value in metadata.state_dict_metadata.items()
+        if name.startswith(prefix) and isinstance(value, TensorStorageMetadata)
+    }
+
+
 def files_read(path: Path, tree: dict[str, Any]) -> frozenset[str]:
     """Return the names of the files that hold the values of `tree` on this rank.
 

@@ -6,6 +6,9 @@ from collections.abc import Mapping, MutableMapping
 from typing import Any, Final
 
 import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map_with_path
 
 _PLAIN: Final = (bool, int, float, str, bytes, type(None), torch.Tensor)
 
@@ -43,6 +46,55 @@ class ScriptState:
                 present.load_state_dict(value)
             else:
                 self._values[name] = value
+
+
+def without_shards(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, DTensor]]:
+    """Return the state with None in place of each sharded tensor, and these tensors by path."""
+    shards = {path: leaf for path, leaf in _tensors_of(state).items() if isinstance(leaf, DTensor)}
+    return _replaced(state, dict.fromkeys(shards)), shards
+
+
+def shards_to_read(own: Mapping[str, Any], saved: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return a tensor to fill for each path in `saved`, whose tensors have no memory.
+
+    It is sharded as the script's own tensor of this path, or whole where there is no such tensor.
+    """
+    present = _tensors_of(own)
+    return {
+        path: torch.empty_like(present[path].detach())
+        if path in present
+        else torch.empty_like(described, device="cpu")
+        for path, described in saved.items()
+    }
+
+
+def with_shards(
+    saved: Mapping[str, Any], shards: Mapping[str, Tensor], own: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the saved state with the sharded tensors that were read, by path, put back.
+
+    A whole tensor that the script's own state has in shards is sharded in the same way.
+    """
+    present, values = _tensors_of(own), dict(shards)
+    for path, leaf in _tensors_of(saved).items():
+        layout = present.get(path)
+        if isinstance(layout, DTensor) and not isinstance(leaf, DTensor):
+            mesh, placements = layout.device_mesh, layout.placements
+            on_device = leaf.to(layout.device)
+            values[path] = distribute_tensor(on_device, mesh, placements, src_data_rank=None)
+    return _replaced(saved, values)
+
+
+def _tensors_of(state: Mapping[str, Any]) -> dict[str, Tensor]:
+    named, _ = tree_flatten_with_path(dict(state))
+    return {keystr(path): leaf for path, leaf in named if isinstance(leaf, Tensor)}
+
+
+def _replaced(state: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    replaced: dict[str, Any] = tree_map_with_path(
+        lambda path, leaf: values.get(keystr(path), leaf), dict(state)
+    )
+    return replaced
 
 
 def _is_stateful(value: Any) -> bool:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -33,9 +33,15 @@ from autoscaler.training.state.checkpoint_part import (
     files_read,
     read_metadata,
     require_fit,
+    saved_tensors,
 )
 from autoscaler.training.state.fingerprint import require_equal_shapes
-from autoscaler.training.state.own_state import ScriptState
+from autoscaler.training.state.own_state import (
+    ScriptState,
+    shards_to_read,
+    with_shards,
+    without_shards,
+)
 from autoscaler.training.state.reception import Description, StateBuffer, describe, tensors_of
 from autoscaler.training.state.script_rates import (
     rate_ratios,
@@ -44,6 +50,9 @@ from autoscaler.training.state.script_rates import (
     script_rates,
 )
 from autoscaler.training.state.several import each_of, load_states, states_of
+
+_SHARDS: Final = "own"
+"""Name in checkpoints of the sharded tensors of the script's own state."""
 
 
 class Scheduler(Protocol):
@@ -248,9 +257,11 @@ class TrainingState:
                 for name in itertools.chain(*(group["params"] for group in own_groups)):
                     optimizer["state"].pop(name, None)
         rest = self._plain_values()
+        rest["own"], shards = without_shards(rest["own"])
         save = checkpoints.save_now if at_once else checkpoints.save
         texts = {BATCH_LOG_FILE: self.batches.text}
-        save(self.counters.step, {"model": model, "optimizer": optimizer}, rest, texts)
+        tensors = {"model": model, "optimizer": optimizer, _SHARDS: shards}
+        save(self.counters.step, tensors, rest, texts)
 
     def reserve(self, checkpoints: Checkpoints) -> bool:
         """Prepare memory for the copies that `save` makes, once the optimizers have a state.
@@ -306,6 +317,8 @@ class TrainingState:
             tensors["optimizer"],
             options=StateDictOptions(strict=False),
         )
+        own = rest.get("own", {})
+        rest["own"] = with_shards(own, tensors[_SHARDS], self._own.state_dict())
         self._load_rest(rest)
 
     def _fitting(self, path: Path) -> dict[str, Any]:
@@ -324,7 +337,8 @@ class TrainingState:
         model, optimizer = self._tensors()
         saved_names = frozenset(metadata.state_dict_metadata)
         optimizer["state"] = _saved_entries(optimizer["state"], saved_names)
-        tensors: dict[str, Any] = {"model": model, "optimizer": optimizer}
+        shards = shards_to_read(self._own.state_dict(), saved_tensors(metadata, _SHARDS))
+        tensors = {"model": model, "optimizer": optimizer, _SHARDS: shards}
         require_fit(path, metadata, tensors)
         return tensors
 

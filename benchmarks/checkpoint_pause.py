@@ -1,0 +1,206 @@
+"""Pause of training for a checkpoint of a model that is sharded over ranks.
+
+    python benchmarks/checkpoint_pause.py [--ranks 2] [--millions 100] [--saves 6] [--device cpu]
+
+Each rank is a process of this machine with its shard of a model and AdamW's state, in 32 bits. The
+pause is the time of `TrainingState.save` in the training thread, on the slower rank: the check for
+weights that are not finite, the plan, and the copy to memory that is kept between checkpoints. The
+rest runs in a thread and is `background`. `memcpy` copies as many bytes from one tensor to another
+on all ranks at once. On GPUs (`--device cuda`, one for each rank) the memory is locked, and
+`memcpy` copies from the GPU to locked memory. Medians of all saves after the first, which
+allocates the memory unless it was reserved before, as a session does; `--no-reserve` leaves that
+out. Prints a table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.utils._pytree import tree_leaves
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from autoscaler.clock import SystemClock
+from autoscaler.training.collectives.instance import InstanceRanks
+from autoscaler.training.gradients.parts import local_part
+from autoscaler.training.state.checkpoint import Checkpoints
+from autoscaler.training.state.host_copies import HostCopies
+from autoscaler.training.state.training_state import Counters, TrainingState
+
+WIDTH = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Arguments of the benchmark."""
+
+    ranks: int
+    millions: float
+    saves: int
+    device: str
+    reserves: bool
+    directory: str
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Measurements of one rank: bytes of its part, and seconds of each save."""
+
+    part_bytes: int
+    memcpy_seconds: list[float]
+    pause_seconds: list[float]
+    copy_seconds: list[float]
+    background_seconds: list[float]
+
+
+def sharded_state(setting: Setting, device: torch.device) -> TrainingState:
+    """Return the state of a sharded model after one step of AdamW."""
+    mesh = init_device_mesh(setting.device, (setting.ranks,))
+    layers = max(1, round(setting.millions * 1e6 / WIDTH**2))
+    model = nn.Sequential(
+        *(nn.Linear(WIDTH, WIDTH, bias=False, device=device) for _ in range(layers))
+    )
+    for layer in model:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    optimizer.zero_grad()
+    return TrainingState(model, optimizer, None, Counters(step=1))
+
+
+def memcpy_seconds(size_bytes: int, device: torch.device, repeats: int) -> list[float]:
+    """Return the seconds of copies of so many bytes to memory that was used before."""
+    source = torch.ones(size_bytes, dtype=torch.uint8, device=device)
+    target = torch.zeros(size_bytes, dtype=torch.uint8, pin_memory=device.type == "cuda")
+    target.copy_(source)
+    seconds = []
+    for _ in range(repeats):
+        dist.barrier()
+        began = time.perf_counter()
+        target.copy_(source)
+        seconds.append(time.perf_counter() - began)
+    return seconds
+
+
+def measure(rank: int, setting: Setting, store: str, results: Connection) -> None:
+    """Measure on one rank, and send its figures."""
+    device = torch.device("cpu")
+    if setting.device == "cuda":
+        device = torch.device("cuda", rank)
+        torch.cuda.set_device(device)
+    torch.set_num_threads(1)
+    backend = "cpu:gloo,cuda:nccl" if setting.device == "cuda" else "gloo"
+    dist.init_process_group(
+        backend, init_method=f"file://{store}", rank=rank, world_size=setting.ranks
+    )
+    state = sharded_state(setting, device)
+    copies = HostCopies(kept_device=setting.device)
+    checkpoints = Checkpoints(
+        Path(setting.directory),
+        1,
+        SystemClock(),
+        ranks=InstanceRanks(dist.group.WORLD),
+        is_sharded=True,
+        host_copies=copies,
+    )
+    tensors = (leaf for leaf in tree_leaves(state.state_dict()) if isinstance(leaf, torch.Tensor))
+    part_bytes = sum(local_part(tensor).nbytes for tensor in tensors)
+    memcpy = memcpy_seconds(part_bytes, device, setting.saves)
+    if setting.reserves:
+        state.reserve(checkpoints)
+        time.sleep(2.0)  # as a session trains meanwhile
+    pauses, copied, written = [], [], []
+    for _ in range(setting.saves):
+        state.counters.step += 1
+        dist.barrier()
+        began = time.perf_counter()
+        state.save(checkpoints, at_once=False)
+        pauses.append(time.perf_counter() - began)
+        checkpoints.wait()
+        status = checkpoints.status
+        assert status.error is None, status.error
+        copied.append(status.pause_seconds or 0.0)
+        written.append(status.seconds or 0.0)
+    results.send(Figures(part_bytes, memcpy, pauses, copied, written))
+    checkpoints.close()
+    dist.destroy_process_group()
+
+
+def parsed() -> argparse.Namespace:
+    """Return the command-line arguments."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--millions", type=float, default=100.0, help="parameters")
+    parser.add_argument("--saves", type=int, default=6, help="the first one counts apart")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--no-reserve", action="store_true", help="allocate at the first save")
+    arguments = parser.parse_args()
+    if arguments.saves < 2 or arguments.ranks < 1:
+        parser.error("--saves: at least 2; --ranks: at least 1")
+    return arguments
+
+
+def main() -> None:
+    """Measure on all ranks at once, and print a table."""
+    arguments = parsed()
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as directory:
+        setting = Setting(
+            arguments.ranks,
+            arguments.millions,
+            arguments.saves,
+            arguments.device,
+            not arguments.no_reserve,
+            os.path.join(directory, "checkpoints"),
+        )
+        pipes = []
+        for rank in range(setting.ranks):
+            receiver, sender = context.Pipe(duplex=False)
+            store = os.path.join(directory, "store")
+            context.Process(target=measure, args=(rank, setting, store, sender)).start()
+            pipes.append(receiver)
+        figures: list[Figures] = [pipe.recv() for pipe in pipes]
+    report(setting, figures)
+
+
+def report(setting: Setting, figures: list[Figures]) -> None:
+    """Print the figures of the slowest rank in each save, and the medians' ratio."""
+
+    def slowest(name: str) -> list[float]:
+        return [max(of_save) for of_save in zip(*(getattr(of, name) for of in figures))]
+
+    def median_ms(name: str) -> float:
+        return 1e3 * statistics.median(slowest(name)[1:])
+
+    size_mb = max(of.part_bytes for of in figures) / 1e6
+    print(f"{setting.ranks} ranks ({setting.device}), {size_mb:.0f} MB on each")
+    print(f"memcpy           {median_ms('memcpy_seconds'):8.1f} ms")
+    print(f"pause            {median_ms('pause_seconds'):8.1f} ms", end="")
+    print(f"  ({median_ms('pause_seconds') / median_ms('memcpy_seconds'):.2f} of memcpy)")
+    print(f"  of which copy  {median_ms('copy_seconds'):8.1f} ms", end="")
+    print(f"  ({median_ms('copy_seconds') / median_ms('memcpy_seconds'):.2f} of memcpy)")
+    print(f"first pause      {1e3 * slowest('pause_seconds')[0]:8.1f} ms")
+    print(f"background       {median_ms('background_seconds'):8.1f} ms")
+
+
+if __name__ == "__main__":
+    main()
