@@ -156,7 +156,8 @@ def _repeats_cause(text: str, cause: str | None) -> bool:
 
 def _instance_line(instance: InstanceView, job: JobView, now_seconds: float) -> Text:
     """Return the line of an instance. A queued instance is shown with its waiting time."""
-    text = f"{instance.id}: {instance.offer}, {phase_words(instance.phase, job)}"
+    gang = "" if instance.gang is None else f"{instance.gang}, "
+    text = f"{instance.id}: {instance.offer}, {gang}{phase_words(instance.phase, job)}"
     if instance.phase is InstancePhase.QUEUED:
         text += f" for {format_duration(now_seconds - instance.requested_seconds)}"
     return Text(text, style="dim")

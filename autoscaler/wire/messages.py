@@ -61,7 +61,10 @@ class Resumption(Change):
 
 @dataclass(frozen=True, slots=True)
 class InstanceView:
-    """State of an instance. `cloud_id` is its id in its cloud; None before the launch."""
+    """State of an instance. `cloud_id` is its id in its cloud; None before the launch.
+
+    `gang` is its seat among the instances that train as one, like "gang 2, 1 of 4"; None without.
+    """
 
     id: str
     job: str
@@ -72,6 +75,7 @@ class InstanceView:
     requested_seconds: float
     reclaim_seconds: float | None = None
     cloud_id: str | None = None
+    gang: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

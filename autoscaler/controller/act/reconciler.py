@@ -121,7 +121,9 @@ class Reconciler:
         if target is None:
             return
         alike = [held for held in wanted if held.offer == target.offer]
-        size = self._gang_size(decision.job, target)
+        size = gang_size(self._store.jobs.get(decision.job).spec, target.devices_used)
+        if size is None:  # these instances can't hold whole copies of the model
+            return
         for held in alike:
             if held.stands_by:
                 self.standby.recall(held, now_seconds)

@@ -14,6 +14,7 @@ from autoscaler.domain.gang import GangPlace, GangStart
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobSpec, ParallelismSpec
 from autoscaler.domain.offer import Offer
+from autoscaler.domain.report import TrainingReport
 
 LONGEST_PART_SECONDS = 720.0
 """Longest time for which part of a gang has capacity and waits for the rest.
@@ -119,6 +120,32 @@ def start_facts(held: HeldInstance, start: GangStart, rendezvous: str | None) ->
     start_text = str(start) if start.generation else ""
     reported: dict[str, str] = {Fact.GANG_START: start_text, Fact.RENDEZVOUS: rendezvous or ""}
     return {key: text for key, text in reported.items() if held.facts.get(key, "") != text}
+
+
+def in_instances(report: TrainingReport, held: HeldInstance) -> TrainingReport:
+    """Return the report of an instance with counts of instances instead of replicas.
+
+    A gang is one replica of the training, and plans count its instances.
+    """
+    if held.seat is None:
+        return report
+    size = held.seat.instances
+    return replace(
+        report,
+        replicas=report.replicas * size,
+        observations=tuple(
+            replace(observed, instances=min(observed.instances * size, observed.devices))
+            for observed in report.observations
+        ),
+        pauses=tuple(
+            replace(
+                pause,
+                replicas_before=pause.replicas_before * size,
+                replicas_after=pause.replicas_after * size,
+            )
+            for pause in report.pauses
+        ),
+    )
 
 
 def phase_in_gang(

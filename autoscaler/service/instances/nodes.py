@@ -15,7 +15,12 @@ from autoscaler.controller.act.job_end import (
 )
 from autoscaler.controller.budgets.leave_limits import script_seconds
 from autoscaler.controller.controller import ControllerStatus
-from autoscaler.controller.jobs.gangs import phase_in_gang, place_of, start_facts
+from autoscaler.controller.jobs.gangs import (
+    in_instances,
+    phase_in_gang,
+    place_of,
+    start_facts,
+)
 from autoscaler.controller.jobs.sessions import (
     first_starter,
     has_opened_session,
@@ -309,7 +314,8 @@ class Nodes:
     def _store_report(self, held: HeldInstance, report: NodeReport, now_seconds: float) -> None:
         origin = ReportOrigin(held.id, report.attempt, report.started_seconds or 0.0)
         for training_report in report.reports:
-            self._store.reports.add(held.job, training_report, origin, now_seconds)
+            counted = in_instances(training_report, held)
+            self._store.reports.add(held.job, counted, origin, now_seconds)
             if training_report.checkpoint.error is not None:
                 self._add_event_once(
                     held, "checkpoint failed", training_report.checkpoint.error, now_seconds

@@ -120,6 +120,7 @@ class Views:
             requested_seconds=held.requested_seconds,
             reclaim_seconds=held.reclaim_seconds,
             cloud_id=held.cloud_id,
+            gang=None if held.seat is None else held.seat.text,
         )
 
     def fleet(self, now_seconds: float) -> FleetView:
