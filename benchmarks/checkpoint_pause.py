@@ -186,7 +186,9 @@ def report(setting: Setting, figures: list[Figures]) -> None:
     """Print the figures of the slowest rank in each save, and the medians' ratio."""
 
     def slowest(name: str) -> list[float]:
-        return [max(of_save) for of_save in zip(*(getattr(of, name) for of in figures))]
+        return [
+            max(of_save) for of_save in zip(*(getattr(of, name) for of in figures), strict=True)
+        ]
 
     def median_ms(name: str) -> float:
         return 1e3 * statistics.median(slowest(name)[1:])

@@ -118,7 +118,7 @@ def test_values_that_several_ranks_hold_are_written_once(tmp_path: Path) -> None
     write(tmp_path / "copies", "copies")
     write(tmp_path / "grid", "grid")
     assert [path.name for path in (tmp_path / "copies").glob("*.distcp")] == ["__0_0.distcp"]
-    metadata = read_metadata(tmp_path / "grid").state_dict_metadata
+    metadata: dict[str, Any] = read_metadata(tmp_path / "grid").state_dict_metadata
     assert len(metadata["model.matrix"].chunks) == 4
     assert len(metadata["model.vector"].chunks) == 2, "its two copies are one"
 
@@ -190,7 +190,8 @@ def test_sharded_tensors_of_the_script_come_back_in_the_layout_of_the_reader(
     with rank_of(0, 1):
         state(_own_state(saved, 1.0)).save(checkpoints, at_once=True)
         assert checkpoints.status.error is None
-        for own in (_own_state(layout, 0.0), {"best": 0.0}):
+        without: dict[str, Any] = {"best": 0.0}
+        for own in (_own_state(layout, 0.0), without):
             assert state(own).restore_newest(checkpoints)
             assert own["best"] == 1.0
             assert torch.equal(

@@ -54,12 +54,12 @@ def without_shards(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, 
     return _replaced(state, dict.fromkeys(shards)), shards
 
 
-def shards_to_read(own: Mapping[str, Any], saved: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def shards_to_read(state: Mapping[str, Any], saved: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return a tensor to fill for each path in `saved`, whose tensors have no memory.
 
-    It is sharded as the script's own tensor of this path, or whole where there is no such tensor.
+    It is sharded as the tensor of this path in the script's `state`, or whole without one.
     """
-    present = _tensors_of(own)
+    present = _tensors_of(state)
     return {
         path: torch.empty_like(present[path].detach())
         if path in present
@@ -69,13 +69,13 @@ def shards_to_read(own: Mapping[str, Any], saved: Mapping[str, Tensor]) -> dict[
 
 
 def with_shards(
-    saved: Mapping[str, Any], shards: Mapping[str, Tensor], own: Mapping[str, Any]
+    saved: Mapping[str, Any], shards: Mapping[str, Tensor], state: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the saved state with the sharded tensors that were read, by path, put back.
 
-    A whole tensor that the script's own state has in shards is sharded in the same way.
+    A whole tensor that the script's `state` has in shards is sharded in the same way.
     """
-    present, values = _tensors_of(own), dict(shards)
+    present, values = _tensors_of(state), dict(shards)
     for path, leaf in _tensors_of(saved).items():
         layout = present.get(path)
         if isinstance(layout, DTensor) and not isinstance(leaf, DTensor):

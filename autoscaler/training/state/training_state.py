@@ -317,8 +317,8 @@ class TrainingState:
             tensors["optimizer"],
             options=StateDictOptions(strict=False),
         )
-        own = rest.get("own", {})
-        rest["own"] = with_shards(own, tensors[_SHARDS], self._own.state_dict())
+        saved_state = rest.get("own", {})
+        rest["own"] = with_shards(saved_state, tensors[_SHARDS], self._own.state_dict())
         self._load_rest(rest)
 
     def _fitting(self, path: Path) -> dict[str, Any]:
