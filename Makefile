@@ -11,9 +11,10 @@ OLDEST_OPTUNA := 4.2.0
 # PyTorch looks up a name for each connection to a store: a name server that drops a query holds
 # a connection up for 1 s, not 5.
 export RES_OPTIONS ?= timeout:1 attempts:3
-# What objectives of examples/frameworks and their tests need beside castor.
+# What integrations, objectives of examples/frameworks, examples and their tests need beside castor.
 FRAMEWORKS := lightning==2.6.6 transformers==5.23.0 accelerate==1.15.0 \
-	optuna-integration==5.0.0 mlflow-skinny==3.17.2 wandb==0.31.0 optunahub==0.5.0
+	optuna-integration==5.0.0 mlflow-skinny==3.17.2 wandb==0.31.0 tensorboard==2.21.0 \
+	optunahub==0.5.0
 # Where `make wheels` writes Castor's wheel and the lists of packages that go with it.
 WHEELS ?= dist
 # PyTorch here with its packages for CUDA, which tool.uv leaves out of requirements.lock.
@@ -80,8 +81,10 @@ test-optuna-next: $(INSTALLED) ## Run the tests of studies with the newest Optun
 	@PYTHONPATH=$(CURDIR)/build/optuna-next $(BIN)/python -c 'import optuna; print("Optuna", optuna.__version__)'
 	@PYTHONPATH=$(CURDIR)/build/optuna-next $(BIN)/python -m pytest -n 3 --dist worksteal tests/hpo $(ARGS)
 
-test-frameworks: build/frameworks/.installed ## Run objectives with Lightning and Transformers, and callbacks of MLflow and W&B.
-	@PYTHONPATH=$(CURDIR) build/frameworks/bin/python -m pytest -rs tests/hpo/test_frameworks.py tests/hpo/test_optunahub.py $(ARGS)
+test-frameworks: build/frameworks/.installed ## Run tests and examples with Lightning, Transformers, Accelerate and trackers.
+	@PYTHONPATH=$(CURDIR) build/frameworks/bin/python -m pytest -rs -m "not slow and not aws and not gcp" \
+		tests/hpo/test_frameworks.py tests/hpo/test_optunahub.py tests/integrations \
+		tests/end_to_end/test_examples.py $(ARGS)
 
 # An environment of its own, on top of .venv's packages: most users need none of these.
 build/frameworks/.installed: $(INSTALLED) Makefile

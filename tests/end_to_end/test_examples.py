@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,21 +34,60 @@ WAIT_SECONDS: Final = 90.0
 class Example:
     """Directory of examples/ whose job is tested.
 
-    `options` replace the options of its command; `packages` are imported by its script. `lost` is
-    the most steps that the loss of one of two instances may cost.
+    `options` replace those of its command; `{shared}` stands for a directory that all instances may
+    write to. `packages` are imported by its script. `lost_steps` is the most that the loss of one
+    of two instances may cost. `check` looks at the shared directory in the end.
     """
 
     name: str
-    options: str = ""
+    options: str
     packages: tuple[str, ...] = ()
-    lost: int = 1
+    lost_steps: int = 1
+    check: Callable[[Path], None] = lambda shared: None
+
+
+def one_run_went_on(shared: Path) -> None:
+    """Check that each tracker has one run, whose steps increase."""
+    import mlflow
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    client = mlflow.MlflowClient(f"sqlite:///{shared / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("digits")
+    (run,) = client.search_runs([experiment.experiment_id])
+    steps = [metric.step for metric in client.get_metric_history(run.info.run_id, "loss")]
+    assert steps == list(range(5, steps[-1] + 1, 5))
+    events = EventAccumulator(str(shared / "tensorboard"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("loss")] == steps
+    writers = list((shared / "tensorboard").iterdir())
+    assert len(writers) > 1, "another instance has gone on with the run"
+    runs = {path.name for path in shared.glob("wandb/offline-run-*/*.wandb")}
+    assert runs == {"run-trackers.wandb"}
 
 
 TESTED: Final = (
     Example("digits", "--epochs 40"),
     Example("chargpt", "--epochs 4 --examples 2048"),
+    Example("gan", "--epochs 20"),
     Example("huggingface", "--epochs 4", ("transformers", "accelerate")),
+    Example("lightning", "--epochs 20", ("lightning",)),
+    Example("accelerate", "--epochs 20", ("accelerate",)),
+    Example(
+        "trackers",
+        "--epochs 20 --directory {shared}",
+        ("mlflow", "wandb", "tensorboard"),
+        check=one_run_went_on,
+    ),
 )
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """Yield a directory that jobs may write to, whose user may not enter pytest's own."""
+    directory = Path(tempfile.mkdtemp())
+    directory.chmod(0o777)
+    yield directory
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
@@ -80,10 +120,15 @@ class Training:
         """Wait until exactly `count` instances train, and return them."""
 
         def training() -> list[InstanceView]:
-            alive = [each for each in self.job().instances if each.phase is not InstancePhase.ENDED]
-            ready = [each for each in alive if each.phase is InstancePhase.TRAINING]
-            ids = {each.id for each in alive}
-            return ready if len(ready) == count == len(alive) and without not in ids else []
+            instances = [
+                instance
+                for instance in self.job().instances
+                if instance.phase is not InstancePhase.ENDED
+            ]
+            ids = {instance.id for instance in instances}
+            phases = {instance.phase for instance in instances}
+            is_met = len(ids) == count and phases == {InstancePhase.TRAINING}
+            return instances if is_met and without not in ids else []
 
         return self.wait_for(training, f"{count} instances train")  # type: ignore[no-any-return]
 
@@ -112,17 +157,17 @@ class Training:
             process.kill()
 
 
-def job_file(example: Example, directory: Path, hurry: Path) -> Path:
-    """Copy an example, and return its job file: with one instance, and slow until `hurry`."""
+def job_file(example: Example, directory: Path, shared: Path) -> Path:
+    """Copy an example, and return its job file: on one instance, and slow until `hurry` exists."""
     target = directory / example.name
     shutil.copytree(EXAMPLES / example.name, target, ignore=shutil.ignore_patterns("__pycache__"))
     document = yaml.safe_load((target / "job.yaml").read_text())
-    if example.options:
-        document["command"] = f"{document['command'].partition(' --')[0]} {example.options}"
+    program = document["command"].partition(" --")[0]
+    document["command"] = f"{program} {example.options.format(shared=shared)}"
     document["instances"] |= {"min": 1, "max": 1}
     document["objective"] = "fastest"
     document["checkpoint"] = {"interval": "5s"}
-    slow = {"PYTHONPATH": str(SLOW), "SLOW_UNTIL": str(hurry)}
+    slow = {"PYTHONPATH": str(SLOW), "SLOW_UNTIL": str(shared / "hurry")}
     document["environment"] = {**document.get("environment", {}), **slow}
     (target / "job.yaml").write_text(yaml.safe_dump(document))
     return target / "job.yaml"
@@ -131,27 +176,26 @@ def job_file(example: Example, directory: Path, hurry: Path) -> Path:
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("example", TESTED, ids=lambda example: example.name)
 def test_an_example_grows_loses_an_instance_shrinks_and_ends(
-    example: Example, deployment: Deployment, tmp_path: Path
+    example: Example, deployment: Deployment, tmp_path: Path, shared: Path
 ) -> None:
     missing = [name for name in example.packages if importlib.util.find_spec(name) is None]
     if missing:
         pytest.skip(f"{missing[0]} is not installed: make test-frameworks")
-    hurry = tmp_path / "hurry"
-    deployment.castor("submit", job_file(example, tmp_path, hurry))
+    deployment.castor("submit", job_file(example, tmp_path, shared))
     training = Training(deployment, example.name)
     training.wait_until_training(1)
     training.set(2)
-    instances = training.wait_until_training(2)
+    lost, _ = training.wait_until_training(2)
     before = training.step()
-    training.kill(instances[0])
-    training.wait_until_training(2, without=instances[0].id)
-    training.wait_for(lambda: training.step() > before - example.lost, "the kept progress")
+    training.kill(lost)
+    training.wait_until_training(2, without=lost.id)
+    training.wait_for(lambda: training.step() >= before - example.lost_steps, "the progress")
     training.set(1)
     training.wait_until_training(1)
-    hurry.touch()
+    (shared / "hurry").touch()
     training.wait_for(lambda: training.job().phase.is_final, "the end of the job")
     job = training.job()
     assert job.phase is JobPhase.FINISHED, job.cause
     assert job.attempt == 1, "the job was not restarted"
-    ended_early = [event.text for event in job.events if re.search("early", event.kind)]
-    assert not ended_early
+    assert not [event.text for event in job.events if re.search("early", event.kind)]
+    example.check(shared)
