@@ -1,4 +1,7 @@
-"""Stand-in for torchrun: starts the requested processes, until one of them fails."""
+"""Stand-in for torchrun: starts the requested processes, until one of them fails.
+
+It prints the place of an instance in its gang.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,13 @@ import subprocess
 import sys
 import time
 
+count, *command = sys.argv[1:]
+if count == "--gang":
+    print("gang", *command[:5], flush=True)
+    count, *command = command[5:]
 ranks = [
-    subprocess.Popen(sys.argv[2:], env={**os.environ, "LOCAL_RANK": str(rank)})
-    for rank in range(int(sys.argv[1]))
+    subprocess.Popen(command, env={**os.environ, "LOCAL_RANK": str(rank)})
+    for rank in range(int(count))
 ]
 while any(rank.poll() is None for rank in ranks):
     if any(rank.poll() for rank in ranks):
