@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -102,7 +102,7 @@ class Saves:
         ]
 
     def save(self, match: Match, root: Path, start: StartName, kept: int) -> Save:
-        """Copy a match to the place; delete all but the newest `kept` saves.
+        """Copy a match to the place; delete all but the newest `kept` saves and the chosen one.
 
         Raises:
             Changed: the match changed meanwhile; nothing counts as saved.
@@ -120,7 +120,7 @@ class Saves:
         )
         save = Save(label, match.name, files)
         self._place.put(f"{_SAVES}/{label}{_MANIFEST}", encode(Save, save))
-        self._remove_before(min([*labels, label][-kept:][0], self._last_choice() or label))
+        self._remove_all_but({*[*labels, label][-kept:], self._last_choice()})
         return save
 
     def newest(self) -> str | None:
@@ -216,15 +216,14 @@ class Saves:
         self._staging.mkdir(mode=0o700, parents=True, exist_ok=True)
         return self._staging / "file"
 
-    def _remove_before(self, oldest_kept: str) -> None:
-        """Delete all saves whose label is before `oldest_kept`; the manifests first."""
-        for label in self.labels():
-            if label < oldest_kept:
-                self._place.remove([f"{_SAVES}/{label}{_MANIFEST}"])
+    def _remove_all_but(self, kept: Collection[str | None]) -> None:
+        """Delete all saves but those with the labels in `kept`; the manifests first."""
+        dropped = [label for label in self.labels() if label not in kept]
+        self._place.remove([f"{_SAVES}/{label}{_MANIFEST}" for label in dropped])
         prefix = f"{_SAVES}/"
-        names = (name for name in self._place.names(_SAVES) if not name.endswith(_MANIFEST))
+        files = (name for name in self._place.names(_SAVES) if not name.endswith(_MANIFEST))
         self._place.remove(
-            [name for name in names if name.removeprefix(prefix).partition("/")[0] < oldest_kept]
+            [name for name in files if name.removeprefix(prefix).partition("/")[0] not in kept]
         )
 
 

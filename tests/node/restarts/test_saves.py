@@ -128,8 +128,10 @@ def test_only_the_newest_saves_are_kept(saves: Saves, tmp_path: Path) -> None:
     for number in range(5):
         write(work, f"ckpt/step-{number}", str(number), 100 + number)
         save_newest(saves, work, FIRST, kept=2)
+        if number == 1:
+            take(saves, work, SECOND, leads=True)
     kept = [saves.read(label).match for label in saves.labels()]
-    assert kept == ["ckpt/step-3", "ckpt/step-4"]
+    assert kept == ["ckpt/step-1", "ckpt/step-3", "ckpt/step-4"], "the last start's stays"
 
 
 def test_a_linked_folder_receives_no_files(saves: Saves, tmp_path: Path) -> None:
