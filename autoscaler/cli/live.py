@@ -32,7 +32,7 @@ from autoscaler.clock import Clock
 from autoscaler.domain.errors import Unavailable
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobPhase
-from autoscaler.domain.training import Engine
+from autoscaler.domain.training import RESTARTS, Engine
 from autoscaler.goodput.draws import is_usable
 from autoscaler.spec.quantities import format_duration
 from autoscaler.wire.messages import DecisionView, EventView, FleetView, InstanceView, JobView
@@ -210,6 +210,8 @@ def _facts(job: JobView) -> list[tuple[str, str]]:
             facts.append(("checkpoint", f"failed: {report.checkpoint.error}"))
         if report.engine == Engine.ROSTER:
             facts.append(("engine", "roster: without torchft"))
+        if report.engine == RESTARTS:
+            facts.append(("resized by", "restarts from the command's checkpoints"))
     if job.weight != 1.0 or job.priority != 1.0:
         facts.append(("weight", weight_text(job)))
     facts.append(("cost", f"${job.usd_per_hour:.4f}/h now, {money(job.spent_usd)} spent"))

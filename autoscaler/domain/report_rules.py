@@ -31,7 +31,7 @@ from autoscaler.domain.rules import (
     require_positive,
 )
 from autoscaler.domain.text import quoted
-from autoscaler.domain.training import Engine
+from autoscaler.domain.training import RESTARTS, Engine
 
 MOST_STEPS: Final = 1 << 53
 MOST_OBSERVATIONS: Final = 1000
@@ -155,9 +155,10 @@ def _require_state(report: TrainingReport) -> None:
     require_number(report.learning_rate, "learning_rate", -_LARGEST_NUMBER, _LARGEST_NUMBER)
     require_count(report.parameter_bytes, "parameter_bytes", _MOST_PARAMETER_BYTES, least=0)
     require_count(report.skipped_steps, "skipped_steps", MOST_STEPS, least=0)
-    if report.engine not in set(Engine):
+    engines = (*Engine, RESTARTS)
+    if report.engine not in engines:
         raise SpecError(
-            f"must be one of {', '.join(Engine)}, not {quoted(report.engine)}", "engine"
+            f"must be one of {', '.join(engines)}, not {quoted(report.engine)}", "engine"
         )
 
 

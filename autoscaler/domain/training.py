@@ -11,6 +11,8 @@ from autoscaler.domain.job import BatchSpec
 SOCKET_VARIABLE = "CASTOR_SOCKET"
 JOB_VARIABLE = "CASTOR_JOB"
 BATCH_LOG_VARIABLE = "CASTOR_BATCH_LOG"
+RESTARTS = "restarts"
+"""Name in place of an engine in reports of restartable jobs, which have no session."""
 
 
 class Engine(StrEnum):

@@ -209,5 +209,6 @@ def _progress_of(
         instances=place.instances,
         devices=place.instances * start.devices_used,
         batch=batch,
+        total_examples=assignment.spec.total_examples,
     )
     return LogProgress(progress_pattern(text), size)

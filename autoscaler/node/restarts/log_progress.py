@@ -9,7 +9,7 @@ from typing import Final
 from autoscaler.domain.goodput import Batch, BatchBounds
 from autoscaler.domain.report import CheckpointStatus, StepObservation, TrainingReport
 from autoscaler.domain.restart import ProgressPattern
-from autoscaler.domain.training import Engine
+from autoscaler.domain.training import RESTARTS
 
 _MOST_BYTES: Final = 1 << 20
 _LONGEST_LINE_BYTES: Final = 4096
@@ -21,12 +21,13 @@ _UNKNOWN_PARAMETER_BYTES: Final = 100_000_000
 
 @dataclass(frozen=True, slots=True)
 class RunSize:
-    """Size of the world that runs the command, and its total batch in examples."""
+    """Size of the world that runs the command, its total batch and all its work, in examples."""
 
     device_kind: str
     instances: int
     devices: int
     batch: int
+    total_examples: float | None = None
 
     @property
     def device_batch(self) -> int:
@@ -105,7 +106,7 @@ class LogProgress:
             step=self.steps,
             epoch=0,
             progress_examples=self.examples,
-            total_examples=None,
+            total_examples=size.total_examples,
             batch=Batch(batch, size.device_batch, 0),
             bounds=BatchBounds(batch, batch, batch, adaptive=False),
             replicas=size.instances,
@@ -115,7 +116,7 @@ class LogProgress:
             goodput_measured=self._speed,
             observations=observations,
             checkpoint=checkpoint,
-            engine=Engine.ROSTER,
+            engine=RESTARTS,
         )
 
     def _observations(self, now_seconds: float) -> tuple[StepObservation, ...]:
