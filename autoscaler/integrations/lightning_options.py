@@ -43,7 +43,7 @@ def require_elastic_trainer(trainer: Any) -> None:
     remedies = {
         "max_epochs=-1": (not has_end, "give max_epochs or max_steps"),
         "limit_train_batches": (
-            trainer.limit_train_batches != 1.0,
+            trainer.limit_train_batches != 1.0 or isinstance(trainer.limit_train_batches, int),
             "give a shorter dataset, such as torch.utils.data.Subset",
         ),
         "overfit_batches": (

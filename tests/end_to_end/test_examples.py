@@ -34,9 +34,9 @@ WAIT_SECONDS: Final = 90.0
 class Example:
     """Directory of examples/ whose job is tested.
 
-    `options` replace those of its command; `{shared}` stands for a directory that all instances may
-    write to. `packages` are imported by its script. `lost_steps` is the most that the loss of one
-    of two instances may cost. `check` looks at the shared directory in the end.
+    `options` replace those of its command; `{shared}` stands for a directory that all instances
+    may write to. `packages` are imported by its script. `lost_steps` is the most that a loss
+    of one of two instances may cost. `check` looks at the shared directory in the end.
     """
 
     name: str
