@@ -25,6 +25,9 @@ WHOLE = replace(
     reclaim_seconds=100.0,
     notes=("a note",),
     transfer=TransferCount(1.0, Transfer(1, 2)),
+    rendezvous="10.0.0.1:4000",
+    generation=2,
+    is_generation_over=True,
 )
 
 
@@ -54,6 +57,10 @@ def test_a_key_of_a_later_agent_is_passed_over() -> None:
         ("notes", {"notes": 5}),
         ("reclaim_seconds", {"reclaim_seconds": "soon"}),
         ("transfer.transfer", {"transfer": {"begun_seconds": 1, "transfer": {"sent_bytes": -1}}}),
+        ("rendezvous", {"rendezvous": "10.0.0.1"}),
+        ("rendezvous", {"rendezvous": "10.0.0.1:70000"}),
+        ("rendezvous", {"rendezvous": "a host\n:1"}),
+        ("generation", {"generation": -1}),
         ("is_done", {"is_done": "perhaps"}),
         ("is_done", {"is_done": 0}),
         ("reclaim_seconds", {"reclaim_seconds": "100"}),
