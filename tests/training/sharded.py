@@ -22,8 +22,8 @@ COPIES: Final = {"2x2": 2}
 """Copies of a sharded model, by layout; 1 for layouts that are not here."""
 
 
-def state_of(layout: str, width: int = 7) -> TrainingState:
-    """Return an untrained state: `plain`, or sharded over the world's ranks."""
+def parts_of(layout: str, width: int = 7) -> dict[str, Any]:
+    """Return an untrained model, `plain` or sharded over the world's ranks, and what moves it."""
     torch.manual_seed(0)
     layers = nn.Linear(4, width), nn.LayerNorm(width), nn.Linear(width, 3)
     model = nn.Sequential(*layers).double()
@@ -39,7 +39,12 @@ def state_of(layout: str, width: int = 7) -> TrainingState:
         fully_shard(model, mesh=mesh)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
-    return TrainingState(model, optimizer, scheduler, Counters(batch_total=8))
+    return {"model": model, "optimizer": optimizer, "scheduler": scheduler}
+
+
+def state_of(layout: str, width: int = 7) -> TrainingState:
+    """Return an untrained state of this layout."""
+    return TrainingState(**parts_of(layout, width), counters=Counters(batch_total=8))
 
 
 def train(state: TrainingState, steps: int) -> None:

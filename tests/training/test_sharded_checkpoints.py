@@ -10,11 +10,14 @@ from unittest import mock
 
 import pytest
 import torch
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.utils.data import TensorDataset
 
 from autoscaler.domain.checkpoint import name_of
 from autoscaler.domain.errors import PermissionDenied
 from autoscaler.domain.storage import StorageGrant
 from autoscaler.objects import Objects, always
+from autoscaler.training import opening, session
 from autoscaler.training.collectives.instance import InstanceRanks
 from autoscaler.training.gradients.parts import local_part
 from autoscaler.training.state import checkpoint_writing
@@ -25,6 +28,7 @@ from tests.training.sharded import (
     checkpoints_of,
     load,
     message_of,
+    parts_of,
     save,
     state_of,
     train,
@@ -65,6 +69,35 @@ def test_a_plain_checkpoint_is_read_in_shards(tmp_path: Path, trained: dict[str,
     assert_equal(on_ranks(2, load, tmp_path, "2"), trained)
 
 
+def _session(
+    ranks: InstanceRanks | None, directory: Path, layout: str, epochs: int
+) -> tuple[int, dict[str, Any]]:
+    """Train in a session that saves after each round; return its first step and last weights."""
+    generator = torch.Generator().manual_seed(1)
+    dataset = TensorDataset(torch.randn(60, 4, generator=generator, dtype=torch.float64))
+    parts, steps = parts_of(layout), []
+    with (
+        mock.patch.object(opening, "_CHECKPOINT_SECONDS_ALONE", 0.0),
+        session(
+            dataset=dataset, batch_size=12, checkpoint_directory=str(directory), **parts
+        ) as job,
+    ):
+        for (inputs,) in job.batches(epochs=epochs):
+            steps.append(job.step(job.model(inputs).square().mean()).number)
+    weights = get_model_state_dict(parts["model"], options=StateDictOptions(full_state_dict=True))
+    return steps[0], weights
+
+
+def test_sessions_of_other_sizes_go_on_from_where_the_last_one_ended(tmp_path: Path) -> None:
+    _, expected = _session(None, tmp_path / "plain", "plain", 3)
+    on_ranks(2, _session, tmp_path / "sharded", "2", 1)
+    for first, _ in on_ranks(3, _session, tmp_path / "sharded", "3", 2):
+        assert first == 6, "the first epoch has 5 steps"
+    first, weights = _session(None, tmp_path / "sharded", "plain", 3)
+    assert first == 11
+    torch.testing.assert_close(weights, expected, rtol=0, atol=1e-12)
+
+
 def _faults(ranks: InstanceRanks, root: Path) -> dict[str, Any]:
     """Return what this rank learns of a fault of rank 1, or of files, in a world of two."""
     learnt: dict[str, Any] = {}
@@ -84,6 +117,7 @@ def _faults(ranks: InstanceRanks, root: Path) -> dict[str, Any]:
         state.save(checkpoints, at_once=False)
         checkpoints.wait()
     learnt["full"] = checkpoints.status.error
+    ranks.barrier()
     learnt["files"] = sorted(path.name for path in (root / "disk").iterdir())
     state.save(checkpoints, at_once=True)
     learnt["after"] = checkpoints.status.step, checkpoints.status.error
