@@ -142,7 +142,7 @@ def test_options_of_lightning() -> None:
     refused("limit_train_batches", limit_train_batches=1)
     refused("gradient_clip_algorithm", gradient_clip_val=1.0, gradient_clip_algorithm="value")
     refused("callback Timer", max_time="00:01:00:00")
-    refused("callback Timer", callbacks=[Timer(60)])
+    refused("callback Timer", callbacks=[Timer("00:00:01:00")])
     refused("StochasticWeightAveraging", callbacks=[StochasticWeightAveraging(0.1)])
     refused("automatic_optimization=False", Manual())
     refused("Backward.backward", Backward())
