@@ -78,6 +78,8 @@ class SwitchingCosts:
         carry_seconds: added to a start by moving a checkpoint to another network.
         fill_seconds: offer id -> remaining seconds in the queue of the job's waiting orders. A new
             order waits for the offer's `fill_seconds` instead.
+        loss_seconds: pauses and repeated work after a lost instance, if each change restarts the
+            job from its checkpoint; None: `pause_seconds`.
     """
 
     pause_seconds: float
@@ -90,6 +92,17 @@ class SwitchingCosts:
     checkpoint_bytes: float = 0.0
     carry_seconds: float = 0.0
     fill_seconds: Mapping[str, float] = field(default_factory=dict)
+    loss_seconds: float | None = None
+
+    @property
+    def reclaim_seconds(self) -> float:
+        """Seconds without progress after a lost instance, while the others train on."""
+        return self.pause_seconds if self.loss_seconds is None else self.loss_seconds
+
+    @property
+    def restarts(self) -> bool:
+        """Whether each change restarts the job, so that no instance stands by for it."""
+        return self.loss_seconds is not None
 
 
 @dataclass(frozen=True, slots=True)

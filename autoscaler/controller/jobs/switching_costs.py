@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
+from autoscaler.controller.jobs.restart_costs import with_restarts
 from autoscaler.controller.offers.estimates import in_steps
 from autoscaler.domain.job import JobRecord
 from autoscaler.domain.offer import Offer
@@ -81,7 +82,9 @@ def switching_costs(
         dwell_seconds=age_seconds / reversals.count if reversals else None,
         measure_seconds=_MEASURE_SECONDS,
     )
-    return costs if job.report is None else _with_checkpoints(costs, job, job.report)
+    if job.report is not None:
+        costs = _with_checkpoints(costs, job, job.report)
+    return costs if job.spec.restart is None else with_restarts(costs, durations)
 
 
 def _boot_seconds(job: JobRecord, offer: Offer) -> float:

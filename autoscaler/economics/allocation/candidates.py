@@ -195,6 +195,7 @@ def costs_in_candidates(switching: SwitchingCosts) -> Hashable:
     """
     return (
         switching.pause_seconds,
+        switching.loss_seconds,
         switching.restore_seconds,
         switching.checkpoint_seconds,
         switching.checkpoint_interval_seconds,
@@ -323,7 +324,7 @@ def _reduced_by_reclaims(
     refill = billed_starts_seconds(job.switching, supply.offers)[sizes.offer]
     costs = job.switching
     mean = goodput_with_reclaims(
-        goodput, goodput_left, reclaims, refill, np.full_like(refill, costs.pause_seconds)
+        goodput, goodput_left, reclaims, refill, np.full_like(refill, costs.reclaim_seconds)
     )
     losses = reclaims_of(sizes, reclaims, job.parallelism.shard, job.instances.minimum)
     starts_again = losses.starts_again

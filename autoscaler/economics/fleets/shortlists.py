@@ -217,7 +217,7 @@ class Screening:
     ) -> FloatArray:
         """Return the share of goodput that reclaims leave at each size, (J, A)."""
         costs = [job.switching for job in self._jobs]
-        pause = np.array([switching.pause_seconds for switching in costs])[:, None]
+        pause = np.array([switching.reclaim_seconds for switching in costs])[:, None]
         restore = np.array([switching.restore_seconds for switching in costs])[:, None]
         full_share = np.ones_like(reclaims)
         share_left = goodput_with_reclaims(full_share, left, reclaims, refill, pause)

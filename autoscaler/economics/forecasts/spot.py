@@ -80,7 +80,7 @@ class SpotForecaster:
                 if smaller is None
                 else float(all_candidates.rate[smaller] / all_candidates.rate[index])
             )
-            return work, 0.0, min(share, 1.0), switching.pause_seconds
+            return work, 0.0, min(share, 1.0), switching.reclaim_seconds
         if not switching.checkpoint_seconds:
             return work, 0.0, 0.0, switching.restore_seconds
         per_hour = self._offer(all_candidates.offer_of(index).id).reclaims_per_hour * instances
