@@ -191,9 +191,9 @@ class ShardedReducer(GradientReducer):
         if self.sample is None or not self.takes_small or self._passes > 0:
             return
 
-        def gather(own: Tensor) -> Tensor:
-            gathered = own.new_empty(own.numel() * group.size())
-            dist.all_gather_single(gathered, own, group=group)
+        def gather(part: Tensor) -> Tensor:
+            gathered = part.new_empty(part.numel() * group.size())
+            dist.all_gather_single(gathered, part, group=group)
             return gathered
 
         with self._sampling.timed(values.device):
@@ -208,11 +208,11 @@ class ShardedReducer(GradientReducer):
 
     def norm(self, parameters: Iterable[nn.Parameter]) -> Tensor:
         """Return the norm of the summed gradients, equal on all ranks of the job."""
-        own = gradient_norm(parameters)
-        (square,) = self._instance.sum([float(own) ** 2])
+        part_norm = gradient_norm(parameters)
+        (square,) = self._instance.sum([float(part_norm) ** 2])
         return torch.tensor(
             math.sqrt(square / self._sharding.copies) if square >= 0 else math.nan,
-            dtype=own.dtype,
+            dtype=part_norm.dtype,
             device=self._device,
         )
 

@@ -125,8 +125,8 @@ class ShardedSquares:
             self._flat.append(flat)
             parts = torch.split(flat, list(layout.padded_sizes))
             for parameter, part in zip(layout.parameters, parts, strict=True):
-                own = local_part(parameter)
-                self._factors[id(parameter)] = part[: own.numel()].view(own.shape)
+                shape = local_part(parameter).shape
+                self._factors[id(parameter)] = part[: shape.numel()].view(shape)
 
     def _usual_squares(self) -> dict[int, Tensor]:
         """Return the sum of squares of each parameter's usual gradient, over all its parts."""

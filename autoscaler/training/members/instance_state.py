@@ -139,7 +139,7 @@ class LeaderState(InstanceState):
         return Reception.COMPLETE
 
 
-class CommandKind(StrEnum):
+class RankCommandKind(StrEnum):
     """Kind of a command of the leader."""
 
     EXPECT = "expect"
@@ -148,10 +148,10 @@ class CommandKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class RankCommand:
     """Command of the leader to the other ranks of its instance."""
 
-    kind: CommandKind
+    kind: RankCommandKind
     key: str = ""
     sources: tuple[Source, ...] = ()
     in_place: bool = True
@@ -182,11 +182,11 @@ class PartedState(InstanceState):
 
     def expect(self) -> None:
         """Let receivers wait for parts that `serve` may provide, instead of refusing them."""
-        self._carry_out(self._sent(Command(CommandKind.EXPECT)))
+        self._carry_out(self._sent(RankCommand(RankCommandKind.EXPECT)))
 
     def serve(self, key: str) -> None:
         """Serve the parts of the state `key` on all ranks, until `stop`."""
-        self._carry_out(self._sent(Command(CommandKind.SERVE, key)))
+        self._carry_out(self._sent(RankCommand(RankCommandKind.SERVE, key)))
 
     def stop(self) -> None:
         """Stop serving on this rank; the other ranks stop at the next message of the leader."""
@@ -196,30 +196,30 @@ class PartedState(InstanceState):
         self, key: str, sources: Sequence[Source], in_place: bool, wait_in_world: WaitInWorld
     ) -> Reception:
         """Receive and load the parts of the state `key` on all ranks."""
-        command = Command(CommandKind.RECEIVE, key, tuple(sources), in_place)
+        command = RankCommand(RankCommandKind.RECEIVE, key, tuple(sources), in_place)
         return self._receive(self._sent(command), wait_in_world)
 
     def obey(self) -> None:
         """Carry out the leader's command, which follows `COMMAND_FOLLOWS`."""
         self.stop()
-        command: Command = self._instance.value_from_leader(None)
+        command: RankCommand = self._instance.value_from_leader(None)
         self._carry_out(command)
 
-    def _sent(self, command: Command) -> Command:
+    def _sent(self, command: RankCommand) -> Command:
         self._instance.from_leader(COMMAND_FOLLOWS)
-        sent: Command = self._instance.value_from_leader(command)
+        sent: RankCommand = self._instance.value_from_leader(command)
         return sent
 
-    def _carry_out(self, command: Command) -> None:
+    def _carry_out(self, command: RankCommand) -> None:
         match command.kind:
-            case CommandKind.EXPECT:
+            case RankCommandKind.EXPECT:
                 self.transfer.server.expect()
-            case CommandKind.SERVE:
+            case RankCommandKind.SERVE:
                 self.transfer.serve(command.key)
-            case CommandKind.RECEIVE:
+            case RankCommandKind.RECEIVE:
                 self._receive(command, lambda has_ended: True)
 
-    def _receive(self, command: Command, wait_in_world: WaitInWorld) -> Reception:
+    def _receive(self, command: RankCommand, wait_in_world: WaitInWorld) -> Reception:
         """Receive this rank's part, and load it if all ranks have received theirs."""
         rank, began_seconds = self._instance.rank, self._clock.monotonic()
         addresses = [source.for_rank(rank) for source in command.sources]
