@@ -58,11 +58,17 @@ def train(state: TrainingState, steps: int) -> None:
         state.counters.step += 1
 
 
-def whole(state: TrainingState) -> dict[str, Any]:
+def whole_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """Return the state of model and optimizer, gathered from all ranks."""
     options = StateDictOptions(full_state_dict=True)
-    model, optimizer = get_state_dict(state._model, state._optimizers, options=options)
-    return {"model": model, "optimizer": dict(optimizer)["state"]}
+    model_state, optimizer_state = get_state_dict(model, optimizer, options=options)
+    return {"model": model_state, "optimizer": dict(optimizer_state)["state"]}
+
+
+def whole(state: TrainingState) -> dict[str, Any]:
+    """Return the whole model and optimizer of a state, gathered from all ranks."""
+    (optimizer,) = state._optimizers
+    return whole_of(state._model, optimizer)
 
 
 def checkpoints_of(

@@ -46,6 +46,7 @@ def test_the_page_restores_model_optimizer_and_scheduler(
     monkeypatch.chdir(folder)
     text = PAGE.read_text().partition("## A checkpoint in plain PyTorch")[2]
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    blocks = [block for block in blocks if "dcp.load" not in block]  # of a sharded model
     assert len(blocks) == 3
     torch.manual_seed(1)
     restored = parts()

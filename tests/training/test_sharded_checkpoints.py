@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -33,9 +34,11 @@ from tests.training.sharded import (
     state_of,
     train,
     whole,
+    whole_of,
 )
 
 STEPS = 3
+PAGE = Path(__file__).parents[2] / "docs" / "outputs.md"
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +70,24 @@ def test_a_checkpoint_of_two_copies_on_two_ranks_each_is_read_on_any_ranks(
 def test_a_plain_checkpoint_is_read_in_shards(tmp_path: Path, trained: dict[str, Any]) -> None:
     save(None, tmp_path, "plain", STEPS)
     assert_equal(on_ranks(2, load, tmp_path, "2"), trained)
+
+
+def _load_without_castor(ranks: InstanceRanks, directory: Path, layout: str) -> dict[str, Any]:
+    """Run the code of docs/outputs.md that loads a checkpoint into a sharded model."""
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    (code,) = (block for block in blocks if "dcp.load" in block)
+    (checkpoint,) = directory.iterdir()
+    parts: dict[str, Any] = {**parts_of(layout), "checkpoint": checkpoint}
+    exec(code, parts)
+    return whole_of(parts["model"], parts["optimizer"])
+
+
+def test_pytorch_alone_reads_the_shards_that_castor_wrote(
+    tmp_path: Path, trained: dict[str, Any]
+) -> None:
+    on_ranks(2, save, tmp_path, "2", STEPS)
+    expected = {name: trained[name] for name in ("model", "optimizer")}
+    assert_equal(on_ranks(3, _load_without_castor, tmp_path, "3"), expected)
 
 
 def _session(
