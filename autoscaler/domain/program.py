@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from autoscaler.domain.goodput import BatchBounds, NoiseCurve
 from autoscaler.domain.job import ParallelismSpec
-from autoscaler.domain.report import StepObservation
+from autoscaler.domain.report import MemoryPeak, StepObservation
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class ProgramMemory:
     starts without a prior. `observations` are the last ones of each configuration. `noise` is the
     curve of the job with the most progress. `start_seconds` (offer id -> seconds) last from the
     launch call to the first step. `jobs` counts all jobs that contributed; `recent_jobs` are the
-    last of them, the latest first.
+    last of them, the latest first. `peaks` are the largest memory by number of examples at once.
     """
 
     program: str
@@ -34,3 +34,4 @@ class ProgramMemory:
     noise: NoiseCurve | None = None
     start_seconds: Mapping[str, float] = field(default_factory=dict)
     parallelism: ParallelismSpec = field(default_factory=ParallelismSpec)
+    peaks: tuple[MemoryPeak, ...] = ()

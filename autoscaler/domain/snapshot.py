@@ -17,6 +17,7 @@ from autoscaler.domain.lives import LifetimeEstimate
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.report import Quality, StepObservation
+from autoscaler.domain.shards import UnfitOffer
 from autoscaler.domain.terms import StudyTerms, TrialRecord
 
 
@@ -204,6 +205,7 @@ class JobSnapshot:
         standby: paused instances of another offer, which can train again without a boot.
         bounds_reason: reason why `instances` are narrower than the owner's bounds, if they are.
         parallelism: distribution of a step over devices, which decides on gangs of instances.
+        unfit: offers within the owner's bounds that can't hold the job's model.
     """
 
     id: str
@@ -234,6 +236,7 @@ class JobSnapshot:
     standby: Allocation | None = None
     bounds_reason: str | None = None
     parallelism: ParallelismSpec = field(default_factory=ParallelismSpec)
+    unfit: tuple[UnfitOffer, ...] = ()
 
     def gang_instances(self, offer: Offer) -> int | None:
         """Return the instances of an offer that hold one copy of the model together.

@@ -11,7 +11,7 @@ import numpy as np
 from autoscaler.domain.goodput import BatchBounds, NoiseCurve, NoiseScale
 from autoscaler.domain.job import ParallelismSpec
 from autoscaler.domain.program import ProgramMemory
-from autoscaler.domain.report import StepObservation
+from autoscaler.domain.report import MemoryPeak, StepObservation
 
 # Step times of the latest configurations are kept, at most this many.
 MAXIMUM_CONFIGURATIONS = 200
@@ -42,6 +42,7 @@ class JobMeasurements:
     noise: NoiseCurve | None
     start_seconds: Mapping[str, float]
     parallelism: ParallelismSpec = field(default_factory=ParallelismSpec)
+    peaks: tuple[MemoryPeak, ...] = ()
 
 
 def is_laid_out_as(memory: ProgramMemory, parallelism: ParallelismSpec) -> bool:
@@ -88,6 +89,7 @@ def learnt(
         noise=lesson.noise,
         start_seconds=lesson.start_seconds,
         parallelism=lesson.parallelism,
+        peaks=lesson.peaks,
     )
     if known is None:
         return fresh
@@ -98,7 +100,14 @@ def learnt(
         observations=with_memory(lesson.observations, known)[:MAXIMUM_CONFIGURATIONS],
         noise=lesson.noise if _replaces(lesson.noise, known.noise) else known.noise,
         start_seconds={**known.start_seconds, **lesson.start_seconds},
+        peaks=_latest_peaks((*known.peaks, *lesson.peaks)),
     )
+
+
+def _latest_peaks(peaks: Sequence[MemoryPeak]) -> tuple[MemoryPeak, ...]:
+    """Return the last peak at each number of examples on each kind of device."""
+    latest = {(peak.device_kind, peak.device_batch): peak for peak in peaks}
+    return tuple(latest.values())[-MAXIMUM_CONFIGURATIONS:]
 
 
 def with_memory(

@@ -44,6 +44,7 @@ from autoscaler.training.members.job_ranks import JobRanks
 from autoscaler.training.members.peers import MembershipEngine, QuorumSettings
 from autoscaler.training.members.roster_quorum import RosterQuorum
 from autoscaler.training.members.state_transfer import StateTransfer
+from autoscaler.training.memory_peaks import MemoryPeaks
 from autoscaler.training.replica import Replica, ReplicaSettings
 from autoscaler.training.reporting import Reporter
 from autoscaler.training.state.batch_log import BatchReplay
@@ -105,13 +106,10 @@ def open_parts(script: Script, clock: Clock) -> Parts:
     require_usable(script)
     _silence_intended_warnings()
     device = next(script.model.parameters()).device
-    agent_socket = os.environ.get(SOCKET_VARIABLE)
-    # All instances of a gang have an agent; the one with the first rank speaks for the replica.
-    is_leader = int(os.environ.get("RANK", "0")) == 0
-    channel = AgentConnection(agent_socket, clock) if agent_socket and is_leader else None
+    channel = _channel(clock)
     if device.type == "cpu":
         _pin_to_core(int(os.environ.get("LOCAL_RANK", "0")))
-    instance = join_instance(device, under_castor=agent_socket is not None)
+    instance = join_instance(device, under_castor=SOCKET_VARIABLE in os.environ)
     setup = instance.value_from_leader(channel.setup() if channel else None)
     order = order_of(script, lambda: state.counters.first_keyed_pass)
     bounds = _bounds(script, setup.batch if setup else BatchSpec(), order.examples)
@@ -161,7 +159,18 @@ def open_parts(script: Script, clock: Clock) -> Parts:
     if channel is not None and checkpoints is not None:
         opened.reporter = Reporter(channel, replica, stepper, reducer, state, checkpoints, clock)
         opened.reporter.engine = _engine(setup)
+        opened.reporter.memory = MemoryPeaks(device, settings.device_kind)
     return opened
+
+
+def _channel(clock: Clock) -> AgentConnection | None:
+    """Return the connection to the agent, on the replica's first rank under Castor.
+
+    Each instance of a gang has an agent. That of the first rank is the replica's.
+    """
+    agent_socket = os.environ.get(SOCKET_VARIABLE)
+    is_leader = int(os.environ.get("RANK", "0")) == 0
+    return AgentConnection(agent_socket, clock) if agent_socket and is_leader else None
 
 
 def _follower_sums(script: Script, setup: TrainingSetup | None, clock: Clock) -> Sums | None:

@@ -9,6 +9,7 @@ from autoscaler.domain.report import TrainingReport
 from autoscaler.domain.training import Engine
 from autoscaler.training.channel import AgentConnection
 from autoscaler.training.collectives.gradient_reducer import GradientReducer
+from autoscaler.training.memory_peaks import MemoryPeaks
 from autoscaler.training.replica import Replica
 from autoscaler.training.state.checkpoint import Checkpoints
 from autoscaler.training.state.training_state import TrainingState
@@ -43,6 +44,7 @@ class Reporter:
         self.metrics: dict[str, float] = {}
         self.total_examples: float | None = None
         self.engine = Engine.QUORUM
+        self.memory: MemoryPeaks | None = None
 
     def report(self, is_due: bool = False) -> None:
         """Send a report if the last one is long enough ago or `is_due`."""
@@ -61,6 +63,8 @@ class Reporter:
         replica, counters = self._replica, self._state.counters
         observations, replica.observations = tuple(replica.observations), []
         pauses, replica.pauses = tuple(replica.pauses), []
+        if self.memory is not None:
+            self.memory.note(replica.batch.device)
         return TrainingReport(
             step=counters.step,
             epoch=counters.pass_index,
@@ -81,6 +85,7 @@ class Reporter:
             metrics=dict(self.metrics),
             engine=self.engine,
             skipped_steps=counters.skipped_steps,
+            memory=() if self.memory is None else self.memory.reported,
         )
 
     def _measure(self) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.objective import Objective
+from autoscaler.domain.shards import ShardChoice, UnfitOffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,8 @@ class PlanView:
         known: sources of the prediction.
         unknown: why the job's length is unknown and how to set it; None if it is known.
         rates: prices and speeds, if the length is unknown; the frontier is empty then.
+        unfit: permitted offers that can't hold the job.
+        shards: comparison of the devices that may hold a copy of the model; None if one is stated.
     """
 
     job: str
@@ -75,3 +78,5 @@ class PlanView:
     known: str
     unknown: str | None = None
     rates: tuple[RateView, ...] = ()
+    unfit: tuple[UnfitOffer, ...] = ()
+    shards: ShardChoice | None = None

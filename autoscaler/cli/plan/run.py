@@ -17,6 +17,7 @@ from autoscaler.cli.tables import money, number, words_table
 from autoscaler.domain.errors import SpecError, Unavailable
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.program import ProgramMemory
+from autoscaler.domain.shards import ShardChoice
 from autoscaler.service.jobs.plans import plan_ahead
 from autoscaler.simulator.profiles.profiles import read_profiles
 from autoscaler.simulator.workloads.profiled_memory import recollection
@@ -82,6 +83,7 @@ def print_plan(view: PlanView, now_seconds: float) -> None:
         Text(),
         _table(view),
         Text(),
+        *_layout(view),
     ]
     if view.shortfall is not None:
         parts.append(Text(view.shortfall, style="red"))
@@ -115,11 +117,41 @@ def _print_rates(view: PlanView, now_seconds: float) -> None:
             Text(),
             table,
             Text(),
+            *_layout(view),
             decision,
             *_default_budget(view),
             Text(view.unknown or ""),
         )
     )
+
+
+def _layout(view: PlanView) -> list[RenderableType]:
+    """Return the comparison of shards, and the offers that can't hold the job; maybe nothing."""
+    lines: list[RenderableType] = []
+    if view.shards is not None:
+        lines += [_shard_table(view.shards), Text(str(view.shards)), Text()]
+    lines += [Text(f"can't hold it: {offer}", style="dim") for offer in view.unfit]
+    return lines
+
+
+def _shard_table(choice: ShardChoice) -> Table:
+    right = ("price", "median\ntime", "median\ncost", "with the worth\nof time")
+    table = words_table("shard", "allocation", *right, wraps=("allocation",), right=right)
+    for forecast in choice.forecasts:
+        allocation, cost_usd = forecast.allocation, forecast.cost_usd
+        if allocation is None or cost_usd is None:
+            table.add_row(str(forecast.shard), "fits no permitted offer", "", "", "", "")
+            continue
+        table.add_row(
+            str(forecast.shard),
+            _size_words(allocation.instances, allocation.offer),
+            f"{money(forecast.usd_per_hour)}/h",
+            "unknown" if forecast.seconds is None else format_duration(forecast.seconds),
+            "unknown" if forecast.usd is None else money(forecast.usd),
+            money(cost_usd) if forecast.usd is not None else f"{money(cost_usd)} a million",
+            style="bold" if forecast.shard == choice.shard else "",
+        )
+    return table
 
 
 def _default_budget(view: PlanView) -> list[RenderableType]:

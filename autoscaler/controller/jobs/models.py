@@ -68,7 +68,7 @@ class Models:
         """
         observations = step_times.all
         fitted = self._fitted.get(job.id)
-        parameter_bytes = job.report.parameter_bytes if job.report else _UNKNOWN_PARAMETER_BYTES
+        parameter_bytes = _parameter_bytes(job)
         kinds_and_bytes = frozenset(offer.device_kind for offer in offers), parameter_bytes
         is_unchanged = fitted is not None and fitted.checked == step_times
         if (
@@ -118,6 +118,13 @@ class Models:
         """Drop the models of all jobs but these."""
         kept_jobs = set(jobs)
         self._fitted = {job: fitted for job, fitted in self._fitted.items() if job in kept_jobs}
+
+
+def _parameter_bytes(job: JobRecord) -> int:
+    """Return the bytes of the gradients that devices sum: reported, declared, or assumed."""
+    if job.report is not None:
+        return job.report.parameter_bytes
+    return _UNKNOWN_PARAMETER_BYTES if job.spec.model is None else job.spec.model.gradient_bytes
 
 
 def _has_same_inputs(fitted: _Fitted, fresh: _Fitted) -> bool:

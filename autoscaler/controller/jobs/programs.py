@@ -75,6 +75,7 @@ class ProgramMemories:
                 if offer is not None and name == START_DURATION
             },
             parallelism=job.spec.parallelism,
+            peaks=report.memory,
         )
         program = job.spec.program_name
         memory = self._store.programs.recall(program)

@@ -11,6 +11,7 @@ from autoscaler.controller.budgets.spending import Spending
 from autoscaler.controller.errors import error_text
 from autoscaler.controller.jobs.causes import Causes
 from autoscaler.controller.jobs.concurrency_history import ConcurrencyHistory
+from autoscaler.controller.jobs.fitting import memory_needs, without_unfit
 from autoscaler.controller.jobs.holdings import (
     group_of,
     held_allocation,
@@ -254,9 +255,10 @@ def job_snapshot(
         [instance for instance in instances if not _is_shared(instance, offers)], offers, models
     )
     held = held_allocation(planned)
-    is_waiting = job.retry_seconds is not None and job.retry_seconds > now_seconds
+    needs = memory_needs(job, offers, memory)
+    bounds = without_unfit(spec.instances, offers, needs.unfit, held)
     avoided = false_starts(store, job.id, now_seconds)
-    bounds = _without_offers(spec.instances, offers, avoided, held) if avoided else spec.instances
+    bounds = _without_offers(bounds, offers, avoided, held) if avoided else bounds
     is_sessionless = is_known_without_session(store, job)
     if is_sessionless:
         bounds = bounds_without_session(bounds, spec.parallelism, offers)
@@ -264,8 +266,8 @@ def job_snapshot(
     snapshot = JobSnapshot(
         id=job.id,
         objective=spec.objective,
-        instances=_fixed_at_held(bounds, held) if is_waiting else bounds,
-        batch=report.bounds if report else bounds_of(spec.batch),
+        instances=_fixed_at_held(bounds, held) if _awaits_retry(job, now_seconds) else bounds,
+        batch=needs.within(report.bounds if report else bounds_of(spec.batch)),
         submitted_seconds=job.submitted_seconds,
         progress_examples=progress,
         remaining_examples=None if total is None else max(total - progress, 0.0),
@@ -292,8 +294,13 @@ def job_snapshot(
         waited_seconds=(job.started_seconds or now_seconds) - job.submitted_seconds,
         bounds_reason=ONE_INSTANCE_TEXT if is_sessionless else None,
         parallelism=spec.parallelism,
+        unfit=needs.unfit,
     )
     return snapshot if memory is None else informed(snapshot, memory)
+
+
+def _awaits_retry(job: JobRecord, now_seconds: float) -> bool:
+    return job.retry_seconds is not None and job.retry_seconds > now_seconds
 
 
 def with_waits_of_gangs(job: JobSnapshot, offers: Sequence[Offer]) -> JobSnapshot:

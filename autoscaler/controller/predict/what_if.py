@@ -2,56 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autoscaler.clock import Clock
 from autoscaler.controller.controller import ControllerStatus
-from autoscaler.controller.jobs.models import Models
+from autoscaler.controller.jobs.fitting import require_fit, with_shard
 from autoscaler.controller.jobs.programs import recalled
-from autoscaler.controller.jobs.step_times import KnownStepTimes
-from autoscaler.controller.observe.snapshots import (
-    allowed_offers,
-    job_snapshot,
-    missing_gpus,
+from autoscaler.controller.observe.snapshots import allowed_offers, missing_gpus
+from autoscaler.controller.predict.circumstances import (
+    Circumstances,
+    circumstances_of,
+    snapshot_of,
 )
-from autoscaler.controller.offers.estimates import MarketEstimator
+from autoscaler.controller.predict.shards import choose_shard
 from autoscaler.domain.errors import SpecError, Unavailable
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.job_rules import require_valid_job
-from autoscaler.domain.lives import LifetimeEstimate
-from autoscaler.domain.offer import Limit, Offer
+from autoscaler.domain.offer import Offer
 from autoscaler.domain.plan import Decision
 from autoscaler.domain.program import ProgramMemory
-from autoscaler.domain.snapshot import Snapshot
+from autoscaler.domain.shards import ShardChoice, UnfitOffer
 from autoscaler.economics.forecasts.frontier import Frontier, frontier
+from autoscaler.goodput.memory import is_laid_out_as
 from autoscaler.policies.base import Policy
-from autoscaler.store.memory.store import memory_store
 from autoscaler.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
-    """Offers and limits for a hypothetical job.
-
-    `lives` are those of reclaimable offers, by id. With None, they follow from the offers' own
-    rates of reclaims.
-    """
-
-    offers: tuple[Offer, ...]
-    limits: tuple[Limit, ...]
-    unavailable: frozenset[str] = frozenset()
-    replan_seconds: float = 60.0
-    lives: Mapping[str, LifetimeEstimate] | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class WhatIf:
-    """Frontier of one job, and the policy's first decision for it."""
+    """Frontier of one job, and the policy's first decision for it.
+
+    `unfit` are the permitted offers that can't hold the job. `shards` compares the sizes of a copy
+    of the model; None where the job states one.
+    """
 
     frontier: Frontier
     decision: Decision
     memory: ProgramMemory | None
+    unfit: tuple[UnfitOffer, ...] = ()
+    shards: ShardChoice | None = None
 
 
 class WhatIfs:
@@ -83,16 +73,19 @@ class WhatIfs:
             raise Unavailable(
                 "no provider has returned its offers yet: try again in a few seconds"
             )
-        estimates = status.believed
-        circumstances = Circumstances(
-            estimates.offers or status.offers,
-            status.limits,
-            status.unavailable,
-            self._replan_seconds,
-            estimates.lives if estimates.offers else None,
+        circumstances, now_seconds = (
+            circumstances_of(status, self._replan_seconds),
+            self._clock.now(),
         )
+        shards = None
+        if spec.parallelism.is_undecided:
+            shards = choose_shard(
+                spec, lambda decided: recalled(self._store, decided), circumstances, now_seconds
+            )
+            spec = with_shard(spec, shards.shard)
         memory = recalled(self._store, spec)
-        return what_if(spec, memory, circumstances, self._policy, self._clock.now())
+        plan = what_if(spec, memory, circumstances, self._policy, now_seconds)
+        return replace(plan, shards=shards)
 
 
 def what_if(
@@ -108,7 +101,7 @@ def what_if(
 
     Args:
         spec: the job.
-        memory: measurements of its program; None to use the priors of the models.
+        memory: measurements of its program; None, or of another layout: use the priors.
         now: offers and limits.
         policy: the policy that makes the first decision.
         now_seconds: the time since the Unix epoch.
@@ -119,12 +112,25 @@ def what_if(
     """
     require_valid_job(spec)
     _require_sold(spec, now.offers)
-    snapshot = _snapshot(spec, memory, now, now_seconds)
+    shards = None
+    if spec.parallelism.is_undecided:
+        shards = choose_shard(spec, lambda decided: _of_layout(memory, decided), now, now_seconds)
+        spec = with_shard(spec, shards.shard)
+    memory = _of_layout(memory, spec)
+    require_fit(spec, allowed_offers(spec.instances, now.offers), now.offers, now.limits)
+    snapshot = snapshot_of(spec, memory, now, now_seconds)
     job = snapshot.jobs[0]
     job_frontier = frontier(job, snapshot)
     if job_frontier is None:
         raise SpecError(f"no offer can run {spec.name}: {_offered(now.offers)}", "instances")
-    return WhatIf(job_frontier, policy.plan(snapshot).decisions[0], memory)
+    decision = policy.plan(snapshot).decisions[0]
+    return WhatIf(job_frontier, decision, memory, job.unfit, shards)
+
+
+def _of_layout(memory: ProgramMemory | None, spec: JobSpec) -> ProgramMemory | None:
+    """Return the memory if it is of the job's layout; else None."""
+    is_same = memory is not None and is_laid_out_as(memory, spec.parallelism)
+    return memory if is_same else None
 
 
 def _require_sold(spec: JobSpec, offers: Sequence[Offer]) -> None:
@@ -139,36 +145,6 @@ def _require_sold(spec: JobSpec, offers: Sequence[Offer]) -> None:
             raise SpecError(f'no provider sells "{unsold[0]}": {_offered(offers)}', field)
     if (missing := missing_gpus(spec.instances, offers)) is not None:
         raise SpecError(missing, "instances.gpu")
-
-
-def _snapshot(
-    spec: JobSpec, memory: ProgramMemory | None, now: Circumstances, now_seconds: float
-) -> Snapshot:
-    """Return the snapshot that a controller would take right after the job was submitted."""
-    store = memory_store()
-    job = store.jobs.add(spec, now_seconds)
-    usable = allowed_offers(spec.instances, now.offers) or now.offers
-    step_times = KnownStepTimes(store).of(job, memory)
-    models = Models(store).of(job, step_times, usable, now_seconds)
-    snapshot = job_snapshot(store, job, (), now.offers, models, now_seconds, memory)
-    return Snapshot(
-        now_seconds=now_seconds,
-        offers=now.offers,
-        limits=now.limits,
-        jobs=(replace(snapshot, id=spec.name),),
-        unavailable=now.unavailable,
-        replan_seconds=now.replan_seconds,
-        lives=_usual_lives(store, now.offers, now_seconds) if now.lives is None else now.lives,
-    )
-
-
-def _usual_lives(
-    store: Store, offers: tuple[Offer, ...], now_seconds: float
-) -> Mapping[str, LifetimeEstimate]:
-    """Return the lives that follow from the offers' own rates of reclaims."""
-    experience = MarketEstimator(store)
-    experience.believed(offers, (), now_seconds)
-    return experience.lives(offers)
 
 
 def _offered(offers: Sequence[Offer]) -> str:

@@ -67,6 +67,9 @@ class LimitUsage:
     used: FloatArray
 
 
+_NO_OFFER_TEXT = "no offer is within its bounds"
+
+
 def action_of(current: Allocation | None, target: Allocation | None, stops: bool) -> Action:
     """Return the kind of change from the current to the target allocation."""
     if stops:
@@ -154,7 +157,10 @@ def _describe_change(
 
 
 def _bounds_note(job: JobSnapshot) -> str:
-    return "" if job.bounds_reason is None else f"; {job.bounds_reason}"
+    notes = [job.bounds_reason] if job.bounds_reason is not None else []
+    if job.unfit:
+        notes.append(f"can't be held by {'; '.join(map(str, job.unfit))}")
+    return "".join(f"; {note}" for note in notes)
 
 
 def _checkpoint_note(change: GoodputChange) -> str:
@@ -313,7 +319,8 @@ def _describe_why_nothing(facts: Facts, around: LimitUsage) -> str:
         return "no room"
     permitted = [supply.offers[index] for index in supply.permitted(job.instances)]
     if not permitted:
-        return "no offer is within its bounds"
+        unfit_text = "; ".join(map(str, job.unfit))
+        return f"no offer can hold it: {unfit_text}" if job.unfit else _NO_OFFER_TEXT
     kinds = {offer.device_kind for offer in permitted}
     if not kinds & set(job.models):
         return f"no throughput model of {', '.join(sorted(kinds))}"

@@ -58,6 +58,7 @@ def permitted_sizes(job: JobSnapshot, supply: Supply) -> Sizes:
         index
         for index in supply.permitted(job.instances)
         if supply.offers[index].device_kind in job.models
+        and (job.parallelism.shard == 1 or job.gang_instances(supply.offers[index]) is not None)
     ]
     offer = np.array(permitted, dtype=np.int64)
     least, most = max(job.instances.minimum, 1), _most_instances(job, supply, offer)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoscaler.controller.predict.what_if import Circumstances, WhatIf, what_if
+from autoscaler.controller.predict.circumstances import Circumstances
+from autoscaler.controller.predict.what_if import WhatIf, what_if
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.program import ProgramMemory
@@ -52,6 +53,8 @@ def plan_view(spec: JobSpec, estimate: WhatIf) -> PlanView:
         known=_known_from(estimate.memory),
         unknown=_UNKNOWN if frontier.rates else None,
         rates=tuple(_rate_view(rate) for rate in frontier.rates),
+        unfit=estimate.unfit,
+        shards=estimate.shards,
     )
 
 

@@ -10,8 +10,11 @@ from difflib import get_close_matches
 from autoscaler.clock import Clock
 from autoscaler.controller.act.shutdown import stop_everything
 from autoscaler.controller.controller import ControllerStatus
+from autoscaler.controller.jobs.fitting import require_fit, with_shard
 from autoscaler.controller.jobs.programs import recalled
 from autoscaler.controller.observe.snapshots import allowed_offers, missing_gpus
+from autoscaler.controller.predict.circumstances import circumstances_of
+from autoscaler.controller.predict.shards import choose_shard
 from autoscaler.domain.errors import Conflict, NotFound, SpecError, Unavailable
 from autoscaler.domain.job import InstanceBounds, JobRecord, JobSpec
 from autoscaler.domain.job_rules import (
@@ -25,6 +28,7 @@ from autoscaler.domain.job_rules import (
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.restart_rules import require_restartable_bounds
+from autoscaler.domain.shards import ShardChoice
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.service.files.uploads import Bundles
 from autoscaler.service.instances.assignments import Assignments
@@ -72,9 +76,33 @@ class Submissions:
         """
         spec = replace(self.prepare(spec), person=person)
         self._check(spec)
+        choice = self._shard_of(spec)
+        if choice is not None:
+            spec = with_shard(spec, choice.shard)
         job = self._store.jobs.add(spec, self._clock.now())
         self._add_event("submitted", f"by {person}{self._memory_note(spec)}", job)
+        if choice is not None:
+            self._add_event("sharded", str(choice), job)
         return job
+
+    def _shard_of(self, spec: JobSpec) -> ShardChoice | None:
+        """Return the choice of an undecided job's shard; None for a decided job.
+
+        Raises:
+            Unavailable: the offers are not known yet.
+        """
+        if not spec.parallelism.is_undecided:
+            return None
+        if not self._status.offers:
+            raise Unavailable(
+                "no offer is known yet to choose a shard by: try again in a moment, or state one"
+            )
+        return choose_shard(
+            spec,
+            lambda decided: recalled(self._store, decided),
+            circumstances_of(self._status),
+            self._clock.now(),
+        )
 
     def prepare(self, spec: JobSpec) -> JobSpec:
         """Return a user's job with the deployment's default budget.
@@ -157,6 +185,8 @@ class Submissions:
         self._assignments.check(spec)
         require_own_checkpoints(spec, self._store.jobs.all())
         offers = self._check_instances(spec.instances)
+        if not spec.parallelism.is_undecided:
+            require_fit(spec, offers, self._status.offers, self._status.limits)
         self._check_objective(spec.objective, offers)
 
     def change(self, name: str, change: Change, person: str) -> JobRecord:

@@ -144,3 +144,12 @@ def test_the_example_that_ships_can_be_planned(tmp_path: Path) -> None:
 )
 def test_ticks_of_a_plot_tell_cents_apart(most: float, decimals: int) -> None:
     assert decimals_of_ticks(most) == decimals
+
+
+def test_a_plan_compares_shards_and_names_offers_that_are_too_small(files: Path) -> None:
+    offers = (files / "offers.yaml").read_text()
+    assert "devices" in offers
+    (files / "job.yaml").write_text(f"{JOB}total_progress: 1e6\nparallelism: {{shard: [1, 2]}}\n")
+    printed = plan("--offers", "offers.yaml")
+    assert "with the worth" in printed
+    assert "least cost" in printed or "only one fits" in printed

@@ -93,7 +93,7 @@ def test_twelve_devices_hold_no_copy_on_eight() -> None:
         )
     }
     assert {size for size in found if size[0] == "four"} == {("four", 2, 4), ("four", 4, 4)}
-    assert {size for size in found if size[0] == "twelve"} == {("twelve", 1, 8)}
+    assert not {size for size in found if size[0] == "twelve"}
     assert {size for size in found if size[0] == "sixteen" and size[1] == 1} == {
         ("sixteen", 1, 8),
         ("sixteen", 1, 16),

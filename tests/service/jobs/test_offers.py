@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.domain.errors import SpecError
-from autoscaler.domain.job import GpuKind, InstanceBounds
+from autoscaler.domain.job import GpuKind, InstanceBounds, ParallelismSpec
 from tests.service.agents import SPEC
 from tests.service.conftest import Api
 
@@ -37,3 +37,25 @@ def test_a_job_whose_gpus_nobody_offers_is_refused_by_name(api: Api) -> None:
     accepted = replace(SPEC, instances=InstanceBounds(gpus=(GpuKind("core"),)))
     job = api.client.submit(accepted)
     assert api.world.store.jobs.get(job.id).spec.instances == accepted.instances
+
+
+def test_an_undecided_shard_is_chosen_and_stored_at_submission(api: Api) -> None:
+    api.world.tick()
+    undecided = replace(SPEC, parallelism=ParallelismSpec(shards=(1, 2)))
+    assert api.client.plan(undecided).shards is not None
+    job = api.client.submit(undecided)
+    stored = api.world.store.jobs.get(job.id).spec.parallelism
+    assert stored == ParallelismSpec(shard=stored.shard)
+    assert stored.shard in (1, 2)
+    (text,) = [event.text for event in api.world.store.events.latest() if event.kind == "sharded"]
+    assert text.startswith(f"shard {stored.shard}, least cost: $")
+
+
+def test_a_shard_that_no_offer_can_form_is_refused(api: Api) -> None:
+    api.world.tick()
+    spec = replace(SPEC, parallelism=ParallelismSpec(shard=64))
+    with pytest.raises(SpecError, match="a copy takes") as refused:
+        api.client.submit(spec)
+    assert "parallelism.shard" in str(refused.value)
+    with pytest.raises(SpecError, match="a copy takes"):
+        api.client.plan(spec)
