@@ -205,7 +205,7 @@ class PartedState(InstanceState):
         command: RankCommand = self._instance.value_from_leader(None)
         self._carry_out(command)
 
-    def _sent(self, command: RankCommand) -> Command:
+    def _sent(self, command: RankCommand) -> RankCommand:
         self._instance.from_leader(COMMAND_FOLLOWS)
         sent: RankCommand = self._instance.value_from_leader(command)
         return sent
