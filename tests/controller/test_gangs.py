@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autoscaler.controller.jobs.gangs import Gang, gangs_of
+from autoscaler.controller.jobs.gangs import LONGEST_PART_SECONDS, Gang, gangs_of
 from autoscaler.domain.errors import InsufficientCapacity
-from autoscaler.domain.instance import Desired
+from autoscaler.domain.instance import CloudInstance, CloudState, Desired
 from autoscaler.domain.job import ParallelismSpec
+from tests.controller.cloud import offer
 from tests.controller.world import World
 
 
@@ -112,10 +115,46 @@ def test_a_member_that_never_joins_ends_the_gang(world: World) -> None:
     world.store.instances.record_node = (  # type: ignore[method-assign]
         lambda instance, *values: silent if instance == silent.id else record(instance, *values)
     )
-    world.tick(400)
+    world.tick(50, seconds=20.0)
     ended = [world.store.instances.get(held.id) for held in gangs_of([silent])[0].members]
     assert all(held.desired is Desired.ABSENT for held in ended)
     assert [gang.trains for gang in gangs(world, job)] == [True]
+
+
+def test_a_gang_of_which_part_waits_in_a_queue_is_given_back_and_the_offer_avoided(
+    world: World,
+) -> None:
+    seen = world.cloud._seen
+
+    def queued(record: dict[str, Any]) -> CloudInstance:
+        instance = seen(record)
+        if instance.id != "cloud-1" or instance.state is CloudState.TERMINATED:
+            return instance
+        return replace(instance, state=CloudState.QUEUED, launched_seconds=None)
+
+    world.cloud._seen = queued  # type: ignore[method-assign]
+    job = submitted(world, 2)
+    world.tick(int(LONGEST_PART_SECONDS / 20) - 2, seconds=20.0)
+    (gang,) = gangs(world, job)
+    assert gang.is_whole, "the rest may still come"
+    world.tick(4, seconds=20.0)
+    assert all(
+        world.store.instances.get(held.id).desired is Desired.ABSENT for held in gang.members
+    )
+    assert "small" in world.store.capacity.unavailable(world.clock.now())
+    (text,) = texts(world, job, "gang given back")
+    assert text.startswith("gang 1: 1 of 2 instances had capacity for 12 min")
+
+
+def test_a_gang_lies_in_the_zone_of_its_offer(world: World) -> None:
+    world.cloud.sold = (
+        replace(offer(), order_group="group"),
+        replace(offer("elsewhere"), zone="there", order_group="group"),
+    )
+    job = submitted(world, 2)
+    world.tick(10)
+    members = gangs(world, job)[0].members
+    assert [(held.offer, held.alternatives) for held in members] == [("small", ())] * 2
 
 
 FAULTS = st.lists(

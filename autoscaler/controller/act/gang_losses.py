@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from autoscaler.controller.act.job_end import is_over
 from autoscaler.controller.jobs.gangs import LONGEST_PART_SECONDS, Gang, broken_gangs
 from autoscaler.controller.offers.refusals import refusal_by
 from autoscaler.domain.errors import InsufficientCapacity
@@ -35,12 +36,15 @@ class GangLosses:
         if not broken:
             return
         all_instances = self._store.instances.of_job(job.id, include_ended=True)
+        is_ending = is_over(job, all_instances)
         for gang in broken:
+            for held in gang.wanted:
+                self._give_back(held, now_seconds)
+            if is_ending:  # members whose part is done are not lost
+                continue
             text = _text(gang, all_instances)
             if gang.is_whole:
                 self._refuse_offer(gang, text, now_seconds)
-            for held in gang.wanted:
-                self._give_back(held, now_seconds)
             _log.info("%s gang given back: %s", job.id, text)
             self._store.events.add(Event(now_seconds, "gang given back", text, job.id))
 
