@@ -11,7 +11,6 @@ from typing import Final
 
 from autoscaler.controller.act.job_end import is_over
 from autoscaler.controller.jobs.gangs import LONGEST_PART_SECONDS, Gang, broken_gangs
-from autoscaler.controller.offers.refusals import refusal_by
 from autoscaler.domain.errors import InsufficientCapacity
 from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.job import JobRecord
@@ -20,6 +19,7 @@ from autoscaler.store.store import Store
 
 _log = logging.getLogger(__name__)
 
+_HOUR_SECONDS: Final = 3600.0
 _NEVER_JOINED: Final = (InstancePhase.REQUESTED, InstancePhase.QUEUED, InstancePhase.BOOTING)
 
 
@@ -56,13 +56,10 @@ class GangLosses:
             self._store.instances.release(held.id, now_seconds)
 
     def _refuse_offer(self, gang: Gang, text: str, now_seconds: float) -> None:
-        """Back off from the offer, which has no capacity for a whole gang."""
-        offer = gang.wanted[0].offer
-        known = self._store.capacity.refusals().get(offer)
-        refusal = refusal_by(InsufficientCapacity(text), offer, now_seconds)(known)
-        self._store.capacity.refused(
-            offer, refusal.error_kind, now_seconds, refusal.until_seconds, refusal.reason
-        )
+        """Back off from the offer, which has no capacity for a whole gang, for the rest of 1 h."""
+        offer, kind = gang.wanted[0].offer, InsufficientCapacity.__name__
+        until_seconds = now_seconds + _HOUR_SECONDS - LONGEST_PART_SECONDS
+        self._store.capacity.refused(offer, kind, now_seconds, until_seconds, text)
 
 
 def _text(gang: Gang, all_instances: tuple[HeldInstance, ...]) -> str:
