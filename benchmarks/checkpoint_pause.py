@@ -6,7 +6,7 @@ Each rank is a process of this machine with its shard of a model and AdamW's sta
 pause is the time of `TrainingState.save` in the training thread, on the slower rank: the check for
 weights that are not finite, the plan, and the copy to memory that is kept between checkpoints. The
 rest runs in a thread and is `background`. `memcpy` copies as many bytes from one tensor to another
-on all ranks at once. On GPUs (`--device cuda`, one for each rank) the memory is locked, and
+on all ranks at once, before each save. On GPUs (`--device cuda`, one for each rank) the memory is locked, and
 `memcpy` copies from the GPU to locked memory. Medians of all saves after the first, which
 allocates the memory unless it was reserved before, as a session does; `--no-reserve` leaves that
 out. Prints a table.
@@ -85,18 +85,20 @@ def sharded_state(setting: Setting, device: torch.device) -> TrainingState:
     return TrainingState(model, optimizer, None, Counters(step=1))
 
 
-def memcpy_seconds(size_bytes: int, device: torch.device, repeats: int) -> list[float]:
-    """Return the seconds of copies of so many bytes to memory that was used before."""
-    source = torch.ones(size_bytes, dtype=torch.uint8, device=device)
-    target = torch.zeros(size_bytes, dtype=torch.uint8, pin_memory=device.type == "cuda")
-    target.copy_(source)
-    seconds = []
-    for _ in range(repeats):
+class Memcpy:
+    """Copies of so many bytes to memory that was used before."""
+
+    def __init__(self, size_bytes: int, device: torch.device) -> None:
+        self._source = torch.ones(size_bytes, dtype=torch.uint8, device=device)
+        is_gpu = device.type == "cuda"
+        self._target = torch.zeros(size_bytes, dtype=torch.uint8, pin_memory=is_gpu)
+
+    def seconds(self) -> float:
+        """Copy on all ranks at once; return the seconds."""
         dist.barrier()
         began = time.perf_counter()
-        target.copy_(source)
-        seconds.append(time.perf_counter() - began)
-    return seconds
+        self._target.copy_(self._source)
+        return time.perf_counter() - began
 
 
 def measure(rank: int, setting: Setting, store: str, results: Connection) -> None:
@@ -122,12 +124,13 @@ def measure(rank: int, setting: Setting, store: str, results: Connection) -> Non
     )
     tensors = (leaf for leaf in tree_leaves(state.state_dict()) if isinstance(leaf, torch.Tensor))
     part_bytes = sum(local_part(tensor).nbytes for tensor in tensors)
-    memcpy = memcpy_seconds(part_bytes, device, setting.saves)
+    memcpy = Memcpy(part_bytes, device)
     if setting.reserves:
         state.reserve(checkpoints)
         time.sleep(2.0)  # as a session trains meanwhile
-    pauses, copied, written = [], [], []
+    copies_seconds, pauses, copied, written = [], [], [], []
     for _ in range(setting.saves):
+        copies_seconds.append(memcpy.seconds())
         state.counters.step += 1
         dist.barrier()
         began = time.perf_counter()
@@ -138,7 +141,7 @@ def measure(rank: int, setting: Setting, store: str, results: Connection) -> Non
         assert status.error is None, status.error
         copied.append(status.pause_seconds or 0.0)
         written.append(status.seconds or 0.0)
-    results.send(Figures(part_bytes, memcpy, pauses, copied, written))
+    results.send(Figures(part_bytes, copies_seconds, pauses, copied, written))
     checkpoints.close()
     dist.destroy_process_group()
 

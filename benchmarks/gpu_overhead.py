@@ -252,7 +252,8 @@ class Sampled:
 def measure_checkpoint(setting: Setting) -> dict[str, float]:
     """Return the pauses of two checkpoints, and time until publication and size of the second.
 
-    The first one allocates the memory that the copies of the state are kept in.
+    The session reserves the memory for their copies in the background, after its first steps; the
+    first pause includes what is left of that.
     """
     forget_memory(setting.device)
     with (

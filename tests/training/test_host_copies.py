@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
+from autoscaler.training.state import host_copies
 from autoscaler.training.state.host_copies import HostCopies
 
 
@@ -55,3 +57,34 @@ def test_memory_is_kept_from_one_checkpoint_to_the_next_and_grows_with_the_state
     assert larger["a"].unique().tolist() == [1.0] and larger["b"].unique().tolist() == [3.0]
     smaller = copies.copy({"b": torch.full((9,), 4.0)})["b"]
     assert smaller.tolist() == [4.0] * 9
+
+
+def test_memory_is_reserved_ahead_of_the_first_copy() -> None:
+    copies = HostCopies(kept_device="cpu")
+    copies.reserve({"a": torch.ones(1000)})
+    reservation = copies._reservation
+    assert reservation is not None
+    reservation.join()
+    reserved = copies._buffer.data_ptr()
+    copied = copies.copy({"a": torch.ones(1000)})["a"]
+    assert copied.data_ptr() == reserved and copied.unique().tolist() == [1.0]
+    copies.reserve({"a": torch.ones(10)})
+    assert copies._reservation is None, "there is enough"
+    assert copies.copy({"a": torch.ones(10)})["a"].data_ptr() == reserved
+
+
+def test_memory_that_can_not_be_reserved_is_asked_for_again_at_the_copy(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(size_bytes: int) -> torch.Tensor:
+        raise RuntimeError(f"can't allocate {size_bytes} bytes")
+
+    copies = HostCopies(kept_device="cpu")
+    with monkeypatch.context() as during:
+        during.setattr(host_copies, "_locked_memory", full)
+        copies.reserve({"a": torch.ones(1000)})
+        reservation = copies._reservation
+        assert reservation is not None
+        reservation.join()
+    assert "can't allocate" in caplog.text
+    assert copies.copy({"a": torch.ones(1000)})["a"].unique().tolist() == [1.0]

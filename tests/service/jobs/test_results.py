@@ -203,11 +203,13 @@ def test_a_file_that_was_replaced_meanwhile_is_fetched_as_it_is_now(
 
 def test_the_newest_whole_checkpoint_is_fetched(kept: Kept) -> None:
     kept.save(10, data="ten", rest="r")
-    manifest = (kept.save(20, data="twenty", rest="r") / MANIFEST).read_text()
+    parts = {"__0_0.distcp": "of rank 0", "__1_0.distcp": "of rank 1", "rest.pt": "r"}
+    manifest = (kept.save(20, **parts) / MANIFEST).read_text()
+    (kept.save(25, **parts) / "__1_0.distcp").unlink()
     (kept.checkpoints / name_of(30)).mkdir()
-    (kept.checkpoints / name_of(30) / "data").write_text("half")
+    (kept.checkpoints / name_of(30) / "__0_0.distcp").write_text("half")
     kept.fetch(checkpoint=True)
-    names = {"data": "twenty", "rest": "r", MANIFEST: manifest}
+    names = {**parts, MANIFEST: manifest}
     assert kept.texts() == {f"{name_of(20)}/{name}": text for name, text in names.items()}
 
 
