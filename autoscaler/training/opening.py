@@ -129,7 +129,8 @@ def open_parts(script: Script, clock: Clock) -> Parts:
     peers = None
     if setup is not None and channel is not None and checkpoints is not None:
         peers = _peers(setup, state, _form_gradients(script, setup), clock)
-    rail = Rail(instance, peers.sums if peers else _follower_sums(script, setup, clock))
+    own_sums = peers.sums if peers else _follower_sums(script, setup, clock)
+    rail = Rail(instance, own_sums, state.shards)
     parts = _parted_state(setup, state, instance, peers, clock)
     job_ranks = JobRanks(peers, state, instance, rail, parts)
     reducer = _reducer(script, instance, rail, clock)
@@ -195,13 +196,13 @@ def _parted_state(
     clock: Clock,
 ) -> PartedState | None:
     """Return the state of which each rank sends and receives its own part; None for others."""
-    if setup is None or setup.lighthouse is None or not state.layout or instance.ranks == 1:
+    if setup is None or setup.lighthouse is None or state.shards is None or instance.ranks == 1:
         return None
     if peers is not None:
         transfer = peers.catching_up.parts.transfer
     else:
         transfer = StateTransfer(_own_address(setup), setup.peer_token, state, clock)
-    return PartedState(instance, transfer, clock)
+    return PartedState(instance, state.shards, transfer, clock)
 
 
 def _own_address(setup: TrainingSetup) -> str:
@@ -420,7 +421,7 @@ def _fingerprint_of_instance(
         MismatchError: the ranks' fingerprints differ.
     """
     fingerprint = fingerprint_of(script, order, reducer.bucket_sizes, batches)
-    fingerprint = replace(fingerprint, copies=reducer.layout[0], shards=reducer.layout[1])
+    fingerprint = replace(fingerprint, shards=reducer.shards)
     for rank, other_fingerprint in enumerate(instance.values(fingerprint)):
         require_equal(
             fingerprint, other_fingerprint, f"rank {instance.rank}", f"rank {rank} of its instance"

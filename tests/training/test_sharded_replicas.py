@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from autoscaler.domain.job import BatchSpec
-from autoscaler.domain.training import Engine
+from autoscaler.domain.training import Engine, TrainingDirective
 from tests.training.fleet import Fleet, ReplicaProcess, roster_of, wait_until
 from tests.training.traces import is_training
 
@@ -113,6 +113,39 @@ def test_through_a_join_a_kill_and_another_join_all_steps_are_those_of_ddp(
     assert "Traceback" not in _logs(first, third)
 
 
+def test_a_replica_of_two_copies_trains_with_one_of_one_copy(
+    fleet: Fleet, weights_of_ddp: dict[int, dict[str, Any]]
+) -> None:
+    """As while a job moves to instances with twice as many devices."""
+    first = fleet.start(SCRIPT, ranks=2, **ENDLESS)
+    wait_until(lambda: first.step > 3, description="the first replica")
+    second = fleet.start(SCRIPT, ranks=4, COPIES="2", SEED="1", **ENDLESS)
+    wait_until(lambda: is_training(first, 2), description="both replicas")
+    _go_on([first, second], 10)
+    first.direct(TrainingDirective(drain=True))
+    assert first.wait(30) == 0
+    wait_until(lambda: is_training(second, 1), description="going on alone")
+    _go_on([second], 3)
+    third = fleet.start(SCRIPT, ranks=2, SEED="2", **ENDLESS)
+    wait_until(lambda: is_training(second, 2), description="a joiner with fewer copies")
+    _go_on([second, third], 5)
+    for replica in fleet.replicas:
+        replica.kill()
+    assert _require_weights(first, 2, weights_of_ddp) > 10
+    assert _require_weights(second, 2, weights_of_ddp) > 15
+    parts = [
+        {step: line["parts"] for step, line in _committed(second, rank).items()}
+        for rank in range(4)
+    ]
+    both = [
+        {step: line["parts"] for step, line in _committed(first, rank).items()}
+        for rank in range(2)
+    ]
+    steps = set(parts[0]).intersection(parts[2], both[0])
+    assert len(steps) > 5
+    assert all(parts[0][step] == parts[2][step] == both[0][step] for step in steps)
+
+
 def test_the_loss_of_one_rank_ends_its_replica_and_no_other(fleet: Fleet) -> None:
     first, second = (fleet.start(SCRIPT, ranks=2, **ENDLESS) for _ in range(2))
     wait_until(lambda: is_training(first, 2) or is_training(second, 2), description="both")
@@ -143,7 +176,6 @@ def test_copies_of_a_sharded_model_train_as_ddp(
     [
         (3, {}, "sharded over 3 ranks here"),
         (2, {"PLAIN": "1"}, "not sharded here"),
-        (4, {"COPIES": "2"}, "sharded over 2 copies x 2 ranks here"),
     ],
 )
 def test_a_joiner_with_another_mesh_is_refused_by_name(

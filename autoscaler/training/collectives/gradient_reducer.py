@@ -29,8 +29,7 @@ class GradientReducer(ABC):
         sample: squares of the present step; None if it takes none.
         takes_small: whether the sample takes the squares of this rank's own gradient, too.
         spans_instances: whether several instances train together.
-        layout: copies of a sharded model on this replica's ranks, and ranks that hold one copy;
-            zeros for a plain model.
+        shards: number of ranks that hold one copy of a sharded model; 0 for a plain model.
         holds_parts: whether each rank has only its part of the summed gradient, so that `big` of
             a sample adds up over the ranks of the instance.
         can_give_up: whether a step whose passes run out of memory can be given up.
@@ -39,7 +38,7 @@ class GradientReducer(ABC):
     """
 
     model: nn.Module
-    layout: tuple[int, int] = (0, 0)
+    shards = 0
     holds_parts = False
 
     def __init__(

@@ -25,11 +25,20 @@ class Rail:
     """Sums of this rank with its counterparts; on a leader, `sums` are those of its peers.
 
     `is_used`: whether all instances have equally many ranks, and each rank sums its own shard.
+
+    Args:
+        instance: ranks of this instance.
+        sums: sums of this rank over instances; None if there are no other instances.
+        shards: number of ranks that hold one copy of a sharded model; None for a plain model.
+            Instances may hold several copies, whose first ones have counterparts.
     """
 
-    def __init__(self, instance: InstanceRanks, sums: Sums | None) -> None:
+    def __init__(
+        self, instance: InstanceRanks, sums: Sums | None, shards: int | None = None
+    ) -> None:
         self._instance = instance
         self._sums = sums
+        self._shards = shards
         self._followed_worlds = 0
         self.is_used = False
 
@@ -41,13 +50,17 @@ class Rail:
         sums = self._sums
         if self._instance.ranks == 1 or sums is None:
             return
-        self.is_used = can_use_rails(ranks_by_instance)
+        if self._shards is None:
+            self.is_used = can_use_rails(ranks_by_instance)
+        else:
+            self.is_used = len(ranks_by_instance) > 1
         worlds = int(self._instance.from_leader([float(sums.worlds)])[0])
         if not self.is_used or worlds == self._followed_worlds:
             return
         self._followed_worlds = worlds
         meeting = self._instance.value_from_leader(sums.meeting)
-        if meeting is None or self._instance.is_leader:
+        has_counterparts = self._shards is None or self._instance.rank < self._shards
+        if meeting is None or self._instance.is_leader or not has_counterparts:
             return
         try:
             sums.enter(replace(meeting, rail=self._instance.rank))

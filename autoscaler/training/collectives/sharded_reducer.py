@@ -2,9 +2,10 @@
 
 FSDP2 reduce-scatters gradients over the ranks of a replica in each micro-step, so that no rank
 holds a whole gradient for longer than one module's backward pass. After the last pass of a step
-each rank sums its accumulated parts with the ranks of its number in the other replicas. All
-replicas have the same mesh, and so the same parts. The squares of a rank's own gradient are taken
-from the input of the reduce-scatters of the step's first micro-step.
+each rank sums its accumulated parts with the ranks of its number in the other replicas, which have
+the same parts. If a replica holds several copies, the ranks of the first one do so for all. The
+squares of a rank's own gradient are taken from the input of the reduce-scatters of the step's
+first micro-step.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class ShardedReducer(GradientReducer):
     ) -> None:
         super().__init__(model, clock, wire_type, has_static_graph)
         self.model = model
-        self.layout = sharding.copies, sharding.shards
+        self.shards = sharding.shards
         self._sharding = sharding
         self._instance = instance
         self._crossing = GradientSums(None, sum_over_instances, wire_type)
@@ -142,6 +143,7 @@ class ShardedReducer(GradientReducer):
     def _finish(self, bucket_sum: _BucketSum) -> None:
         """Wait for a sum, and put its parts in place of this rank's gradients."""
         bucket_sum.finish()
+        self._sharding.send_first_copy([bucket_sum.buffer])
         sizes = [local_part(parameter).numel() for parameter in bucket_sum.parameters]
         parts = torch.split(bucket_sum.buffer, sizes)
         for parameter, part in zip(bucket_sum.parameters, parts, strict=True):
@@ -209,9 +211,12 @@ class ShardedReducer(GradientReducer):
     def norm(self, parameters: Iterable[nn.Parameter]) -> Tensor:
         """Return the norm of the summed gradients, equal on all ranks of the job."""
         part_norm = gradient_norm(parameters)
-        (square,) = self._instance.sum([float(part_norm) ** 2])
+        # An exact sum of the first copy's squares is equal in replicas with any number of copies.
+        squares = [0.0] * self._instance.ranks
+        squares[self._instance.rank] = float(part_norm) ** 2
+        squares = self._instance.sum(squares)[: self._sharding.shards]
         return torch.tensor(
-            math.sqrt(square / self._sharding.copies) if square >= 0 else math.nan,
+            math.sqrt(math.fsum(squares)) if all(map(math.isfinite, squares)) else math.nan,
             dtype=part_norm.dtype,
             device=self._device,
         )
@@ -223,7 +228,7 @@ class ShardedReducer(GradientReducer):
     def take_route(
         self, ranks_by_instance: Sequence[int], instance: int, has_rails: bool = False
     ) -> None:
-        """Sum gradients over these replicas from now on, which have equally many ranks."""
+        """Sum gradients over these replicas from now on."""
         self.spans_instances = len(ranks_by_instance) > 1
         self._crossing.take_route((1,) * len(ranks_by_instance), 0)
 

@@ -38,16 +38,20 @@ def layout_of(tensor: Tensor) -> dict[str, Any] | None:
     if not isinstance(tensor, DTensor):
         return None
     return {
-        "shards": [_dimension_of(placement) for placement in tensor.placements],
+        "dimension": _dimension_of(tensor.placements[-1]),
         "shape": list(tensor.shape),
         "stride": list(tensor.stride()),
     }
 
 
 def with_layout(local: Tensor, layout: dict[str, Any], mesh: DeviceMesh) -> DTensor:
-    """Return a tensor on `mesh` with a result of `layout_of`, of which `local` is a part."""
-    shards = layout["shards"]
-    placements = [Replicate() if dimension is None else Shard(dimension) for dimension in shards]
+    """Return a tensor on `mesh` with a result of `layout_of`, of which `local` is a part.
+
+    A mesh of copies x shards holds the same part in each copy.
+    """
+    placements: list[Placement] = [Replicate()] * mesh.ndim
+    if layout["dimension"] is not None:
+        placements[-1] = Shard(layout["dimension"])
     return DTensor.from_local(
         local,
         mesh,

@@ -39,13 +39,12 @@ class Reception(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Addresses of an instance's state servers by rank: all ranks, or the leader alone."""
+    """Addresses of an instance's state servers by rank: all ranks, or the leader alone.
+
+    The first ones serve the parts of one copy of a sharded model, in order.
+    """
 
     addresses: tuple[str, ...]
-
-    def for_rank(self, rank: int) -> str:
-        """Return the address of the server that has the state of the rank with this number."""
-        return self.addresses[rank if len(self.addresses) > 1 else 0]
 
 
 class InstanceState(ABC):
@@ -128,7 +127,7 @@ class LeaderState(InstanceState):
     ) -> Reception:
         """Receive and load the state `key`, and send it to the other ranks."""
         began_seconds = self._clock.monotonic()
-        run = self.transfer.begin(key, [source.for_rank(0) for source in sources], in_place)
+        run = self.transfer.begin(key, [source.addresses[0] for source in sources], in_place)
         holds = wait_in_world(lambda: run.has_ended)
         run.end()
         if run.error is not None or not holds:
@@ -158,14 +157,17 @@ class RankCommand:
 
 
 class PartedState(InstanceState):
-    """State of which each rank has a part. All ranks create it together.
+    """State of which each rank has one of `shards` parts. All ranks create it together.
 
     A rank that is no leader calls `obey` when a command follows, and `stop` once none follows.
     """
 
-    def __init__(self, instance: InstanceRanks, transfer: StateTransfer, clock: Clock) -> None:
+    def __init__(
+        self, instance: InstanceRanks, shards: int, transfer: StateTransfer, clock: Clock
+    ) -> None:
         self.transfer = transfer
         self._instance = instance
+        self._part = instance.rank % shards
         self._clock = clock
         self._source = Source(tuple(instance.values(transfer.server.address)))
         self._is_torn = False
@@ -221,8 +223,8 @@ class PartedState(InstanceState):
 
     def _receive(self, command: RankCommand, wait_in_world: WaitInWorld) -> Reception:
         """Receive this rank's part, and load it if all ranks have received theirs."""
-        rank, began_seconds = self._instance.rank, self._clock.monotonic()
-        addresses = [source.for_rank(rank) for source in command.sources]
+        began_seconds = self._clock.monotonic()
+        addresses = [source.addresses[self._part] for source in command.sources]
         run = self.transfer.begin(command.key, addresses, command.in_place)
         while self._all_last(run, wait_in_world):
             pass

@@ -32,7 +32,7 @@ from autoscaler.training.members.instance_state import (
     Source,
 )
 from autoscaler.training.members.state_transfer import StateTransfer
-from autoscaler.training.state.fingerprint import require_equal_layouts
+from autoscaler.training.state.fingerprint import require_equal_shards
 from autoscaler.training.state.training_state import TrainingState
 
 _log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class StateVersion:
         nonce: random text, new with each synchronisation.
         is_member: whether the member has taken part in a training of this job.
         replica: name of the member.
-        layout: sizes of the mesh that the model is sharded on; empty for a plain model.
+        shards: number of ranks that hold one copy of the model; None for a plain model.
     """
 
     origin: str
@@ -66,7 +66,7 @@ class StateVersion:
     nonce: str
     is_member: bool = False
     replica: str = ""
-    layout: tuple[int, ...] = ()
+    shards: int | None = None
 
     @property
     def key(self) -> str:
@@ -173,7 +173,7 @@ class StateSync:
             nonce=uuid.uuid4().hex,
             is_member=self._is_member,
             replica=self._state.replica,
-            layout=self._state.layout,
+            shards=self._state.shards,
         )
 
     def _all_standings(
@@ -226,7 +226,7 @@ class StateSync:
             MismatchError: the state is that of another model, or has other parts.
         """
         source = sources[0]
-        require_equal_layouts(self._state.layout, source.layout, f"replica {source.replica}")
+        require_equal_shards(self._state.shards, source.shards, f"replica {source.replica}")
 
         def wait_in_world(is_so: Callable[[], bool]) -> bool:
             return self._sums.wait_until(lambda store: is_so(), "the state")
@@ -293,8 +293,7 @@ class _ReceiverProgress:
 
 def _version_from(line: bytes) -> StateVersion:
     values = json.loads(line)
-    sequences = {name: tuple(values[name]) for name in ("addresses", "layout")}
-    return StateVersion(**{**values, **sequences})
+    return StateVersion(**{**values, "addresses": tuple(values["addresses"])})
 
 
 def _has_state_key(member: int) -> str:

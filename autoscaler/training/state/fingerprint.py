@@ -19,7 +19,6 @@ _DESCRIPTIONS: Final = {
     "seed": "the seed",
     "examples": "the length of the dataset",
     "parameters": "the number of the model's parameters",
-    "copies": "the number of copies of the sharded model on a replica's ranks",
     "shards": "the number of ranks that hold one copy of the sharded model",
     "shapes": "the names and shapes of the model's parameters",
     "code": "the code of the script, the model or the dataset",
@@ -28,7 +27,7 @@ _DESCRIPTIONS: Final = {
     "castor": "the version of castor",
     "torch": "the version of torch",
 }
-_COUNTS: Final = ("seed", "examples", "parameters", "copies", "shards")
+_COUNTS: Final = ("seed", "examples", "parameters", "shards")
 _VERSIONS: Final = ("castor", "torch")
 
 # Number of slots; a hash of a module's name chooses its slot.
@@ -42,15 +41,14 @@ _DIGEST_BITS: Final = 12
 class Fingerprint:
     """Numbers of one replica that must equal those of its peers; mostly hashes.
 
-    `copies` and `shards` are 0 for a model that is not sharded. `castor` and `torch` are results
-    of `version_number`. `modules` holds for each slot a result of `slot_number`. `files` names the
+    `shards` is 0 for a model that is not sharded. `castor` and `torch` are results of
+    `version_number`. `modules` holds for each slot a result of `slot_number`. `files` names the
     files of each slot, for messages only; it is not exchanged.
     """
 
     seed: float = 0.0
     examples: float = 0.0
     parameters: float = 0.0
-    copies: float = 0.0
     shards: float = 0.0
     shapes: float = 0.0
     code: float = 0.0
@@ -140,24 +138,22 @@ def require_equal_shapes(
             )
 
 
-def require_equal_layouts(own: Sequence[int], other: Sequence[int], other_name: str) -> None:
-    """Check that two replicas shard the model over meshes of one shape, empty for a plain model.
+def require_equal_shards(own: int | None, other: int | None, other_name: str) -> None:
+    """Check that two replicas shard the model over equally many ranks; None is a plain model.
 
     Raises:
-        MismatchError: the meshes differ; the message names both.
+        MismatchError: they do not; the message names both.
     """
-    if tuple(own) != tuple(other):
+    if own != other:
         raise MismatchError(
-            f"the model is {_layout_text(own)} here and {_layout_text(other)} on {other_name}: "
-            "run all replicas with equally many ranks and one call of replica_mesh"
+            f"the model is {_shards_text(own)} here and {_shards_text(other)} on {other_name}: "
+            "set parallelism: {shard: N} in the job file and pass replica_mesh() to fully_shard, "
+            "or run on instances with equally many devices"
         )
 
 
-def _layout_text(layout: Sequence[int]) -> str:
-    if not layout:
-        return "not sharded"
-    copies = f"{layout[0]} copies x " if len(layout) > 1 else ""
-    return f"sharded over {copies}{layout[-1]} ranks"
+def _shards_text(shards: int | None) -> str:
+    return "not sharded" if shards is None else f"sharded over {shards} ranks"
 
 
 def _difference(name: str, ours: float, theirs: float, other_name: str) -> str:

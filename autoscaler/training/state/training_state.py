@@ -188,9 +188,9 @@ class TrainingState:
         )
 
     @property
-    def layout(self) -> tuple[int, ...]:
-        """Sizes of the mesh that the model is sharded on; empty for a plain model."""
-        return () if self._mesh is None else tuple(self._mesh.shape)
+    def shards(self) -> int | None:
+        """Number of ranks that hold one copy of the model; None for a plain model."""
+        return None if self._mesh is None else self._mesh.size(self._mesh.ndim - 1)
 
     def _load_rest(self, state: Mapping[str, Any]) -> None:
         schedules = list(each_of(state["scheduler"]))
