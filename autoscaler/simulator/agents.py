@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from autoscaler.controller.jobs.gangs import gangs_of
 from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import (
     CloudState,
@@ -15,7 +16,9 @@ from autoscaler.domain.instance import (
 )
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.report import ReportOrigin
+from autoscaler.simulator.restarting import RestartingAgents
 from autoscaler.simulator.training.base import JobTraining, Member
+from autoscaler.simulator.training.profiled import Training
 from autoscaler.store.store import Store
 from providers.base import Provider
 
@@ -39,14 +42,25 @@ class SimulatedAgents:
         self._equipment = equipment
         self._trainings: dict[str, JobTraining] = {}
         self._last_reported: dict[str, object] = {}
+        self._restarting: dict[str, RestartingAgents] = {}
 
-    def add(self, job: str, training: JobTraining) -> None:
-        """Add a job."""
+    def add(self, job: str, training: JobTraining, save_seconds: float | None = None) -> None:
+        """Add a job; a restartable one saves a checkpoint every `save_seconds`."""
         self._trainings[job] = training
+        if save_seconds is not None and isinstance(training, Training):
+            agents = RestartingAgents(self._store, job, training, save_seconds)
+            self._restarting[job] = agents
+
+    def next_seconds(self) -> Iterator[float]:
+        """Yield the times at which restartable jobs begin to train or save a checkpoint."""
+        for agents in self._restarting.values():
+            if (seconds := agents.next_seconds()) is not None:
+                yield seconds
 
     def forget(self, job: str) -> None:
         """Remove a job that has ended."""
         del self._trainings[job]
+        self._restarting.pop(job, None)
         self._last_reported.pop(job, None)
 
     def advance(self, to_seconds: float) -> None:
@@ -94,19 +108,22 @@ class SimulatedAgents:
     def _report_running(
         self, job: str, training: JobTraining, held: list[HeldInstance], now_seconds: float
     ) -> None:
-        staying = [
-            instance
-            for instance in held
-            if instance.desired is Desired.PRESENT and not instance.stands_by
-        ]
+        restarting = self._restarting.get(job)
+        if restarting is not None:
+            staying = restarting.members(held)
+        else:
+            staying = [
+                instance
+                for instance in held
+                if instance.desired is Desired.PRESENT
+                and not instance.stands_by
+                and instance.id not in _apart_from_gang(held)
+            ]
         training.train_on(tuple(self._member(instance) for instance in staying))
-        phase_at_work = InstancePhase.STARTING if training.is_starting else InstancePhase.TRAINING
-        for instance in held:
-            is_unwanted = instance.desired is Desired.ABSENT
-            phase = InstancePhase.DRAINED if is_unwanted else phase_at_work
-            phase = InstancePhase.READY if instance.stands_by else phase
-            if instance.phase is not phase:
-                self._store.instances.record_node(instance.id, phase, now_seconds)
+        if restarting is not None:
+            restarting.speak(held, staying, now_seconds)
+        else:
+            self._record_phases(training, held, now_seconds)
         state = training.now_seconds, training.members
         if not staying or self._last_reported.get(job) == state:
             return
@@ -116,6 +133,18 @@ class SimulatedAgents:
         self._store.reports.add(job, training.report(), origin, now_seconds)
         model = self._store.measurements.models(job).get(training.members[0].device_kind)
         training.hear(None if model is None else model.point)
+
+    def _record_phases(
+        self, training: JobTraining, held: list[HeldInstance], now_seconds: float
+    ) -> None:
+        phase_at_work = InstancePhase.STARTING if training.is_starting else InstancePhase.TRAINING
+        apart = _apart_from_gang(held)
+        for instance in held:
+            phase = phase_at_work if instance.id not in apart else InstancePhase.READY
+            phase = InstancePhase.DRAINED if instance.desired is Desired.ABSENT else phase
+            phase = InstancePhase.READY if instance.stands_by else phase
+            if instance.phase is not phase:
+                self._store.instances.record_node(instance.id, phase, now_seconds)
 
     def _report_end(self, held: list[HeldInstance], now_seconds: float) -> None:
         facts: dict[str, str] = {Fact.COMPLETE: str(now_seconds)}
@@ -132,6 +161,12 @@ class SimulatedAgents:
             devices=held.devices_used,
             is_warm=held.handed_over_seconds is not None,
         )
+
+
+def _apart_from_gang(running: Sequence[HeldInstance]) -> frozenset[str]:
+    """Return the instances whose gang is not whole: others still boot, or one was lost."""
+    gangs = gangs_of(running)
+    return frozenset(held.id for gang in gangs if not gang.is_whole for held in gang.members)
 
 
 def crowded(machines: Mapping[str, Collection[str]]) -> frozenset[str]:

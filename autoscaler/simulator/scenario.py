@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from autoscaler.domain.job import InstanceBounds
+from autoscaler.domain.job import InstanceBounds, ParallelismSpec
 from autoscaler.domain.objective import Objective
 from autoscaler.simulator.agents import Equipment
 from autoscaler.simulator.profiles.profiles import Profile
@@ -35,6 +35,8 @@ class Scenario:
         fleet_usd_per_hour: limit on the price of all instances; None: no limit.
         regimes: job name -> schedule of regimes. Such jobs are not profiled before.
         study: study whose driver submits trials; None: none.
+        save_seconds: time between two checkpoints of restartable jobs; None: jobs have sessions.
+        parallelism: distribution of a step of every job over its devices.
     """
 
     arrivals: tuple[Arrival, ...]
@@ -52,3 +54,5 @@ class Scenario:
     fleet_usd_per_hour: float | None = None
     regimes: Mapping[str, Schedule] = field(default_factory=dict)
     study: SimulatedStudy | None = None
+    parallelism: ParallelismSpec = field(default_factory=ParallelismSpec)
+    save_seconds: float | None = None

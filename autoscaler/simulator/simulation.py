@@ -191,6 +191,7 @@ class Simulation:
         moments.extend(submitter.next_seconds() for submitter in self._submitters)
         moments.extend(self._ends_of_idle(now_seconds))
         moments.extend(self._ends_of_standby(now_seconds))
+        moments.extend(moment for moment in self._agents.next_seconds() if moment > now_seconds)
         if self._scenario.replans_on_news:
             moments.extend(self._first_reports(now_seconds))
         if self._trainings or self._store.instances.alive():
@@ -233,7 +234,7 @@ class Simulation:
             self._store.measurements.add_observations(job, submission.look, now_seconds)
         self._arrivals[job] = submission.arrival
         self._trainings[job] = submission.training
-        self._agents.add(job, submission.training)
+        self._agents.add(job, submission.training, self._scenario.save_seconds)
         return job
 
     def _truth(self, job: str) -> GroundTruth | None:
@@ -267,7 +268,10 @@ class Simulation:
         The first is the state of instances. The second is their sizes and the state of jobs.
         """
         alive, jobs = self._store.instances.alive(), self._store.jobs.alive()
-        states = [(held.id, held.desired, held.phase, held.stands_by) for held in alive]
+        states = [
+            (held.id, held.desired, held.phase, held.stands_by, held.world, held.world_opening)
+            for held in alive
+        ]
         sizes = [held.devices_used for held in alive]
         return states, (sizes, [(job.id, job.phase, job.attempt) for job in jobs])
 

@@ -27,6 +27,8 @@ from tests.simulator import toy
 
 SLOW, FAST = toy.offer("slow"), toy.offer("fast")
 SPOT = toy.offer("slow", Purchase.SPOT, hazard=20.0)
+SETTINGS = TrainingSettings(pause_seconds=2.0)
+BOUNDS = InstanceBounds(maximum=4)
 ARRIVALS = tuple(
     Arrival(f"toy-{number}", 100.0 * number, toy.APPLICATION, 2, 32) for number in range(4)
 )
@@ -49,6 +51,9 @@ class Trial:
         arrivals: tuple[Arrival, ...] = ARRIVALS,
         settings: SimulatedSettings | None = None,
         seed: int = 0,
+        training: TrainingSettings = SETTINGS,
+        save_seconds: float | None = None,
+        instances: InstanceBounds = BOUNDS,
     ) -> None:
         self.offers = {offer.id: offer for offer in offers}
         self.store: Store = memory_store()
@@ -62,8 +67,10 @@ class Trial:
             profiles=profiles,
             equipment=toy.equipment(*offers),
             objective=lambda now_seconds: objective,
-            instances=InstanceBounds(maximum=4),
-            training=TrainingSettings(pause_seconds=2.0),
+            instances=instances,
+            training=training,
+            adapts_batch=save_seconds is None,
+            save_seconds=save_seconds,
         )
         timed = TimedPolicy(create_policy(policy), SystemClock())
         self.simulation = Simulation(scenario, self.store, self.cloud, timed, clock)

@@ -63,6 +63,13 @@ class SimulateOptions:
     restart_seconds: Annotated[
         float, Option(help="Seconds without training after each change of a job's instances.")
     ] = 1.0
+    save_seconds: Annotated[
+        float | None,
+        Option(
+            "--restartable",
+            help="Make jobs restartable, with a checkpoint every so many seconds of training.",
+        ),
+    ] = None
     most_instances: Annotated[
         int, Option("--max-instances", help="Maximum number of instances of a job.")
     ] = 16
@@ -125,6 +132,8 @@ class SimulateOptions:
             "--noise-error": (self.noise_error, 0.0),
             "--seed": (self.seed, 0),
         }
+        if self.save_seconds is not None and not 1.0 <= self.save_seconds < float("inf"):
+            raise SpecError(f"{self.save_seconds} must be at least 1", "--restartable")
         for option, (value, minimum) in least.items():
             if not minimum <= value < float("inf"):
                 raise SpecError(f"{value} must be at least {minimum:g}", option)

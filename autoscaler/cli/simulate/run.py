@@ -187,10 +187,11 @@ def _scenario(
         is_profiled=market.is_profiled,
         interval_seconds=options.interval_seconds,
         replans_on_news=options.replans_on_news or not market.is_pool,
-        adapts_batch=getattr(planner, "adapts_batch", True),
+        adapts_batch=getattr(planner, "adapts_batch", True) and options.save_seconds is None,
         remembers=options.remembers,
         fleet_usd_per_hour=options.fleet_usd_per_hour,
         study=work.study,
+        save_seconds=options.save_seconds,
     )
 
 

@@ -91,6 +91,11 @@ class JobTraining(ABC):
             self._untold_pauses.append(pause)
 
     @property
+    def held_up_seconds(self) -> float:
+        """Time until which training is paused by the last change of its members."""
+        return self._held_up_seconds
+
+    @property
     def is_starting(self) -> bool:
         """Whether the job has members and has not made a step on any yet."""
         return False

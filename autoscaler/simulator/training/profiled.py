@@ -123,6 +123,7 @@ class Training(JobTraining):
         self._explored_kinds: set[str] = set()
         self._quality: list[Quality] = []
         self.progress_examples = 0.0
+        self._saved = 0.0, self._steps
 
     @property
     def total_examples(self) -> float:
@@ -143,6 +144,14 @@ class Training(JobTraining):
             self._measured.clear()
             self._tried.clear()
         super().train_on(members)
+
+    def save(self) -> None:
+        """Save the present progress as a checkpoint."""
+        self._saved = self.progress_examples, self._steps
+
+    def rewind(self) -> None:
+        """Return to the progress of the last checkpoint, or to the beginning without one."""
+        self.progress_examples, self._steps = self._saved
 
     def hear(self, throughput: StepParameters | None) -> None:
         """Receive the controller's throughput fit for the devices at work."""

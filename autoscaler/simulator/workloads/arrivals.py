@@ -11,6 +11,7 @@ import numpy as np
 from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.job import BatchSpec, InstanceBounds, JobSpec
 from autoscaler.domain.report import StepObservation
+from autoscaler.domain.restart import RestartSpec
 from autoscaler.domain.snapshot import GroundTruth
 from autoscaler.simulator.agents import Equipment
 from autoscaler.simulator.profiles.coverage import bounds_on, profiled_maxima
@@ -25,6 +26,8 @@ from autoscaler.simulator.workloads.workload import Arrival
 
 # Number of batches per kind of device, and seconds of each.
 _BATCHES = 10
+# Restarts of simulated commands, whose agents report progress and stop at once.
+_RESTART = RestartSpec("simulated", grace_seconds=0.0, progress="step {step}")
 _SECONDS = 2.0
 
 
@@ -66,6 +69,8 @@ class Arriving:
             objective=scenario.objective(now_seconds),
             requested_devices=arrival.devices_requested,
             program=arrival.application if scenario.remembers else None,
+            parallelism=scenario.parallelism,
+            restart=None if scenario.save_seconds is None else _RESTART,
         )
         has_first_look = scenario.is_profiled and arrival.name not in scenario.regimes
         observations = self._first_look(arrival) if has_first_look else ()
