@@ -11,6 +11,8 @@ from autoscaler.domain.job import BatchSpec
 SOCKET_VARIABLE = "CASTOR_SOCKET"
 JOB_VARIABLE = "CASTOR_JOB"
 BATCH_LOG_VARIABLE = "CASTOR_BATCH_LOG"
+SHARD_VARIABLE = "CASTOR_SHARD"
+"""Number of devices that hold one copy of the model, in the environment of sharded jobs."""
 RESTARTS = "restarts"
 """Name in place of an engine in reports of restartable jobs, which have no session."""
 

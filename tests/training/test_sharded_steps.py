@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +20,7 @@ from torch.utils.data import TensorDataset
 
 from autoscaler.clock import SystemClock
 from autoscaler.domain.job import BatchSpec
+from autoscaler.domain.training import SHARD_VARIABLE
 from autoscaler.training import opening, replica_mesh
 from autoscaler.training.arguments import Script
 from autoscaler.training.collectives import sharded_reducer
@@ -410,6 +412,23 @@ def test_a_mesh_over_some_of_the_ranks_is_refused(found: dict[str, Any]) -> None
     assert "on a mesh of 1 ranks" in found["mesh refusal"]
 
 
+def _meshes_by_job_file() -> list[tuple[int, ...]]:
+    """Return the shapes of two ranks' mesh for jobs without a shard, and with one of 1 and 2."""
+    shapes = [tuple(replica_mesh().shape)]
+    for shard in (1, 2):
+        os.environ[SHARD_VARIABLE] = str(shard)
+        shapes.append(tuple(replica_mesh().shape))
+    os.environ[SHARD_VARIABLE] = "3"
+    with pytest.raises(ValueError, match=r"2 ranks, no multiple of parallelism\.shard 3"):
+        replica_mesh()
+    del os.environ[SHARD_VARIABLE]
+    return shapes
+
+
+def test_the_job_file_says_how_many_copies_a_replica_holds(found: dict[str, Any]) -> None:
+    assert found["meshes"] == [(2,), (2, 1), (2,)]
+
+
 def _results_of_steps(ranks: InstanceRanks) -> dict[str, Any]:
     """Return what the everyday tests check, computed on ranks that take seconds to start."""
     sharded_reducer._BUCKET_BYTES = 64  # type: ignore[misc]
@@ -423,6 +442,7 @@ def _results_of_steps(ranks: InstanceRanks) -> dict[str, Any]:
             for wire_type in (None, torch.bfloat16)
         },
         "phases": [_phases(is_sharded) for is_sharded in (True, False)],
+        "meshes": _meshes_by_job_file(),
         "mesh refusal": _mesh_of_some_ranks(),
     }
 

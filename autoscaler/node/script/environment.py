@@ -9,7 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from autoscaler.domain.training import BATCH_LOG_VARIABLE, JOB_VARIABLE, SOCKET_VARIABLE
+from autoscaler.domain.training import (
+    BATCH_LOG_VARIABLE,
+    JOB_VARIABLE,
+    SHARD_VARIABLE,
+    SOCKET_VARIABLE,
+)
 from autoscaler.domain.trial import IMPORTS_VARIABLE
 from autoscaler.node.instance import Instance
 from autoscaler.wire.messages import Assignment
@@ -50,6 +55,7 @@ def job_environment(
     devices = instance.metadata.devices[:devices_used]
     numbers = ",".join(str(device) for device in devices)
     user, study = f"castor-{assignment.job_number}", assignment.spec.study
+    shard = assignment.spec.parallelism.shard
     return {
         **_DEFAULTS,
         **({} if assignment.offer.is_cpu else {"CUDA_VISIBLE_DEVICES": numbers}),
@@ -61,6 +67,7 @@ def job_environment(
         DEVICES_VARIABLE: numbers,
         JOB_VARIABLE: assignment.job,
         SOCKET_VARIABLE: str(instance.disk.socket()),
+        **({SHARD_VARIABLE: str(shard)} if shard > 1 else {}),
         **({} if study is None else {IMPORTS_VARIABLE: str(instance.disk.home / "imports")}),
         **_shutdown_limit(assignment),
     }

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from autoscaler.domain.training import SOCKET_VARIABLE
+from autoscaler.domain.training import SHARD_VARIABLE, SOCKET_VARIABLE
 from autoscaler.training.collectives.nccl import keep_process_at_nccl_errors
 
 _CPU: Final = torch.device("cpu")
@@ -112,15 +112,18 @@ def join_instance(device: torch.device, under_castor: bool) -> InstanceRanks:
     return InstanceRanks(dist.group.WORLD, owns_group=True)
 
 
-def replica_mesh(copies: int = 1) -> DeviceMesh:
+def replica_mesh(copies: int | None = None) -> DeviceMesh:
     """Return the mesh over all ranks of this replica, for `fully_shard`.
 
-    The mesh has one dimension; with more than one copy of the model it has two: copies x shards.
+    `copies` is the number of copies of the model on these ranks. By default there is one for each
+    N ranks if the job file has `parallelism: {shard: N}`, else one. The mesh has one dimension;
+    with more than one copy it has two: copies x shards.
+
     The process group of the ranks is created as a session would create it, unless the script has
     created one. It lasts until the process ends, so that the model can be used after the session.
 
     Raises:
-        ValueError: the number of ranks is no multiple of `copies`.
+        ValueError: the number of ranks is no multiple of `copies`, or of N.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if device.type == "cuda":
@@ -129,12 +132,28 @@ def replica_mesh(copies: int = 1) -> DeviceMesh:
         create_default_group(device.type, under_castor=SOCKET_VARIABLE in os.environ)
         atexit.register(_end_default_group)
     ranks = dist.get_world_size()
+    copies = _copies_of_job(ranks) if copies is None else copies
     if copies < 1 or ranks % copies:
         raise ValueError(f"replica_mesh(copies={copies}): the replica has {ranks} ranks")
     if copies == 1:
         return init_device_mesh(device.type, (ranks,), mesh_dim_names=("shard",))
     shape = copies, ranks // copies
     return init_device_mesh(device.type, shape, mesh_dim_names=("copy", "shard"))
+
+
+def _copies_of_job(ranks: int) -> int:
+    """Return the copies of the model on `ranks` ranks by the job file; 1 if it has no shard.
+
+    Raises:
+        ValueError: no number of whole copies is on these ranks.
+    """
+    shard = int(os.environ.get(SHARD_VARIABLE, ranks))
+    if ranks % shard:
+        raise ValueError(
+            f"replica_mesh(): the replica has {ranks} ranks, no multiple of parallelism.shard "
+            f"{shard} in the job file: use instances whose devices form whole copies"
+        )
+    return ranks // shard
 
 
 def create_default_group(device_type: str, under_castor: bool) -> None:

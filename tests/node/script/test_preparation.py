@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from autoscaler.domain.instance import InstancePhase
-from autoscaler.domain.job import DataMount, JobSpec, SecretReference
+from autoscaler.domain.job import DataMount, JobSpec, ParallelismSpec, SecretReference
 from autoscaler.domain.report import Failure
 from autoscaler.wire.messages import Wanted
 from tests.node.controller import FakeController
@@ -67,6 +67,7 @@ def test_a_script_sees_its_files_its_environment_and_its_secrets(site: Site, fil
             "HOME": "/elsewhere",
         },
         secrets={"KEY": SecretReference(variable="KEY")},
+        parallelism=ParallelismSpec(shard=2),
     )
     site.variables = {"HTTPS_PROXY": "http://proxy:1", "CONTROLLERS_OWN": "hidden"}
     controller = site.serve(spec, {"KEY": SECRET}, files)
@@ -81,6 +82,7 @@ def test_a_script_sees_its_files_its_environment_and_its_secrets(site: Site, fil
     assert environment["CASTOR_JOB"] == "job"
     assert environment["CASTOR_BATCH_LOG"] == "log.jsonl"
     assert environment["CASTOR_DEVICES"] == "0"
+    assert environment["CASTOR_SHARD"] == "2"
     assert environment["CASTOR_INSTANCE"] == instance.id
     assert environment["CASTOR_INSTANCE_DIRECTORY"] == str(instance.disk)
     assert environment["HTTPS_PROXY"] == "http://proxy:1"
