@@ -1,4 +1,4 @@
-"""Without Castor, on one rank, trainings are those of the library alone."""
+"""Trainings on one rank, without Castor, are those of the library alone."""
 
 from __future__ import annotations
 

@@ -80,75 +80,41 @@ def test_calls_of_transformers(bert: Any, tmp_path: Path) -> None:
         ElasticTrainer(bert, args, train_dataset=EXAMPLES, callbacks=[EndEpoch()]).train()
 
 
-def test_options_of_lightning() -> None:
+@pytest.mark.parametrize(
+    ("match", "module", "options"),
+    [
+        ("max_epochs=-1", "Plain", {"max_epochs": -1}),
+        ("limit_train_batches", "Plain", {"limit_train_batches": 1}),
+        (
+            "gradient_clip_algorithm",
+            "Plain",
+            {"gradient_clip_val": 1.0, "gradient_clip_algorithm": "value"},
+        ),
+        ("callback Timer", "Plain", {"max_time": "00:01:00:00"}),
+        ("automatic_optimization=False", "Manual", {}),
+        ("Backward.backward", "Backward", {}),
+        ("Gradients.on_before_optimizer_step", "Gradients", {}),
+        ("ReduceLROnPlateau", "Plateau", {}),
+        ("several are given", "Plain", {"loaders": 2}),
+    ],
+)
+def test_options_of_lightning(match: str, module: str, options: dict[str, Any]) -> None:
     lightning = pytest.importorskip("lightning")
-    from lightning.pytorch.callbacks import StochasticWeightAveraging, Timer
-
     from autoscaler.integrations.lightning import ElasticStrategy
+    from tests.integrations import lightning_modules
 
-    class Plain(lightning.LightningModule):  # type: ignore[misc, name-defined]
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(4, 1)
-
-        def training_step(self, batch: Any, index: int) -> Any:
-            return nn.functional.mse_loss(self.layer(batch[0]), batch[1])
-
-        def configure_optimizers(self) -> Any:
-            return torch.optim.SGD(self.parameters(), 0.1)
-
-    class Manual(Plain):
-        def __init__(self) -> None:
-            super().__init__()
-            self.automatic_optimization = False
-
-    class Backward(Plain):
-        def backward(self, loss: Any) -> None:  # type: ignore[override]
-            loss.backward()
-
-    class Gradients(Plain):
-        def on_before_optimizer_step(self, optimizer: Any) -> None:
-            pass
-
-    class Plateau(Plain):
-        def configure_optimizers(self) -> Any:
-            optimizer = super().configure_optimizers()
-            schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
-            return {
-                "optimizer": optimizer,
-                "lr_scheduler": {"scheduler": schedule, "monitor": "loss"},
-            }
-
-    loader = DataLoader(DATA, batch_size=4)
-
-    def refused(match: str, module: Any = None, data: Any = loader, **options: Any) -> None:
-        trainer = lightning.Trainer(
-            **{
-                "max_epochs": 1,
-                "accelerator": "cpu",
-                "logger": False,
-                "enable_checkpointing": False,
-                "enable_progress_bar": False,
-                "enable_model_summary": False,
-                "strategy": ElasticStrategy(),
-                **options,
-            }
-        )
-        with pytest.raises(ValueError, match=match) as caught:
-            trainer.fit(module or Plain(), data)
-        assert "\n" not in str(caught.value)
-
-    refused("max_epochs=-1", max_epochs=-1)
-    refused("limit_train_batches", limit_train_batches=1)
-    refused("gradient_clip_algorithm", gradient_clip_val=1.0, gradient_clip_algorithm="value")
-    refused("callback Timer", max_time="00:01:00:00")
-    refused("callback Timer", callbacks=[Timer("00:00:01:00")])
-    refused("StochasticWeightAveraging", callbacks=[StochasticWeightAveraging(0.1)])
-    refused("automatic_optimization=False", Manual())
-    refused("Backward.backward", Backward())
-    refused("Gradients.on_before_optimizer_step", Gradients())
-    refused("ReduceLROnPlateau", Plateau())
-    refused("several are given", data=[loader, loader])
+    loaders = [DataLoader(DATA, batch_size=4) for _ in range(options.pop("loaders", 1))]
+    quiet = {
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
+    chosen = {"max_epochs": 1, "accelerator": "cpu", "strategy": ElasticStrategy(), **options}
+    trainer = lightning.Trainer(**quiet, **chosen)
+    with pytest.raises(ValueError, match=match) as caught:
+        trainer.fit(getattr(lightning_modules, module)(), loaders if loaders[1:] else loaders[0])
+    assert "\n" not in str(caught.value)
 
 
 def test_options_of_accelerate() -> None:
