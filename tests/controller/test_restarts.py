@@ -25,9 +25,13 @@ RESTART = RestartSpec("ckpt/*", grace_seconds=10.0, wait_seconds=600.0, progress
 
 @dataclass
 class Agent:
-    """Agent of one instance: the generation that it runs or ran last, and its checkpoint."""
+    """Agent of one instance: the generation that it runs or ran last, and its checkpoint.
+
+    The command stops after SIGTERM within `stops_left` reports.
+    """
 
     generation: int = 0
+    stops_left: int = 0
     is_running: bool = False
     saved: str | None = None
 
@@ -38,6 +42,7 @@ class RestartingWorld(World):
     def __init__(self, directory: Path, devices: int = 6) -> None:
         super().__init__(directory, devices=devices)
         self.agents: dict[str, Agent] = {}
+        self.stop_reports = 0
 
     def report_from_agents(self) -> None:
         states = {instance.id: instance.state for instance in self.cloud.instances()}
@@ -71,11 +76,16 @@ class RestartingWorld(World):
         generation = 0 if place is None else place.generation
         has_to_stop = reply.wanted is Wanted.DRAIN or reply.pauses or generation > agent.generation
         if agent.is_running and has_to_stop:
-            agent.is_running = False
+            agent.stops_left -= 1
+            agent.is_running = agent.stops_left >= 0
+            if agent.is_running:
+                drains = reply.wanted is Wanted.DRAIN
+                return InstancePhase.DRAINING if drains else InstancePhase.PREPARING
         elif not agent.is_running and place is not None and reply.may_start:
             assert place.address is not None
             if generation > agent.generation:
                 agent.generation, agent.is_running, agent.saved = generation, True, None
+                agent.stops_left = self.stop_reports
         if agent.is_running:
             return InstancePhase.TRAINING
         return InstancePhase.DRAINED if reply.wanted is Wanted.DRAIN else InstancePhase.READY
@@ -146,6 +156,21 @@ def test_surplus_instances_stay_until_a_checkpoint(world: RestartingWorld) -> No
     assert len(world.cloud.running()) == 1
     assert world.running() == {2: set(world.present(job).members)}
     world.assert_nothing_leaked()
+
+
+def test_a_start_waits_for_the_slowest_to_stop(world: RestartingWorld) -> None:
+    world.stop_reports = 4
+    job = world.submit_restartable(2)
+    world.tick(12)
+    first, second = world.present(job).members
+    world.agents[first].stops_left = 0
+    world.set_target(job, 1)
+    world.tick(2)
+    world.save(job, "step-1")
+    world.tick(3)
+    assert world.running() == {1: {second}}, "the other instance still leaves"
+    world.tick(5)
+    assert world.running() == {2: {first}}
 
 
 def test_a_plan_that_changes_its_mind_restarts_nothing(world: RestartingWorld) -> None:
@@ -244,6 +269,7 @@ def test_after_any_faults_one_world_of_all_instances_runs(
     events: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     world = RestartingWorld(tmp_path_factory.mktemp("world"))
+    world.stop_reports = 2
     job = world.submit_restartable(2)
     target, offer = 2, "small"
     for number, event in enumerate(events):

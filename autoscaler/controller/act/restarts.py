@@ -74,7 +74,8 @@ class Restarts:
         wanted = [held for held in instances if held.desired is Desired.PRESENT]
         all_instances = self._store.instances.of_job(decision.job, include_ended=True)
         world = latest_world(all_instances)
-        surplus = {held.id for held in surplus_of(decision, wanted)}
+        leader = world.members[0] if world is not None and world.members else None
+        surplus = {held.id for held in surplus_of(decision, wanted, leader)}
         is_forced = decision.target is None or decision.release_first
         for held in wanted:
             is_member = world is not None and held.id in world.members
@@ -163,7 +164,9 @@ def world_needs(
     )
 
 
-def surplus_of(decision: Decision, wanted: Sequence[HeldInstance]) -> list[HeldInstance]:
+def surplus_of(
+    decision: Decision, wanted: Sequence[HeldInstance], leader: str | None
+) -> list[HeldInstance]:
     """Return the wanted instances of a job that the decision does not include.
 
     Instances of other offers stay until all of the target's are ready, unless the limits leave no
@@ -176,7 +179,7 @@ def surplus_of(decision: Decision, wanted: Sequence[HeldInstance]) -> list[HeldI
     others = [held for held in wanted if held.offer != target.offer]
     ready = [held for held in alike if held.world_ready_seconds is not None]
     is_target_ready = len(ready) >= target.instances
-    surplus = _release_order(alike)[: max(len(alike) - target.instances, 0)]
+    surplus = _release_order(alike, leader)[: max(len(alike) - target.instances, 0)]
     return surplus + [
         held
         for held in others
@@ -236,16 +239,18 @@ def _keeper(before: JobWorld | None, instances: Sequence[HeldInstance]) -> str |
     return next((held.id for held in (*members, *instances)), None)
 
 
-def _release_order(instances: Sequence[HeldInstance]) -> list[HeldInstance]:
+def _release_order(instances: Sequence[HeldInstance], leader: str | None) -> list[HeldInstance]:
     """Return instances in the order in which to release them.
 
-    Those that are leaving are first, then those that are not ready, then the youngest.
+    Those that are leaving are first, then those that are not ready, then the youngest. Of the
+    others the leader is last, because it has the checkpoint on its disk.
     """
     return sorted(
         instances,
         key=lambda held: (
             held.leaves_world_seconds is None,
             held.world_ready_seconds is not None,
+            held.id == leader,
             -held.requested_seconds,
             held.id,
         ),
