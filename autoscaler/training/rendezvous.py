@@ -88,8 +88,10 @@ class Watch:
         self._own_end: End | None = None
         self._is_written = False
         self._is_leader_lost = False
+        self._has_closed = False
         self._changed = threading.Condition()
-        threading.Thread(target=self._run, daemon=True).start()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
 
     @property
     def peer_ended(self) -> bool:
@@ -123,13 +125,21 @@ class Watch:
         return any(end is not End.COMPLETE for end in self._ends.values())
 
     def end(self, end: End) -> None:
-        """Record the end of this instance's ranks. The leader waits until all others did."""
+        """Record the end of this instance's ranks, and end the thread.
+
+        The leader waits until all others have recorded theirs.
+        """
         with self._changed:
             self._own_end = end
             self._changed.notify_all()
         self._wait(lambda: self._is_written or self._is_leader_lost, _LAST_READ_SECONDS)
         if self._node.leads:
             self._wait(lambda: self._have_all_ended, _LAST_READ_SECONDS)
+        with self._changed:
+            self._has_closed = True
+            self._changed.notify_all()
+        # A thread that returns from the store while Python ends would abort the process.
+        self._thread.join(_LAST_READ_SECONDS)
 
     @property
     def _was_stopped(self) -> bool:
@@ -144,14 +154,15 @@ class Watch:
             self._changed.wait_for(is_so, seconds)
 
     def _run(self) -> None:
-        while not self._is_leader_lost:
+        while not self._is_leader_lost and not self._has_closed:
             try:
                 self._exchange()
             except (DistStoreError, RuntimeError):
                 self._is_leader_lost = True
             with self._changed:
                 self._changed.notify_all()
-                if self._own_end is None or self._is_written:
+                is_urgent = self._own_end is not None and not self._is_written
+                if not is_urgent and not self._has_closed:
                     self._changed.wait(_PAUSE_SECONDS)
 
     def _exchange(self) -> None:
