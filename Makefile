@@ -84,7 +84,7 @@ test-optuna-next: $(INSTALLED) ## Run the tests of studies with the newest Optun
 test-frameworks: build/frameworks/.installed ## Run tests and examples with Lightning, Transformers, Accelerate and trackers.
 	@PYTHONPATH=$(CURDIR) build/frameworks/bin/python -m pytest -rs -m "not slow and not aws and not gcp" \
 		tests/hpo/test_frameworks.py tests/hpo/test_optunahub.py tests/integrations \
-		tests/end_to_end/test_examples.py $(ARGS)
+		tests/end_to_end/test_examples.py::test_an_example_with_libraries_does_so_too $(ARGS)
 
 # An environment of its own, on top of .venv's packages: most users need none of these.
 build/frameworks/.installed: $(INSTALLED) Makefile

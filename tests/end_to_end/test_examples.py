@@ -65,10 +65,12 @@ def one_run_went_on(shared: Path) -> None:
     assert runs == {"run-trackers.wandb"}
 
 
-TESTED: Final = (
+PLAIN: Final = (
     Example("digits", "--epochs 40"),
     Example("chargpt", "--epochs 4 --examples 2048"),
     Example("gan", "--epochs 20"),
+)
+WITH_LIBRARIES: Final = (
     Example("huggingface", "--epochs 4", ("transformers", "accelerate")),
     Example("lightning", "--epochs 20", ("lightning",)),
     Example("accelerate", "--epochs 20", ("accelerate",)),
@@ -174,13 +176,28 @@ def job_file(example: Example, directory: Path, shared: Path) -> Path:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("example", TESTED, ids=lambda example: example.name)
+@pytest.mark.parametrize("example", PLAIN, ids=lambda example: example.name)
 def test_an_example_grows_loses_an_instance_shrinks_and_ends(
+    example: Example, deployment: Deployment, tmp_path: Path, shared: Path
+) -> None:
+    resize_and_kill(example, deployment, tmp_path, shared)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("example", WITH_LIBRARIES, ids=lambda example: example.name)
+def test_an_example_with_libraries_does_so_too(
     example: Example, deployment: Deployment, tmp_path: Path, shared: Path
 ) -> None:
     missing = [name for name in example.packages if importlib.util.find_spec(name) is None]
     if missing:
         pytest.skip(f"{missing[0]} is not installed: make test-frameworks")
+    resize_and_kill(example, deployment, tmp_path, shared)
+
+
+def resize_and_kill(
+    example: Example, deployment: Deployment, tmp_path: Path, shared: Path
+) -> None:
+    """Run an example on 1, 2, 2 and 1 instances, of which one is killed, until its end."""
     deployment.castor("submit", job_file(example, tmp_path, shared))
     training = Training(deployment, example.name)
     training.wait_until_training(1)
