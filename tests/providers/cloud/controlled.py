@@ -8,6 +8,7 @@ from dataclasses import replace
 from autoscaler.controller.assembly import ControllerParts, assemble
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.instance import Desired, InstancePhase
+from autoscaler.domain.job import ParallelismSpec
 from autoscaler.store.memory.store import memory_store
 from providers.base import Provider
 from tests.controller.world import PlannedTargets, RecordedLighthouses, SynchronousWorkers, World
@@ -117,6 +118,26 @@ class ControllerOverCloud:
         world.tick(times=2)
         assert taken not in {instance.cloud_id for instance in world.training(world.job)}
         world.until(lambda: taken not in world.fake.alive() and world.is_settled())
+        world.give_up()
+
+    def test_a_gang_is_launched_reclaimed_and_replaced_as_one(
+        self, world: ControlledWorld
+    ) -> None:
+        """Refuse one of two launches, then take one instance back."""
+        code, status = world.fake.denied
+        world.fake.faults.add(Fault(world.fake.launch_action, code=code, status=status))
+        world.set_target(world.job, 0)
+        world.job = world.submit("sharded", parallelism=ParallelismSpec(shard=WANTED))
+        world.set_target(world.job, WANTED, world.fake.spot_offer)
+        world.tick()
+        assert len(world.fake.alive()) == WANTED - 1
+        world.until(lambda: not world.fake.alive())
+        world.until(world.is_settled)
+        before = set(world.fake.alive())
+        assert {held.seat.number for held in world.training(world.job) if held.seat} == {2}
+        world.fake.reclaim(world.cloud, min(before))
+        world.until(lambda: before.isdisjoint(world.fake.alive()) and world.is_settled())
+        assert {held.seat.number for held in world.training(world.job) if held.seat} == {3}
         world.give_up()
 
     def test_a_role_that_is_revoked_costs_no_job_and_is_told(self, world: ControlledWorld) -> None:
