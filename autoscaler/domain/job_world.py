@@ -65,7 +65,7 @@ class WorldOpening:
 
 @dataclass(frozen=True, slots=True)
 class MemberReport:
-    """What an agent reports about the last start of the command there, and since when.
+    """Report of an agent about the last start of the command there, and since when it holds.
 
     `generation` 0: none was started. `is_over`: it has ended without completing the job.
     `rendezvous` is where the agent would host the next start; None if it does not.

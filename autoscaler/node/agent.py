@@ -31,6 +31,7 @@ from autoscaler.node.heartbeats import Heartbeats
 from autoscaler.node.instance import Instance
 from autoscaler.node.outbox import Outbox, Standing
 from autoscaler.node.restarts.command import Command
+from autoscaler.node.restarts.saver import CommandEnd
 from autoscaler.node.script.post_mortem import caused_failure
 from autoscaler.node.script.preparation import Need, Preparation, Ready
 from autoscaler.node.script.rendezvous_port import RendezvousPort
@@ -372,7 +373,7 @@ class Agent:
         assert start is not None
         if not self._outputs.is_settled(self._state, self._trainer.steps, exit_code):
             return
-        if not self._command.is_settled(exit_code == 0 or self._left_in_time(start)):
+        if not self._command.is_settled(self._command_end(start, exit_code)):
             return
         is_given_up = start.is_leaving or exit_code != 0
         ended = replace(
@@ -387,12 +388,14 @@ class Agent:
         else:
             self._fail(self._trainer.failure(start), start=ended)
 
-    def _left_in_time(self, start: Start) -> bool:
-        """Return whether a restartable command left by itself after SIGTERM, not by SIGKILL."""
-        restart = self._state.assignment.spec.restart
+    def _command_end(self, start: Start, exit_code: int | None) -> CommandEnd:
+        """Return the end of a restartable command, as far as its files depend on it."""
+        restart, now_seconds = self._state.assignment.spec.restart, self._clock.now()
         if restart is None or not start.is_leaving:
-            return False
-        return self._clock.monotonic() - self._leaving_seconds < restart.grace_seconds
+            return CommandEnd(now_seconds, is_clean=exit_code == 0)
+        left_seconds = self._clock.monotonic() - self._leaving_seconds
+        left_in_time = left_seconds < restart.grace_seconds
+        return CommandEnd(now_seconds - left_seconds, left_in_time=left_in_time)
 
     def _note(self, text: str) -> None:
         self._outbox.add_notes([text])

@@ -25,8 +25,9 @@ from tests.end_to_end.deployment import Deployment
 ROOT: Final = Path(__file__).parents[2]
 EXAMPLE: Final = ROOT / "examples" / "restartable"
 WAIT_SECONDS: Final = 240.0
-STEPS: Final = 1200
-SAVE_EVERY: Final = 50
+STEPS: Final = 1500
+SAVE_EVERY: Final = 100
+UNCOUNTED: Final = 100  # steps in 5 s: a checkpoint counts once it was unchanged and is copied
 TOLERANCE: Final = 1e-4
 _START: Final = re.compile(r"start at step (\d+): world of (\d+)")
 _STEP: Final = re.compile(r"step (\d+) of")
@@ -145,9 +146,9 @@ def undisturbed_loss(directory: Path) -> float:
     done = subprocess.run(
         [*torchrun, *options], cwd=directory, capture_output=True, text=True, check=True
     )
-    found = _LOSS.search(done.stdout)
-    assert found is not None
-    return float(found[1])
+    loss = _LOSS.search(done.stdout)
+    assert loss is not None
+    return float(loss[1])
 
 
 @pytest.mark.timeout(1200)
@@ -169,7 +170,8 @@ def test_a_script_without_a_session_is_resized_by_restarts(tmp_path: Path) -> No
     assert job.attempt == 1, "lost instances and restarts cost no retry"
     assert training_sizes(restarts) == {1, 2}
     for before, after in pairwise(restarts):
-        assert before.last_step - after.step <= SAVE_EVERY, "at most one interval is repeated"
+        repeated = before.last_step - after.step
+        assert repeated <= SAVE_EVERY + UNCOUNTED, "at most one interval is repeated"
     losses = _LOSS.findall(text)
     assert len(losses) == 1
     assert float(losses[0]) == pytest.approx(undisturbed_loss(tmp_path / "alone"), abs=TOLERANCE)

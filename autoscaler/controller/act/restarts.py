@@ -34,7 +34,7 @@ _UNORDERED: Final = (InstancePhase.REQUESTED, InstancePhase.QUEUED)
 
 
 class Restarts:
-    """Keeper of the worlds of restartable jobs."""
+    """Reconciler of restartable jobs' worlds with their instances."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -68,8 +68,8 @@ class Restarts:
     ) -> None:
         """Let the instances that the decision does not include leave at the next checkpoint.
 
-        Instances that do not run the command are released at once. So are all if the job gets
-        nothing, or if the limits leave no room for new instances beside them.
+        Instances that do not run the command are released at once. All are released at once if
+        the job gets nothing, or if the limits leave no room for new instances beside them.
         """
         wanted = [held for held in instances if held.desired is Desired.PRESENT]
         all_instances = self._store.instances.of_job(decision.job, include_ended=True)
@@ -96,10 +96,10 @@ class Restarts:
         instances: Sequence[HeldInstance],
     ) -> JobWorld:
         """Store the next world, and record an event."""
-        keeper = world.members[0] if world.members else _keeper(before, instances)
-        if keeper is None:
-            return world  # no instance is left that could hold it: the next one will
-        self._store.instances.note(keeper, {Fact.WORLD: str(world)})
+        holder = world.members[0] if world.members else _holder(before, instances)
+        if holder is None:
+            return world  # no instance is left that could hold the fact; the next one will
+        self._store.instances.note(holder, {Fact.WORLD: str(world)})
         text = restart_text(world, cause, before)
         _log.info("%s restart: %s", job.id, text)
         self._store.events.add(Event(world.formed_seconds, "restart", text, job.id))
@@ -233,7 +233,7 @@ def _is_alive(held: HeldInstance) -> bool:
     return held.desired is Desired.PRESENT or held.reclaim_seconds is not None
 
 
-def _keeper(before: JobWorld | None, instances: Sequence[HeldInstance]) -> str | None:
+def _holder(before: JobWorld | None, instances: Sequence[HeldInstance]) -> str | None:
     """Return the instance that holds a world without members; None if no instance is left."""
     members = [] if before is None else members_of(before, instances)
     return next((held.id for held in (*members, *instances)), None)
@@ -242,8 +242,8 @@ def _keeper(before: JobWorld | None, instances: Sequence[HeldInstance]) -> str |
 def _release_order(instances: Sequence[HeldInstance], leader: str | None) -> list[HeldInstance]:
     """Return instances in the order in which to release them.
 
-    Those that are leaving are first, then those that are not ready, then the youngest. Of the
-    others the leader is last, because it has the checkpoint on its disk.
+    Leaving instances are first, then instances that are not ready, then the youngest. The leader
+    is last of the others, because it has the checkpoint on its disk.
     """
     return sorted(
         instances,

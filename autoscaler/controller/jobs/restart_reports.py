@@ -40,9 +40,11 @@ def world_facts(held: HeldInstance, report: AgentReport, now_seconds: float) -> 
     """Return the new facts of an instance of a restartable job that reports now."""
     generation = report.generation
     facts: dict[str, str] = {}
-    told = MemberReport(generation, report.is_generation_over, report.rendezvous, now_seconds)
-    if not told.is_same(held.world_report):
-        facts[Fact.WORLD_REPORT] = str(told)
+    member_report = MemberReport(
+        generation, report.is_generation_over, report.rendezvous, now_seconds
+    )
+    if not member_report.is_same(held.world_report):
+        facts[Fact.WORLD_REPORT] = str(member_report)
     if report.phase is InstancePhase.READY and held.world_ready_seconds is None:
         facts[Fact.WORLD_READY] = str(now_seconds)
     begun, save = held.world_begun, held.world_save

@@ -19,7 +19,7 @@ from autoscaler.node.restarts.log_progress import LineReader, LogProgress, RunSi
 from autoscaler.node.restarts.matches import Pattern, pattern_below
 from autoscaler.node.restarts.restoring import Restore, Restoring
 from autoscaler.node.restarts.save_place import SaveDirectory, SavePlace, StoredSaves
-from autoscaler.node.restarts.saver import Saved, Saver, Watched
+from autoscaler.node.restarts.saver import CommandEnd, Saved, Saver, Watched
 from autoscaler.node.restarts.saves import Saves, StartName
 from autoscaler.node.state import AgentState, Prepared, Start
 from autoscaler.objects import open_grant
@@ -152,9 +152,9 @@ class Command:
             self._reported, self._saved_step = latest, progress.steps
         return progress.report(self._checkpoint_status(latest), now_seconds)
 
-    def is_settled(self, is_whole: bool) -> bool:
+    def is_settled(self, end: CommandEnd) -> bool:
         """Return whether the last checkpoints of the ended command are saved; as in `Saver`."""
-        return self._saver.is_settled(is_whole)
+        return self._saver.is_settled(end)
 
     def _checkpoint_status(self, latest: Saved | None) -> CheckpointStatus:
         if latest is None:

@@ -22,6 +22,8 @@ _log = logging.getLogger(__name__)
 
 QUIET_SECONDS: Final = 2.0
 _SCAN_SECONDS: Final = 1.0
+_SIGNAL_SECONDS: Final = 1.0
+"""Time within which SIGTERM reaches the command and ends one that does not handle it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,30 @@ class Saved:
     modified_seconds: float
     bytes: int
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CommandEnd:
+    """End of the command: since when it was told to stop, or had stopped by itself.
+
+    `is_clean`: it exited with status 0, not told to. `left_in_time`: it was told to and left
+    before it was killed.
+    """
+
+    stopped_seconds: float
+    is_clean: bool = False
+    left_in_time: bool = False
+
+    def has_finished(self, match: Match) -> bool:
+        """Return whether the command finished a match, rather than ended while writing it.
+
+        A command that does not handle SIGTERM ends at once. So a match that it changed at that
+        moment may be cut off, and one that it changed later is whole.
+        """
+        modified_seconds = match.modified_ns / 1e9
+        if self.is_clean or modified_seconds <= self.stopped_seconds - QUIET_SECONDS:
+            return True
+        return self.left_in_time and modified_seconds > self.stopped_seconds + _SIGNAL_SECONDS
 
 
 @dataclass(slots=True)
@@ -103,13 +129,12 @@ class Saver:
         if self._watched is None or self.is_busy or now_seconds < self._next_seconds:
             return
         self._next_seconds = now_seconds + _SCAN_SECONDS
-        self._begin(self._watched, is_whole=False)
+        self._begin(self._watched, None)
 
-    def is_settled(self, is_whole: bool) -> bool:
+    def is_settled(self, end: CommandEnd) -> bool:
         """Return whether the last matches are saved, after the command ended.
 
-        The first call starts the last scan. Unless every match `is_whole`, because the command
-        was not killed, a match counts only if it was left unchanged for `QUIET_SECONDS`.
+        The first call starts the last scan.
         """
         watched = self._watched
         if watched is None:
@@ -119,19 +144,19 @@ class Saver:
         if watched.is_over:
             return True
         watched.is_over = True
-        self._begin(watched, is_whole)
+        self._begin(watched, end)
         return False
 
-    def _begin(self, watched: Watched, is_whole: bool) -> None:
+    def _begin(self, watched: Watched, end: CommandEnd | None) -> None:
         self._thread = threading.Thread(
-            target=self._run, args=(watched, is_whole), name="castor-saves", daemon=True
+            target=self._run, args=(watched, end), name="castor-saves", daemon=True
         )
         self._thread.start()
 
-    def _run(self, watched: Watched, is_whole: bool) -> None:
+    def _run(self, watched: Watched, end: CommandEnd | None) -> None:
         latest = watched.latest
         try:
-            self.scan(watched, is_whole)
+            self.scan(watched, end)
         except Changed:
             pass  # the next scan finds it again
         except (CastorError, OSError) as error:
@@ -142,8 +167,10 @@ class Saver:
         if watched.latest is not latest or watched.is_over:
             self._on_news()
 
-    def scan(self, watched: Watched, is_whole: bool) -> None:
+    def scan(self, watched: Watched, end: CommandEnd | None = None) -> None:
         """Save the newest match that is complete and not saved yet, if there is one.
+
+        `end` is None while the command runs.
 
         Raises:
             Changed: the match changed while it was copied.
@@ -154,7 +181,8 @@ class Saver:
         complete = [
             match
             for match in matches
-            if is_new(match, watched) and (is_whole or self._is_quiet(match, watched))
+            if is_new(match, watched)
+            and (self._is_quiet(match, watched) if end is None else end.has_finished(match))
         ]
         watched.seen = present
         if complete:

@@ -17,7 +17,7 @@ from autoscaler.domain.storage import StorageGrant
 from autoscaler.node.restarts.matches import Pattern, pattern_below
 from autoscaler.node.restarts.restoring import Restore, restored
 from autoscaler.node.restarts.save_place import SaveDirectory, SavePlace, StoredSaves
-from autoscaler.node.restarts.saver import Saved, Saver, Watched
+from autoscaler.node.restarts.saver import CommandEnd, Saved, Saver, Watched
 from autoscaler.node.restarts.saves import (
     Save,
     SavedFile,
@@ -28,6 +28,7 @@ from autoscaler.node.restarts.saves import (
 from autoscaler.objects import Objects, always
 
 USER = os.geteuid()
+CLEAN = CommandEnd(2000.0, is_clean=True)
 FIRST, SECOND = StartName(7, 1), StartName(7, 2)
 
 
@@ -201,51 +202,64 @@ class TestSaver:
         saver, state = Saver(clock, lambda: None, lambda text: None), watched(tmp_path, saves)
         write(tmp_path, "ckpt/step-1", "on", 1005)
         clock.advance(6.0)
-        saver.scan(state, is_whole=False)
+        saver.scan(state)
         assert state.latest is None, "it was not seen before"
         write(tmp_path, "ckpt/step-1", "one", 1006)
         clock.advance(4.0)
-        saver.scan(state, is_whole=False)
+        saver.scan(state)
         assert state.latest is None, "it has changed since"
-        saver.scan(state, is_whole=False)
+        saver.scan(state)
         assert latest_of(state).modified_seconds == 1006
         name = latest_of(state).name
-        saver.scan(state, is_whole=False)
+        saver.scan(state)
         assert latest_of(state).name == name
         assert len(saves.labels()) == 1
         write(tmp_path, "ckpt/step-1", "two", 1007)
-        saver.scan(state, is_whole=True)
+        saver.scan(state, CLEAN)
         assert latest_of(state).name != name, "an overwritten checkpoint is a new one"
 
     def test_older_matches_are_not_new(self, saves: Saves, tmp_path: Path) -> None:
         clock = VirtualClock(2000.0)
         saver, state = Saver(clock, lambda: None, lambda text: None), watched(tmp_path, saves)
         write(tmp_path, "ckpt/step-1", "before the start", 900)
-        saver.scan(state, is_whole=True)
+        saver.scan(state, CLEAN)
         assert state.latest is None and saves.labels() == []
 
     def test_a_shared_directory_is_observed_only(self, tmp_path: Path) -> None:
         clock = VirtualClock(2000.0)
         saver, state = Saver(clock, lambda: None, lambda text: None), watched(tmp_path, None)
         write(tmp_path, "ckpt/step-1", "one", 1100)
-        saver.scan(state, is_whole=True)
+        saver.scan(state, CLEAN)
         assert state.latest is not None
 
     def test_the_last_scan_follows_the_end(self, saves: Saves, tmp_path: Path) -> None:
         clock, notes = VirtualClock(2000.0), list[str]()
         saver = Saver(clock, lambda: None, notes.append)
-        assert saver.is_settled(is_whole=True), "nothing is watched"
+        assert saver.is_settled(CLEAN), "nothing is watched"
         saver.watch(watched(tmp_path, saves))
         write(tmp_path, "ckpt/step-1", "at SIGTERM", 1999)
-        assert not saver.is_settled(is_whole=True)
+        assert not saver.is_settled(CLEAN)
         while saver.is_busy:
             pass
-        assert saver.is_settled(is_whole=True)
+        assert saver.is_settled(CLEAN)
         assert len(saves.labels()) == 1 and notes == []
 
-    def test_a_killed_commands_last_write_may_be_torn(self, saves: Saves, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        ("modified", "end", "is_saved"),
+        [
+            (1990, CommandEnd(1995.0), True),
+            (1994, CommandEnd(1995.0), False),
+            (1995, CommandEnd(1995.0, left_in_time=True), False),
+            (1998, CommandEnd(1995.0, left_in_time=True), True),
+            (1998, CommandEnd(1995.0), False),
+            (1999, CommandEnd(2000.0, is_clean=True), True),
+        ],
+    )
+    def test_a_match_that_may_be_cut_off_is_left_out(
+        self, saves: Saves, tmp_path: Path, modified: int, end: CommandEnd, is_saved: bool
+    ) -> None:
         clock = VirtualClock(2000.0)
         saver, state = Saver(clock, lambda: None, lambda text: None), watched(tmp_path, saves)
-        write(tmp_path, "ckpt/step-1", "torn", 1999)
-        saver.scan(state, is_whole=False)
-        assert state.latest is None
+        write(tmp_path, "ckpt/step-1", "text", modified)
+        saver.scan(state, end)
+        assert (state.latest is not None) is is_saved
