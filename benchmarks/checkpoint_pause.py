@@ -6,10 +6,10 @@ Each rank is a process of this machine with its shard of a model and AdamW's sta
 pause is the time of `TrainingState.save` in the training thread, on the slower rank: the check for
 weights that are not finite, the plan, and the copy to memory that is kept between checkpoints. The
 rest runs in a thread and is `background`. `memcpy` copies as many bytes from one tensor to another
-on all ranks at once, before each save. On GPUs (`--device cuda`, one for each rank) the memory is locked, and
-`memcpy` copies from the GPU to locked memory. Medians of all saves after the first, which
-allocates the memory unless it was reserved before, as a session does; `--no-reserve` leaves that
-out. Prints a table.
+on all ranks at once, before each save. On a CPU these are the thread's processor seconds, which
+other work on the cores lengthens little; on GPUs (one for each rank, locked memory) seconds.
+Medians of all saves after the first. A session reserves the memory of the copies before the first;
+`--no-reserve` leaves that out. Prints a table.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -85,10 +86,32 @@ def sharded_state(setting: Setting, device: torch.device) -> TrainingState:
     return TrainingState(model, optimizer, None, Counters(step=1))
 
 
+def seconds_on(device: str) -> float:
+    """Return this thread's processor seconds for a CPU, and a clock's seconds for a GPU."""
+    return time.thread_time() if device == "cpu" else time.perf_counter()
+
+
+class TimedCopies(HostCopies):
+    """Maker of copies that measures the seconds of the last ones."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__(kept_device=device)
+        self._device = device
+        self.seconds = 0.0
+
+    def copy(self, tree: Any) -> Any:
+        """Copy as `HostCopies` does."""
+        began = seconds_on(self._device)
+        copied = super().copy(tree)
+        self.seconds = seconds_on(self._device) - began
+        return copied
+
+
 class Memcpy:
     """Copies of so many bytes to memory that was used before."""
 
     def __init__(self, size_bytes: int, device: torch.device) -> None:
+        self._device = device.type
         self._source = torch.ones(size_bytes, dtype=torch.uint8, device=device)
         is_gpu = device.type == "cuda"
         self._target = torch.zeros(size_bytes, dtype=torch.uint8, pin_memory=is_gpu)
@@ -96,9 +119,9 @@ class Memcpy:
     def seconds(self) -> float:
         """Copy on all ranks at once; return the seconds."""
         dist.barrier()
-        began = time.perf_counter()
+        began = seconds_on(self._device)
         self._target.copy_(self._source)
-        return time.perf_counter() - began
+        return seconds_on(self._device) - began
 
 
 def measure(rank: int, setting: Setting, store: str, results: Connection) -> None:
@@ -113,7 +136,7 @@ def measure(rank: int, setting: Setting, store: str, results: Connection) -> Non
         backend, init_method=f"file://{store}", rank=rank, world_size=setting.ranks
     )
     state = sharded_state(setting, device)
-    copies = HostCopies(kept_device=setting.device)
+    copies = TimedCopies(setting.device)
     checkpoints = Checkpoints(
         Path(setting.directory),
         1,
@@ -133,13 +156,13 @@ def measure(rank: int, setting: Setting, store: str, results: Connection) -> Non
         copies_seconds.append(memcpy.seconds())
         state.counters.step += 1
         dist.barrier()
-        began = time.perf_counter()
+        began = seconds_on(setting.device)
         state.save(checkpoints, at_once=False)
-        pauses.append(time.perf_counter() - began)
+        pauses.append(seconds_on(setting.device) - began)
         checkpoints.wait()
         status = checkpoints.status
         assert status.error is None, status.error
-        copied.append(status.pause_seconds or 0.0)
+        copied.append(copies.seconds)
         written.append(status.seconds or 0.0)
     results.send(Figures(part_bytes, copies_seconds, pauses, copied, written))
     checkpoints.close()

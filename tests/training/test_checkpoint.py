@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
 from torch import nn
 
 from autoscaler.clock import SystemClock, VirtualClock
@@ -57,6 +59,24 @@ def test_what_is_saved_comes_back_whole(tmp_path: Path) -> None:
         flat = torch.utils._pytree.tree_leaves
         for one, other in zip(flat(left), flat(right), strict=True):
             assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+
+
+def test_a_checkpoint_of_earlier_versions_is_read(tmp_path: Path) -> None:
+    """Check with the calls and the manifest of versions in which the leader wrote all tensors."""
+    saved, fresh = _state(), _state(seed=1)
+    path = tmp_path / name_of(3)
+    model, optimizer = saved._tensors()
+    dcp.save({"model": model, "optimizer": optimizer}, checkpoint_id=path, no_dist=True)
+    rest = saved._plain_values()
+    del rest["own"]
+    torch.save(rest, path / "rest.pt")
+    digests = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in path.iterdir()}
+    manifest = {"format": 1, "step": 3, "torch": "2.9.0", "sha256": digests}
+    (path / "manifest.json").write_text(json.dumps(manifest, indent=1))
+    assert fresh.restore_newest(_checkpoints(tmp_path))
+    assert fresh.counters == saved.counters
+    for name, tensor in saved.state_dict()["model"].items():
+        assert torch.equal(fresh.state_dict()["model"][name], tensor)
 
 
 def test_the_last_two_are_kept(tmp_path: Path) -> None:

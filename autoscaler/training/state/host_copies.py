@@ -38,7 +38,7 @@ class HostCopies:
         if size_bytes > self._buffer.numel() and self._reservation is None:
             self._reservation = threading.Thread(
                 target=self._allocate_if_possible,
-                args=(size_bytes,),
+                args=(size_bytes, _current_gpu()),
                 name="castor-checkpoint-memory",
                 daemon=True,
             )
@@ -72,8 +72,10 @@ class HostCopies:
         self._buffer = torch.empty(0, dtype=torch.uint8)  # freed before the next is allocated
         self._buffer = _locked_memory(size_bytes)
 
-    def _allocate_if_possible(self, size_bytes: int) -> None:
+    def _allocate_if_possible(self, size_bytes: int, gpu: int | None) -> None:
         try:
+            if gpu is not None:
+                torch.cuda.set_device(gpu)  # a new thread would use, and so occupy, the first GPU
             self._allocate(size_bytes)
         except RuntimeError as error:
             _log.warning("no memory for checkpoints is reserved: %s", error)
@@ -88,6 +90,10 @@ class HostCopies:
         part = self._buffer[begin : begin + tensor.numel() * tensor.element_size()]
         target = part.view(tensor.dtype).view(tensor.shape)
         return target.copy_(tensor.detach(), non_blocking=True)
+
+
+def _current_gpu() -> int | None:
+    return torch.cuda.current_device() if torch.cuda.is_available() else None
 
 
 def _aligned_bytes(tensor: Tensor) -> int:
