@@ -71,7 +71,8 @@ class ShardForecast:
         seconds: median time of the whole job; None: unknown.
         usd: median cost; None: unknown.
         cost_usd: cost with the worth of the time, of the whole job or of a million useful examples
-            if its length is unknown; None: no offer can hold the job.
+            if its length is unknown, at the allocations that suit its speeds once these are
+            known; None: no offer can hold the job.
         unfit: offers that can't hold the job.
     """
 

@@ -58,7 +58,7 @@ _HANDOVER_LOG_DEVIATION = 1.5
 # all-reduce of its gradients moves, which is a scatter and a gather.
 _GATHERS = 1.5
 _GATHER_LOG_DEVIATION = 0.8
-_GATHER_OVERLAP = 1.0
+_GATHER_OVERLAP = _GAMMA - 1.0
 _GATHER_OVERLAP_LOG_DEVIATION = 1.0
 
 
@@ -192,10 +192,11 @@ class _Sharded(_DataParallel):
         return self.names.index("gather_overlap"), len(self.names) - 1
 
     def beliefs(self, scale: Scale) -> tuple[ParameterPrior, ...]:
+        gathers = _GATHERS * (1.0 + _GROWTH * np.log2(max(self.shard / 2.0, 1.0)))
         return (
             *_compute_priors(scale.example_seconds, scale.example_log_deviation),
-            ParameterPrior(_GATHERS * scale.within_seconds, _GATHER_LOG_DEVIATION),
-            ParameterPrior(_GATHERS * scale.across_seconds, _GATHER_LOG_DEVIATION),
+            ParameterPrior(gathers * scale.within_seconds, _GATHER_LOG_DEVIATION),
+            ParameterPrior(gathers * scale.across_seconds, _GATHER_LOG_DEVIATION),
             ParameterPrior(_GATHER_OVERLAP, _GATHER_OVERLAP_LOG_DEVIATION),
             *_sync_priors(scale.across_seconds, 5),
             *_sync_priors(scale.within_seconds / self.shard, 7),

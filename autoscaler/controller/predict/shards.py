@@ -6,14 +6,13 @@ It is fixed afterwards: a change needs a new start from a checkpoint, by another
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from autoscaler.controller.jobs.fitting import (
     candidate_shards,
-    memory_of,
     require_fit,
-    unfit_offers,
     with_shard,
 )
 from autoscaler.controller.observe.snapshots import allowed_offers
@@ -78,42 +77,46 @@ def _forecast(
     """Return the forecast of a decided job, and whether it misses its deadline or budget."""
     snapshot = snapshot_of(spec, memory, now, now_seconds)
     job, shard = snapshot.jobs[0], spec.parallelism.shard
-    peaks = () if memory is None else memory.peaks
-    permitted = allowed_offers(spec.instances, now.offers)
-    unfit = unfit_offers(spec, permitted, memory_of(spec, peaks))
     whole_job = frontier(job, snapshot)
     if whole_job is None:
-        return ShardForecast(shard, None, 0.0, None, None, None, unfit), True
+        return ShardForecast(shard, None, 0.0, None, None, None, job.unfit), True
     chosen = whole_job.chosen
+    examples = job.remaining_examples or _COMPARED_EXAMPLES
+    forecast = _without_times(job, snapshot, shard, examples)
     if chosen is None:
-        return _by_rate(job, snapshot, shard), whole_job.shortfall is not None
+        return forecast, whole_job.shortfall is not None
     offer = next(offer for offer in now.offers if offer.id == chosen.then.offer)
-    hours = chosen.seconds.median / SECONDS_PER_HOUR
-    forecast = ShardForecast(
-        shard=shard,
+    forecast = replace(
+        forecast,
         allocation=chosen.then,
         usd_per_hour=float(offer.usd_per_hour) * chosen.then.instances,
         seconds=chosen.seconds.median,
         usd=chosen.usd.median,
-        cost_usd=chosen.usd.median + whole_job.value_of_time * hours,
-        unfit=unfit,
     )
     return forecast, whole_job.shortfall is not None
 
 
-def _by_rate(job: JobSnapshot, snapshot: Snapshot, shard: int) -> ShardForecast:
-    """Return the forecast of a job of unknown length, by its cost for a million examples."""
+def _without_times(
+    job: JobSnapshot, snapshot: Snapshot, shard: int, examples: float
+) -> ShardForecast:
+    """Return the cost of `examples` useful examples, at the cheapest allocation on average.
+
+    The cost is the geometric mean over draws of the least cost in each: a job can change its
+    allocation once its speeds are known, but not its shard. The mean of costs would be that of the
+    slowest draws alone, before anything is measured.
+    """
     supply = supply_of(snapshot)
     sizes = candidates(job, supply)
     value = value_of_time(job.objective, price_range(job, supply))
-    cost = (sizes.usd_per_second + value) / sizes.rate
-    best = int(cost.argmin())
+    usd_per_example = (sizes.usd_per_second + value) * sizes.seconds_per_example
+    best = int(usd_per_example.mean(axis=0).argmin())
+    least_usd = float(np.exp(np.log(usd_per_example.min(axis=1)).mean()))
     return ShardForecast(
         shard=shard,
         allocation=sizes.allocation(best),
         usd_per_hour=float(sizes.usd_per_second[best]) * SECONDS_PER_HOUR,
         seconds=None,
         usd=None,
-        cost_usd=float(cost[best]) * _COMPARED_EXAMPLES,
+        cost_usd=least_usd * examples,
         unfit=job.unfit,
     )
