@@ -140,13 +140,13 @@ class Submissions:
             require_settable_objective(resumption.objective)
         job, now_seconds = self._store.jobs.find(name), self._clock.now()
         require_ended(job, self._store.instances.of_job(job.id, include_ended=True))
-        step = self._newest_step(job)
+        origin = self._origin(job)
         spent_usd = self._spent_usd(job, resumption, now_seconds)
         spec = self.capped(replace(resumed_spec(job, resumption, spent_usd), person=person))
         self._check(spec)
         resumed = self._store.jobs.add(spec, now_seconds)
-        self._add_event("resumed", f"by {person}: {resumed.id} goes on from step {step}", job)
-        self._add_event("submitted", f"by {person}: goes on from step {step} of {job.id}", resumed)
+        self._add_event("resumed", f"by {person}: {resumed.id} goes on from {origin}", job)
+        self._add_event("submitted", f"by {person}: goes on from {origin} of {job.id}", resumed)
         return resumed
 
     def _spent_usd(self, job: JobRecord, resumption: Resumption, now_seconds: float) -> Decimal:
@@ -159,8 +159,17 @@ class Submissions:
             runs = [run for run in self._store.jobs.all() if run.files_of == job.files_of]
         return sum((ledger.spent(run.id, now_seconds) for run in runs), Decimal(0))
 
+    def _origin(self, job: JobRecord) -> str:
+        """Return the checkpoint that the next run continues from, as text.
+
+        The command of a restartable job finds it, or begins anew.
+        """
+        if job.spec.restart is not None:
+            return "the newest checkpoint"
+        return f"step {self._newest_step(job)}"
+
     def _newest_step(self, job: JobRecord) -> int:
-        """Return the step of the checkpoint that the next run continues from."""
+        """Return the step of the checkpoint that the next run of a session continues from."""
         try:
             return self._results.checkpoint(job).step
         except NotFound as error:

@@ -15,6 +15,7 @@ from autoscaler.domain.instance import CloudInstance, CloudState, HeldInstance
 from autoscaler.domain.job import BatchSpec, CheckpointSpec, InstanceBounds, JobPhase, JobSpec
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.report import CheckpointStatus, Ending
+from autoscaler.domain.restart import RestartSpec
 from autoscaler.spec.bundle import pack
 from autoscaler.wire.messages import Assignment, JobView, JoinRequest, Resumption
 from tests.service.agents import SPEC, joined, node_report, training_report
@@ -351,3 +352,14 @@ def test_to_adopt_needs_an_absolute_directory(api: Api) -> None:
     spec = replace(SPEC, checkpoint=CheckpointSpec("own", adopt="first"))
     with pytest.raises(SpecError, match=r"checkpoint\.adopt: needs an absolute directory"):
         api.client.submit(spec)
+
+
+def test_a_restartable_job_goes_on_from_what_its_command_saved(api: Api) -> None:
+    spec = replace(SPEC, restart=RestartSpec("ckpt/*"), instances=InstanceBounds(1, 1))
+    earlier = run(api, spec, saves=None)
+    resumed = resume(api)
+    assert resumed.id == "job.2"
+    later = api.world.store.jobs.get(resumed.id)
+    assert later.files_of == earlier.job and later.number > earlier.job_number
+    texts = [event.text for event in api.world.store.events.latest(resumed.id, 9)]
+    assert any("goes on from the newest checkpoint of job" in text for text in texts)
