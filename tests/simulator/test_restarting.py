@@ -38,6 +38,10 @@ def trial_of(profiles: dict[str, Profile], pause_seconds: float = PAUSE_SECONDS)
     )
 
 
+def reasons_of(trial: Trial, job: str) -> list[str]:
+    return [entry.decision.reason for entry in trial.store.journal.decisions(job, 50)]
+
+
 def only_job(result: Result) -> JobResult:
     (job,) = result.jobs
     return job
@@ -57,6 +61,8 @@ def test_a_job_is_resized_after_a_checkpoint_and_pays_the_pause(
     sizes = {entry.instances for entry in job.timeline}
     assert max(sizes) > 1, "it grew"
     assert job.pause_s >= PAUSE_SECONDS * (job.restarts + 1) - 1.0
+    grown = next(text for text in reasons_of(trial, record.id) if text.startswith("grow"))
+    assert "restarts all instances, 38 s without progress" in grown, "as measured at the start"
     durations = trial.store.measurements.durations(record.id)
     assert durations[None, RESTART_DURATION].seconds == pytest.approx(PAUSE_SECONDS, abs=2.0)
     assert durations[None, SAVE_INTERVAL_DURATION].seconds == pytest.approx(SAVE_SECONDS, abs=2.0)

@@ -153,7 +153,7 @@ def _describe_change(
         return f"{move_text}: {contest_text}"
     gain_text = f"{move_text}: {_describe_gain(given.change)}"
     payback_text = _describe_payback(facts, held, given, given.change)
-    return gain_text + payback_text + _checkpoint_note(given.change)
+    return gain_text + payback_text + _checkpoint_note(given.change) + _restart_note(job)
 
 
 def _bounds_note(job: JobSnapshot) -> str:
@@ -161,6 +161,13 @@ def _bounds_note(job: JobSnapshot) -> str:
     if job.unfit:
         notes.append(f"can't be held by {'; '.join(map(str, job.unfit))}")
     return "".join(f"; {note}" for note in notes)
+
+
+def _restart_note(job: JobSnapshot) -> str:
+    """Return the pause of a restartable job, which its cost of changing includes."""
+    if not job.switching.restarts:
+        return ""
+    return f"; restarts all instances, {duration(job.switching.pause_seconds)} without progress"
 
 
 def _checkpoint_note(change: GoodputChange) -> str:
