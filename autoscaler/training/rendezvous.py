@@ -71,7 +71,7 @@ class GangNode:
         return int(self.address.rpartition(":")[2])
 
 
-class Watch:
+class LauncherWatch:
     """Exchange of states between a gang's launchers, in a thread.
 
     Args:
@@ -182,7 +182,7 @@ class Watch:
 class _BarrierStore(PrefixStore):
     """Store whose waits end when a peer has; torchrun's exit barrier would wait for minutes."""
 
-    def __init__(self, prefix: str, store: Store, watch: Watch, clock: Clock) -> None:
+    def __init__(self, prefix: str, store: Store, watch: LauncherWatch, clock: Clock) -> None:
         super().__init__(prefix, store)
         self._watch = watch
         self._clock = clock
@@ -250,7 +250,7 @@ class GangRendezvous(LocalRendezvous):
         super().__init__(node.run_id)
         self._node = node
         self._clock = clock
-        self._watch: Watch | None = None
+        self._watch: LauncherWatch | None = None
 
     def next_rendezvous(self) -> RendezvousInfo:
         """Return the rendezvous of the gang, as soon as the leader's store can be reached.
@@ -261,7 +261,7 @@ class GangRendezvous(LocalRendezvous):
         node = self._node
         self._store = bound_store(node.host, node.port)[0] if node.leads else self._connection()
         watched = PrefixStore(f"{self._run_id}/watch", self._connection())
-        self._watch = Watch(node, watched, self._clock)
+        self._watch = LauncherWatch(node, watched, self._clock)
         store = _BarrierStore(self._run_id, self._store, self._watch, self._clock)
         info = RendezvousStoreInfo(node.host, node.port)
         return RendezvousInfo(store, node.index, node.instances, info)
