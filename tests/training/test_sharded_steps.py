@@ -131,7 +131,10 @@ def _sharded_beside_plain(
 def test_squares_are_those_of_a_plain_model(
     ranks: int, copies: int, micro_steps: int, kind: str
 ) -> None:
-    """Squares of plain models are unbiased. With two micro-steps the small gradients have half as many examples."""
+    """Squares of plain models are unbiased.
+
+    With two micro-steps the small gradients have half as many examples.
+    """
     pairs = on_ranks(ranks, _sharded_beside_plain, kind, copies, micro_steps)[0]
     assert sum(sharded.samples for sharded, _ in pairs) == 16 - WARM_UP_STEPS
     for sharded, plain in pairs:
