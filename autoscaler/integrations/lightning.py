@@ -280,6 +280,7 @@ class _Fit:
         self._load_saved(is_in_epoch=False)
         if self._length.is_over(self.job.progress_examples):
             next(self._batches, None)  # a restart after the last step: nothing is left to do
+            self._strategy.follow(self.job)
             self._trainer.should_stop = True
 
     def close(self, error: BaseException | None) -> None:

@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    SequentialSampler,
+)
 
 # Maps the number of a pass to its dataset indices.
 Order = Callable[[int], NDArray[np.int64]]
@@ -61,13 +67,19 @@ def loader_arguments(loader: Any, seed: int, device: torch.device) -> LoaderArgu
         device: the model's device; memory is pinned for another one than the CPU.
 
     Raises:
-        TypeError: the object is no DataLoader.
+        TypeError: the object is no DataLoader, or one of an iterable dataset.
         ValueError: the DataLoader has a batch sampler of the script; the message names a remedy.
     """
     if not isinstance(loader, DataLoader):
         raise TypeError(
             f"the training data are a {type(loader).__name__}: an elastic training needs one "
             "torch.utils.data.DataLoader"
+        )
+    if isinstance(loader.dataset, IterableDataset):
+        raise TypeError(
+            f"the training dataset is iterable ({type(loader.dataset).__name__}), without an "
+            "order in which each example could be taken once while ranks join and leave: give a "
+            "dataset with len() and indexing, or use a ShardedDataset in a script with session"
         )
     batches = _plain_batch_sampler(loader)
     # Accelerate replaces a random sampler by a seeded one, which this method finds.
@@ -112,7 +124,7 @@ def sampler_order(sampler: Any, seed: int) -> Order:
 
 
 def _plain_batch_sampler(loader: DataLoader[Any]) -> BatchSampler | None:
-    """Return the BatchSampler of a DataLoader, without Accelerate's; None for an iterable dataset.
+    """Return the BatchSampler of a DataLoader, without Accelerate's; None without batches.
 
     Raises:
         ValueError: it is one of the script's own.

@@ -280,8 +280,6 @@ class _Training:
     def _train(self) -> None:
         trainer, job = self._trainer, self._job
         trainer.current_gradient_accumulation_steps = 1
-        if trainer.args.eval_on_start and trainer.state.global_step == 0:
-            trainer.evaluate(ignore_keys=self._ignored_keys)
         for _ in job.epochs(self._length.epochs):
             self._begin()
             trainer.control = self._call("on_epoch_begin")
@@ -305,6 +303,8 @@ class _Training:
         self._decided = self._trainer.is_world_process_zero()
         state.is_world_process_zero = state.is_local_process_zero = self._decided
         self._trainer.control = self._call("on_train_begin")
+        if self._trainer.args.eval_on_start and state.global_step == 0:
+            self._trainer.evaluate(ignore_keys=self._ignored_keys)
 
     def _follow_decider(self) -> None:
         """Let this rank log from now on, or no longer, as the job decides."""

@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
+    IterableDataset,
     Sampler,
     SequentialSampler,
     TensorDataset,
@@ -66,5 +67,11 @@ def test_what_can_not_be_divided_is_refused() -> None:
     loader = DataLoader(DATA, batch_sampler=Pairs(SequentialSampler(DATA), 2, False))
     with pytest.raises(ValueError, match="batch_sampler is a Pairs"):
         loader_arguments(loader, 0, CPU)
+
+    class Endless(IterableDataset[int]):
+        pass
+
+    with pytest.raises(TypeError, match=r"iterable \(Endless\)"):
+        loader_arguments(DataLoader(Endless()), 0, CPU)
     with pytest.raises(TypeError, match="the training data are a list"):
         loader_arguments([1, 2], 0, CPU)
