@@ -20,6 +20,7 @@ from autoscaler.store.store import Store
 GRACE_SECONDS: Final = 60.0
 
 ONE_INSTANCE_TEXT: Final = "a script without a session runs on one instance"
+FIXED_SIZE_TEXT: Final = "without restart.progress it keeps its number of instances"
 SESSIONLESS_TEXT: Final = (
     "its script has opened no session, so it runs on one instance and reports no progress: "
     "see docs/training.md"
@@ -101,6 +102,12 @@ def bounds_without_session(
     if parallelism.shard > 1:
         return bounds_of_one_gang(bounds, parallelism, offers)
     return replace(bounds, minimum=1, maximum=1)
+
+
+def fixed_size_text(job: JobRecord) -> str | None:
+    """Return why a restartable job has one size; None for jobs whose sizes can be measured."""
+    restart = job.spec.restart
+    return FIXED_SIZE_TEXT if restart is not None and restart.progress is None else None
 
 
 def sessionless_text(job: JobRecord) -> str:

@@ -24,6 +24,7 @@ from autoscaler.controller.jobs.programs import ProgramMemories, informed
 from autoscaler.controller.jobs.sessions import (
     ONE_INSTANCE_TEXT,
     bounds_without_session,
+    fixed_size_text,
     is_known_without_session,
 )
 from autoscaler.controller.jobs.step_times import KnownStepTimes
@@ -292,7 +293,7 @@ def job_snapshot(
             (order.ordered_seconds for order in group_of(held, planned)), default=None
         ),
         waited_seconds=(job.started_seconds or now_seconds) - job.submitted_seconds,
-        bounds_reason=ONE_INSTANCE_TEXT if is_sessionless else None,
+        bounds_reason=ONE_INSTANCE_TEXT if is_sessionless else fixed_size_text(job),
         parallelism=spec.parallelism,
         unfit=needs.unfit,
     )
