@@ -1,6 +1,7 @@
 """Pause of training for a checkpoint of a model that is sharded over ranks.
 
-    python benchmarks/checkpoint_pause.py [--ranks 2] [--millions 100] [--saves 6] [--device cpu]
+    python benchmarks/checkpoint_pause.py [--ranks 2] [--millions 100] [--saves 6] [--json]
+    python benchmarks/checkpoint_pause.py --device cuda
 
 Each rank is a process of this machine with its shard of a model and AdamW's state, in 32 bits. The
 pause is the time of `TrainingState.save` in the training thread, on the slower rank: the check for
@@ -9,19 +10,23 @@ rest runs in a thread and is `background`. `memcpy` copies as many bytes from on
 on all ranks at once, before each save. On a CPU these are the thread's processor seconds, which
 other work on the cores lengthens little; on GPUs (one for each rank, locked memory) seconds.
 Medians of all saves after the first. A session reserves the memory of the copies before the first;
-`--no-reserve` leaves that out. Prints a table.
+`--no-reserve` leaves that out. Prints a table, or JSON.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import os
+import platform
+import shlex
 import statistics
 import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -174,12 +179,17 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--ranks", type=int, help="default: 2, or the number of GPUs")
     parser.add_argument("--millions", type=float, default=100.0, help="parameters")
     parser.add_argument("--saves", type=int, default=6, help="the first one counts apart")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--no-reserve", action="store_true", help="allocate at the first save")
+    parser.add_argument("--json", action="store_true", help="print a record, not a table")
     arguments = parser.parse_args()
+    if arguments.ranks is None:
+        arguments.ranks = 2 if arguments.device == "cpu" else max(torch.cuda.device_count(), 1)
+    if arguments.device == "cuda" and torch.cuda.device_count() < arguments.ranks:
+        parser.error("PyTorch sees fewer GPUs here than ranks; --device cpu measures on a CPU")
     if arguments.saves < 2 or arguments.ranks < 1:
         parser.error("--saves: at least 2; --ranks: at least 1")
     return arguments
@@ -205,29 +215,44 @@ def main() -> None:
             context.Process(target=measure, args=(rank, setting, store, sender)).start()
             pipes.append(receiver)
         figures: list[Figures] = [pipe.recv() for pipe in pipes]
-    report(setting, figures)
+    record = summary(setting, figures)
+    print(json.dumps(record, indent=2) if arguments.json else table(record))
 
 
-def report(setting: Setting, figures: list[Figures]) -> None:
-    """Print the figures of the slowest rank in each save, and the medians' ratio."""
+def summary(setting: Setting, figures: list[Figures]) -> dict[str, Any]:
+    """Return the figures of the slowest rank: medians of all saves but the first."""
 
     def slowest(name: str) -> list[float]:
-        return [
-            max(of_save) for of_save in zip(*(getattr(of, name) for of in figures), strict=True)
-        ]
+        by_rank = [getattr(of_rank, name) for of_rank in figures]
+        return [max(of_save) for of_save in zip(*by_rank, strict=True)]
 
     def median_ms(name: str) -> float:
         return 1e3 * statistics.median(slowest(name)[1:])
 
-    size_mb = max(of.part_bytes for of in figures) / 1e6
-    print(f"{setting.ranks} ranks ({setting.device}), {size_mb:.0f} MB on each")
-    print(f"memcpy           {median_ms('memcpy_seconds'):8.1f} ms")
-    print(f"pause            {median_ms('pause_seconds'):8.1f} ms", end="")
-    print(f"  ({median_ms('pause_seconds') / median_ms('memcpy_seconds'):.2f} of memcpy)")
-    print(f"  of which copy  {median_ms('copy_seconds'):8.1f} ms", end="")
-    print(f"  ({median_ms('copy_seconds') / median_ms('memcpy_seconds'):.2f} of memcpy)")
-    print(f"first pause      {1e3 * slowest('pause_seconds')[0]:8.1f} ms")
-    print(f"background       {median_ms('background_seconds'):8.1f} ms")
+    is_gpu = setting.device == "cuda"
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": shlex.join(["python", "benchmarks/checkpoint_pause.py", *sys.argv[1:]]),
+        "device": torch.cuda.get_device_name() if is_gpu else platform.machine(),
+        "torch": torch.__version__,
+        "ranks": setting.ranks,
+        "part_mb": max(of_rank.part_bytes for of_rank in figures) / 1e6,
+        "memcpy_ms": median_ms("memcpy_seconds"),
+        "pause_ms": median_ms("pause_seconds"),
+        "copy_ms": median_ms("copy_seconds"),
+        "first_pause_ms": 1e3 * slowest("pause_seconds")[0],
+        "background_ms": median_ms("background_seconds"),
+    }
+
+
+def table(record: dict[str, Any]) -> str:
+    """Return the times as lines, each with its ratio to one memcpy."""
+    lines = [f"{record['ranks']} ranks ({record['device']}), {record['part_mb']:.0f} MB on each"]
+    for name in ("memcpy_ms", "pause_ms", "copy_ms", "first_pause_ms", "background_ms"):
+        ratio = record[name] / record["memcpy_ms"]
+        shown = name.removesuffix("_ms").replace("_", " ")
+        lines.append(f"{shown:12}{record[name]:10.1f} ms  {ratio:8.2f} of memcpy")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

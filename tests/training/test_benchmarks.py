@@ -343,3 +343,13 @@ def test_goodput_is_predicted_before_a_change_of_size(tmp_path: Path) -> None:
     assert found["facts"]["resizes"] == 1
     assert all(row["resizes"] == 1 for row in found["rows"] if row["which"] == "all")
     assert _run(*arguments)[1] == found, "what was measured is kept"
+
+
+def test_the_pause_of_a_sharded_checkpoint_is_measured_on_two_ranks() -> None:
+    status, record = _run(
+        "checkpoint_pause.py", "--json", "--millions", "8", "--saves", "2", "--ranks", "2"
+    )
+    assert status == 0
+    assert record["ranks"] == 2
+    assert record["part_mb"] == pytest.approx(8.4 * 3 * 4 / 2, rel=0.01), "weights, two averages"
+    assert 0 < record["copy_ms"] <= record["pause_ms"] < record["background_ms"]
