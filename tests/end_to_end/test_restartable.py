@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -144,7 +145,12 @@ def undisturbed_loss(directory: Path) -> float:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=1"]
     options = ["train.py", "--steps", str(STEPS), "--save-every", str(SAVE_EVERY)]
     done = subprocess.run(
-        [*torchrun, *options], cwd=directory, capture_output=True, text=True, check=True
+        [*torchrun, *options],
+        cwd=directory,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     loss = _LOSS.search(done.stdout)
     assert loss is not None
