@@ -46,7 +46,7 @@ _ABANDONED_SECONDS: Final = 86_400.0
 _SAVE_TIMEOUT_SECONDS: Final = 30.0
 _REMOTE_SAVE_TIMEOUT_SECONDS: Final = 900.0
 # A rank that ends closes its connections. This limit is for one that hangs.
-_LONGEST_WRITE: Final = timedelta(minutes=30)
+_LONGEST_WRITE: Final = timedelta(hours=6)
 
 _Value = TypeVar("_Value")
 
@@ -233,7 +233,7 @@ class Checkpoints:
         return CheckpointPart(dict(tensors), self._writers.rank)
 
     def _writer(self) -> CheckpointWriter:
-        is_disk_leader = self._search.is_disk_leader if self._is_joint else True
+        is_disk_leader = self._search.leads_disk() if self._is_joint else True
         work = JointWork(self._writers)
         return CheckpointWriter(self._directory, self._remote, work, is_disk_leader)
 

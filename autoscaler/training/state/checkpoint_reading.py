@@ -53,9 +53,10 @@ class CheckpointSearch:
         self._clock = clock
         self._disk_leaders: list[int] | None = None
 
-    @property
-    def is_disk_leader(self) -> bool:
-        """Whether this rank is the first that sees its directory; all ranks must ask together.
+    def leads_disk(self) -> bool:
+        """Return whether this rank is the first that sees its directory.
+
+        All ranks must call this together.
 
         Raises:
             CheckpointError: the ranks must share a directory and do not, or one can't be used.
