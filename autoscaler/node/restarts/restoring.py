@@ -15,6 +15,8 @@ from autoscaler.node.restarts.saves import Saves, StartName
 _log = logging.getLogger(__name__)
 
 _ASK_SECONDS = 0.5
+# Questions for the leader's choice before people are told: for a minute.
+_MOST_QUESTIONS = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class Restoring:
         self.is_done = False
         self._on_news = on_news
         self._note = note
+        self._is_noted = False
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="castor-restore", daemon=True)
         self._thread.start()
@@ -61,21 +64,27 @@ class Restoring:
         self._stopped.set()
 
     def _run(self) -> None:
-        back_off, is_noted = BackOff(), False
+        back_off, questions = BackOff(), 0
         while not self._stopped.is_set():
             try:
                 self.restored_ns = restored(self.request)
                 self.is_done = True
                 break
-            except NotFound:  # the leader has not chosen yet
+            except NotFound as error:  # the leader has not chosen yet
+                questions += 1
+                if questions >= _MOST_QUESTIONS:
+                    self._add_note(error)
                 self._stopped.wait(_ASK_SECONDS)
             except (CastorError, OSError) as error:
-                _log.warning("the checkpoint is not restored yet: %s", error)
-                if not is_noted:
-                    self._note(f"the checkpoint is not restored yet: {error}")
-                    is_noted = True
+                self._add_note(error)
                 self._stopped.wait(back_off.next_seconds())
         self._on_news()
+
+    def _add_note(self, error: Exception) -> None:
+        if not self._is_noted:
+            _log.warning("the checkpoint is not restored yet: %s", error)
+            self._note(f"the checkpoint is not restored yet: {error}")
+        self._is_noted = True
 
 
 def restored(request: Restore) -> int:
