@@ -222,10 +222,10 @@ def why(
 ) -> None:
     """Print the decisions made for a job, with their reasons.
 
-    Remarks at the end name instances that a cloud launched in another zone than planned, and warn
-    that the script uses no session. An alarm warns that measured step
-    times contradict the model behind the decisions. `castor status JOB --json` reports both, as
-    `is_sessionless` and `alarm`.
+    Remarks at the end name instances that a cloud launched in another zone than planned, and gangs
+    that were given back, and warn that the script uses no session. An alarm warns that measured
+    step times contradict the model behind the decisions. `castor status JOB --json` reports both,
+    as `is_sessionless` and `alarm`.
     """
     from autoscaler.cli.tables import print_decisions, print_remarks
     from autoscaler.clock import SystemClock

@@ -13,13 +13,20 @@ from rich.text import Text
 
 from autoscaler.cli.output import print_json
 from autoscaler.domain.alarm import ModelAlarm
+from autoscaler.domain.gang import GANG_GIVEN_BACK
 from autoscaler.domain.instance import OTHER_ZONE, InstancePhase
 from autoscaler.domain.job import JobPhase
 from autoscaler.domain.trial import TrialEnding
 from autoscaler.goodput.draws import is_usable
 from autoscaler.spec.objective_text import describe_objective
 from autoscaler.spec.quantities import format_duration, format_priority
-from autoscaler.wire.messages import CostView, DecisionView, ForecastView, JobView
+from autoscaler.wire.messages import (
+    CostView,
+    DecisionView,
+    ForecastView,
+    InstanceView,
+    JobView,
+)
 
 _PHASE_STYLE = {
     JobPhase.PENDING: "yellow",
@@ -150,11 +157,20 @@ def instances_text(job: JobView) -> str:
     """Return a job's instances by offer, with the phases of instances that do not train."""
     parts = []
     for offer in sorted({instance.offer for instance in job.instances}):
-        phases = [instance.phase for instance in job.instances if instance.offer == offer]
+        instances = [instance for instance in job.instances if instance.offer == offer]
+        phases = [instance.phase for instance in instances]
         not_training = sorted({phase_words(phase, job) for phase in phases if phase != "training"})
         suffix = f" ({', '.join(not_training)})" if not_training else ""
-        parts.append(f"{len(phases)} x {offer}{suffix}")
+        parts.append(f"{len(phases)} x {offer}{_gangs_text(instances)}{suffix}")
     return ", ".join(parts) or "-"
+
+
+def _gangs_text(instances: Sequence[InstanceView]) -> str:
+    """Return the number of gangs of a job's instances, as the rest of a phrase; empty for none."""
+    gangs = {view.gang.partition(",")[0] for view in instances if view.gang is not None}
+    if not gangs:
+        return ""
+    return " in 1 gang" if len(gangs) == 1 else f" in {len(gangs)} gangs"
 
 
 def phase_words(phase: InstancePhase, job: JobView) -> str:
@@ -225,9 +241,12 @@ def print_decisions(decisions: Sequence[DecisionView], of: str, as_json: bool) -
 
 
 def print_remarks(job: JobView, now_seconds: float) -> None:
-    """Print remarks on a job: other zones than planned, a missing session, memory, its alarm."""
+    """Print remarks on a job, which explain what its decisions alone do not.
+
+    They are other zones than planned, gangs given back, a missing session, memory and its alarm.
+    """
     for event in job.events:
-        if event.kind == OTHER_ZONE:
+        if event.kind in (OTHER_ZONE, GANG_GIVEN_BACK):
             print(event.text)
     if job.is_sessionless:
         print(f"{job.id}: {job.cause}")

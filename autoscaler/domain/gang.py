@@ -8,6 +8,8 @@ from typing import Final
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.rules import require_count, require_line
 
+GANG_GIVEN_BACK: Final = "gang given back"
+"""Kind of the event that a gang was released because it was not whole."""
 MOST_GENERATIONS: Final = 1 << 31
 PEER_ENDED_STATUS: Final = 86
 """Exit status of a launcher whose ranks ended because those of another instance did."""

@@ -79,6 +79,18 @@ def test_what_a_job_waits_for_is_told(capsys: pytest.CaptureFixture[str]) -> Non
     assert "error of the fleet: gcp does not answer\n" in told
 
 
+def test_the_gangs_of_a_job_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    phase = InstancePhase.TRAINING
+    instances = tuple(
+        InstanceView(f"a-{number}-1", JOB.id, "small", phase, 1, Decimal(1), 0.0, gang=seat)
+        for number, seat in enumerate(("gang 1, 1 of 2", "gang 1, 2 of 2", "gang 2, 1 of 2"))
+    )
+    assert instances_text(replace(JOB, instances=instances)) == "3 x small in 2 gangs"
+    assert instances_text(replace(JOB, instances=instances[:2])) == "2 x small in 1 gang"
+    print_whole(job_detail(replace(JOB, instances=instances), None, 0.0))
+    assert "a-2-1: small, gang 2, 1 of 2, training\n" in capsys.readouterr().out
+
+
 def test_what_fails_for_a_job_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     job = replace(JOB, phase=JobPhase.RUNNING, trouble="can't be planned: int too large")
     print_whole(job_detail(job, None, 3_740.0))

@@ -12,6 +12,7 @@ from typing import Final
 from autoscaler.controller.act.job_end import is_over
 from autoscaler.controller.jobs.gangs import LONGEST_PART_SECONDS, Gang, broken_gangs
 from autoscaler.domain.errors import InsufficientCapacity
+from autoscaler.domain.gang import GANG_GIVEN_BACK
 from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.job import JobRecord
 from autoscaler.store.repositories.events import Event
@@ -45,8 +46,8 @@ class GangLosses:
             text = _text(gang, all_instances)
             if gang.is_whole:
                 self._refuse_offer(gang, text, now_seconds)
-            _log.info("%s gang given back: %s", job.id, text)
-            self._store.events.add(Event(now_seconds, "gang given back", text, job.id))
+            _log.info("%s %s: %s", job.id, GANG_GIVEN_BACK, text)
+            self._store.events.add(Event(now_seconds, GANG_GIVEN_BACK, text, job.id))
 
     def _give_back(self, held: HeldInstance, now_seconds: float) -> None:
         """Release a member; one that has not joined has nothing to save, and is ended at once."""
