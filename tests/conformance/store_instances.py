@@ -9,6 +9,7 @@ from decimal import Decimal
 import pytest
 
 from autoscaler.domain.errors import Conflict, UnknownInstance, UnknownJob
+from autoscaler.domain.gang import GangSeat
 from autoscaler.domain.instance import CloudState, Desired, HeldInstance, InstancePhase
 from autoscaler.domain.intent import IntentKind, IntentState
 from autoscaler.domain.job import JobPhase
@@ -72,6 +73,16 @@ class InstancesConformance:
         store.instances.release(first.id, NOW)
         assert order_up_to(3) is not None, "a leaving instance does not count"
         assert order_up_to(3) is None
+
+    def test_a_seat_in_a_gang_stays_with_its_instance(self, store: Store) -> None:
+        add_job(store)
+        token, seat = "token of {}".format, GangSeat(2, 1, 4)
+        held = store.instances.order_up_to(
+            1, "digits", offer(), 1, token, NOW, seat=GangSeat(2, 1, 4)
+        )
+        assert held is not None and held.seat == seat
+        store.instances.record_node(held.id, InstancePhase.PREPARING, NOW)
+        assert store.instances.get(held.id).seat == seat
 
     def test_an_order_of_several_offers_is_billed_for_the_launched_one(self, store: Store) -> None:
         """Bill the launched offer; before the launch, budgets count the dearest offer."""

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.domain.facts import Fact
+from autoscaler.domain.gang import GangSeat, GangStart
 from autoscaler.domain.instance import AskedOffer, Desired, HeldInstance, InstancePhase
 from autoscaler.domain.job_world import (
     GenerationTime,
@@ -68,6 +69,9 @@ OTHERS: dict[Fact, tuple[str, str, object]] = {
     Fact.STOP_REASON: ("stop_reason", "no gain", "no gain"),
     Fact.TRIAL_END: ("trial_ending", "pruned", TrialEnding.PRUNED),
     Fact.TRIAL_CAUSE: ("trial_cause", "ValueError", "ValueError"),
+    Fact.GANG: ("seat", "2 0 4", GangSeat(2, 0, 4)),
+    Fact.GANG_START: ("gang_start", "3 over", GangStart(3, is_over=True)),
+    Fact.RENDEZVOUS: ("rendezvous", "10.0.0.1:4000", "10.0.0.1:4000"),
     Fact.WORLD: ("world", "3 1 12.5 a,b", JobWorld(3, 1, 12.5, ("a", "b"))),
     Fact.WORLD_OPENING: ("world_opening", "3 host:80", WorldOpening(3, "host:80")),
     Fact.WORLD_REPORT: ("world_report", "3 1 - 13.0", MemberReport(3, True, None, 13.0)),
@@ -90,6 +94,8 @@ def test_every_fact_has_an_attribute_and_a_key_that_old_stores_hold() -> None:
         "done",
         "ending",
         "first start",
+        "gang",
+        "gang start",
         "given up",
         "handed over",
         "join seconds",
@@ -100,6 +106,7 @@ def test_every_fact_has_an_attribute_and_a_key_that_old_stores_hold() -> None:
         "offers asked",
         "ready",
         "ready for a world",
+        "rendezvous",
         "script end",
         "session",
         "stands by until",

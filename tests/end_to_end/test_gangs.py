@@ -1,4 +1,4 @@
-"""A job of two gangs on this machine: one loses an instance, leaves, and is bought again whole."""
+"""A sharded job of two gangs on this machine: one loses an instance, and is bought again whole."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ from tests.end_to_end.deployment import TRAIN as LONG_TRAIN
 from tests.end_to_end.deployment import Deployment
 
 CROWDED = Path(__file__).parent / "crowded"
-TRAIN = LONG_TRAIN.replace("epochs=500", "epochs=160")
+# Each gang holds one copy of the model, half of it on each instance.
+SHARDED = """
+from torch.distributed.fsdp import fully_shard
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+fully_shard(model)
+"""
+TRAIN = LONG_TRAIN.replace("model = torch.nn.Linear(4, 1)\n", SHARDED).replace("500", "160")
 JOB = """
 name: sharded
 command: [python, train.py, {hurry}]
