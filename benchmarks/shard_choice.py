@@ -38,7 +38,7 @@ from autoscaler.simulator.results import result_of
 from autoscaler.simulator.scenario import Scenario
 from autoscaler.simulator.simulation import Simulation, TimedPolicy
 from autoscaler.simulator.training.profiled import TrainingSettings
-from autoscaler.simulator.workloads.arrivals import Arrival
+from autoscaler.simulator.workloads.workload import Arrival
 from autoscaler.store.memory.store import memory_store
 from providers.simulated.cloud import SimulatedCloud
 from providers.simulated.provider import SimulatedProvider
@@ -193,8 +193,8 @@ def simulated_usd(case: Case, shard: int, seed: int) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Print the table of docs/goodput.md."""
-    print("| job | shard | forecast, $ | simulated, $ | hours | cheaper in |")
+    """Print the table of docs/training-fsdp.md."""
+    print("| job | shard | forecast with time, $ | simulated, $ | hours | cheaper in |")
     print("|---|---|---|---|---|---|")
     for case in CASES:
         choice = choose_shard(
@@ -208,7 +208,7 @@ def main() -> None:
             own = np.array(runs[forecast.shard])
             other = np.array(runs[next(shard for shard in case.shards if shard != forecast.shard)])
             mark = " (chosen)" if forecast.shard == choice.shard else ""
-            usd = "none fits" if forecast.usd is None else f"{forecast.usd:.0f}"
+            usd = "none fits" if forecast.cost_usd is None else f"{forecast.cost_usd:.0f}"
             print(
                 f"| {case.name} | {forecast.shard}{mark} | {usd} | {own[:, 0].mean():.0f} | "
                 f"{own[:, 1].mean() / 3600:.1f} | {(own[:, 0] < other[:, 0]).sum()} of {SEEDS} |"

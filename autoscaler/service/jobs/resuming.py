@@ -47,12 +47,15 @@ def resumed_spec(job: JobRecord, resumption: Resumption, spent_usd: Decimal) -> 
     """Return the spec of the next run of a job.
 
     Its budget is the rest after `spent_usd`, unless the change has an objective. The known maximum
-    batch of each device applies if the run has the same script.
+    batch of each device applies if the run has the same script. A shard to be chosen stays as it
+    was chosen for the earlier run.
 
     Raises:
         SpecError: the budget is used up, or the resumption's spec is of another job.
     """
     spec = resumption.spec or job.spec
+    if spec.parallelism.is_undecided:
+        spec = replace(spec, parallelism=job.spec.parallelism)
     _require_same_job(spec, job)
     objective = resumption.objective or _with_rest_of_budget(job.id, spec.objective, spent_usd)
     return replace(
@@ -72,7 +75,8 @@ def _runs_same_script(spec: JobSpec, earlier: JobSpec) -> bool:
         """Return the parts of a spec that may change the memory of an example."""
         batch = replace(run_spec.batch, kind_maxima=())
         files = run_spec.bundle, run_spec.image, run_spec.setup, run_spec.data
-        return (run_spec.command, dict(run_spec.environment), *files, batch)
+        shard = run_spec.parallelism.shard
+        return (run_spec.command, dict(run_spec.environment), *files, batch, shard)
 
     return script_of(spec) == script_of(earlier)
 

@@ -12,7 +12,14 @@ import pytest
 from autoscaler.domain.checkpoint import MANIFEST, name_of
 from autoscaler.domain.errors import Conflict, NotFound, SpecError, UnknownJob
 from autoscaler.domain.instance import CloudInstance, CloudState, HeldInstance
-from autoscaler.domain.job import BatchSpec, CheckpointSpec, InstanceBounds, JobPhase, JobSpec
+from autoscaler.domain.job import (
+    BatchSpec,
+    CheckpointSpec,
+    InstanceBounds,
+    JobPhase,
+    JobSpec,
+    ParallelismSpec,
+)
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.report import CheckpointStatus, Ending
 from autoscaler.domain.restart import RestartSpec
@@ -363,3 +370,14 @@ def test_a_restartable_job_goes_on_from_what_its_command_saved(api: Api) -> None
     assert later.files_of == earlier.job and later.number > earlier.job_number
     texts = [event.text for event in api.world.store.events.latest(resumed.id, 9)]
     assert any("goes on from the newest checkpoint of job" in text for text in texts)
+
+
+def test_a_shard_to_be_chosen_stays_as_it_was_chosen(api: Api) -> None:
+    undecided = replace(SPEC, parallelism=ParallelismSpec(shards=(1, 2)))
+    run(api, undecided)
+    (first,) = api.world.store.jobs.all()
+    resumption = Resumption(spec=replace(undecided, bundle=first.spec.bundle))
+    resumed = api.client.resume(first.id, resumption)
+    stored = api.world.store.jobs.get(resumed.id).spec.parallelism
+    assert stored == first.spec.parallelism
+    assert not stored.is_undecided
