@@ -137,7 +137,8 @@ def run_case(subjects: Mapping[str, Subject], policy: str, case: Case) -> Paid:
 class Setup:
     """Cloud, policy, value of time ($/h) and seed of one job.
 
-    `slowdowns` and `noise_factor` are as in `TrainingSettings`.
+    `slowdowns`, `noise_factor` and `parameter_bytes` are as in `TrainingSettings`. `instances` are
+    the job's bounds; None for any number of the cloud.
     """
 
     cloud: Ground
@@ -146,6 +147,8 @@ class Setup:
     seed: int
     slowdowns: tuple[Slowdown, ...] = ()
     noise_factor: float = 1.0
+    parameter_bytes: int = 100_000_000
+    instances: InstanceBounds | None = None
 
 
 @dataclass(frozen=True)
@@ -184,7 +187,8 @@ def run_job(profile: Profile, setup: Setup, memory: ProgramMemory | None = None)
         profiles={profile.name: profile},
         equipment=equipment,
         objective=partial(_objective, setup.value_of_time),
-        instances=InstanceBounds(maximum=max(machine.most for machine in machines)),
+        instances=setup.instances
+        or InstanceBounds(maximum=max(machine.most for machine in machines)),
         training=TrainingSettings(
             pause_seconds=setup.cloud.pause_seconds,
             step_error=_STEP_ERROR,
@@ -193,6 +197,7 @@ def run_job(profile: Profile, setup: Setup, memory: ProgramMemory | None = None)
             fills_batch=getattr(planner, "fills_batch", False),
             slowdowns=setup.slowdowns,
             noise_factor=setup.noise_factor,
+            parameter_bytes=setup.parameter_bytes,
         ),
         remembers=True,
     )
