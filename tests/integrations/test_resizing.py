@@ -87,7 +87,7 @@ def resized(script: str, fleet: Fleet, directory: Path) -> dict[str, Any]:
     return json.loads(result.read_text())  # type: ignore[no-any-return]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(480)
 def test_the_trainer_of_transformers_logs_the_same_losses(fleet: Fleet, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     expected = plain("fine_tuning.py", tmp_path)
@@ -108,7 +108,7 @@ def _logged(history: list[dict[str, float]], name: str) -> dict[float, float]:
     return {entry["step"]: entry[name] for entry in history if name in entry}
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(480)
 def test_lightning_reaches_the_same_losses(fleet: Fleet, tmp_path: Path) -> None:
     pytest.importorskip("lightning")
     expected = plain("lightning_fit.py", tmp_path)
@@ -122,7 +122,7 @@ def test_lightning_reaches_the_same_losses(fleet: Fleet, tmp_path: Path) -> None
     assert result["best"] == pytest.approx(expected["best"], rel=1e-6)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(480)
 def test_accelerate_reaches_the_same_losses(fleet: Fleet, tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
     expected = plain("accelerated.py", tmp_path)
