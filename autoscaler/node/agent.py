@@ -275,7 +275,7 @@ class Agent:
         except (CastorError, OSError) as error:
             cause = f"the script can't be started: {error}"
             failure = caused_failure(self._instance, start.attempt, start.log_offset, cause)
-            self._fail(failure, start=replace(start, has_ended=True))
+            self._fail(failure, start=replace(start, has_ended=True, is_generation_over=True))
 
     def _direct(self, reply: NodeReply) -> None:
         """Send the directive to the training process; stop or kill it if it leaves too late."""
