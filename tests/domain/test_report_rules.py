@@ -14,6 +14,7 @@ from autoscaler.domain.report import (
     CheckpointStatus,
     Failure,
     MembershipPause,
+    MemoryPeak,
     Quality,
     StepObservation,
     TrainingReport,
@@ -41,6 +42,7 @@ REPORT = TrainingReport(
     checkpoint=CheckpointStatus(8, 0.5, 1000, None, 0.1),
     metrics={"loss": 0.5},
     quality=(Quality(320.0, 0.9),),
+    memory=(MemoryPeak("t4", 8, 10**9),),
 )
 
 
@@ -51,6 +53,17 @@ def sound(**changes: Any) -> tuple[TrainingReport | None, list[str]]:
 
 def test_a_sound_report_stays_as_it_is() -> None:
     assert sound() == (REPORT, [])
+
+
+@pytest.mark.parametrize(
+    "peak", [MemoryPeak("t4", 0, 1), MemoryPeak("t4", 8, -1), MemoryPeak("\x1b", 8, 1)]
+)
+def test_a_peak_of_memory_that_can_not_be_is_left_out(peak: MemoryPeak) -> None:
+    report, texts = sound(memory=(peak, *REPORT.memory))
+    assert report is not None
+    assert report.memory == REPORT.memory
+    assert len(texts) == 1
+    assert "memory." in texts[0]
 
 
 @pytest.mark.parametrize(

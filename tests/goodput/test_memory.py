@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 from autoscaler.domain.goodput import BatchBounds, NoiseCurve
 from autoscaler.domain.job import ParallelismSpec
 from autoscaler.domain.program import ProgramMemory
-from autoscaler.domain.report import StepObservation
+from autoscaler.domain.report import MemoryPeak, StepObservation
 from autoscaler.goodput.memory import (
     MAXIMUM_CONFIGURATIONS,
     JobMeasurements,
@@ -76,6 +76,13 @@ def test_a_lesson_of_a_job_laid_out_otherwise_takes_the_place_of_what_is_known()
     assert not is_laid_out_as(sharded, ParallelismSpec(shard=8))
     near = replace(lesson, parallelism=ParallelismSpec(near_instances=2))
     assert learnt(known, "p", near, 2.0).jobs == 2
+
+
+def test_the_latest_peaks_of_memory_are_kept_by_examples_and_kind() -> None:
+    early = replace(LESSON, peaks=(MemoryPeak("t4", 8, 100), MemoryPeak("t4", 16, 200)))
+    late = replace(LESSON, job="second", peaks=(MemoryPeak("t4", 16, 220),))
+    known = learnt(learnt(None, "p", early, 1.0), "p", late, 2.0)
+    assert known.peaks == (MemoryPeak("t4", 8, 100), MemoryPeak("t4", 16, 220))
 
 
 def test_what_was_remembered_before_layouts_were_is_of_devices_that_are_replicas() -> None:

@@ -7,16 +7,21 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.controller.jobs.fitting import (
+    MemoryNeeds,
     candidate_shards,
+    memory_needs,
     memory_of,
     require_fit,
     unfit_offers,
+    without_unfit,
 )
 from autoscaler.controller.predict.circumstances import Circumstances
 from autoscaler.controller.predict.shards import choose_shard
 from autoscaler.controller.predict.what_if import what_if
+from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.errors import SpecError
-from autoscaler.domain.job import InstanceBounds, JobSpec, ParallelismSpec
+from autoscaler.domain.goodput import BatchBounds
+from autoscaler.domain.job import InstanceBounds, JobPhase, JobRecord, JobSpec, ParallelismSpec
 from autoscaler.domain.model import ModelSpec
 from autoscaler.domain.offer import Limit, LimitUnit, Offer
 from autoscaler.domain.report import MemoryPeak
@@ -157,3 +162,37 @@ def test_a_plan_shows_the_comparison_and_what_can_not_hold_the_job() -> None:
     assert view.chosen is not None
     assert view.chosen.first.instances % 2 == 0
     assert "can't be held by t4" in view.decision
+
+
+def record(spec: JobSpec) -> JobRecord:
+    return JobRecord("gpt", 1, spec, JobPhase.PENDING, 0.0)
+
+
+def test_plans_leave_out_what_can_not_hold_the_job_but_not_what_is_held() -> None:
+    spec = spec_of(BIG, ParallelismSpec(shard=4))
+    offers = (A10G, H100, UNKNOWN)
+    needs = memory_needs(record(spec), offers, None)
+    assert [one.offer for one in needs.unfit] == ["a10g"]
+    bounds = without_unfit(spec.instances, offers, needs.unfit, None)
+    assert bounds.offers == ("h100", "mystery")
+    held = Allocation("a10g", 1, 4)
+    assert without_unfit(spec.instances, offers, needs.unfit, held).offers == (
+        "a10g",
+        "h100",
+        "mystery",
+    )
+    assert without_unfit(spec.instances, offers, (), None) == spec.instances
+
+
+def test_plans_split_what_a_device_can_not_take_at_once() -> None:
+    spec = spec_of(BIG, ParallelismSpec(shard=8))
+    needs = memory_needs(record(spec), (A10G, H100), None)
+    batch = needs.within(BatchBounds(64, 64, 64, adaptive=False))
+    assert batch.on("a10g").device_maximum == 6
+    assert batch.on("h100").device_maximum == 57
+    assert batch.on("core").device_maximum == 64
+
+
+def test_a_job_without_declaration_or_peaks_is_left_as_it_is() -> None:
+    spec = spec_of(None, ParallelismSpec())
+    assert memory_needs(record(spec), (A10G, H100), None) == MemoryNeeds()

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from autoscaler.domain.allocation import Allocation
-from autoscaler.domain.job import InstanceBounds
-from autoscaler.domain.snapshot import JobSnapshot, SwitchingCosts
+from autoscaler.domain.goodput import ShardedParameters
+from autoscaler.domain.job import InstanceBounds, ParallelismSpec
+from autoscaler.domain.snapshot import JobSnapshot, SwitchingCosts, ThroughputModel
 from autoscaler.economics.allocation.candidates import candidates
 from autoscaler.economics.choice.switching import SwitchContext
 from autoscaler.economics.fleets.fleet import fleets
@@ -84,3 +85,42 @@ def test_networks_cost_a_fleet_s_job_what_they_cost_one_alone() -> None:
                     ), (job_snapshot.held, job_candidates.allocation(index or 0), name)
                 compared += bool(alone.carried_usd[index] > 0)
     assert compared > 20
+
+
+def test_gangs_have_the_price_and_the_speed_in_a_fleet_that_they_have_alone() -> None:
+    theta = ShardedParameters(0.0, 0.01, 0.01, 0.05, 0.5, 0.02, 0.02, 0.02, 0.02, 1.0, shard=4)
+    known = ThroughputModel("core", theta, (theta,) * 2, frozenset({(2, 4)}))
+    spot = offer("spot", "0.05", devices=2, reclaims_per_hour=0.5)
+    fleet_jobs = [
+        job(
+            f"job-{index}",
+            models=known,
+            instances=InstanceBounds(minimum, 16),
+            held=Allocation("spot", 4, 2) if index else None,
+            parallelism=ParallelismSpec(shard=4),
+            switching=SwitchingCosts(1.0, 3.0, checkpoint_seconds=2.0),
+        )
+        for index, minimum in enumerate((1, 6))
+    ]
+    supply = supply_of(snapshot(*fleet_jobs, offers=(SMALL, LARGE, spot)))
+    compared = 0
+    for fleet in fleets(fleet_jobs, supply, supply.maximum, MOST_TIMES_DEAREST):
+        for row, job_snapshot in enumerate(fleet.jobs):
+            alone = candidates(job_snapshot, supply)
+            for column in np.flatnonzero(fleet.lists.exists[row]).tolist():
+                size = (
+                    int(fleet.lists.offer[row, column]),
+                    int(fleet.lists.instances[row, column]),
+                    int(fleet.lists.devices_used[row, column]),
+                )
+                index = alone.sizes.index(*size)
+                assert index is not None
+                assert size[1] * size[2] % 4 == 0
+                assert fleet.lists.usd_per_second[row, column] == pytest.approx(
+                    alone.usd_per_second[index]
+                )
+                assert fleet.lists.mean_seconds[row, column] == pytest.approx(
+                    float((1.0 / alone.goodput[:, index]).mean()), rel=0.02
+                )
+                compared += 1
+    assert compared > 10
