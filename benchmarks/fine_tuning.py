@@ -12,21 +12,17 @@ The measured job is short beside a boot, so the simulated one is `--length` time
 same statistics at the same fraction of its length. Prints Markdown.
 
     build/frameworks/bin/python benchmarks/fine_tuning.py --measure
-    python benchmarks/fine_tuning.py [--length 200] [--seeds 3]
+    python benchmarks/fine_tuning.py [--length 400] [--seeds 1]
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -37,6 +33,7 @@ from clairvoyant import Ground, ground_of
 from elastic_cloud import Outcome, Setup, run_job
 
 from autoscaler.domain.job import BatchSpec, InstanceBounds
+from autoscaler.domain.offer import Purchase
 from autoscaler.simulator.profiles.profiles import Profile, read_profiles
 from autoscaler.spec.offers_file import load_offers
 
@@ -45,8 +42,11 @@ APPLICATION = FOLDER / "huggingface"
 INITIAL_BATCH, LARGEST_BATCH = 32, 256
 DEVICE_BATCHES = (4, 8, 16, 32, 64)
 INSTANCES = (1, 2, 3, 4, 6, 8)
-VALUES_OF_TIME = (0.1, 0.25, 0.5)
+VALUES_OF_TIME = (0.1, 0.25, 1.0)
 POINTS = 10
+FIXED = (1, 2, 4, 6, 8)
+WITH_SPOT = -1
+NAMES = {0: "elastic, on demand", WITH_SPOT: "elastic, spot too"}
 PARAMETER_BYTES = 482_304  # of the example's model, 4 bytes for each parameter
 
 
@@ -166,11 +166,30 @@ def stretched(length: float, folder: Path) -> Profile:
 
 
 def cost(profile: Profile, ground: Ground, case: tuple[float, int, int]) -> Outcome:
-    """Return the outcome at a value of time on fixed instances, 0 for an elastic job."""
+    """Return the outcome at a value of time on fixed on-demand instances.
+
+    0 instances stand for an elastic job on demand, and `WITH_SPOT` for one on spot, too.
+    """
     value_of_time, instances, seed = case
-    setup = Setup(ground, "marginal", value_of_time, 1000 * seed, parameter_bytes=PARAMETER_BYTES)
-    if instances:
-        setup = replace(setup, instances=InstanceBounds(minimum=instances, maximum=instances))
+    on_demand = tuple(
+        machine.offer.id
+        for machine in ground.machines
+        if machine.offer.purchase is Purchase.ON_DEMAND
+    )
+    most = max(machine.most for machine in ground.machines)
+    bounds = InstanceBounds(
+        minimum=max(instances, 1),
+        maximum=instances if instances > 0 else most,
+        offers=None if instances == WITH_SPOT else on_demand,
+    )
+    setup = Setup(
+        ground,
+        "marginal",
+        value_of_time,
+        1000 * seed,
+        parameter_bytes=PARAMETER_BYTES,
+        instances=bounds,
+    )
     return run_job(profile, setup)
 
 
@@ -180,51 +199,37 @@ def main() -> None:
     parser.add_argument("--measure", action="store_true")
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--examples", type=int, default=7168)
-    parser.add_argument("--length", type=float, default=200.0)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--length", type=float, default=400.0)
+    parser.add_argument("--seeds", type=int, default=1)
     arguments = parser.parse_args()
     if arguments.measure:
         measure(arguments.epochs, arguments.examples)
         return
     offers = load_offers(FOLDER / "offers.yaml", 0.0)
-    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(os.cpu_count()) as workers:
+    with tempfile.TemporaryDirectory() as folder:
         profile = stretched(arguments.length, Path(folder))
-        ground = ground_of(offers, profile)
-        sizes = (0, *range(1, max(machine.most for machine in ground.machines) + 1))
-        seeds = range(arguments.seeds)
-        cases = [
-            (value, size, seed) for value in VALUES_OF_TIME for size in sizes for seed in seeds
-        ]
-        outcomes = dict(
-            zip(cases, workers.map(partial(cost, profile, ground), cases), strict=True)
-        )
-    _print(outcomes, sizes[1:], list(seeds))
-
-
-def _print(
-    outcomes: dict[tuple[float, int, int], Outcome], sizes: Sequence[int], seeds: Sequence[int]
-) -> None:
+    ground = ground_of(offers, profile)
     print(
-        "| $/h of time | elastic: $ | h | priced, $ | best fixed | $ | h | priced, $ "
-        "| elastic / best fixed |\n|---|---|---|---|---|---|---|---|---|"
+        "| $/h of time | size | $ | h | priced, $ | by that of the best fixed size |\n"
+        "|---|---|---|---|---|---|"
     )
     for value in VALUES_OF_TIME:
-
-        def means(size: int, value: float = value) -> tuple[float, float, float]:
-            runs = [outcomes[value, size, seed] for seed in seeds]
-            return (
-                fmean(run.usd for run in runs),
-                fmean(run.seconds for run in runs) / 3600,
-                fmean(run.cost_usd(value) for run in runs),
+        runs = {
+            size: [cost(profile, ground, (value, size, seed)) for seed in range(arguments.seeds)]
+            for size in (WITH_SPOT, 0, *FIXED)
+        }
+        priced = {
+            size: fmean(run.cost_usd(value) for run in of_size) for size, of_size in runs.items()
+        }
+        best = min(priced[size] for size in FIXED)
+        for size, of_size in runs.items():
+            dollars = fmean(run.usd for run in of_size)
+            hours = fmean(run.seconds for run in of_size) / 3600
+            print(
+                f"| {value:g} | {NAMES.get(size, f'{size} on demand')} | {dollars:.3f} "
+                f"| {hours:.2f} | {priced[size]:.3f} | {priced[size] / best:.2f} |",
+                flush=True,
             )
-
-        best = min(sizes, key=lambda size: means(size)[2])
-        elastic, fixed = means(0), means(best)
-        print(
-            f"| {value:g} | {elastic[0]:.3f} | {elastic[1]:.2f} | {elastic[2]:.3f} "
-            f"| {best} | {fixed[0]:.3f} | {fixed[1]:.2f} | {fixed[2]:.3f} "
-            f"| {elastic[2] / fixed[2]:.2f} |"
-        )
 
 
 if __name__ == "__main__":
