@@ -120,6 +120,7 @@ bench-check: $(INSTALLED) ## Measure the check for gradients that are not finite
 bench-gpu: $(INSTALLED) ## Measure and check a session on this machine's GPUs: parts, scaler, joins, kills, a job.
 	$(BIN)/python benchmarks/gpu_overhead.py
 	$(BIN)/python benchmarks/checkpoint_pause.py --device cuda --json
+	$(BIN)/python benchmarks/gpu_fsdp.py
 	$(BIN)/python benchmarks/gpu_scaler.py
 	$(BIN)/python benchmarks/gpu_join_kill.py
 	$(BIN)/python benchmarks/gpu_instances.py --across gloo

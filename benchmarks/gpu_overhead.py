@@ -56,7 +56,6 @@ from autoscaler.clock import SystemClock
 from autoscaler.training import TrainingSession, session
 from autoscaler.training.collectives.reducer import Reducer
 from autoscaler.training.gradients.preconditioner import Preconditioner
-from autoscaler.training.steps import stepper
 
 SEQUENCES = 4096
 WARM_UP_STEPS = 5
@@ -207,7 +206,7 @@ def sample_from_now_on(job: TrainingSession) -> None:
     replica._settings = replace(replica._settings, bounds=bounds, warm_up_steps=0)
 
 
-def all_finite(parameters: Iterable[nn.Parameter]) -> bool:
+def all_finite(reducer: Reducer, parameters: Iterable[nn.Parameter]) -> bool:
     """Return True for any gradients."""
     return True
 
@@ -215,9 +214,9 @@ def all_finite(parameters: Iterable[nn.Parameter]) -> bool:
 def measure_session(setting: Setting, part: str) -> tuple[float, int, float]:
     """Return step seconds, peak bytes and samples per step of a session."""
     forget_memory(setting.device)
-    check = all_finite if part == "commit" else stepper.has_finite_gradients
+    check = all_finite if part == "commit" else Reducer.are_finite
     with (
-        mock.patch.object(stepper, "has_finite_gradients", check),
+        mock.patch.object(Reducer, "are_finite", check),
         opened(setting, **SESSIONS[part]) as (job, step),
     ):
         if part == "sample":
@@ -260,28 +259,35 @@ def measure_checkpoint(setting: Setting) -> dict[str, float]:
         tempfile.TemporaryDirectory() as directory,
         opened(setting, checkpoint_directory=directory) as (job, step),
     ):
-        for _ in range(2):
-            step()
-        pauses_seconds = []
-        for _ in range(2):
-            step()
-            wait_for(setting.device)
-            began = time.perf_counter()
-            job._schedule.save(at_once=False)
-            pauses_seconds.append(time.perf_counter() - began)
-            job._parts.wait_for_checkpoint()
-            total_seconds = time.perf_counter() - began
-        checkpoints = job._parts.checkpoints
-        assert checkpoints is not None
-        if checkpoints.status.error is not None:
-            raise SystemExit(f"the checkpoint failed: {checkpoints.status.error}")
-        return {
-            "first_pause_seconds": pauses_seconds[0],
-            "pause_seconds": pauses_seconds[1],
-            "until_published_seconds": total_seconds,
-            "gib": (checkpoints.status.bytes or 0) / GIB,
-            "peak_gib": peak_bytes(setting.device) / GIB,
-        }
+        return pauses_of_checkpoints(job, step, setting.device)
+
+
+def pauses_of_checkpoints(
+    job: TrainingSession, step: Callable[[], None], device: torch.device
+) -> dict[str, float]:
+    """Return the figures of two checkpoints of a session; see `measure_checkpoint`."""
+    for _ in range(2):
+        step()
+    pauses_seconds = []
+    for _ in range(2):
+        step()
+        wait_for(device)
+        began = time.perf_counter()
+        job._schedule.save(at_once=False)
+        pauses_seconds.append(time.perf_counter() - began)
+        job._parts.wait_for_checkpoint()
+        total_seconds = time.perf_counter() - began
+    checkpoints = job._parts.checkpoints
+    assert checkpoints is not None
+    if checkpoints.status.error is not None:
+        raise SystemExit(f"the checkpoint failed: {checkpoints.status.error}")
+    return {
+        "first_pause_seconds": pauses_seconds[0],
+        "pause_seconds": pauses_seconds[1],
+        "until_published_seconds": total_seconds,
+        "gib": (checkpoints.status.bytes or 0) / GIB,
+        "peak_gib": peak_bytes(device) / GIB,
+    }
 
 
 def batch_for(device: torch.device, model: str, target_seconds: float) -> int:

@@ -173,6 +173,15 @@ def test_parts_of_a_session_are_put_on_bare_ddp_one_after_the_other() -> None:
     assert 0 < tiny["checkpoint"]["pause_seconds"] < tiny["checkpoint"]["until_published_seconds"]
 
 
+def test_parts_of_a_session_are_put_on_bare_fsdp2() -> None:
+    status, found = _run("gpu_fsdp.py", "--model", "tiny", "--steps", "2", "--rounds", "1")
+    assert status == 0
+    assert list(found["parts"]) == ["bare", "check", "clip", "sample"]
+    assert found["parts"]["bare"]["over_bare_ms"] == 0.0
+    assert found["difference_of_movement"] < 0.02
+    assert 0 < found["checkpoint"]["pause_seconds"]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_job_takes_two_sizes_and_continues_in_the_measurement_for_one_gpu() -> None:

@@ -19,6 +19,7 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch._C._distributed_c10d import _broadcast_coalesced
 from torch.distributed.fsdp._fully_shard._fsdp_api import ReduceScatter
 
 from autoscaler.clock import Clock
@@ -112,8 +113,8 @@ class ShardedReducer(GradientReducer):
         self._own_square = _OwnSquare()
         self._sums_of_unused.clear()
         if self._buffers and self._instance.ranks > 1:
-            broadcast: Any = dist._broadcast_coalesced  # type: ignore[attr-defined]
-            broadcast(dist.group.WORLD, self._buffers, _BUCKET_BYTES, 0)
+            group: Any = dist.group.WORLD
+            _broadcast_coalesced(group, self._buffers, _BUCKET_BYTES, 0)
 
     def begin_micro_step(self, examples: int, least: int) -> None:
         """Do nothing: a pass that runs out of memory ends the process."""
