@@ -37,6 +37,8 @@ from tests.training.sharded import (
     whole_of,
 )
 
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+
 STEPS = 3
 PAGE = Path(__file__).parents[2] / "docs" / "outputs.md"
 
