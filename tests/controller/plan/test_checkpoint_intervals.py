@@ -9,7 +9,14 @@ import pytest
 from autoscaler.controller.plan.checkpoint_intervals import checkpoint_intervals
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.goodput import Batch, BatchBounds
-from autoscaler.domain.job import CheckpointSpec, InstanceBounds, JobPhase, JobRecord, JobSpec
+from autoscaler.domain.job import (
+    CheckpointSpec,
+    InstanceBounds,
+    JobPhase,
+    JobRecord,
+    JobSpec,
+    ParallelismSpec,
+)
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.report import CheckpointStatus, TrainingReport
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot, SwitchingCosts
@@ -77,6 +84,17 @@ def test_any_instance_counts_where_all_are_needed_and_one_where_the_others_go_on
     one, four = on_spot(0.5), on_spot(0.5, instances=4, minimum=4)
     assert interval(four) == pytest.approx((interval(one) or 0) / 2, rel=0.1)
     assert interval(on_spot(0.5, instances=4)) == interval(one)
+
+
+def test_a_gang_is_lost_with_any_of_its_instances() -> None:
+    """One gang needs all its instances; of two, the loss of the other one counts."""
+    shard = ParallelismSpec(shard=4)
+    alone = replace(on_spot(0.5, instances=4), parallelism=shard)
+    two = replace(on_spot(0.5, instances=8), parallelism=shard)
+    assert interval(alone) == interval(on_spot(0.5, instances=4, minimum=4))
+    assert interval(two) == interval(alone)
+    needs_both = replace(on_spot(0.5, instances=8, minimum=8), parallelism=shard)
+    assert interval(needs_both) == interval(on_spot(0.5, instances=8, minimum=8))
 
 
 def test_nothing_is_told_without_a_hazard_a_measurement_or_where_the_owner_has_said() -> None:
