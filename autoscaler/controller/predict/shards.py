@@ -20,7 +20,7 @@ from autoscaler.controller.predict.circumstances import Circumstances, snapshot_
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.shards import ShardChoice, ShardForecast, ShardReason
-from autoscaler.domain.snapshot import JobSnapshot, Snapshot
+from autoscaler.domain.snapshot import Snapshot
 from autoscaler.economics.allocation.candidates import candidates
 from autoscaler.economics.forecasts.frontier import frontier
 from autoscaler.economics.pricing.objectives import price_range, value_of_time
@@ -38,7 +38,9 @@ def choose_shard(
 ) -> ShardChoice:
     """Return the shard of an undecided job with the least forecast cost, waiting included.
 
-    Candidates that keep deadline and budget come first. Of equal ones the smallest shard wins.
+    Candidates that keep deadline and budget come first. Of equal ones the smallest shard wins. All
+    are compared at one value of time: that of the cheapest offer that can run the job at any of
+    the shards, where the objective derives it from prices.
 
     Args:
         spec: the job.
@@ -50,12 +52,16 @@ def choose_shard(
         SpecError: no offer can hold the job at any of the shards.
     """
     permitted = allowed_offers(spec.instances, now.offers)
+    decided = [with_shard(spec, shard) for shard in candidate_shards(spec, permitted)]
+    snapshots = {
+        job.parallelism.shard: snapshot_of(job, recalled(job), now, now_seconds) for job in decided
+    }
+    values = [_value_of_time(snapshot) for snapshot in snapshots.values()]
+    value = min((usd for usd in values if usd is not None), default=0.0)
     forecasts, falls_short = [], {}
-    for shard in candidate_shards(spec, permitted):
-        decided = with_shard(spec, shard)
-        forecast, misses = _forecast(decided, recalled(decided), now, now_seconds)
+    for shard, snapshot in snapshots.items():
+        forecast, falls_short[shard] = _forecast(shard, snapshot, value)
         forecasts.append(forecast)
-        falls_short[shard] = misses
     fitting = [forecast for forecast in forecasts if forecast.cost_usd is not None]
     if not fitting:
         require_fit(with_shard(spec, forecasts[-1].shard), permitted, now.offers, now.limits)
@@ -71,21 +77,29 @@ def choose_shard(
     return ShardChoice(best.shard, reason, tuple(forecasts))
 
 
-def _forecast(
-    spec: JobSpec, memory: ProgramMemory | None, now: Circumstances, now_seconds: float
-) -> tuple[ShardForecast, bool]:
-    """Return the forecast of a decided job, and whether it misses its deadline or budget."""
-    snapshot = snapshot_of(spec, memory, now, now_seconds)
-    job, shard = snapshot.jobs[0], spec.parallelism.shard
+def _value_of_time(snapshot: Snapshot) -> float | None:
+    """Return the value of time of the job, $ per second; None if no offer can run it."""
+    job, supply = snapshot.jobs[0], supply_of(snapshot)
+    if not len(candidates(job, supply)):
+        return None
+    return value_of_time(job.objective, price_range(job, supply))
+
+
+def _forecast(shard: int, snapshot: Snapshot, value: float) -> tuple[ShardForecast, bool]:
+    """Return the forecast of a decided job, and whether it misses its deadline or budget.
+
+    `value` is the value of time, $ per second.
+    """
+    job = snapshot.jobs[0]
     whole_job = frontier(job, snapshot)
     if whole_job is None:
         return ShardForecast(shard, None, 0.0, None, None, None, job.unfit), True
     chosen = whole_job.chosen
     examples = job.remaining_examples or _COMPARED_EXAMPLES
-    forecast = _without_times(job, snapshot, shard, examples)
+    forecast = _without_times(shard, snapshot, value, examples)
     if chosen is None:
         return forecast, whole_job.shortfall is not None
-    offer = next(offer for offer in now.offers if offer.id == chosen.then.offer)
+    offer = next(offer for offer in snapshot.offers if offer.id == chosen.then.offer)
     forecast = replace(
         forecast,
         allocation=chosen.then,
@@ -96,18 +110,15 @@ def _forecast(
     return forecast, whole_job.shortfall is not None
 
 
-def _without_times(
-    job: JobSnapshot, snapshot: Snapshot, shard: int, examples: float
-) -> ShardForecast:
+def _without_times(shard: int, snapshot: Snapshot, value: float, examples: float) -> ShardForecast:
     """Return the cost of `examples` useful examples, at the cheapest allocation on average.
 
     The cost is the geometric mean over draws of the least cost in each: a job can change its
     allocation once its speeds are known, but not its shard. The mean of costs would be that of the
     slowest draws alone, before anything is measured.
     """
-    supply = supply_of(snapshot)
-    sizes = candidates(job, supply)
-    value = value_of_time(job.objective, price_range(job, supply))
+    job = snapshot.jobs[0]
+    sizes = candidates(job, supply_of(snapshot))
     usd_per_example = (sizes.usd_per_second + value) * sizes.seconds_per_example
     best = int(usd_per_example.mean(axis=0).argmin())
     least_usd = float(np.exp(np.log(usd_per_example.min(axis=1)).mean()))
