@@ -69,7 +69,7 @@ PLAIN: Final = (
     Example("digits", "--epochs 40"),
     Example("chargpt", "--epochs 4 --examples 2048"),
     Example("gan", "--epochs 20"),
-    Example("fsdp2", "--epochs 4 --examples 512"),
+    Example("fsdp2", "--epochs 4 --examples 2048"),
 )
 WITH_LIBRARIES: Final = (
     Example("huggingface", "--epochs 4", ("transformers", "accelerate")),

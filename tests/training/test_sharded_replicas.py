@@ -116,7 +116,7 @@ def test_through_a_join_a_kill_and_another_join_all_steps_are_those_of_ddp(
 def test_a_replica_of_two_copies_trains_with_one_of_one_copy(
     fleet: Fleet, weights_of_ddp: dict[int, dict[str, Any]]
 ) -> None:
-    """As while a job moves to instances with twice as many devices."""
+    """A job trains so while it moves to instances with twice as many devices."""
     first = fleet.start(SCRIPT, ranks=2, **ENDLESS)
     wait_until(lambda: first.step > 3, description="the first replica")
     second = fleet.start(SCRIPT, ranks=4, COPIES="2", SEED="1", **ENDLESS)
