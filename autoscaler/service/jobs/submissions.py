@@ -215,6 +215,9 @@ class Submissions:
         if change.priority is not None:
             require_valid_priority(change.priority)
         offers = self._check_instances(change.instances or job.spec.instances)
+        if change.instances is not None:
+            changed_spec = replace(job.spec, instances=change.instances)
+            require_fit(changed_spec, offers, self._status.offers, self._status.limits)
         if change.objective is not None:
             self._check_objective(change.objective, offers)
         objective = change.objective

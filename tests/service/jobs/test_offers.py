@@ -6,6 +6,7 @@ import pytest
 
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.job import GpuKind, InstanceBounds, ParallelismSpec
+from autoscaler.wire.messages import Change
 from tests.service.agents import SPEC
 from tests.service.conftest import Api
 
@@ -59,3 +60,12 @@ def test_a_shard_that_no_offer_can_form_is_refused(api: Api) -> None:
     assert "parallelism.shard" in str(refused.value)
     with pytest.raises(SpecError, match="a copy takes"):
         api.client.plan(spec)
+
+
+def test_bounds_below_a_gang_are_refused_while_the_job_runs(api: Api) -> None:
+    api.world.tick()
+    wide = InstanceBounds(maximum=8)
+    job = api.client.submit(replace(SPEC, instances=wide, parallelism=ParallelismSpec(shard=4)))
+    with pytest.raises(SpecError, match="a copy takes"):
+        api.client.change(job.id, Change(instances=InstanceBounds(maximum=1)))
+    assert api.world.store.jobs.get(job.id).spec.instances == wide
