@@ -124,11 +124,7 @@ class Reconciler:
         size = gang_size(self._store.jobs.get(decision.job).spec, target.devices_used)
         if size is None:  # these instances can't hold whole copies of the model
             return
-        for held in alike:
-            if held.stands_by:
-                self.standby.recall(held, now_seconds)
-            if held.devices_used != target.devices_used:
-                self._store.instances.use_devices(held.id, target.devices_used)
+        self._use(alike, target.devices_used, now_seconds)
         missing, most_held = target.instances - len(alike), target.instances
         if missing > 0 and size == 1:
             handed_over, promised = self._take_over(
@@ -150,6 +146,16 @@ class Reconciler:
                 return
             alternatives = self._permitted(decision.job, zones, alive, now_seconds)
             self._order(decision.job, target, most_held, now_seconds, alternatives)
+
+    def _use(
+        self, instances: Sequence[HeldInstance], devices_used: int, now_seconds: float
+    ) -> None:
+        """Let all these instances train on so many devices each, also those on standby."""
+        for held in instances:
+            if held.stands_by:
+                self.standby.recall(held, now_seconds)
+            if held.devices_used != devices_used:
+                self._store.instances.use_devices(held.id, devices_used)
 
     def _gang_size(self, job: str, target: Allocation) -> int:
         """Return the instances of one gang of the target; 1 where instances train alone."""
