@@ -1,7 +1,7 @@
 """Training of a small GPT that FSDP2 shards over the devices of each replica.
 
-`python train.py` runs it on one core, `torchrun --nproc-per-node 2 train.py` on two, which hold half
-of the model each. The same script is elastic under Castor.
+`python train.py` runs it on one core, `torchrun --nproc-per-node 2 train.py` on two, which hold
+half of the model each. The same script is elastic under Castor.
 """
 
 from __future__ import annotations
