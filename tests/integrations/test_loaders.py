@@ -69,7 +69,8 @@ def test_what_can_not_be_divided_is_refused() -> None:
         loader_arguments(loader, 0, CPU)
 
     class Endless(IterableDataset[int]):
-        pass
+        def __iter__(self) -> Iterator[int]:
+            return iter(int, 1)
 
     with pytest.raises(TypeError, match=r"iterable \(Endless\)"):
         loader_arguments(DataLoader(Endless()), 0, CPU)
