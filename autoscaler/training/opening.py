@@ -300,24 +300,24 @@ def _checkpoints(
         directory, watch = Path(setup.checkpoint_directory), present_watch()
         if watch is not None:
             directory /= watch.name
-        depot = _depot(setup, watch, channel.meter if channel else None)
+        remote = _remote_store(setup, watch, channel.meter if channel else None)
         if channel is not None:
-            _claim(setup, directory, depot)
+            _claim(setup, directory, remote)
         kept = setup.checkpoints_kept
     elif script.checkpoint_directory is not None:
-        directory, depot = Path(script.checkpoint_directory), None
+        directory, remote = Path(script.checkpoint_directory), None
         kept = _CHECKPOINTS_KEPT_ALONE
     else:
         return None
     shards = is_sharded(script.model)
-    return Checkpoints(directory, kept, clock, depot, ranks=instance, is_sharded=shards)
+    return Checkpoints(directory, kept, clock, remote, ranks=instance, is_sharded=shards)
 
 
 def _checkpoint_interval(setup: TrainingSetup | None) -> float:
     return setup.checkpoint_interval_seconds if setup else _CHECKPOINT_SECONDS_ALONE
 
 
-def _claim(setup: TrainingSetup, directory: Path, depot: RemoteCheckpoints | None) -> None:
+def _claim(setup: TrainingSetup, directory: Path, remote: RemoteCheckpoints | None) -> None:
     """Check that the checkpoints at the job's location are its own, and record the ownership.
 
     Raises:
@@ -325,13 +325,13 @@ def _claim(setup: TrainingSetup, directory: Path, depot: RemoteCheckpoints | Non
     """
     if setup.checkpoint_owner is None:
         return
-    if depot is None:
+    if remote is None:
         claim(directory, setup.checkpoint_owner, setup.adopts)
     else:
-        claim_depot(depot, setup.checkpoint_owner, setup.adopts)
+        claim_depot(remote, setup.checkpoint_owner, setup.adopts)
 
 
-def _depot(
+def _remote_store(
     setup: TrainingSetup, watch: Watch | None, meter: Meter | None
 ) -> RemoteCheckpoints | None:
     """Return the job's remote checkpoint store; None if the job has none.

@@ -122,15 +122,15 @@ def _differing_files(local: Fingerprint, other: Fingerprint) -> list[str]:
 
 
 def require_equal_shapes(
-    own: Mapping[str, Tensor], other: Mapping[str, Tensor], other_name: str
+    local: Mapping[str, Tensor], other: Mapping[str, Tensor], other_name: str
 ) -> None:
     """Check that a model can load the state of another replica's model.
 
     Raises:
         MismatchError: a tensor is missing or has another shape; the message names the first one.
     """
-    for name in [*own, *(other.keys() - own.keys())]:
-        shapes = [_shape_text(tensors.get(name)) for tensors in (own, other)]
+    for name in [*local, *(other.keys() - local.keys())]:
+        shapes = [_shape_text(tensors.get(name)) for tensors in (local, other)]
         if shapes[0] != shapes[1]:
             raise MismatchError(
                 f"the model's {name} is {shapes[0]} here and {shapes[1]} on {other_name}: run all "
@@ -138,15 +138,15 @@ def require_equal_shapes(
             )
 
 
-def require_equal_shards(own: int | None, other: int | None, other_name: str) -> None:
+def require_equal_shards(local: int | None, other: int | None, other_name: str) -> None:
     """Check that two replicas shard the model over equally many ranks; None is a plain model.
 
     Raises:
         MismatchError: they do not; the message names both.
     """
-    if own != other:
+    if local != other:
         raise MismatchError(
-            f"the model is {_shards_text(own)} here and {_shards_text(other)} on {other_name}: "
+            f"the model is {_shards_text(local)} here and {_shards_text(other)} on {other_name}: "
             "set parallelism: {shard: N} in the job file and pass replica_mesh() to fully_shard, "
             "or run on instances with equally many devices"
         )
