@@ -129,9 +129,11 @@ def _statistics(epochs: int, examples: int) -> list[list[float]]:
     )
     with tempfile.TemporaryDirectory() as folder:
         fleet = Fleet(Path(folder), batch=spec)
-        variables = {"EPOCHS": str(epochs), "EXAMPLES": str(examples), "OUTPUT": folder}
         replica = fleet.start(
-            str(Path(__file__).parent / "scripts" / "fine_tuned.py"), **variables
+            str(Path(__file__).parent / "scripts" / "fine_tuned.py"),
+            EPOCHS=str(epochs),
+            EXAMPLES=str(examples),
+            OUTPUT=folder,
         )
         try:
             if replica.wait():

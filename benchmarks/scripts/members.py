@@ -18,8 +18,7 @@ from torch import nn
 from workload import Noise, layers
 
 from autoscaler.training import TrainingSession, session
-from autoscaler.training.members.state_fetch import Fetch
-from autoscaler.training.members.state_sync import StateSync
+from autoscaler.training.members.state_transfer import FetchRun, StateTransfer
 
 STEP_SECONDS = float(os.environ["STEP_SECONDS"])
 FROZEN_BYTES = int(os.environ.get("FROZEN_BYTES", "0"))
@@ -43,15 +42,23 @@ def made() -> nn.Module:
 
 def observe_transfers(trace: TextIO) -> None:
     """Have each transfer of a state to this replica written down with what it took."""
-    receive = StateSync._fetch_while_world_lasts
+    begin = StateTransfer.begin
 
-    def timed(catching_up: StateSync, fetch: Fetch, addresses: Sequence[str]) -> bool:
+    def timed(
+        transfer: StateTransfer, key: str, addresses: Sequence[str], in_place: bool
+    ) -> FetchRun:
         began = time.perf_counter()
-        holds = receive(catching_up, fetch, addresses)
-        write(trace, "transfer", seconds=time.perf_counter() - began)
-        return holds
+        run = begin(transfer, key, addresses, in_place)
+        end = run.end
 
-    StateSync._fetch_while_world_lasts = timed  # type: ignore[assignment, method-assign]
+        def end_and_write() -> None:
+            end()
+            write(trace, "transfer", seconds=time.perf_counter() - began)
+
+        run.end = end_and_write  # type: ignore[method-assign]
+        return run
+
+    StateTransfer.begin = timed  # type: ignore[assignment, method-assign]
 
 
 def observe_rounds(job: TrainingSession, trace: TextIO) -> None:

@@ -26,7 +26,6 @@ from torch.nn.parallel import DistributedDataParallel
 from workload import Noise, layers
 
 from autoscaler.training import session
-from autoscaler.training.steps import stepper
 from autoscaler.unix_socket import connect
 
 MODE = os.environ["MODE"]
@@ -125,23 +124,23 @@ def no_check(parameters: Iterable[nn.Parameter]) -> bool:
 def check() -> None:
     """Step under the library in blocks with and without the check, in the order ABBA."""
     model, optimizer = model_and_optimizer()
-    checked = stepper.has_finite_gradients
     ends, blocks = time.monotonic() + SECONDS, list[dict[str, float | bool]]()
     steps, began = 0, time.monotonic()
     with session(model, optimizer, Noise(), batch_size=BATCH) as job:
+        reducer = job._parts.reducer
+        checked, is_checked = reducer.are_finite, True
         for batch in job.batches(epochs=10**9):
             job.step(job.model(batch).square().mean())
             steps += 1
             if steps % BLOCK_STEPS:
                 continue
-            is_checked = stepper.has_finite_gradients is checked
             seconds = (time.monotonic() - began) / BLOCK_STEPS
             blocks.append({"is_checked": is_checked, "step_seconds": seconds})
             is_enough = len(blocks) >= LEAST_BLOCKS and time.monotonic() >= ends
             if is_enough and len(blocks) % 4 == 0:
                 break
-            is_next_checked = len(blocks) % 4 in (0, 3)
-            stepper.has_finite_gradients = checked if is_next_checked else no_check
+            is_checked = len(blocks) % 4 in (0, 3)
+            reducer.are_finite = checked if is_checked else no_check  # type: ignore[method-assign]
             began = time.monotonic()
     print(json.dumps({"blocks": blocks}), flush=True)
 
