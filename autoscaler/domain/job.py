@@ -111,7 +111,8 @@ class ParallelismSpec:
 
     Every `shard` devices hold one copy of the model in equal parts (PyTorch's FSDP). Where an
     instance has fewer devices, a gang of several instances holds the copy. If `shards` lists sizes
-    or `auto_shard` is set, the controller chooses `shard` before the job's first instance.
+    or `auto_shard` is set, the controller chooses `shard` before the job's first instance, and the
+    job then `has_chosen_shard`, which may be 1.
     """
 
     pipeline: int = 1
@@ -120,6 +121,7 @@ class ParallelismSpec:
     shard: int = 1
     shards: tuple[int, ...] = ()
     auto_shard: bool = False
+    has_chosen_shard: bool = False
 
     def __post_init__(self) -> None:
         near = 1 if self.near_instances is None else self.near_instances

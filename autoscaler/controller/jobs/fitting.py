@@ -169,8 +169,9 @@ def _proposal(spec: JobSpec, offers: Sequence[Offer]) -> str:
 
 
 def with_shard(spec: JobSpec, shard: int) -> JobSpec:
-    """Return the job with copies of its model on `shard` devices each."""
-    return replace(spec, parallelism=ParallelismSpec(shard=shard))
+    """Return the job with copies of its model on `shard` devices each, as chosen for it."""
+    chosen = ParallelismSpec(shard=shard, has_chosen_shard=True)
+    return replace(spec, parallelism=chosen)
 
 
 def candidate_shards(spec: JobSpec, offers: Sequence[Offer]) -> tuple[int, ...]:

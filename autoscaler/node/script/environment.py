@@ -55,7 +55,8 @@ def job_environment(
     devices = instance.metadata.devices[:devices_used]
     numbers = ",".join(str(device) for device in devices)
     user, study = f"castor-{assignment.job_number}", assignment.spec.study
-    shard = assignment.spec.parallelism.shard
+    parallelism = assignment.spec.parallelism
+    tells_shard = parallelism.shard > 1 or parallelism.has_chosen_shard
     return {
         **_DEFAULTS,
         **({} if assignment.offer.is_cpu else {"CUDA_VISIBLE_DEVICES": numbers}),
@@ -67,7 +68,7 @@ def job_environment(
         DEVICES_VARIABLE: numbers,
         JOB_VARIABLE: assignment.job,
         SOCKET_VARIABLE: str(instance.disk.socket()),
-        **({SHARD_VARIABLE: str(shard)} if shard > 1 else {}),
+        **({SHARD_VARIABLE: str(parallelism.shard)} if tells_shard else {}),
         **({} if study is None else {IMPORTS_VARIABLE: str(instance.disk.home / "imports")}),
         **_shutdown_limit(assignment),
     }

@@ -92,6 +92,14 @@ def test_a_script_sees_its_files_its_environment_and_its_secrets(site: Site, fil
     assert Path(str(found["python"])).parent == Path(sys.executable).parent
 
 
+def test_a_shard_of_one_device_that_was_chosen_reaches_the_script(site: Site, files: Path) -> None:
+    chosen = ParallelismSpec(shard=1, has_chosen_shard=True)
+    controller = site.serve(show(parallelism=chosen), files=files)
+    environment = shown(controller, site.launch())["environment"]
+    assert isinstance(environment, dict)
+    assert environment["CASTOR_SHARD"] == "1"
+
+
 def test_a_relative_command_is_one_of_the_files(site: Site, files: Path) -> None:
     controller = site.serve(show(command=("./run.sh",)), files=files)
     python = shown(controller, site.launch())["python"]

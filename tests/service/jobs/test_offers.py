@@ -46,7 +46,7 @@ def test_an_undecided_shard_is_chosen_and_stored_at_submission(api: Api) -> None
     assert api.client.plan(undecided).shards is not None
     job = api.client.submit(undecided)
     stored = api.world.store.jobs.get(job.id).spec.parallelism
-    assert stored == ParallelismSpec(shard=stored.shard)
+    assert stored == ParallelismSpec(shard=stored.shard, has_chosen_shard=True)
     assert stored.shard in (1, 2)
     (text,) = [event.text for event in api.world.store.events.latest() if event.kind == "sharded"]
     assert text.startswith(f"shard {stored.shard}, least cost: $")
