@@ -231,6 +231,20 @@ run "refuses_a_network_without_zones" {
   expect_failures = [aws_vpc.this]
 }
 
+run "refuses_zones_of_another_region" {
+  command = plan
+
+  module {
+    source = "./modules/network"
+  }
+
+  variables {
+    zones = ["us-west-2a"]
+  }
+
+  expect_failures = [aws_vpc.this]
+}
+
 run "refuses_an_existing_network_without_subnets" {
   command = plan
 

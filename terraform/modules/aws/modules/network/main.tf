@@ -59,6 +59,10 @@ resource "aws_vpc" "this" {
       error_message = "zones: a new network needs at least one zone; or set vpc_id and subnets."
     }
     precondition {
+      condition     = alltrue([for zone in var.zones : startswith(zone, local.region)])
+      error_message = "zones: ${join(", ", var.zones)}: zones of the provider's region ${local.region} are needed: change zones, or the module's provider."
+    }
+    precondition {
       condition     = length(var.route_table_ids) == 0
       error_message = "route_table_ids need an existing network: set vpc_id and subnets."
     }
