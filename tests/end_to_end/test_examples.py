@@ -12,21 +12,16 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import psutil
 import pytest
 import yaml
 
-from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobPhase
-from autoscaler.wire.messages import InstanceView, JobView
-from tests.builders.waiting import wait_until
 from tests.end_to_end.deployment import Deployment
+from tests.end_to_end.local_job import LocalJob, copy_example, kill
 
-ROOT: Final = Path(__file__).parents[2]
-EXAMPLES: Final = ROOT / "examples"
-SLOW: Final = ROOT / "tests" / "scripts" / "slow"
+SLOW: Final = Path(__file__).parents[1] / "scripts" / "slow"
 WAIT_SECONDS: Final = 180.0
 
 
@@ -101,70 +96,10 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
         running.castor("drain", "--all")
 
 
-class Training:
-    """A job of an example, and its processes."""
-
-    def __init__(self, deployment: Deployment, name: str) -> None:
-        self._deployment = deployment
-        self._client = deployment.client()
-        self._name = name
-
-    def job(self) -> JobView:
-        return self._client.job(self._name)
-
-    def step(self) -> int:
-        report = self.job().report
-        return 0 if report is None else report.step
-
-    def set(self, instances: int) -> None:
-        self._deployment.castor("set", self._name, f"min={instances}", f"max={instances}")
-
-    def wait_until_training(self, count: int, without: str | None = None) -> list[InstanceView]:
-        """Wait until exactly `count` instances train, and return them."""
-
-        def training() -> list[InstanceView]:
-            instances = [
-                instance
-                for instance in self.job().instances
-                if instance.phase is not InstancePhase.ENDED
-            ]
-            ids = {instance.id for instance in instances}
-            phases = {instance.phase for instance in instances}
-            is_met = len(ids) == count and phases == {InstancePhase.TRAINING}
-            return instances if is_met and without not in ids else []
-
-        return self.wait_for(training, f"{count} instances train")  # type: ignore[no-any-return]
-
-    def wait_for(self, condition: Callable[[], Any], description: str) -> Any:
-        def checked() -> Any:
-            job = self.job()
-            assert job.phase is not JobPhase.FAILED, job.cause
-            return condition()
-
-        try:
-            return wait_until(checked, seconds=WAIT_SECONDS, description=description)
-        except AssertionError as error:
-            logs = self._deployment.castor("logs", self._name)[-4000:]
-            raise AssertionError(f"{error}\n{self.job()}\n{logs}") from None
-
-    def kill(self, instance: InstanceView) -> None:
-        """Kill an instance with all its processes, at once."""
-        assert instance.cloud_id is not None
-        (machine,) = [
-            process
-            for process in psutil.process_iter(["cmdline"])
-            if "providers.local.machine" in (process.info["cmdline"] or [])
-            and any(word.endswith(instance.cloud_id) for word in process.info["cmdline"])
-        ]
-        for process in [machine, *machine.children(recursive=True)]:
-            process.kill()
-
-
 def job_file(example: Example, directory: Path, shared: Path) -> Path:
     """Copy an example, and return its job file: on one instance, and slow until `hurry` exists."""
-    target = directory / example.name
-    shutil.copytree(EXAMPLES / example.name, target, ignore=shutil.ignore_patterns("__pycache__"))
-    document = yaml.safe_load((target / "job.yaml").read_text())
+    path = copy_example(example.name, directory)
+    document = yaml.safe_load(path.read_text())
     program = document["command"].partition(" --")[0]
     document["command"] = f"{program} {example.options.format(shared=shared)}"
     # This machine may have two cores only: an instance has one, and a sharded model one part.
@@ -174,8 +109,8 @@ def job_file(example: Example, directory: Path, shared: Path) -> Path:
     document["checkpoint"] = {"interval": "5s"}
     slow = {"PYTHONPATH": str(SLOW), "SLOW_UNTIL": str(shared / "hurry")}
     document["environment"] = {**document.get("environment", {}), **slow}
-    (target / "job.yaml").write_text(yaml.safe_dump(document))
-    return target / "job.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return path
 
 
 @pytest.mark.timeout(600)
@@ -202,20 +137,19 @@ def resize_and_kill(
 ) -> None:
     """Run an example on 1, 2, 2 and 1 instances, of which one is killed, until its end."""
     deployment.castor("submit", job_file(example, tmp_path, shared))
-    training = Training(deployment, example.name)
-    training.wait_until_training(1)
-    training.set(2)
-    lost, _ = training.wait_until_training(2)
-    before = training.step()
-    training.kill(lost)
-    training.wait_until_training(2, without=lost.id)
-    training.wait_for(lambda: training.step() >= before - example.lost_steps, "the progress")
-    training.set(1)
-    training.wait_until_training(1)
+    job = LocalJob(deployment, example.name, WAIT_SECONDS)
+    job.wait_for_instances(1)
+    job.set_size(2)
+    lost, _ = job.wait_for_instances(2)
+    before = job.step
+    kill(lost)
+    job.wait_for_instances(2, without=lost.id)
+    job.wait_for(lambda: job.step >= before - example.lost_steps, "the progress")
+    job.set_size(1)
+    job.wait_for_instances(1)
     (shared / "hurry").touch()
-    training.wait_for(lambda: training.job().phase.is_final, "the end of the job")
-    job = training.job()
-    assert job.phase is JobPhase.FINISHED, job.cause
-    assert job.attempt == 1, "the job was not restarted"
-    assert not [event.text for event in job.events if re.search("early", event.kind)]
+    ended = job.wait_for_end()
+    assert ended.phase is JobPhase.FINISHED, ended.cause
+    assert ended.attempt == 1, "the job was not restarted"
+    assert not [event.text for event in ended.events if re.search("early", event.kind)]
     example.check(shared)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobPhase
-from autoscaler.wire.messages import InstanceView, JobView
-from tests.builders.waiting import wait_until
+from autoscaler.wire.messages import JobView
 from tests.end_to_end.deployment import TRAIN as LONG_TRAIN
 from tests.end_to_end.deployment import Deployment
+from tests.end_to_end.local_job import LocalJob, kill
 
 CROWDED = Path(__file__).parent / "crowded"
 # Each gang holds one copy of the model, half of it on each instance.
@@ -31,7 +30,7 @@ parallelism: {{shard: 2}}
 instances: {{min: 4, max: 4, offers: [local-small], spot: false}}
 checkpoint: {{interval: 2s}}
 """
-WAIT_SECONDS = 150.0
+WAIT_SECONDS = 300.0
 
 
 class Crowded(Deployment):
@@ -58,19 +57,6 @@ def trains(job: JobView, *gangs: int) -> bool:
     return sorted(map(str, training)) == seats and len(job.instances) == len(seats)
 
 
-def kill(instance: InstanceView) -> None:
-    """Kill an instance with all its processes, at once."""
-    assert instance.cloud_id is not None
-    (machine,) = [
-        process
-        for process in psutil.process_iter(["cmdline"])
-        if "providers.local.machine" in (process.info["cmdline"] or [])
-        and any(word.endswith(instance.cloud_id) for word in process.info["cmdline"])
-    ]
-    for process in [machine, *machine.children(recursive=True)]:
-        process.kill()
-
-
 @pytest.mark.timeout(700)
 def test_a_gang_that_loses_a_member_leaves_and_is_bought_again_whole(
     deployment: Deployment, tmp_path: Path
@@ -79,29 +65,21 @@ def test_a_gang_that_loses_a_member_leaves_and_is_bought_again_whole(
     (tmp_path / "train.py").write_text(TRAIN)
     (tmp_path / "job.yaml").write_text(JOB.format(hurry=hurry))
     deployment.castor("submit", tmp_path / "job.yaml")
-    client = deployment.client()
-
-    def job() -> JobView:
-        view = client.job("sharded")
-        assert view.phase is not JobPhase.FAILED, (view.cause, deployment.castor("logs", view.id))
-        return view
-
-    wait_until(lambda: trains(job(), 1, 2), "two gangs that train", WAIT_SECONDS)
-    report = job().report
-    assert report is not None
-    (follower,) = [instance for instance in job().instances if instance.gang == "gang 1, 2 of 2"]
+    job = LocalJob(deployment, "sharded", WAIT_SECONDS)
+    job.wait_for(lambda: trains(job.view(), 1, 2), "two gangs that train")
+    before, instances = job.step, job.view().instances
+    (follower,) = [instance for instance in instances if instance.gang == "gang 1, 2 of 2"]
     kill(follower)
-    wait_until(lambda: trains(job(), 2, 3), "the gang bought again", WAIT_SECONDS)
-    events = [event.text for event in job().events]
-    assert job().attempt == 1, ("a lost instance is no failure of the script", events)
-    after = job().report
-    assert after is not None and after.step > report.step, "the other gang went on"
+    job.wait_for(lambda: trains(job.view(), 2, 3), "the gang bought again")
+    events = [event.text for event in job.view().events]
+    assert job.view().attempt == 1, ("a lost instance is no failure of the script", events)
+    assert job.step > before > 0, "the other gang went on"
     log = deployment.castor("logs", "sharded")
     resumed = [line.partition("goes on from ")[2] for line in log.splitlines()]
     starts = [float(text) for text in resumed if text]
     assert len(starts) == 6 and starts.count(max(starts)) == 2, "the state came from the members"
     hurry.touch()
-    wait_until(lambda: job().phase.is_final, "the end of the job", 2 * WAIT_SECONDS)
-    assert job().phase is JobPhase.FINISHED, job().cause
-    given_back = [event.text for event in job().events if event.kind == "gang given back"]
+    ended = job.wait_for_end()
+    assert ended.phase is JobPhase.FINISHED, ended.cause
+    given_back = [event.text for event in ended.events if event.kind == "gang given back"]
     assert given_back == [f"gang 1 lost {follower.id}: the other one is given back"]

@@ -7,24 +7,19 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import psutil
 import pytest
 import yaml
 
-from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobPhase
 from autoscaler.wire.messages import InstanceView, JobView
-from tests.builders.waiting import wait_until
 from tests.end_to_end.deployment import Deployment
+from tests.end_to_end.local_job import EXAMPLES, LocalJob, copy_example, kill
 
-ROOT: Final = Path(__file__).parents[2]
-EXAMPLE: Final = ROOT / "examples" / "restartable"
 WAIT_SECONDS: Final = 240.0
 STEPS: Final = 1500
 SAVE_EVERY: Final = 100
@@ -44,60 +39,15 @@ class Restart:
     last_step: int
 
 
-class Training:
-    """The job of the example, and its processes."""
+def logs_of(deployment: Deployment) -> list[Path]:
+    """Return the logs of all instances."""
+    return [log for log in (deployment.state / "logs").rglob("*") if log.is_file()]
 
-    def __init__(self, deployment: Deployment, name: str) -> None:
-        self._deployment = deployment
-        self._client = deployment.client()
-        self._name = name
 
-    def job(self) -> JobView:
-        return self._client.job(self._name)
-
-    def set(self, instances: int) -> None:
-        self._deployment.castor("set", self._name, f"min={instances}", f"max={instances}")
-
-    def worlds(self) -> list[int]:
-        """Return the sizes of the worlds so far, as all instances printed them."""
-        return [restart.world for restart in self.restarts()]
-
-    def restarts(self) -> list[Restart]:
-        logs = (self._deployment.state / "logs").rglob("*")
-        restarts = [part for log in logs if log.is_file() for part in restarts_in(log)]
-        return sorted(restarts, key=lambda restart: (restart.step, restart.last_step))
-
-    def text(self) -> str:
-        logs = (self._deployment.state / "logs").rglob("*")
-        return "\n".join(log.read_text(errors="replace") for log in logs if log.is_file())
-
-    def alive(self) -> list[InstanceView]:
-        return [held for held in self.job().instances if held.phase is not InstancePhase.ENDED]
-
-    def wait_until_world(self, count: int, without: str | None = None) -> list[InstanceView]:
-        """Wait until exactly `count` instances are left, and a world of them makes progress."""
-
-        def training() -> list[InstanceView]:
-            alive = self.alive()
-            are_training = all(held.phase is InstancePhase.TRAINING for held in alive)
-            report = self.job().report
-            is_size = report is not None and report.replicas == count == len(alive)
-            is_without = without not in {held.id for held in alive}
-            return alive if are_training and is_size and is_without else []
-
-        return self.wait_for(training, f"a world of {count} instances")  # type: ignore[no-any-return]
-
-    def wait_for(self, condition: Callable[[], Any], description: str) -> Any:
-        def checked() -> Any:
-            job = self.job()
-            assert job.phase is not JobPhase.FAILED, job.cause
-            return condition()
-
-        try:
-            return wait_until(checked, seconds=WAIT_SECONDS, description=description)
-        except AssertionError as error:
-            logs = self._deployment.castor("logs", self._name)[-4000:]
-            raise AssertionError(f"{error}\n{self.job()}\n{logs}") from None
+def restarts_of(deployment: Deployment) -> list[Restart]:
+    """Return the starts of the script in all logs, by their first step."""
+    restarts = [part for log in logs_of(deployment) for part in restarts_in(log)]
+    return sorted(restarts, key=lambda restart: (restart.step, restart.last_step))
 
 
 def restarts_in(log: Path) -> list[Restart]:
@@ -112,36 +62,22 @@ def restarts_in(log: Path) -> list[Restart]:
     return restarts
 
 
-def kill(instance: InstanceView) -> None:
-    """Kill an instance with all its processes, at once."""
-    assert instance.cloud_id is not None
-    (machine,) = [
-        process
-        for process in psutil.process_iter(["cmdline"])
-        if "providers.local.machine" in (process.info["cmdline"] or [])
-        and any(word.endswith(instance.cloud_id) for word in process.info["cmdline"])
-    ]
-    for process in [machine, *machine.children(recursive=True)]:
-        process.kill()
-
-
 def job_file(directory: Path) -> Path:
     """Copy the example, and return its job file: one instance, and slow steps."""
-    target = directory / "restartable"
-    shutil.copytree(EXAMPLE, target, ignore=shutil.ignore_patterns("__pycache__"))
-    document = yaml.safe_load((target / "job.yaml").read_text())
+    path = copy_example("restartable", directory)
+    document = yaml.safe_load(path.read_text())
     options = f"--steps {STEPS} --save-every {SAVE_EVERY} --pause 0.05"
     document["command"] = f"python train.py {options}"
     document["instances"] |= {"min": 1, "max": 1}
     document["objective"] = "fastest"
     document["total_progress"] = STEPS * document["batch"]["initial"]
-    (target / "job.yaml").write_text(yaml.safe_dump(document))
-    return target / "job.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return path
 
 
 def undisturbed_loss(directory: Path) -> float:
     """Return the final loss of the same script alone."""
-    shutil.copy(EXAMPLE / "train.py", directory)
+    shutil.copy(EXAMPLES / "restartable" / "train.py", directory)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=1"]
     options = ["train.py", "--steps", str(STEPS), "--save-every", str(SAVE_EVERY)]
     done = subprocess.run(
@@ -157,31 +93,36 @@ def undisturbed_loss(directory: Path) -> float:
     return float(loss[1])
 
 
+def wait_for_world(job: LocalJob, count: int, without: str | None = None) -> list[InstanceView]:
+    """Wait until exactly `count` instances are left, and a world of them makes progress."""
+
+    def is_world(view: JobView) -> bool:
+        return view.report is not None and view.report.replicas == count
+
+    return job.wait_for_instances(count, without, is_world)
+
+
 @pytest.mark.timeout(1200)
 def test_a_script_without_a_session_is_resized_by_restarts(tmp_path: Path) -> None:
     (tmp_path / "alone").mkdir()
     with Deployment(tmp_path, {}).running() as deployment:
         deployment.castor("submit", job_file(tmp_path))
-        training = Training(deployment, "restartable")
-        training.wait_until_world(1)
-        training.set(2)
-        instances = training.wait_until_world(2)
-        kill(instances[0])
-        training.wait_until_world(2, without=instances[0].id)
-        training.set(1)
-        training.wait_until_world(1)
-        training.wait_for(lambda: training.job().phase.is_final, "the end of the job")
-        job, restarts, text = training.job(), training.restarts(), training.text()
-    assert job.phase is JobPhase.FINISHED, job.cause
-    assert job.attempt == 1, "lost instances and restarts cost no retry"
-    assert training_sizes(restarts) == {1, 2}
+        job = LocalJob(deployment, "restartable", WAIT_SECONDS)
+        wait_for_world(job, 1)
+        job.set_size(2)
+        lost, _ = wait_for_world(job, 2)
+        kill(lost)
+        wait_for_world(job, 2, without=lost.id)
+        job.set_size(1)
+        wait_for_world(job, 1)
+        ended, restarts = job.wait_for_end(), restarts_of(deployment)
+        text = "\n".join(log.read_text(errors="replace") for log in logs_of(deployment))
+    assert ended.phase is JobPhase.FINISHED, ended.cause
+    assert ended.attempt == 1, "lost instances and restarts cost no retry"
+    assert {restart.world for restart in restarts} == {1, 2}
     for before, after in pairwise(restarts):
         repeated = before.last_step - after.step
         assert repeated <= SAVE_EVERY + UNCOUNTED, "at most one interval is repeated"
     losses = _LOSS.findall(text)
     assert len(losses) == 1
     assert float(losses[0]) == pytest.approx(undisturbed_loss(tmp_path / "alone"), abs=TOLERANCE)
-
-
-def training_sizes(restarts: list[Restart]) -> set[int]:
-    return {restart.world for restart in restarts}
