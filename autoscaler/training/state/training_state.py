@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
+    get_model_state_dict,
     get_state_dict,
     set_model_state_dict,
     set_optimizer_state_dict,
@@ -330,7 +331,7 @@ class TrainingState:
             CheckpointError: the checkpoint does not fit this model.
         """
         metadata = read_metadata(path)
-        require_fit(path, metadata, {"model": self._model.state_dict()})
+        require_fit(path, metadata, {"model": get_model_state_dict(self._model)})
         for torch_optimizer in self._optimizers:
             torch_optimizer.state.clear()
             torch_optimizer.zero_grad()
