@@ -35,7 +35,7 @@ from autoscaler.controller.plan.triggers import replan_triggers
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.alarm import ModelAlarm
 from autoscaler.domain.instance import Desired, HeldInstance, by_job
-from autoscaler.domain.job import JobPhase, JobRecord, StopReason
+from autoscaler.domain.job import JobPhase, JobRecord, JobSpec, StopReason
 from autoscaler.domain.lives import LifetimeEstimate
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.plan import Action, Decision, Plan, ReasonCode
@@ -182,7 +182,7 @@ class Controller:
         self._record_unplanned({job.id for job in jobs}, now_seconds)
         if self._hands_off is None:
             in_trouble = self._study_errors.by_subject()
-            actionable = {job.id for job in planned if job.spec.study not in in_trouble}
+            actionable = {job.id: job.spec for job in planned if job.spec.study not in in_trouble}
             self._carry_out(actionable, alive, now_seconds)
         return plan, decisions
 
@@ -313,25 +313,27 @@ class Controller:
         return replace(plan, decisions=tuple(decisions)) if added else plan
 
     def _carry_out(
-        self, planned: Collection[str], alive: Sequence[HeldInstance], now_seconds: float
+        self, planned: Mapping[str, JobSpec], alive: Sequence[HeldInstance], now_seconds: float
     ) -> None:
-        """Do what is possible now of the decisions for the jobs in `planned`."""
+        """Do what is possible now of the decisions for the jobs in `planned`, by id."""
         grouped = by_job(alive)
         in_force = {job: self._in_force[job] for job in self._in_force if job in planned}
         for job_id, decision in in_force.items():
-            instances = grouped.get(job_id, [])
-            release = partial(self._reconciler.release_surplus, decision, instances, now_seconds)
+            release = partial(
+                self._reconciler.release_surplus,
+                *(decision, planned[job_id], grouped.get(job_id, []), now_seconds),
+            )
             self._job_errors.attempt(job_id, "release of instances", release)
         for job_id, decision in in_force.items():
-            order = partial(self._order, decision, now_seconds)
+            order = partial(self._order, decision, planned[job_id], now_seconds)
             self._job_errors.attempt(job_id, "order of instances", order)
 
-    def _order(self, decision: Decision, now_seconds: float) -> None:
+    def _order(self, decision: Decision, spec: JobSpec, now_seconds: float) -> None:
         if decision.action is Action.STOP:
             self._stop(decision, now_seconds)
             return
         alive, offers = self._store.instances.alive(), self.status.believed.offers
-        self._reconciler.order_missing(decision, alive, offers, now_seconds)
+        self._reconciler.order_missing(decision, spec, alive, offers, now_seconds)
 
     def _stop(self, decision: Decision, now_seconds: float) -> None:
         is_budget = decision.ground is ReasonCode.STOPS

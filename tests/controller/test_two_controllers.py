@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from autoscaler.domain.instance import HeldInstance
+from autoscaler.domain.job import JobSpec
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.plan import Decision
 from tests.controller.world import World
@@ -26,6 +27,7 @@ def test_a_decision_is_ordered_once_though_another_controller_acts_in_between(
 
     def order_missing_late(
         decision: Decision,
+        spec: JobSpec,
         alive: Sequence[HeldInstance],
         offers: Sequence[Offer],
         now_seconds: float,
@@ -33,7 +35,7 @@ def test_a_decision_is_ordered_once_though_another_controller_acts_in_between(
         """Order by what was read before the other controller ordered."""
         second.controller.tick(second.clock.now())
         second.controller.tick(second.clock.now())
-        order_missing(decision, alive, offers, now_seconds)
+        order_missing(decision, spec, alive, offers, now_seconds)
 
     monkeypatch.setattr(reconciler, "order_missing", order_missing_late)
     first.controller.tick(first.clock.now())

@@ -77,8 +77,10 @@ class JobLifecycle:
         self._restart_lost_end(job, all_instances, now_seconds)
         job = self._store.jobs.get(job.id)  # the job may have ended
         self._budgets.of_job(job, instances).enforce(self._store, now_seconds)
-        self._gang_losses.keep_up(job, now_seconds)
-        self._restarts.keep_up(self._store.jobs.get(job.id), instances, now_seconds)
+        if any(held.seat is not None for held in instances):
+            self._gang_losses.keep_up(job, now_seconds)
+        if job.spec.restart is not None:
+            self._restarts.keep_up(self._store.jobs.get(job.id), instances, now_seconds)
         self._stop(job, instances, now_seconds)
 
     def give_back(self, held: HeldInstance, job: JobRecord, now_seconds: float) -> None:

@@ -26,6 +26,7 @@ from autoscaler.domain.allocation import Allocation, Placement
 from autoscaler.domain.errors import Conflict
 from autoscaler.domain.gang import GangSeat
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
+from autoscaler.domain.job import JobSpec
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.plan import Decision
 from autoscaler.store.records.holding import has_left
@@ -52,7 +53,11 @@ class Reconciler:
         self.on_hand_over: Callable[[str], None] = lambda instance: None
 
     def release_surplus(
-        self, decision: Decision, instances: Sequence[HeldInstance], now_seconds: float
+        self,
+        decision: Decision,
+        spec: JobSpec,
+        instances: Sequence[HeldInstance],
+        now_seconds: float,
     ) -> None:
         """Release or pause the job's instances that the decision does not include.
 
@@ -61,7 +66,7 @@ class Reconciler:
         wanted = [held for held in instances if held.desired is Desired.PRESENT]
         decision = as_launched(decision, wanted)
         target = decision.target
-        if self._store.jobs.get(decision.job).spec.restart is not None:
+        if spec.restart is not None:
             self.restarts.leave_surplus(decision, wanted, now_seconds)
             return
         if decision.placement is not None:
@@ -73,7 +78,8 @@ class Reconciler:
                 self._store.instances.release(held.id, now_seconds)
             return
         alike = [held for held in wanted if held.offer == target.offer]
-        for held in self._surplus(decision.job, target, alike):
+        size = gang_size(spec, target.devices_used) or 1
+        for held in _surplus(alike, target.instances, size):
             self._store.instances.release(held.id, now_seconds)
         others = [held for held in wanted if held.offer != target.offer]
         for held in others:
@@ -86,7 +92,7 @@ class Reconciler:
             and (held.phase is InstancePhase.TRAINING or awaits_admission(held, instances))
         ]
         # Part of a gang does not train, so that old instances never wait for it.
-        least_ready = target.instances - target.instances % self._gang_size(decision.job, target)
+        least_ready = target.instances - target.instances % size
         is_target_ready = len(ready) >= least_ready
         on_standby: frozenset[str] = frozenset()
         if is_target_ready and not decision.release_first:
@@ -102,6 +108,7 @@ class Reconciler:
     def order_missing(
         self,
         decision: Decision,
+        spec: JobSpec,
         alive: Sequence[HeldInstance],
         offers: Sequence[Offer],
         now_seconds: float,
@@ -121,7 +128,7 @@ class Reconciler:
         if target is None:
             return
         alike = [held for held in wanted if held.offer == target.offer]
-        size = gang_size(self._store.jobs.get(decision.job).spec, target.devices_used)
+        size = gang_size(spec, target.devices_used)
         if size is None:  # these instances can't hold whole copies of the model
             return
         self._use(alike, target.devices_used, now_seconds)
@@ -136,7 +143,8 @@ class Reconciler:
         if missing > 0 and self._is_backed_off(decision.job, target.offer, now_seconds):
             return
         if size > 1:
-            self._order_gangs(decision.job, target, alike, alive, now_seconds)
+            gangs = missing_gangs(alike, target.instances, size)
+            self._order_gangs(decision.job, target, (gangs, size), alive, now_seconds)
             return
         is_alone = target.instances == 1 and not wanted
         zones = other_zones(target.offer, offers, now_seconds) if is_alone else []
@@ -157,35 +165,23 @@ class Reconciler:
             if held.devices_used != devices_used:
                 self._store.instances.use_devices(held.id, devices_used)
 
-    def _gang_size(self, job: str, target: Allocation) -> int:
-        """Return the instances of one gang of the target; 1 where instances train alone."""
-        return gang_size(self._store.jobs.get(job).spec, target.devices_used) or 1
-
-    def _surplus(
-        self, job: str, target: Allocation, alike: Sequence[HeldInstance]
-    ) -> Sequence[HeldInstance]:
-        """Return the instances of the target's offer to release; whole gangs are left."""
-        size = self._gang_size(job, target)
-        if size > 1:
-            return surplus_members(alike, target.instances, size)
-        return _release_order(alike)[: max(len(alike) - target.instances, 0)]
-
     def _order_gangs(
         self,
         job: str,
         target: Allocation,
-        alike: Sequence[HeldInstance],
+        missing: tuple[int, int],
         alive: Sequence[HeldInstance],
         now_seconds: float,
     ) -> None:
-        """Order the whole gangs that the target wants and the job lacks.
+        """Order whole gangs of the target: `missing` is their number, and the instances of each.
 
-        A gang is ordered only if the limits permit all of its instances. `alike` are the job's
-        wanted instances of the offer.
+        A gang is ordered only if the limits permit all of its instances.
         """
-        size = self._gang_size(job, target)
+        gangs, size = missing
+        if not gangs:
+            return
         number = next_number(self._store.instances.of_job(job, include_ended=True))
-        for ordered in range(missing_gangs(alike, target.instances, size)):
+        for ordered in range(gangs):
             if not self._has_room(target.offer, alive, (ordered + 1) * size - 1):
                 self._make_room(target.offer, alive, now_seconds)
                 return
@@ -334,6 +330,13 @@ def _outside_placement(placement: Placement, wanted: Sequence[HeldInstance]) -> 
     """Return the held instances that are not part of `placement`."""
     shares = dict(placement.shares)
     return [held for held in wanted if shares.pop(held.offer, None) != held.devices_used]
+
+
+def _surplus(instances: Sequence[HeldInstance], target: int, size: int) -> Sequence[HeldInstance]:
+    """Return the wanted instances of one offer to release, so that whole gangs of `size` stay."""
+    if size > 1:
+        return surplus_members(instances, target, size)
+    return _release_order(instances)[: max(len(instances) - target, 0)]
 
 
 def _release_order(instances: Sequence[HeldInstance]) -> list[HeldInstance]:

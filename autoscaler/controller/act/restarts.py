@@ -28,7 +28,7 @@ from autoscaler.store.store import Store
 _log = logging.getLogger(__name__)
 
 _TAKES_PART: Final = (JobPhase.PENDING, JobPhase.RUNNING)
-_STOP_MARGIN_SECONDS: Final = 60.0
+_SILENCE_SECONDS: Final = 60.0
 """Time beyond the grace after which a start no longer waits for an instance that is silent."""
 _UNORDERED: Final = (InstancePhase.REQUESTED, InstancePhase.QUEUED)
 
@@ -115,7 +115,7 @@ class Restarts:
         """Let the world start once all members are ready and no other instance still runs.
 
         An instance that is no member and does not answer delays the start by the grace and
-        `_STOP_MARGIN_SECONDS` at most.
+        `_SILENCE_SECONDS` at most.
         """
         members = members_of(world, instances)
         are_ready = len(members) == len(world.members) and all(
@@ -127,7 +127,7 @@ class Restarts:
         if opened_address(world, members) is not None:
             return
         assert job.spec.restart is not None
-        patience_seconds = job.spec.restart.grace_seconds + _STOP_MARGIN_SECONDS
+        patience_seconds = job.spec.restart.grace_seconds + _SILENCE_SECONDS
         is_overdue = now_seconds - world.formed_seconds >= patience_seconds
         if not is_overdue and any(map(runs_command, instances)):
             return
