@@ -12,7 +12,6 @@ Three lines of a script change::
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -110,7 +109,7 @@ class ElasticAccelerator(Accelerator):
             # Accelerate's own sampler has an order that its seed and the epoch determine.
             seeded = self.prepare_data_loader(given) if self.use_seedable_sampler else given
             parts.loader = loader_arguments(seeded, seed, self.device)
-            return _TrainingBatches(self, given, parts.loader)
+            return _TrainingBatches(self, given)
         if isinstance(given, DataLoader):
             return _EvaluationBatches(self, self.prepare_data_loader(given))
         if isinstance(given, torch.optim.Optimizer):
@@ -423,24 +422,22 @@ class _SteppedScheduler(AcceleratedScheduler):
         """Do nothing."""
 
 
-class _TrainingBatches:
-    """Batches of the session in one epoch, in place of a DataLoader."""
+class _Batches:
+    """Batches in place of a DataLoader, with its length and attributes."""
 
-    def __init__(
-        self,
-        accelerator: ElasticAccelerator,
-        loader: DataLoader[Any],
-        arguments: LoaderArguments,
-    ) -> None:
+    def __init__(self, accelerator: ElasticAccelerator, loader: DataLoader[Any]) -> None:
         self._accelerator = accelerator
         self._loader = loader
-        self._arguments = arguments
 
     def __len__(self) -> int:
-        examples, batch_size = self._arguments.examples, self._arguments.batch_size
-        if self._arguments.drop_last:
-            return examples // batch_size
-        return math.ceil(examples / batch_size)
+        return len(self._loader)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+
+class _TrainingBatches(_Batches):
+    """Batches of the session in one epoch."""
 
     def __iter__(self) -> Iterator[Any]:
         batches = self._accelerator.job.batches()
@@ -450,23 +447,10 @@ class _TrainingBatches:
     def set_epoch(self, epoch: int) -> None:
         """Do nothing: the session counts the passes."""
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)
 
-
-class _EvaluationBatches:
+class _EvaluationBatches(_Batches):
     """Batches of a DataLoader that other ranks wait for."""
-
-    def __init__(self, accelerator: ElasticAccelerator, loader: DataLoader[Any]) -> None:
-        self._accelerator = accelerator
-        self._loader = loader
-
-    def __len__(self) -> int:
-        return len(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
         self._accelerator.hold_others()
         yield from self._loader
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)
