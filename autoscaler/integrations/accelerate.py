@@ -114,7 +114,7 @@ class ElasticAccelerator(Accelerator):
             return _EvaluationBatches(self, self.prepare_data_loader(given))
         if isinstance(given, torch.optim.Optimizer):
             parts.optimizers.append(given)
-            return _SteppedOptimizer(given, self)
+            return _SteppedOptimizer(given)
         if isinstance(given, LRScheduler):
             parts.schedulers.append(given)
             return _SteppedScheduler(given, [])
@@ -403,10 +403,6 @@ class _ElasticModel(nn.Module):
 
 class _SteppedOptimizer(AcceleratedOptimizer):
     """Optimizer that `backward` has stepped already."""
-
-    def __init__(self, optimizer: torch.optim.Optimizer, accelerator: ElasticAccelerator) -> None:
-        super().__init__(optimizer, device_placement=True)
-        self._accelerator = accelerator
 
     def step(self, closure: Any = None) -> None:
         """Do nothing."""
