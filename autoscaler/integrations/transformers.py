@@ -244,7 +244,7 @@ class _Training:
             trainer.is_in_train = False
         if args.load_best_model_at_end and self._own["best_model"]:
             trainer.model.load_state_dict(self._own["best_model"])
-        trainer.control = self._call("on_train_end")
+        self._call("on_train_end")
         return output
 
     def _session_arguments(self, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -282,15 +282,15 @@ class _Training:
         trainer.current_gradient_accumulation_steps = 1
         for _ in job.epochs(self._length.epochs):
             self._begin()
-            trainer.control = self._call("on_epoch_begin")
+            self._call("on_epoch_begin")
             starts_step = True
             for inputs in job.batches():
                 if starts_step:
                     self._follow_decider()
-                    trainer.control = self._call("on_step_begin")
+                    self._call("on_step_begin")
                 starts_step = self._take(inputs)
             if self._step is not None:
-                trainer.control = self._call("on_epoch_end")
+                self._call("on_epoch_end")
                 self._log_evaluate_save(waits=False)
 
     def _begin(self) -> None:
@@ -302,7 +302,7 @@ class _Training:
         self._first_step = state.global_step
         self._decided = self._trainer.is_world_process_zero()
         state.is_world_process_zero = state.is_local_process_zero = self._decided
-        self._trainer.control = self._call("on_train_begin")
+        self._call("on_train_begin")
         if self._trainer.args.eval_on_start and state.global_step == 0:
             self._trainer.evaluate(ignore_keys=self._ignored_keys)
 
@@ -326,7 +326,7 @@ class _Training:
         trainer.training_step(job.model, inputs, self._items)
         step = self._taken_step()
         if not step.is_last:
-            trainer.control = self._call("on_substep_end")
+            self._call("on_substep_end")
             return False
         if not step.committed:
             return True
@@ -336,7 +336,7 @@ class _Training:
         state.max_steps = self._length.steps_in_all(
             step.number, job.progress_examples, job.batch_size
         )
-        trainer.control = self._call("on_step_end")
+        self._call("on_step_end")
         require_whole_epoch(trainer.control)
         self._log_evaluate_save(waits=True)
         if trainer.control.should_training_stop and not self._length.is_over(
@@ -391,7 +391,7 @@ class _Training:
                 trainer.control.should_save = is_best
         if trainer.control.should_save:
             self._save()
-            trainer.control = self._call("on_save")
+            self._call("on_save")
 
     def _is_best(self, metrics: Mapping[str, float]) -> bool:
         """Return whether an evaluation is the best so far, and remember it.
@@ -443,10 +443,11 @@ class _Training:
         trainer.log(metrics)
         return TrainOutput(state.global_step, self._losses.mean, metrics)
 
-    def _call(self, event: str) -> Any:
+    def _call(self, event: str) -> None:
+        """Call the callbacks of an event, which may change the Trainer's control."""
         trainer = self._trainer
         handler = getattr(trainer.callback_handler, event)
-        return handler(trainer.args, trainer.state, trainer.control)
+        trainer.control = handler(trainer.args, trainer.state, trainer.control)
 
 
 def _checkpoint_activations(trainer: ElasticTrainer) -> None:
