@@ -9,15 +9,29 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import cast
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
 from autoscaler.clock import Clock
+from autoscaler.training.collectives.static_graph import unused_error
 from autoscaler.training.collectives.timer import Timer
 from autoscaler.training.gradients.finite import gradient_norm, has_finite_gradients
 from autoscaler.training.gradients.squares import SampledSquares
+
+
+class SquaresOfGradients(Protocol):
+    """Squared norms of gradients, preconditioned as the optimizer does it."""
+
+    def prepare(self, step: int) -> None:
+        """Prepare the squares of a sampled step, number `step` of the job."""
+
+    def of(self, gradients: Iterable[tuple[Tensor, Tensor]], device: torch.device) -> Tensor:
+        """Return the squared norm of (parameter, gradient) pairs, as a scalar on `device`."""
+
+    def forget(self) -> None:
+        """Recompute the factors at the next sampled step."""
 
 
 class GradientReducer(ABC):
@@ -38,6 +52,7 @@ class GradientReducer(ABC):
     """
 
     model: nn.Module
+    _squares: SquaresOfGradients
     shards = 0
     holds_parts = False
 
@@ -76,14 +91,27 @@ class GradientReducer(ABC):
     def end_sums(self) -> None:
         """Wait for, or make, the sums that the last backward pass has not waited for."""
 
-    @abstractmethod
     def require_synchronised(self) -> None:
         """Check that a step's backward passes have produced gradients and summed them.
 
         Raises:
             RuntimeError: they have not: the loss does not come from `model`.
-            ValueError: the last pass left a parameter of a static graph out.
+            ValueError: no pass, or of a model in DDP not the last one, has used a parameter of a
+                static graph.
         """
+        if self._has_gradients():
+            return
+        if self._has_static_graph:
+            raise unused_error(self.bare_model)
+        raise RuntimeError(
+            "job.step(loss): the loss is not computed from job.model, so no gradient of it is "
+            "summed over the ranks: call job.model(...) in training, not the plain model"
+        )
+
+    def _has_gradients(self) -> bool:
+        """Return whether the step's backward passes have produced gradients."""
+        enough = all if self._has_static_graph else any
+        return enough(parameter.grad is not None for parameter in self._trained)
 
     @abstractmethod
     def begin_step(self) -> None:
@@ -154,11 +182,7 @@ class GradientReducer(ABC):
         """
         self.sample, self.takes_small = SampledSquares(), takes_small
         with self._sampling.timed(self._device):
-            self._prepare_squares(step)
-
-    @abstractmethod
-    def _prepare_squares(self, step: int) -> None:
-        """Prepare the squares of the sampled step."""
+            self._squares.prepare(step)
 
     def square_of_pass(self, is_last: bool) -> Tensor | None:
         """Return the square of this rank's gradient of the pass that has ended, or None.
@@ -182,15 +206,11 @@ class GradientReducer(ABC):
         present = (parameter for parameter in parameters if parameter.grad is not None)
         gradients = ((parameter, cast(Tensor, parameter.grad)) for parameter in present)
         with self._sampling.timed(self._device):
-            return self._square_of(gradients)
+            return self._squares.of(gradients, self._device)
 
-    @abstractmethod
-    def _square_of(self, gradients: Iterable[tuple[nn.Parameter, Tensor]]) -> Tensor:
-        """Return the squared norm of (parameter, gradient) pairs, preconditioned."""
-
-    @abstractmethod
     def forget_factors(self) -> None:
         """Recompute the preconditioning factors at the next sampled step."""
+        self._squares.forget()
 
     def norm(self, parameters: Iterable[nn.Parameter]) -> Tensor:
         """Return the norm of the summed gradients, equal on all ranks of the job."""
@@ -236,11 +256,3 @@ class GradientReducer(ABC):
     @abstractmethod
     def bucket_sizes(self) -> str:
         """Sizes of the buckets that are summed, equal on all ranks; empty if nothing is summed."""
-
-
-def missing_gradients_error() -> RuntimeError:
-    """Return the error of a step without gradients that are summed over the ranks."""
-    return RuntimeError(
-        "job.step(loss): the loss is not computed from job.model, so no gradient of it is "
-        "summed over the ranks: call job.model(...) in training, not the plain model"
-    )

@@ -6,7 +6,7 @@ the sum, and sums each bucket concurrently with the backward pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +19,9 @@ from autoscaler.clock import Clock
 from autoscaler.training.collectives.crossing import GradientSums, WorkQueue
 from autoscaler.training.collectives.gradient_reducer import (
     GradientReducer,
-    missing_gradients_error,
 )
 from autoscaler.training.collectives.routes import Leg
-from autoscaler.training.collectives.static_graph import settle_buckets, unused_error
+from autoscaler.training.collectives.static_graph import settle_buckets
 from autoscaler.training.collectives.world import PendingSum
 from autoscaler.training.collectives.wrapping import Wrapped
 from autoscaler.training.gradients.buckets import layout_of, placed
@@ -43,6 +42,8 @@ class Reducer(GradientReducer):
         wire_type: type in which gradients are summed; None for their own type.
         has_static_graph: whether each step uses every trained parameter.
     """
+
+    _squares: Squares
 
     def __init__(
         self,
@@ -105,21 +106,10 @@ class Reducer(GradientReducer):
             wait()
         self._pending_sums.clear()
 
-    def require_synchronised(self) -> None:
-        """Check that a step's backward passes have produced gradients and summed them.
-
-        Raises:
-            RuntimeError: they have not: the loss does not come from `model`.
-            ValueError: the last pass left a parameter of a static graph out.
-        """
-        has_summed, self._has_begun_last = self._has_begun_last, False
-        if not isinstance(self.model, Wrapped):
-            enough = all if self._has_static_graph else any
-            has_summed = enough(parameter.grad is not None for parameter in self._trained)
-        if not has_summed and self._has_static_graph:
-            raise unused_error(self.bare_model)
-        if not has_summed:
-            raise missing_gradients_error()
+    def _has_gradients(self) -> bool:
+        """Return whether the last pass has reached its last bucket, or has produced gradients."""
+        has_begun_last, self._has_begun_last = self._has_begun_last, False
+        return has_begun_last if isinstance(self.model, Wrapped) else super()._has_gradients()
 
     def begin_step(self) -> None:
         """Reset the state of sums for a new step."""
@@ -174,16 +164,6 @@ class Reducer(GradientReducer):
             self._start_sum(buffer, lambda: None)
         self.end_sums()
         wrapper.match_used_parameters()
-
-    def _prepare_squares(self, step: int) -> None:
-        self._squares.prepare(step)
-
-    def _square_of(self, gradients: Iterable[tuple[nn.Parameter, Tensor]]) -> Tensor:
-        return self._squares.of(gradients, self._device)
-
-    def forget_factors(self) -> None:
-        """Recompute the preconditioning factors at the next sampled step."""
-        self._squares.forget()
 
     def take_route(
         self, ranks_by_instance: Sequence[int], instance: int, has_rails: bool = False

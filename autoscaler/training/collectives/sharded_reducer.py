@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,14 +23,13 @@ from torch._C._distributed_c10d import _broadcast_coalesced
 from torch.distributed.fsdp._fully_shard._fsdp_api import ReduceScatter
 
 from autoscaler.clock import Clock
+from autoscaler.training.collectives.buffers import written_buffers
 from autoscaler.training.collectives.crossing import GradientSums
 from autoscaler.training.collectives.gradient_reducer import (
     GradientReducer,
-    missing_gradients_error,
 )
 from autoscaler.training.collectives.instance import InstanceRanks
 from autoscaler.training.collectives.sharding import ShardGroup, Sharding
-from autoscaler.training.collectives.static_graph import unused_error
 from autoscaler.training.collectives.world import PendingSum
 from autoscaler.training.gradients.finite import gradient_norm, gradient_probe
 from autoscaler.training.gradients.parts import as_part, local_part
@@ -57,6 +56,7 @@ class ShardedReducer(GradientReducer):
         has_static_graph: whether each step uses every trained parameter.
     """
 
+    _squares: ShardedSquares
     holds_parts = True
 
     def __init__(
@@ -80,7 +80,7 @@ class ShardedReducer(GradientReducer):
         self._squares = ShardedSquares(preconditioner, layouts, instance.sum, sharding.copies)
         self._buckets = _buckets_of(self._trained, sharding.shards)
         self._sums_of_unused: dict[nn.Parameter, Tensor] = {}
-        self._buffers = list(_written_buffers(model))
+        self._buffers = [buffer for _, buffer in written_buffers(model)]
         self._synchronises = True
         self._passes = 0
         self._own_square = _OwnSquare()
@@ -154,26 +154,9 @@ class ShardedReducer(GradientReducer):
             else:
                 local_part(parameter.grad).copy_(summed)
 
-    def require_synchronised(self) -> None:
-        """Check that a step's backward passes have produced gradients.
-
-        Raises:
-            RuntimeError: they have not: the loss does not come from `model`.
-            ValueError: no pass has used a parameter of a static graph.
-        """
-        enough = all if self._has_static_graph else any
-        if enough(parameter.grad is not None for parameter in self._trained):
-            return
-        if self._has_static_graph:
-            raise unused_error(self.bare_model)
-        raise missing_gradients_error()
-
     def _summed_gradient(self, parameter: nn.Parameter) -> Tensor | None:
         summed = self._sums_of_unused.get(parameter)
         return None if summed is None else as_part(summed, parameter)
-
-    def _prepare_squares(self, step: int) -> None:
-        self._squares.prepare(step)
 
     def square_of_pass(self, is_last: bool) -> Tensor | None:
         """Return the square of this rank's gradient of the pass that has ended, or None.
@@ -201,13 +184,6 @@ class ShardedReducer(GradientReducer):
 
         with self._sampling.timed(values.device):
             self._own_square.add(number, self._squares.of_input(number, values, gather))
-
-    def _square_of(self, gradients: Iterable[tuple[nn.Parameter, Tensor]]) -> Tensor:
-        return self._squares.of_parts(gradients, self._device)
-
-    def forget_factors(self) -> None:
-        """Recompute the preconditioning factors at the next sampled step."""
-        self._squares.forget()
 
     def norm(self, parameters: Iterable[nn.Parameter]) -> Tensor:
         """Return the norm of the summed gradients, equal on all ranks of the job."""
@@ -340,15 +316,6 @@ def _buckets_of(parameters: Sequence[nn.Parameter], shards: int) -> list[list[nn
             buckets[-1].append(parameter)
             size_bytes += parameter.numel() * kind.itemsize / shards
     return buckets
-
-
-def _written_buffers(model: nn.Module) -> Iterator[Tensor]:
-    """Yield the buffers that a forward pass may write, as BatchNorm does."""
-    for module in model.modules():
-        for name, buffer in module.named_buffers(recurse=False):
-            is_number = buffer.dtype is not torch.bool and not buffer.is_complex()
-            if is_number and name not in module._non_persistent_buffers_set:
-                yield buffer
 
 
 def _flat_gradient(parameter: nn.Parameter) -> Tensor:

@@ -93,11 +93,6 @@ class Sharding:
         """Number of ranks that hold one copy."""
         return self.mesh.size(self.mesh.ndim - 1)
 
-    @property
-    def shard_group(self) -> dist.ProcessGroup:
-        """Ranks that hold one copy together with this rank."""
-        return self.mesh.get_group(self.mesh.ndim - 1)
-
     def send_first_copy(self, parameters: Iterable[Tensor]) -> None:
         """Set all copies to the first one, as DistributedDataParallel does."""
         if self.copies == 1:

@@ -104,7 +104,7 @@ class ShardedSquares:
         factors = gather(self._flat[number])
         return square_of(values * factors) if factors.numel() == values.numel() else None
 
-    def of_parts(self, gradients: Iterable[tuple[Tensor, Tensor]], device: torch.device) -> Tensor:
+    def of(self, gradients: Iterable[tuple[Tensor, Tensor]], device: torch.device) -> Tensor:
         """Return this rank's share of the squared norm of (parameter, gradient) pairs.
 
         The shares of all ranks of the replica add up to the squared norm.

@@ -21,6 +21,7 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.utils._pytree import tree_leaves
 
 from autoscaler.domain.errors import DivergedError
+from autoscaler.training.collectives.buffers import written_buffers
 from autoscaler.training.collectives.instance import InstanceRanks
 from autoscaler.training.collectives.sharding import mesh_of
 from autoscaler.training.gradients.finite import non_finite_names
@@ -28,7 +29,7 @@ from autoscaler.training.gradients.noise import NoiseTracker
 from autoscaler.training.gradients.parts import local_part
 from autoscaler.training.gradients.sampling import SamplingBudget
 from autoscaler.training.state.batch_log import BATCH_LOG_FILE, BatchDecision, BatchLog
-from autoscaler.training.state.buffers import SharedBuffers, written_buffers
+from autoscaler.training.state.buffers import SharedBuffers
 from autoscaler.training.state.checkpoint import Checkpoints
 from autoscaler.training.state.checkpoint_part import (
     files_read,
@@ -276,9 +277,7 @@ class TrainingState:
         return True
 
     def _require_finite(self, checkpoints: Checkpoints) -> None:
-        local_names = non_finite_names(
-            (name, local_part(tensor)) for name, tensor in _weights(self._model)
-        )
+        local_names = non_finite_names(_weights(self._model))
         names = local_names.union(*checkpoints.gathered(local_names))
         broken = sorted(names - self._initially_non_finite)
         if broken:
@@ -298,9 +297,16 @@ class TrainingState:
         Raises:
             CheckpointError: there are checkpoints, but none can be used or fits this model.
         """
-        path = checkpoints.newest(lambda path: files_read(path, self._fitting(path)))
+        trees: dict[Path, dict[str, Any]] = {}
+
+        def files_to_read(path: Path) -> frozenset[str]:
+            trees.clear()  # an earlier candidate was not whole
+            trees[path] = self._fitting(path)
+            return files_read(path, trees[path])
+
+        path = checkpoints.newest(files_to_read)
         if path is not None:
-            self.restore(checkpoints, path)
+            self._read(checkpoints, path, trees.get(path) or self._fitting(path))
         return path is not None
 
     def restore(self, checkpoints: Checkpoints, path: Path) -> None:
@@ -309,7 +315,10 @@ class TrainingState:
         Raises:
             CheckpointError: the checkpoint does not fit this model. Nothing is changed.
         """
-        tensors = self._fitting(path)
+        self._read(checkpoints, path, self._fitting(path))
+
+    def _read(self, checkpoints: Checkpoints, path: Path, tensors: dict[str, Any]) -> None:
+        """Load the checkpoint at `path` by a tree of `_fitting`."""
         rest = checkpoints.load(path, tensors)
         set_model_state_dict(self._model, tensors["model"])
         set_optimizer_state_dict(
