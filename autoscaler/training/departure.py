@@ -68,7 +68,7 @@ class SessionEnd:
         try:
             parts.stepper.require_movement()
             if self._watch is None:
-                self._schedule.save_last(self._schedule.is_ours)
+                self._schedule.save_last()
             if parts.reporter is not None:
                 parts.reporter.report(is_due=True)
             if parts.channel is not None and self._watch is None:
@@ -93,7 +93,7 @@ class SessionEnd:
         parts = self._parts
         parts.loader.close()
         try:
-            self._schedule.save_last(everyone_leaves and self._schedule.is_ours)
+            self._schedule.save_last(is_wanted=everyone_leaves)
             if parts.channel is not None:
                 parts.channel.left()
         finally:
@@ -119,7 +119,7 @@ class SessionEnd:
         self._parts.loader.close()
         all_end_here = isinstance(error, DivergedError) and self._has_too_many_skipped
         if all_end_here and self._watch is None:
-            self._schedule.save_last_finite(self._schedule.is_ours)
+            self._schedule.save_last_finite()
         self._parts.wait_for_checkpoint()
         self._report_last()
         if isinstance(error, DivergedError):

@@ -29,6 +29,7 @@ from autoscaler.domain.gang import PEER_ENDED_STATUS
 from autoscaler.training.collectives.nccl import keep_process_at_nccl_errors
 from autoscaler.training.collectives.ports import use_interface_of
 from autoscaler.training.rendezvous import (
+    BACKEND,
     LOOPBACK,
     End,
     GangNode,
@@ -37,7 +38,6 @@ from autoscaler.training.rendezvous import (
     PeerEnded,
 )
 
-_BACKEND: Final = "castor"
 _GANG_OPTION: Final = "--gang"
 RANK_PREFIX: Final = "[rank ${rank}] "
 
@@ -93,7 +93,7 @@ def _run(launch: Launch, logs: str) -> None:
     def rendezvous(parameters: RendezvousParameters) -> RendezvousHandler:
         return gang or LocalRendezvous(parameters.run_id)
 
-    rendezvous_handler_registry.register(_BACKEND, rendezvous)
+    rendezvous_handler_registry.register(BACKEND, rendezvous)
     try:
         run.main([*_options(launch, logs), *launch.command])
     except SignalException as signal:  # a requested end needs no traceback
@@ -116,7 +116,7 @@ def _options(launch: Launch, logs: str) -> list[str]:
     nodes = 1 if node is None else node.instances
     endpoint = LOOPBACK if node is None else node.address
     return [
-        f"--rdzv-backend={_BACKEND}",
+        f"--rdzv-backend={BACKEND}",
         f"--rdzv-endpoint={endpoint}",
         f"--nproc-per-node={launch.ranks}",
         f"--log-dir={logs}",

@@ -24,6 +24,8 @@ from torch.distributed.elastic.rendezvous import (
 from autoscaler.clock import Clock
 from autoscaler.training.collectives.ports import bound_store
 
+BACKEND: Final = "castor"
+"""Name of the rendezvous among torchrun's backends."""
 LOOPBACK: Final = "127.0.0.1"
 
 _PAUSE_SECONDS: Final = 0.3
@@ -209,7 +211,7 @@ class LocalRendezvous(RendezvousHandler):
 
     def get_backend(self) -> str:
         """Return the backend's name."""
-        return "castor"
+        return BACKEND
 
     @property
     def use_agent_store(self) -> bool:

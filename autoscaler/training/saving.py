@@ -70,8 +70,10 @@ class CheckpointSchedule:
         except OSError as error:
             _log.warning("the batch log is not written to %s: %s", path, error.strerror)
 
-    def save_last(self, is_ours: bool) -> None:
-        """Save the state at the end of training if `is_ours`; otherwise wait for a running save.
+    def save_last(self, is_wanted: bool = True) -> None:
+        """Save the state at the end of training if it `is_wanted` and ours to save.
+
+        Otherwise wait for a running save.
 
         Raises:
             CheckpointError: saving has failed for `patience_seconds`. Raised under Castor only,
@@ -79,7 +81,7 @@ class CheckpointSchedule:
             DivergedError: a weight is not finite.
         """
         parts, since_seconds = self._parts, self._clock.monotonic()
-        if not is_ours or parts.checkpoints is None:
+        if parts.checkpoints is None or not (is_wanted and self.is_ours):
             parts.wait_for_checkpoint()
             return
         self.save(at_once=True)
@@ -95,15 +97,15 @@ class CheckpointSchedule:
             self._clock.sleep(_SAVE_RETRY_SECONDS)
             self.save(at_once=True)
 
-    def save_last_finite(self, is_ours: bool) -> None:
-        """Save the state of a diverged training if `is_ours`, in one attempt.
+    def save_last_finite(self) -> None:
+        """Save the state of a diverged training if it is ours to save, in one attempt.
 
         Skipped steps move no weight. If the newest checkpoint is as new as the last step that
         moved one, it has the same weights, and nothing is saved. A state that is not finite is
         logged and not saved.
         """
         checkpoints, counters = self._parts.checkpoints, self._parts.state.counters
-        if not is_ours or checkpoints is None:
+        if checkpoints is None or not self.is_ours:
             return
         checkpoints.wait()
         if (checkpoints.status.step or 0) >= counters.step - counters.skipped_in_a_row:

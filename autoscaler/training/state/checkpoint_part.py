@@ -24,6 +24,7 @@ from torch.distributed.tensor import DTensor
 from autoscaler.domain.errors import CheckpointError
 from autoscaler.training.gradients.parts import local_part
 from autoscaler.training.state.checkpoint_files import file_digest
+from autoscaler.training.state.fingerprint import shape_text
 
 _MODEL = "model."
 _MISSING = "missing"
@@ -178,4 +179,4 @@ def _shape(values: Mapping[str, Any], name: str) -> str:
     if not isinstance(value, torch.Tensor | TensorStorageMetadata):
         return _PLAIN
     size = value.size if isinstance(value, TensorStorageMetadata) else value.shape
-    return "x".join(str(length) for length in size) or "a single number"
+    return shape_text(size)

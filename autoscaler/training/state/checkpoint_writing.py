@@ -124,10 +124,11 @@ class CheckpointWriter:
         try:
             parts = self._work.on_all(lambda: content.part.write(partial))
             manifest = self._work.on_leader(lambda: _seal(partial, content, plain, parts))
-            if self.is_disk_leader:
-                self._work.on_all(lambda: _publish(partial, final, replaced, manifest))
-            else:
-                self._work.on_all(lambda: None)
+            self._work.on_all(
+                lambda: (
+                    _publish(partial, final, replaced, manifest) if self.is_disk_leader else None
+                )
+            )
         finally:
             if self.is_disk_leader:
                 for left in (partial, replaced):

@@ -130,7 +130,10 @@ def require_equal_shapes(
         MismatchError: a tensor is missing or has another shape; the message names the first one.
     """
     for name in [*local, *(other.keys() - local.keys())]:
-        shapes = [_shape_text(tensors.get(name)) for tensors in (local, other)]
+        shapes = [
+            shape_text(tensors[name].shape) if name in tensors else "missing"
+            for tensors in (local, other)
+        ]
         if shapes[0] != shapes[1]:
             raise MismatchError(
                 f"the model's {name} is {shapes[0]} here and {shapes[1]} on {other_name}: run all "
@@ -171,7 +174,6 @@ def _version(number: float) -> str:
     return ".".join(str(parts >> shift & ((1 << _PART_BITS) - 1)) for shift in shifts)
 
 
-def _shape_text(tensor: Tensor | None) -> str:
-    if tensor is None:
-        return "missing"
-    return "x".join(str(size) for size in tensor.shape) or "a single number"
+def shape_text(shape: Sequence[int]) -> str:
+    """Return a shape for people, such as `4x3`."""
+    return "x".join(str(length) for length in shape) or "a single number"
