@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from autoscaler.integrations.refusals import SHARDED_IN_A_SCRIPT, refuse
+
 _ELASTIC: Final = ("NO", "MULTI_CPU", "MULTI_GPU")
 _OWNER: Final = "ElasticAccelerator"
 
@@ -18,8 +20,7 @@ def require_elastic_accelerator(accelerator: Any) -> None:
     remedies = {
         f"distributed_type={kind}": (
             kind not in _ELASTIC,
-            "leave the plugin out; a model above a device's memory can be sharded with "
-            "fully_shard in a script with session",
+            f"leave the plugin out; {SHARDED_IN_A_SCRIPT}",
         ),
         "parallelism_config": (
             accelerator.parallelism_config is not None,
@@ -42,6 +43,4 @@ def require_elastic_accelerator(accelerator: Any) -> None:
             "leave it out: the session steps the scheduler once for each step",
         ),
     }
-    for option, (is_set, remedy) in remedies.items():
-        if is_set:
-            raise ValueError(f"{option}: {_OWNER} can't train with it: {remedy}")
+    refuse(_OWNER, remedies)

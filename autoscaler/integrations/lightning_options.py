@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from lightning.pytorch import Callback, LightningModule
 
+from autoscaler.integrations.refusals import refuse
+
 _CALLBACKS: Final = {
     "BatchSizeFinder": "give the batch size: the session splits batches that don't fit",
     "GradientAccumulationScheduler": "leave it out: batch.max of the job file lets the batch grow",
@@ -60,9 +62,7 @@ def require_elastic_trainer(trainer: Any) -> None:
             "use 'norm'",
         ),
     }
-    for option, (is_set, remedy) in remedies.items():
-        if is_set:
-            raise ValueError(f"{option}: {_OWNER} can't train with it: {remedy}")
+    refuse(_OWNER, remedies)
     for callback in trainer.callbacks:
         name = type(callback).__name__
         if name in _CALLBACKS:

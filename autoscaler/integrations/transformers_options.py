@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from autoscaler.integrations.refusals import SHARDED_IN_A_SCRIPT, refuse
+
 _FIXED_OPTIMIZERS: Final = ("lomo", "schedule_free", "apollo")
 _OWNER: Final = "the session of Castor"
 
@@ -15,10 +17,8 @@ def require_elastic_options(args: Any) -> None:
         ValueError: an option can't be elastic; the message names it and a remedy.
     """
     remedies = {
-        "deepspeed": (args.deepspeed, "leave it out; a model above a device's memory can be "
-                      "sharded with fully_shard in a script with session"),
-        "fsdp": (args.fsdp, "leave it out; a model above a device's memory can be sharded with "
-                 "fully_shard in a script with session"),
+        "deepspeed": (args.deepspeed, f"leave it out; {SHARDED_IN_A_SCRIPT}"),
+        "fsdp": (args.fsdp, f"leave it out; {SHARDED_IN_A_SCRIPT}"),
         "parallelism_config": (args.parallelism_config, "leave it out: each device holds the "
                                "model"),
         "auto_find_batch_size": (args.auto_find_batch_size, "leave it out: a batch that runs out "
@@ -59,9 +59,7 @@ def require_elastic_options(args: Any) -> None:
             "leave split_batches and dispatch_batches out: the session divides each batch",
         ),
     }  # fmt: skip
-    for option, (is_set, remedy) in remedies.items():
-        if is_set:
-            raise ValueError(f"{option}: {_OWNER} can't train with it: {remedy}")
+    refuse(_OWNER, remedies)
 
 
 def require_elastic_train(trainer: Any, resume_from_checkpoint: object, trial: object) -> None:
