@@ -109,21 +109,23 @@ class SimulatedAgents:
         self, job: str, training: JobTraining, held: list[HeldInstance], now_seconds: float
     ) -> None:
         restarting = self._restarting.get(job)
+        apart: frozenset[str] = frozenset()
         if restarting is not None:
             staying = restarting.members(held)
         else:
+            apart = _apart_from_gang(held)
             staying = [
                 instance
                 for instance in held
                 if instance.desired is Desired.PRESENT
                 and not instance.stands_by
-                and instance.id not in _apart_from_gang(held)
+                and instance.id not in apart
             ]
         training.train_on(tuple(self._member(instance) for instance in staying))
         if restarting is not None:
             restarting.speak(held, staying, now_seconds)
         else:
-            self._record_phases(training, held, now_seconds)
+            self._record_phases(training, held, apart, now_seconds)
         state = training.now_seconds, training.members
         if not staying or self._last_reported.get(job) == state:
             return
@@ -135,10 +137,13 @@ class SimulatedAgents:
         training.hear(None if model is None else model.point)
 
     def _record_phases(
-        self, training: JobTraining, held: list[HeldInstance], now_seconds: float
+        self,
+        training: JobTraining,
+        held: list[HeldInstance],
+        apart: frozenset[str],
+        now_seconds: float,
     ) -> None:
         phase_at_work = InstancePhase.STARTING if training.is_starting else InstancePhase.TRAINING
-        apart = _apart_from_gang(held)
         for instance in held:
             phase = phase_at_work if instance.id not in apart else InstancePhase.READY
             phase = InstancePhase.DRAINED if instance.desired is Desired.ABSENT else phase
