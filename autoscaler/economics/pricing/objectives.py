@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from autoscaler.domain.job import InstanceBounds
+from autoscaler.domain.job import InstanceBounds, ParallelismSpec
 from autoscaler.domain.objective import AfterDeadline, Objective, Preference
-from autoscaler.domain.offer import Offer
 from autoscaler.domain.snapshot import JobSnapshot
 from autoscaler.economics.supply.supply import SECONDS_PER_HOUR, MarketTerms, Supply
 
@@ -57,30 +55,9 @@ def price_range(
     """Return the prices that the job may pay; 0 if no offer is permitted."""
     bounds = job.instances
     usable = supply.permitted(bounds)
-    if job.parallelism.shard > 1:
-        return _price_range_of_gangs(job, [supply.offers[index] for index in usable], most_times)
-    return _price_range(supply.terms, usable, bounds, frozenset(job.models), most_times)
-
-
-def _price_range_of_gangs(
-    job: JobSnapshot, permitted: Sequence[Offer], most_times: float
-) -> PriceRange:
-    """Return the prices of a job that buys whole gangs of instances."""
-    usable = {
-        offer: (job.least_instances(offer) or 1, max(job.most_instances(offer), 1))
-        for offer in permitted
-        if offer.device_kind in job.models and job.gang_instances(offer) is not None
-    }
-    usual_usd_per_second = FREE_USD_PER_HOUR / SECONDS_PER_HOUR if usable else 0.0
-    paid = {offer: counts for offer, counts in usable.items() if not offer.is_paid}
-    cheapest = (offer.usd_per_second * least for offer, (least, _) in paid.items())
-    dearest = (offer.usd_per_second * max(counts) for offer, counts in paid.items())
-    return PriceRange(
-        cheapest=min(cheapest, default=usual_usd_per_second * max(job.instances.minimum, 1)),
-        dearest=max(dearest, default=usual_usd_per_second * max(job.instances.maximum, 1)),
-        most_times=most_times,
-        has_free=len(paid) < len(usable),
-    )
+    kinds = frozenset(job.models)
+    prices = _price_range(supply.terms, usable, bounds, job.parallelism, kinds)
+    return replace(prices, most_times=most_times)
 
 
 @lru_cache(maxsize=256)
@@ -88,18 +65,27 @@ def _price_range(
     terms: MarketTerms,
     permitted: tuple[int, ...],
     bounds: InstanceBounds,
+    parallelism: ParallelismSpec,
     kinds: frozenset[str],
-    most_times: float,
 ) -> PriceRange:
-    usable = [terms.offers[i] for i in permitted if terms.offers[i].device_kind in kinds]
+    """Return the prices of a job that buys whole gangs of instances."""
+    permitted_offers = [terms.offers[index] for index in permitted]
+    usable = [
+        (offer, least)
+        for offer in permitted_offers
+        if offer.device_kind in kinds
+        and (least := parallelism.least_instances(bounds, offer)) is not None
+    ]
     usual_usd_per_second = FREE_USD_PER_HOUR / SECONDS_PER_HOUR if usable else 0.0
-    paid = [offer for offer in usable if not offer.is_paid]
-    cheapest = min((offer.usd_per_second for offer in paid), default=usual_usd_per_second)
-    largest_prices = (offer.usd_per_second * max(bounds.most_of(offer), 1) for offer in paid)
+    paid = [(offer, least) for offer, least in usable if not offer.is_paid]
+    cheapest = (offer.usd_per_second * least for offer, least in paid)
+    dearest = (
+        offer.usd_per_second * max(least, parallelism.most_instances(bounds, offer))
+        for offer, least in paid
+    )
     return PriceRange(
-        cheapest=cheapest * max(bounds.minimum, 1),
-        dearest=max(largest_prices, default=usual_usd_per_second * max(bounds.maximum, 1)),
-        most_times=most_times,
+        cheapest=min(cheapest, default=usual_usd_per_second * max(bounds.minimum, 1)),
+        dearest=max(dearest, default=usual_usd_per_second * max(bounds.maximum, 1)),
         has_free=len(paid) < len(usable),
     )
 
