@@ -9,7 +9,7 @@ import numpy as np
 from autoscaler.domain.snapshot import JobSnapshot
 from autoscaler.economics.supply.supply import BoolArray, IntArray, Supply
 
-# Numbers of instances considered for a job of a fleet: up to 8, then each a quarter more.
+# Numbers of gangs considered for a job of a fleet: up to 8, then each a quarter more.
 _LADDER = np.array([1, 2, 3, 4, 5, 6, 7, 8, *(8 * 1.25 ** np.arange(1, 40)).astype(np.int64)])
 
 
@@ -51,8 +51,8 @@ class Sizes:
 def permitted_sizes(job: JobSnapshot, supply: Supply) -> Sizes:
     """Return all sizes that the job may hold, grouped by offer, the smallest first.
 
-    A job of a fleet gets a ladder of numbers of instances, with its minimum, maximum and held
-    number. A job whose model several devices share gets whole gangs of instances only.
+    A job whose model several devices share gets whole gangs of instances only. A job of a fleet
+    gets a ladder of numbers of gangs, with the fewest, the most and the held ones.
     """
     permitted = [
         index
@@ -75,13 +75,9 @@ def permitted_sizes(job: JobSnapshot, supply: Supply) -> Sizes:
         devices_used=np.where(is_alone, row + 1, devices),
     )
     most = np.repeat(most, rows)
-    if job.parallelism.shard > 1:
-        return _in_whole_gangs(job, supply, sizes, most)
-    if not supply.terms.is_fleet:
+    if job.parallelism.shard == 1 and not supply.terms.is_fleet:
         return sizes
-    held = 0 if job.held is None else job.held.instances
-    considered_counts = np.append(_LADDER, [job.instances.minimum, held])
-    return sizes.take(np.isin(sizes.instances, considered_counts) | (sizes.instances == most))
+    return _in_whole_gangs(job, supply, sizes, most)
 
 
 def _in_whole_gangs(job: JobSnapshot, supply: Supply, sizes: Sizes, most: IntArray) -> Sizes:
