@@ -206,7 +206,6 @@ class _Training:
         self._own: dict[str, Any] = {"trainer": _Progress(trainer), "best_model": {}}
         self._clock = SystemClock()
         self._has_begun = False
-        self._decided = False
         self._items: Any = None
         self._batch_examples = 0
         self._step: Step | None = None
@@ -300,8 +299,8 @@ class _Training:
         self._has_begun = True
         state = self._trainer.state
         self._first_step = state.global_step
-        self._decided = self._trainer.is_world_process_zero()
-        state.is_world_process_zero = state.is_local_process_zero = self._decided
+        decides = self._trainer.is_world_process_zero()
+        state.is_world_process_zero = state.is_local_process_zero = decides
         self._call("on_train_begin")
         if self._trainer.args.eval_on_start and state.global_step == 0:
             self._trainer.evaluate(ignore_keys=self._ignored_keys)
@@ -310,9 +309,9 @@ class _Training:
         """Let this rank log from now on, or no longer, as the job decides."""
         trainer, state = self._trainer, self._trainer.state
         decides = trainer.is_world_process_zero()
-        if decides == self._decided:
+        if decides == state.is_world_process_zero:
             return
-        self._decided = state.is_world_process_zero = state.is_local_process_zero = decides
+        state.is_world_process_zero = state.is_local_process_zero = decides
         for callback in trainer.callback_handler.callbacks:
             if decides and isinstance(callback, ProgressCallback):  # it lacks its bar
                 callback.on_train_begin(trainer.args, state, trainer.control)
