@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Final
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -26,12 +26,11 @@ from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
+from autoscaler.domain.training import JOB_VARIABLE
 from autoscaler.integrations.accelerate_options import require_elastic_accelerator
 from autoscaler.integrations.lengths import training_length
 from autoscaler.integrations.loaders import LoaderArguments, loader_arguments
 from autoscaler.training import Step, TrainingSession, session
-
-_CASTOR_VARIABLE: Final = "CASTOR_JOB"
 
 
 class ElasticAccelerator(Accelerator):
@@ -58,7 +57,7 @@ class ElasticAccelerator(Accelerator):
         **options: Any,
     ) -> None:
         # Under Castor no rank is the main one before the first exchange with the others.
-        self._decided: bool | None = False if _CASTOR_VARIABLE in os.environ else None
+        self._decided: bool | None = False if JOB_VARIABLE in os.environ else None
         self._parts = _Parts(max_grad_norm, dict(session_options or {}))
         self._session: AbstractContextManager[TrainingSession] | None = None
         self._job: TrainingSession | None = None

@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Final
+from typing import Any
 
 import torch
 from lightning.pytorch.accelerators import CUDAAccelerator
@@ -22,6 +22,7 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_only
 
+from autoscaler.domain.training import JOB_VARIABLE
 from autoscaler.integrations.lengths import TrainingLength, training_length
 from autoscaler.integrations.lightning_options import (
     require_elastic_module,
@@ -31,8 +32,6 @@ from autoscaler.integrations.lightning_options import (
 from autoscaler.integrations.loaders import LoaderArguments, loader_arguments
 from autoscaler.integrations.schedules import paced
 from autoscaler.training import Step, TrainingSession, session
-
-_CASTOR_VARIABLE: Final = "CASTOR_JOB"
 
 
 class ElasticStrategy(SingleDeviceStrategy):
@@ -53,9 +52,7 @@ class ElasticStrategy(SingleDeviceStrategy):
         self._length: TrainingLength | None = None
         self._fit: _Fit | None = None
         # Under Castor no rank is the first before the first exchange with the others.
-        self._is_zero = (
-            _CASTOR_VARIABLE not in os.environ and int(os.environ.get("RANK", "0")) == 0
-        )
+        self._is_zero = JOB_VARIABLE not in os.environ and int(os.environ.get("RANK", "0")) == 0
         rank_zero_only.rank = 0 if self._is_zero else 1
 
     @property
