@@ -102,7 +102,11 @@ def _noise_curve(history: Sequence[NoisePoint]) -> NoiseCurve | None:
 
 def recalled(store: Store, spec: JobSpec) -> ProgramMemory | None:
     """Return the memory of a job's program if it has the same layout as the job; else None."""
-    memory = store.programs.recall(spec.program_name)
+    return of_layout(store.programs.recall(spec.program_name), spec)
+
+
+def of_layout(memory: ProgramMemory | None, spec: JobSpec) -> ProgramMemory | None:
+    """Return a memory if it has the same layout as the job; else None."""
     return memory if memory is not None and is_laid_out_as(memory, spec.parallelism) else None
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from autoscaler.clock import Clock
 from autoscaler.controller.controller import ControllerStatus
@@ -24,7 +24,6 @@ from autoscaler.domain.plan import Decision
 from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.shards import ShardChoice, UnfitOffer
 from autoscaler.economics.forecasts.frontier import Frontier, frontier
-from autoscaler.goodput.memory import is_laid_out_as
 from autoscaler.policies.base import Policy
 from autoscaler.store.store import Store
 
@@ -73,24 +72,18 @@ class WhatIfs:
             raise Unavailable(
                 "no provider has returned its offers yet: try again in a few seconds"
             )
-        circumstances, now_seconds = (
+        return what_if(
+            spec,
+            lambda decided: recalled(self._store, decided),
             circumstances_of(status, self._replan_seconds),
+            self._policy,
             self._clock.now(),
         )
-        shards = None
-        if spec.parallelism.is_undecided:
-            shards = choose_shard(
-                spec, lambda decided: recalled(self._store, decided), circumstances, now_seconds
-            )
-            spec = with_shard(spec, shards.shard)
-        memory = recalled(self._store, spec)
-        plan = what_if(spec, memory, circumstances, self._policy, now_seconds)
-        return replace(plan, shards=shards)
 
 
 def what_if(
     spec: JobSpec,
-    memory: ProgramMemory | None,
+    recall: Callable[[JobSpec], ProgramMemory | None],
     now: Circumstances,
     policy: Policy,
     now_seconds: float,
@@ -101,7 +94,7 @@ def what_if(
 
     Args:
         spec: the job.
-        memory: measurements of its program; None, or of another layout: use the priors.
+        recall: function from the job at one shard to the memory of its program; None: priors.
         now: offers and limits.
         policy: the policy that makes the first decision.
         now_seconds: the time since the Unix epoch.
@@ -114,9 +107,9 @@ def what_if(
     _require_sold(spec, now.offers)
     shards = None
     if spec.parallelism.is_undecided:
-        shards = choose_shard(spec, lambda decided: _of_layout(memory, decided), now, now_seconds)
+        shards = choose_shard(spec, recall, now, now_seconds)
         spec = with_shard(spec, shards.shard)
-    memory = _of_layout(memory, spec)
+    memory = recall(spec)
     require_fit(spec, allowed_offers(spec.instances, now.offers), now.offers, now.limits)
     snapshot = snapshot_of(spec, memory, now, now_seconds)
     job = snapshot.jobs[0]
@@ -125,12 +118,6 @@ def what_if(
         raise SpecError(f"no offer can run {spec.name}: {_offered(now.offers)}", "instances")
     decision = policy.plan(snapshot).decisions[0]
     return WhatIf(job_frontier, decision, memory, job.unfit, shards)
-
-
-def _of_layout(memory: ProgramMemory | None, spec: JobSpec) -> ProgramMemory | None:
-    """Return the memory if it is of the job's layout; else None."""
-    is_same = memory is not None and is_laid_out_as(memory, spec.parallelism)
-    return memory if is_same else None
 
 
 def _require_sold(spec: JobSpec, offers: Sequence[Offer]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autoscaler.controller.jobs.programs import of_layout
 from autoscaler.controller.predict.circumstances import Circumstances
 from autoscaler.controller.predict.what_if import WhatIf, what_if
 from autoscaler.domain.job import JobSpec
@@ -34,7 +35,8 @@ def plan_ahead(
     """
     now = Circumstances(tuple(offers), tuple(limits))
     policy = create_policy("marginal")
-    return plan_view(spec, what_if(spec, memory, now, policy, now_seconds))
+    plan = what_if(spec, lambda decided: of_layout(memory, decided), now, policy, now_seconds)
+    return plan_view(spec, plan)
 
 
 def plan_view(spec: JobSpec, estimate: WhatIf) -> PlanView:

@@ -154,7 +154,9 @@ def test_a_job_of_unknown_length_is_judged_by_its_cost_of_progress() -> None:
 def test_a_plan_shows_the_comparison_and_what_can_not_hold_the_job() -> None:
     spec = spec_of(BIG, ParallelismSpec(shards=(4, 8)))
     tight = offer("t4", "0.50", devices=8, kind="t4")
-    found = what_if(spec, None, market(A10G, H100, tight), create_policy("marginal"), 0.0)
+    found = what_if(
+        spec, lambda decided: None, market(A10G, H100, tight), create_policy("marginal"), 0.0
+    )
     view = plan_view(spec, found)
     assert view.shards is not None
     assert view.shards.shard == 8
