@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from autoscaler.controller.jobs.restart_reports import (
     AgentReport,
     latest_world,
+    measured_durations,
     members_of,
     opened_address,
     world_facts,
 )
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
+from autoscaler.domain.job_world import JobWorld
 from autoscaler.simulator.training.profiled import Training
-from autoscaler.store.repositories.measurements import RESTART_DURATION, SAVE_INTERVAL_DURATION
 from autoscaler.store.store import Store
 
 _RENDEZVOUS = "simulated:1"
@@ -31,11 +32,9 @@ class RestartingAgents:
         self._job = job
         self._training = training
         self._save_seconds = save_seconds
-        self._generation = 0
-        self._formed_seconds = 0.0
+        self._world: JobWorld | None = None
         self._saved_seconds: float | None = None
         self._saves = 0
-        self._is_measured = True
 
     def next_seconds(self) -> float | None:
         """Return the time of the first step after a restart, or of the next checkpoint.
@@ -57,15 +56,14 @@ class RestartingAgents:
             return []
         members = members_of(world, held)
         is_whole = len(members) == len(world.members)
-        is_another = world.generation != self._generation
+        is_another = self._world is None or world.generation != self._world.generation
         if self._training.members and (is_another or not is_whole):
             self._training.rewind()
             self._training.train_on(())
         if not is_whole or opened_address(world, all_instances) is None:
             return []
         if is_another:
-            self._generation, self._formed_seconds = world.generation, world.formed_seconds
-            self._saved_seconds, self._is_measured = None, False
+            self._world, self._saved_seconds = world, None
         return members
 
     def speak(
@@ -75,31 +73,30 @@ class RestartingAgents:
         self._save_if_due(now_seconds)
         running = {instance.id for instance in members}
         has_begun = now_seconds >= self._training.held_up_seconds
-        if running and has_begun and not self._is_measured:
-            self._is_measured = True
-            seconds = now_seconds - self._formed_seconds
-            self._store.measurements.add_duration(self._job, None, RESTART_DURATION, seconds)
         for instance in held:
             phase = _phase(instance, instance.id in running, has_begun)
             is_over = instance.id not in running and instance.world_report is not None
             report = AgentReport(
                 phase=phase,
-                generation=self._generation,
+                generation=0 if self._world is None else self._world.generation,
                 is_generation_over=is_over,
                 rendezvous=_RENDEZVOUS,
                 saved=str(self._saves) if self._saved_seconds is not None else None,
             )
             facts = world_facts(instance, report, now_seconds)
             if instance.phase is not phase or facts:
-                self._store.instances.record_node(instance.id, phase, now_seconds, facts)
+                after = self._store.instances.record_node(instance.id, phase, now_seconds, facts)
+                self._measure(instance, after)
+
+    def _measure(self, before: HeldInstance, after: HeldInstance) -> None:
+        for name, seconds in measured_durations(before, after, self._world).items():
+            self._store.measurements.add_duration(self._job, None, name, seconds)
 
     def _save_if_due(self, now_seconds: float) -> None:
         due_seconds = self.next_seconds()
         began_seconds = self._training.held_up_seconds
         if due_seconds is None or not began_seconds < due_seconds <= now_seconds:
             return
-        seconds = now_seconds - max(self._saved_seconds or 0.0, began_seconds)
-        self._store.measurements.add_duration(self._job, None, SAVE_INTERVAL_DURATION, seconds)
         self._saved_seconds = now_seconds
         self._saves += 1
         self._training.save()
