@@ -173,9 +173,13 @@ class ParallelismSpec:
             )
         return max(self.shard // devices_used, 1)
 
+    def gang_of(self, devices_used: int) -> int | None:
+        """Return `gang_instances`; None: instances that use so many devices hold no copies."""
+        return self.gang_instances(devices_used) if self.holds_copies(devices_used) else None
+
     def gang_on(self, offer: Offer) -> int | None:
         """Return `gang_instances` of an offer with all its devices; None: it holds no copies."""
-        return self.gang_instances(offer.devices) if self.holds_copies(offer.devices) else None
+        return self.gang_of(offer.devices)
 
     def least_instances(self, bounds: InstanceBounds, offer: Offer) -> int | None:
         """Return the fewest instances of an offer within bounds; None: it holds no copies."""

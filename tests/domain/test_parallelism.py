@@ -17,12 +17,14 @@ def test_a_gang_holds_one_copy_of_the_model(shard: int, devices_used: int, insta
     parallelism = ParallelismSpec(shard=shard)
     assert parallelism.holds_copies(devices_used)
     assert parallelism.gang_instances(devices_used) == instances
+    assert parallelism.gang_of(devices_used) == instances
 
 
 @pytest.mark.parametrize(("shard", "devices_used"), [(16, 12), (8, 12), (8, 3), (4, 0)])
 def test_instances_without_whole_copies_form_no_gang(shard: int, devices_used: int) -> None:
     parallelism = ParallelismSpec(shard=shard)
     assert not parallelism.holds_copies(devices_used)
+    assert parallelism.gang_of(devices_used) is None
     with pytest.raises(ValueError, match=f"instances of {devices_used}"):
         parallelism.gang_instances(devices_used)
 

@@ -210,23 +210,15 @@ def gang_size(spec: JobSpec, devices_used: int) -> int | None:
 
     The instances of a restartable job are one world, of any size.
     """
-    if spec.restart is not None:
-        return 1
-    parallelism = spec.parallelism
-    if not parallelism.holds_copies(devices_used):
-        return None
-    return parallelism.gang_instances(devices_used)
+    return 1 if spec.restart is not None else spec.parallelism.gang_of(devices_used)
 
 
 def bounds_of_one_gang(
     bounds: InstanceBounds, parallelism: ParallelismSpec, offers: Sequence[Offer]
 ) -> InstanceBounds:
     """Return bounds of one gang on each offer, for a script that trains in one world only."""
-    sizes = {
-        offer.id: parallelism.gang_instances(offer.devices)
-        for offer in offers
-        if parallelism.holds_copies(offer.devices)
-    }
+    gangs = {offer.id: parallelism.gang_on(offer) for offer in offers}
+    sizes = {offer: gang for offer, gang in gangs.items() if gang is not None}
     maximum = max(sizes.values(), default=1)
     return replace(bounds, minimum=1, maximum=maximum, maxima=tuple(sorted(sizes.items())))
 

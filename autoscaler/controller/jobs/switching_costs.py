@@ -92,10 +92,8 @@ def _boot_seconds(job: JobRecord, offer: Offer) -> float:
 
     A measured start counts the wait for the others of its gang already.
     """
-    parallelism = job.spec.parallelism
-    if not parallelism.holds_copies(offer.devices):
-        return offer.boot_seconds
-    return gang_boot_seconds(offer.boot_seconds, parallelism.gang_instances(offer.devices))
+    gang = job.spec.parallelism.gang_on(offer)
+    return offer.boot_seconds if gang is None else gang_boot_seconds(offer.boot_seconds, gang)
 
 
 def _usual_pause_seconds(job: JobRecord, offers: Sequence[Offer]) -> float:

@@ -77,9 +77,7 @@ def _restarts_per_second(job: JobSnapshot) -> float:
     """
     if job.held is None or job.held_reclaims_per_hour is None:
         return 0.0
-    parallelism, held = job.parallelism, job.held
-    gang = 1
-    if parallelism.holds_copies(held.devices_used):
-        gang = parallelism.gang_instances(held.devices_used)
+    held = job.held
+    gang = job.parallelism.gang_of(held.devices_used) or 1
     count = held.instances if held.instances - gang < job.instances.minimum else gang
     return count * job.held_reclaims_per_hour / SECONDS_PER_HOUR

@@ -52,10 +52,8 @@ def is_permitted(size: Allocation, job: JobSnapshot, supply: Supply) -> bool:
         return False
     if offer.device_kind not in job.models or not 1 <= size.devices_used <= offer.devices:
         return False
-    parallelism = job.parallelism
-    if not parallelism.holds_copies(size.devices_used):
-        return False
-    if size.instances % parallelism.gang_instances(size.devices_used):
+    gang = job.parallelism.gang_of(size.devices_used)
+    if gang is None or size.instances % gang:
         return False
     most = job.instances.most_of(offer)
     if offer.id in supply.unavailable:

@@ -50,10 +50,9 @@ def _in_whole_gangs(decision: Decision, job: JobSnapshot) -> Decision:
 
 def whole_part(allocation: Allocation, job: JobSnapshot) -> Allocation | None:
     """Return the largest part of an allocation in whole gangs; None if the job can't hold it."""
-    parallelism = job.parallelism
-    if not parallelism.holds_copies(allocation.devices_used):
+    gang = job.parallelism.gang_of(allocation.devices_used)
+    if gang is None:
         return None
-    gang = parallelism.gang_instances(allocation.devices_used)
     instances = allocation.instances - allocation.instances % gang
     if instances < max(job.instances.minimum, 1):
         return None
