@@ -238,6 +238,11 @@ class JobSnapshot:
     parallelism: ParallelismSpec = field(default_factory=ParallelismSpec)
     unfit: tuple[UnfitOffer, ...] = ()
 
+    @property
+    def may_stand_by(self) -> bool:
+        """Whether its instances may pause while those of another offer are measured."""
+        return self.study is None and not self.switching.restarts
+
     def gang_instances(self, offer: Offer) -> int | None:
         """Return the instances of an offer that hold one copy of the model together.
 

@@ -133,7 +133,7 @@ def _demand(job: JobSnapshot, supply: Supply, room: FloatArray, most_times: floa
         room,
         has_run=job.spent_usd > 0,
         standby=standby_of_one(job, supply.terms.index),
-        may_stand_by=job.study is None and not job.switching.restarts,
+        may_stand_by=job.may_stand_by,
     )
     prices = price_range(job, supply, most_times)
     requirements = requirement(job, at, supply, prices)

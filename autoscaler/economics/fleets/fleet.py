@@ -294,9 +294,7 @@ class Fleet:
     @cached_property
     def _may_stand_by(self) -> BoolArray:
         """Whether held instances pause while another kind is measured, (J, 1)."""
-        lone: BoolArray = np.array(
-            [job.study is None and not job.switching.restarts for job in self.jobs]
-        )
+        lone: BoolArray = np.array([job.may_stand_by for job in self.jobs])
         return (lone & self.has_held)[:, None]
 
     @cached_property
