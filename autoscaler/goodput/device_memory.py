@@ -26,12 +26,10 @@ class MemoryModel:
     """Memory that a job needs on one device, in bytes.
 
     `base_bytes` do not depend on the examples; each example at once adds `example_bytes`.
-    `is_measured`: whether peaks of the job itself were counted.
     """
 
     base_bytes: float
     example_bytes: float
-    is_measured: bool = False
 
     def bytes_with(self, examples: int) -> float:
         """Return the bytes that a device needs with so many examples at once."""
@@ -80,9 +78,9 @@ def measured_memory(
         slope = sum((count - mean_examples) * (size - mean_bytes) for count, size in products)
         example_bytes = max(slope / spread, 0.0)
         base_bytes = max(mean_bytes - example_bytes * mean_examples, 0.0)
-        return MemoryModel(base_bytes, example_bytes, is_measured=True)
+        return MemoryModel(base_bytes, example_bytes)
     if declared is None:
         return None
     example_bytes = max(mean_bytes - declared.base_bytes, 0.0) / max(mean_examples, 1.0)
     base_bytes = min(declared.base_bytes, mean_bytes)
-    return MemoryModel(base_bytes, example_bytes, is_measured=True)
+    return MemoryModel(base_bytes, example_bytes)

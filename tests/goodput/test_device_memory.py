@@ -64,7 +64,6 @@ def test_peaks_at_two_batches_give_both_parts() -> None:
     peaks = [MemoryPeak("a100-40", batch, 5 * 10**9 + batch * 3 * 10**8) for batch in (4, 8, 16)]
     memory = measured_memory(peaks, declared_memory(ModelSpec(1e10, activation_bytes=1e6), 4))
     assert memory is not None
-    assert memory.is_measured
     assert memory.base_bytes == pytest.approx(5e9)
     assert memory.example_bytes == pytest.approx(3e8)
 
@@ -72,9 +71,9 @@ def test_peaks_at_two_batches_give_both_parts() -> None:
 def test_peaks_at_one_batch_give_what_the_declaration_leaves_open() -> None:
     peak = MemoryPeak("a100-40", 8, 9 * 10**9)
     declared = MemoryModel(5e9, 0.0)
-    assert measured_memory([peak], declared) == MemoryModel(5e9, 5e8, is_measured=True)
+    assert measured_memory([peak], declared) == MemoryModel(5e9, 5e8)
     too_much = measured_memory([peak], MemoryModel(2e10, 1e9))
-    assert too_much == MemoryModel(9e9, 0.0, is_measured=True)
+    assert too_much == MemoryModel(9e9, 0.0)
     assert measured_memory([peak], None) is None
     assert measured_memory([], declared) == declared
     assert measured_memory([], None) is None
