@@ -16,12 +16,14 @@ class TrainingLength:
     Attributes:
         batch_size: examples of a step, over all devices, for which the script is written.
         pass_examples: examples of an epoch.
+        pass_steps: steps of an epoch with this batch size.
         steps: steps with this batch size in all.
         total_examples: useful examples in all.
     """
 
     batch_size: int
     pass_examples: int
+    pass_steps: int
     steps: int
     total_examples: int
 
@@ -80,11 +82,11 @@ def training_length(
             f"the training data: {examples} examples don't fill a batch of {batch_size}: give "
             "more data, a smaller batch, or keep the last batch of a pass"
         )
-    steps_per_pass = math.ceil(pass_examples / batch_size)
+    pass_steps = math.ceil(pass_examples / batch_size)
     if steps < 1:
-        steps = math.ceil(epochs * steps_per_pass)
+        steps = math.ceil(epochs * pass_steps)
     if steps < 1:
         raise ValueError(f"epochs={epochs} must be above 0")
-    passes, rest = divmod(steps, steps_per_pass)
+    passes, rest = divmod(steps, pass_steps)
     total_examples = passes * pass_examples + min(rest * batch_size, pass_examples)
-    return TrainingLength(batch_size, pass_examples, steps, total_examples)
+    return TrainingLength(batch_size, pass_examples, pass_steps, steps, total_examples)

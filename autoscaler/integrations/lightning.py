@@ -126,7 +126,7 @@ class ElasticStrategy(SingleDeviceStrategy):
     def steps_in_epoch(self) -> int:
         """Steps of an epoch at the script's batch size."""
         assert self._length is not None
-        return -(-self._length.pass_examples // self._length.batch_size)
+        return self._length.pass_steps
 
     def on_train_start(self) -> None:
         """Open the session, which restores the job's newest checkpoint."""
