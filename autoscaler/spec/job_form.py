@@ -38,7 +38,7 @@ from autoscaler.spec.bundle import DEFAULT_MAXIMUM_BYTES
 from autoscaler.spec.forms import Form, as_value_error, obeys, one_or_many, short_for
 from autoscaler.spec.gpus import parse_gpus
 from autoscaler.spec.objective_text import ObjectiveForm, ShortObjective
-from autoscaler.spec.quantities import parse_duration, parse_priority
+from autoscaler.spec.quantities import Duration, parse_priority
 from autoscaler.spec.restart_form import JobKind, RestartForm, restart_problem
 
 _SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"})
@@ -99,7 +99,6 @@ def _expand_outputs(value: object) -> object:
 Text = Annotated[str, Field(min_length=1)]
 OutputPattern = Annotated[str, obeys(require_output_pattern)]
 Priority = Annotated[float, BeforeValidator(lambda value: parse_priority(str(value)))]
-Duration = Annotated[float, BeforeValidator(lambda value: parse_duration(str(value)))]
 Name = Annotated[str, obeys(require_name)]
 Variable = Annotated[str, obeys(require_variable)]
 Count = Annotated[int, Field(ge=1)]

@@ -12,8 +12,8 @@ from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 from autoscaler.domain.offer import LimitUnit, Purchase
 from autoscaler.market.prices import Discount
 from autoscaler.spec.forms import Form, one_or_many, short_for
-from autoscaler.spec.job_form import Count, Duration, Text
-from autoscaler.spec.quantities import parse_moment, parse_money
+from autoscaler.spec.job_form import Count, Text
+from autoscaler.spec.quantities import Duration, parse_moment, parse_money
 
 _BYTES_PER_UNIT: Final = {"Gbit": 1e9 / 8, "Mbit": 1e6 / 8, "GB": 1e9, "MB": 1e6}
 _BANDWIDTH: Final = re.compile(rf"(\d{{1,9}}(?:\.\d{{1,9}})?)\s*({'|'.join(_BYTES_PER_UNIT)})/s")

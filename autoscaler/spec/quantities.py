@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from datetime import datetime
 from decimal import Decimal
-from typing import Final
+from typing import Annotated, Final
+
+from pydantic import BeforeValidator
 
 from autoscaler.domain.job_rules import LEAST_PRIORITY, MOST_PRIORITY
 from autoscaler.domain.rules import large_amount, no_amount
@@ -37,6 +39,10 @@ def parse_duration(text: str) -> float:
     if seconds <= 0:
         raise ValueError(f'"{text}" is not above 0: write a duration like 15m')
     return seconds
+
+
+# Duration in a file, in seconds.
+Duration = Annotated[float, BeforeValidator(lambda value: parse_duration(str(value)))]
 
 
 def parse_money(text: str) -> Decimal:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from autoscaler.domain.restart import (
     DEFAULT_GRACE_SECONDS,
@@ -14,10 +14,9 @@ from autoscaler.domain.restart import (
     progress_pattern,
 )
 from autoscaler.spec.forms import Form, obeys
-from autoscaler.spec.quantities import parse_duration
+from autoscaler.spec.quantities import Duration
 
 _Text = Annotated[str, Field(min_length=1)]
-_Duration = Annotated[float, BeforeValidator(lambda value: parse_duration(str(value)))]
 
 
 def _require_progress(text: str, field: str) -> None:
@@ -35,8 +34,8 @@ class RestartForm(Form):
     """Form of `restart`."""
 
     checkpoint: _Text
-    grace: _Duration = DEFAULT_GRACE_SECONDS
-    wait: _Duration = DEFAULT_WAIT_SECONDS
+    grace: Duration = DEFAULT_GRACE_SECONDS
+    wait: Duration = DEFAULT_WAIT_SECONDS
     progress: Annotated[_Text, obeys(_require_progress)] | None = None
 
     def spec(self) -> RestartSpec:

@@ -35,9 +35,10 @@ from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.objective import Objective
 from autoscaler.spec.form_file import located, read_document, validated
 from autoscaler.spec.forms import Form, Problem
-from autoscaler.spec.job_form import Count, Duration, InstancesForm, Text
+from autoscaler.spec.job_form import Count, InstancesForm, Text
 from autoscaler.spec.located_yaml import LocatedYaml
 from autoscaler.spec.objective_text import ObjectiveForm, ShortObjective
+from autoscaler.spec.quantities import Duration
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Reduction = Annotated[int, Field(ge=2)]

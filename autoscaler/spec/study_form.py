@@ -27,8 +27,9 @@ from autoscaler.domain.study import (
     StudySpec,
 )
 from autoscaler.spec.forms import Form, one_or_many
-from autoscaler.spec.job_form import Count, Duration, JobForm, Text, split_command
+from autoscaler.spec.job_form import Count, JobForm, Text, split_command
 from autoscaler.spec.objective_text import ObjectiveForm, ShortObjective
+from autoscaler.spec.quantities import Duration
 
 Bound = Annotated[float, Field(allow_inf_nan=False)]
 Bounds = Annotated[tuple[Bound, ...], Field(min_length=2, max_length=2)]

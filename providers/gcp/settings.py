@@ -15,7 +15,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from autoscaler.domain.offer import Purchase
 from autoscaler.spec.forms import Form, one_or_many
-from autoscaler.spec.job_form import Count, Duration, Text
+from autoscaler.spec.job_form import Count, Text
+from autoscaler.spec.quantities import Duration
 from providers.cloud.forms import (
     BootMinutes,
     Money,

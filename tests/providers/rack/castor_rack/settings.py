@@ -9,7 +9,8 @@ from pydantic import Field
 
 from autoscaler.spec.form_file import read_text
 from autoscaler.spec.forms import Form
-from autoscaler.spec.job_form import Count, Duration, Text
+from autoscaler.spec.job_form import Count, Text
+from autoscaler.spec.quantities import Duration
 from providers.cloud.forms import Url
 
 
