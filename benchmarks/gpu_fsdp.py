@@ -186,7 +186,8 @@ def record_of(setting: Setting, rounds: int) -> dict[str, Any]:
         for part in PARTS if number % 2 == 0 else reversed(PARTS):
             figures[part].append(measured(setting, part))
     means = {
-        part: statistics.fmean(seconds for seconds, _ in found) for part, found in figures.items()
+        part: statistics.fmean(seconds for seconds, _ in rounds_of_part)
+        for part, rounds_of_part in figures.items()
     }
     model = sharded_gpt(setting)
     optimizer = optimizer_of(model, setting.device)
@@ -207,9 +208,9 @@ def record_of(setting: Setting, rounds: int) -> dict[str, Any]:
             part: {
                 "step_ms": 1e3 * means[part],
                 "over_bare_ms": 1e3 * (means[part] - means["bare"]),
-                "peak_gib": max(peak for _, peak in found) / GIB,
+                "peak_gib": max(peak for _, peak in rounds_of_part) / GIB,
             }
-            for part, found in figures.items()
+            for part, rounds_of_part in figures.items()
         },
         "checkpoint": checkpoint,
         "difference_of_movement": difference_of_movement(setting),

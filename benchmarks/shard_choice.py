@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
@@ -197,21 +197,20 @@ def main() -> None:
     print("| job | shard | forecast with time, $ | simulated, $ | hours | cheaper in |")
     print("|---|---|---|---|---|---|")
     for case in CASES:
-        choice = choose_shard(
-            replace(case.spec), lambda decided: None, Circumstances(case.offers, ()), 0.0
-        )
+        choice = choose_shard(case.spec, lambda decided: None, Circumstances(case.offers, ()), 0.0)
         runs = {
             shard: [simulated_usd(case, shard, seed) for seed in range(SEEDS)]
             for shard in case.shards
         }
         for forecast in choice.forecasts:
-            own = np.array(runs[forecast.shard])
-            other = np.array(runs[next(shard for shard in case.shards if shard != forecast.shard)])
+            other = next(shard for shard in case.shards if shard != forecast.shard)
+            costs_usd, seconds = np.array(runs[forecast.shard]).T
+            other_costs_usd = np.array(runs[other])[:, 0]
             mark = " (chosen)" if forecast.shard == choice.shard else ""
             usd = "none fits" if forecast.cost_usd is None else f"{forecast.cost_usd:.0f}"
             print(
-                f"| {case.name} | {forecast.shard}{mark} | {usd} | {own[:, 0].mean():.0f} | "
-                f"{own[:, 1].mean() / 3600:.1f} | {(own[:, 0] < other[:, 0]).sum()} of {SEEDS} |"
+                f"| {case.name} | {forecast.shard}{mark} | {usd} | {costs_usd.mean():.0f} | "
+                f"{seconds.mean() / 3600:.1f} | {(costs_usd < other_costs_usd).sum()} of {SEEDS} |"
             )
 
 

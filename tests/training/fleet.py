@@ -116,6 +116,13 @@ def engine_here() -> Engine:
     return Engine.ROSTER if find_torchft() is None else Engine.QUORUM
 
 
+def free_port() -> int:
+    """Return a port of this machine that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def _rendezvous(ranks: int) -> tuple[TCPStore | None, list[dict[str, str]]]:
     """Return the ranks' rendezvous store and variables, as torchrun would set them.
 

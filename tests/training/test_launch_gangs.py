@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from autoscaler.domain.gang import PEER_ENDED_STATUS
 from tests.builders.waiting import wait_until
+from tests.training.fleet import free_port
 
 SCRIPT = """
 import os, sys, time
@@ -58,12 +58,6 @@ class Gang:
 
     def wait_until_begun(self) -> None:
         wait_until(lambda: all("sum" in log.read_text() for log in self.logs), "ranks")
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def test_the_ranks_of_two_instances_are_one_world(tmp_path: Path) -> None:

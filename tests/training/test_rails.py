@@ -11,7 +11,7 @@ import pytest
 from autoscaler.domain.training import Engine
 from tests.training.fleet import Fleet, ReplicaProcess, Roster, wait_until
 from tests.training.test_equal_replicas import hashes
-from tests.training.traces import is_training
+from tests.training.traces import go_on, is_training
 
 SCRIPT = "branches.py"
 
@@ -29,32 +29,24 @@ def _uses_rails(replica: ReplicaProcess) -> bool:
     return bool(json.loads(lines[-1])["by_rails"])
 
 
-def _go_on(replicas: list[ReplicaProcess], steps: int = 40) -> None:
-    at = max(replica.step for replica in replicas)
-    wait_until(
-        lambda: min(replica.step for replica in replicas) > at + steps,
-        description=f"{steps} steps of {[replica.name for replica in replicas]}",
-    )
-
-
 def test_rails_form_anew_as_instances_come_and_go(fleet: Fleet) -> None:
     first, second = (fleet.start(SCRIPT, ranks=2, EPOCHS="100000") for _ in range(2))
     wait_until(
         lambda: is_training(first, 2) or is_training(second, 2), description="two instances"
     )
-    _go_on([first, second])
+    go_on([first, second])
     assert _uses_rails(first) and _uses_rails(second)
     second.kill()
     wait_until(lambda: is_training(first, 1), description="going on alone")
-    _go_on([first], steps=10)
+    go_on([first], steps=10)
     assert not _uses_rails(first)
     third = fleet.start(SCRIPT, ranks=2, EPOCHS="100000")
     wait_until(lambda: is_training(first, 2), description="a new instance")
-    _go_on([first, third])
+    go_on([first, third])
     assert _uses_rails(first) and _uses_rails(third)
     fourth = fleet.start(SCRIPT, ranks=1, EPOCHS="100000")
     wait_until(lambda: is_training(first, 3), description="an instance of one rank")
-    _go_on([first, third, fourth])
+    go_on([first, third, fourth])
     assert not any(_uses_rails(replica) for replica in (first, third, fourth))
     for replica in fleet.replicas:
         replica.kill()

@@ -9,9 +9,9 @@ import psutil
 import pytest
 
 from autoscaler.clock import SystemClock
-from autoscaler.training.collectives.ports import bound_store
 from autoscaler.training.rendezvous import End, GangNode, GangRendezvous, PeerEnded
 from tests.builders.waiting import wait_until
+from tests.training.fleet import free_port
 
 
 class Gang:
@@ -30,12 +30,6 @@ class Gang:
         """End the members' ranks at the same time; return whether a peer is the cause."""
         with ThreadPoolExecutor() as threads:
             return list(threads.map(GangRendezvous.end, self.members, ends))
-
-
-def free_port() -> int:
-    store, port = bound_store("127.0.0.1")
-    del store
-    return port
 
 
 @pytest.fixture

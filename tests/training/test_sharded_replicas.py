@@ -15,7 +15,7 @@ import torch
 from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.training import Engine, TrainingDirective
 from tests.training.fleet import Fleet, ReplicaProcess, roster_of, wait_until
-from tests.training.traces import is_training
+from tests.training.traces import go_on, is_training
 
 SCRIPT = "sharded.py"
 ENDLESS = {"EPOCHS": "100000"}
@@ -80,14 +80,6 @@ def _require_weights(
     return len(steps)
 
 
-def _go_on(replicas: list[ReplicaProcess], steps: int) -> None:
-    at = max(replica.step for replica in replicas)
-    wait_until(
-        lambda: min(replica.step for replica in replicas) > at + steps,
-        description=f"{steps} steps of {[replica.name for replica in replicas]}",
-    )
-
-
 def test_through_a_join_a_kill_and_another_join_all_steps_are_those_of_ddp(
     fleet: Fleet, weights_of_ddp: dict[int, dict[str, Any]]
 ) -> None:
@@ -95,13 +87,13 @@ def test_through_a_join_a_kill_and_another_join_all_steps_are_those_of_ddp(
     wait_until(lambda: first.step > 5, description="the first replica")
     second = fleet.start(SCRIPT, ranks=2, SEED="1", **ENDLESS)
     wait_until(lambda: is_training(first, 2), description="two replicas")
-    _go_on([first, second], 20)
+    go_on([first, second], 20)
     second.kill()
     wait_until(lambda: is_training(first, 1), description="going on alone")
-    _go_on([first], 5)
+    go_on([first], 5)
     third = fleet.start(SCRIPT, ranks=2, SEED="2", **ENDLESS)
     wait_until(lambda: is_training(first, 2), description="another replica")
-    _go_on([first, third], 20)
+    go_on([first, third], 20)
     for replica in fleet.replicas:
         replica.kill()
     counts = [_require_weights(each, 2, weights_of_ddp) for each in fleet.replicas]
@@ -121,14 +113,14 @@ def test_a_replica_of_two_copies_trains_with_one_of_one_copy(
     wait_until(lambda: first.step > 3, description="the first replica")
     second = fleet.start(SCRIPT, ranks=4, COPIES="2", SEED="1", **ENDLESS)
     wait_until(lambda: is_training(first, 2), description="both replicas")
-    _go_on([first, second], 10)
+    go_on([first, second], 10)
     first.direct(TrainingDirective(drain=True))
     assert first.wait(30) == 0
     wait_until(lambda: is_training(second, 1), description="going on alone")
-    _go_on([second], 3)
+    go_on([second], 3)
     third = fleet.start(SCRIPT, ranks=2, SEED="2", **ENDLESS)
     wait_until(lambda: is_training(second, 2), description="a joiner with fewer copies")
-    _go_on([second, third], 5)
+    go_on([second, third], 5)
     for replica in fleet.replicas:
         replica.kill()
     assert _require_weights(first, 2, weights_of_ddp) > 10
@@ -149,11 +141,11 @@ def test_a_replica_of_two_copies_trains_with_one_of_one_copy(
 def test_the_loss_of_one_rank_ends_its_replica_and_no_other(fleet: Fleet) -> None:
     first, second = (fleet.start(SCRIPT, ranks=2, **ENDLESS) for _ in range(2))
     wait_until(lambda: is_training(first, 2) or is_training(second, 2), description="both")
-    _go_on([first, second], 5)
+    go_on([first, second], 5)
     os.killpg(second.ranks[1].pid, signal.SIGKILL)
     assert second.ranks[0].wait(30) != 0, "a rank can't train with a part of the model"
     wait_until(lambda: is_training(first, 1), description="going on alone")
-    _go_on([first], 5)
+    go_on([first], 5)
     assert "Traceback" not in _logs(first)
 
 
@@ -186,7 +178,7 @@ def test_a_joiner_with_another_mesh_is_refused_by_name(
     wait_until(lambda: first.step > 3, description="the first replica")
     other = fleet.start(SCRIPT, ranks=ranks, **ENDLESS, **environment)
     assert other.ranks[0].wait(60) != 0
-    _go_on([first], 5)
+    go_on([first], 5)
     fleet.stop()
     assert f"the model is {here} and sharded over 2 ranks on replica r0" in _logs(other)
     assert is_training(first, 1)
@@ -203,6 +195,6 @@ def test_a_pass_without_memory_ends_the_replica_and_the_next_start_takes_half(
     assert second.ranks[0].wait(60) != 0, "its collectives fail"
     wait_until(lambda: second.of_kind("device limit"), description="the message to the agent")
     assert second.of_kind("device limit")[0]["examples"] in (3, 4), "it had 7 or 8 examples"
-    _go_on([first], 5)
+    go_on([first], 5)
     fleet.stop()
     assert "Traceback" not in _logs(first)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -21,7 +19,7 @@ from torch.utils.data import TensorDataset
 from autoscaler.clock import SystemClock
 from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.training import SHARD_VARIABLE
-from autoscaler.training import opening, replica_mesh
+from autoscaler.training import replica_mesh
 from autoscaler.training.arguments import Script
 from autoscaler.training.collectives import sharded_reducer
 from autoscaler.training.collectives.instance import InstanceRanks
@@ -31,7 +29,7 @@ from autoscaler.training.collectives.world import PendingSum
 from autoscaler.training.gradients.noise import GradientSquares
 from autoscaler.training.gradients.preconditioner import WARM_UP_STEPS, Preconditioner
 from autoscaler.training.opening import Parts
-from tests.training.alone import opened, script
+from tests.training.alone import allow, opened, script
 from tests.training.ranks import on_ranks
 
 BATCH = 8
@@ -78,16 +76,6 @@ def _whole(network: nn.Module) -> Tensor:
     return torch.cat([part.detach().flatten() for part in parts])
 
 
-@contextmanager
-def _adaptive_batch() -> Iterator[None]:
-    """Let the batch grow, so that gradients are sampled."""
-    opening.BatchSpec = lambda: ADAPTIVE  # type: ignore[misc, assignment]
-    try:
-        yield
-    finally:
-        opening.BatchSpec = BatchSpec  # type: ignore[misc]
-
-
 def _squares_of_steps(
     network: nn.Sequential, optimizer: torch.optim.Optimizer, micro_steps: int, steps: int
 ) -> list[GradientSquares]:
@@ -116,7 +104,8 @@ def _sharded_beside_plain(
     ranks: InstanceRanks, kind: str, copies: int, micro_steps: int
 ) -> list[tuple[GradientSquares, GradientSquares]]:
     make: Any = getattr(torch.optim, kind)
-    with _adaptive_batch():
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        allow(monkeypatch, ADAPTIVE)
         network = _shard(_network(), copies)
         sharded = _squares_of_steps(network, make(network.parameters(), lr=1e-3), micro_steps, 16)
         network = _network()
@@ -152,7 +141,8 @@ def _estimates_beside_truth(ranks: InstanceRanks, kind: str) -> dict[str, float]
     generator = torch.Generator().manual_seed(2)
     examples = torch.randn(256, 5, generator=generator, dtype=torch.float64)
     data = TensorDataset(examples)
-    with _adaptive_batch():
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        allow(monkeypatch, ADAPTIVE)
         parts = _begun(script(network, optimizer, data, batch_size=BATCH))
     sums = [0.0] * 6
     for step in range(250):

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 import psutil
 import pytest
 
+from tests.builders.waiting import wait_until
 from tests.training.fleet import Fleet, ReplicaProcess
 
 EXAMPLES = 512
@@ -41,6 +42,15 @@ def taken(fleet: Fleet) -> dict[int, Counter[int]]:
 
 def is_training(replica: ReplicaProcess, replicas: int = 1) -> bool:
     return bool(replica.reports) and replica.reports[-1]["replicas"] == replicas
+
+
+def go_on(replicas: list[ReplicaProcess], steps: int = 40) -> None:
+    """Wait until all replicas are some steps further than the foremost one is now."""
+    at = max(replica.step for replica in replicas)
+    wait_until(
+        lambda: min(replica.step for replica in replicas) > at + steps,
+        description=f"{steps} steps of {[replica.name for replica in replicas]}",
+    )
 
 
 def pauses(*replicas: ReplicaProcess) -> list[dict[str, object]]:
