@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,6 +15,7 @@ import torch
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.utils.data import TensorDataset
 
+from autoscaler.clock import SystemClock
 from autoscaler.domain.checkpoint import name_of
 from autoscaler.domain.errors import PermissionDenied
 from autoscaler.domain.storage import StorageGrant
@@ -216,15 +218,30 @@ def test_a_rank_that_is_lost_leaves_no_half_checkpoint(tmp_path: Path, dying: in
     assert {of_rank["step"] for of_rank in loaded} == {1}
 
 
-def _store(root: Path) -> RemoteCheckpoints:
-    place = f"file://{root / 'store'}"
-    return RemoteCheckpoints(Objects(place, always(StorageGrant(place))))
+@pytest.fixture(params=["directory", "S3"])
+def grant(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StorageGrant]:
+    """Yield the grant of an empty place."""
+    if request.param == "directory":
+        yield StorageGrant(f"file://{tmp_path / 'store'}")
+        return
+    pytest.importorskip("boto3", reason="the extra aws is not installed")
+    pytest.importorskip("moto", reason="moto is not installed")
+    from tests.fakes.aws.bucket import Bucket
+    from tests.fakes.aws.server import FakeAws
+
+    server = FakeAws(SystemClock())
+    yield Bucket(server).grant("jobs/job/checkpoints")
+    server.close()
 
 
-def _remote(ranks: InstanceRanks, root: Path) -> dict[str, Any]:
+def _objects(grant: StorageGrant) -> Objects:
+    return Objects(grant.place, always(grant))
+
+
+def _remote(ranks: InstanceRanks, root: Path, grant: StorageGrant) -> dict[str, Any]:
     """Save to a store, from ranks with a disk of their own each."""
     learnt: dict[str, Any] = {}
-    remote = _store(root)
+    remote = RemoteCheckpoints(_objects(grant))
     state = state_of("2")
     checkpoints = checkpoints_of(ranks, root / f"disk of {ranks.rank}", "2", remote)
     assert checkpoints.newest() is None
@@ -250,9 +267,11 @@ def _remote(ranks: InstanceRanks, root: Path) -> dict[str, Any]:
     return learnt
 
 
-def _remote_load(ranks: InstanceRanks, root: Path, disks: str, layout: str) -> dict[str, Any]:
+def _remote_load(
+    ranks: InstanceRanks, root: Path, grant: StorageGrant, disks: str, layout: str
+) -> dict[str, Any]:
     """Load from the store onto disks of one rank each."""
-    remote, directory = _store(root), root / f"{disks} {ranks.rank}"
+    remote, directory = RemoteCheckpoints(_objects(grant)), root / f"{disks} {ranks.rank}"
     state, checkpoints = state_of(layout), checkpoints_of(ranks, directory, layout, remote)
     assert state.restore_newest(checkpoints)
     (path,) = directory.iterdir()
@@ -262,22 +281,22 @@ def _remote_load(ranks: InstanceRanks, root: Path, disks: str, layout: str) -> d
 
 
 def test_every_rank_uploads_its_part_and_downloads_what_it_reads(
-    tmp_path: Path, trained: dict[str, Any]
+    tmp_path: Path, grant: StorageGrant, trained: dict[str, Any]
 ) -> None:
-    first, second = on_ranks(2, _remote, tmp_path)
+    first, second = on_ranks(2, _remote, tmp_path, grant)
     assert first["refused"] == second["refused"]
     assert "rank 1: s3://bucket: the credential does not allow it" in first["refused"]
     assert first["refused names"] == [], "a checkpoint that is not whole is not seen"
     assert first["saved"] == second["saved"] == (None, STEPS)
     assert first["bytes"] == second["bytes"]
-    name = name_of(STEPS)
-    stored = {file.name: file.stat().st_size for file in (tmp_path / "store" / name).iterdir()}
+    listed = _objects(grant).listed(name_of(STEPS))
+    stored = {listed_object.name.split("/")[-1]: listed_object.bytes for listed_object in listed}
     assert first["sent"] >= sum(stored.values()), "the leader counts what all ranks send"
-    loaded = on_ranks(2, _remote_load, tmp_path, "other disk of", "2")
+    loaded = on_ranks(2, _remote_load, tmp_path, grant, "other disk of", "2")
     files = [of_rank.pop("files") for of_rank in loaded]
     assert_equal(loaded, trained)
     assert "__1_0.distcp" not in files[0], "rank 0 needs only its own part"
     assert "__1_0.distcp" in files[1]
-    loaded = on_ranks(1, _remote_load, tmp_path, "disk of the one", "plain")
+    loaded = on_ranks(1, _remote_load, tmp_path, grant, "disk of the one", "plain")
     assert loaded[0].pop("files").keys() == stored.keys()
     assert_equal(loaded, trained)
