@@ -157,13 +157,40 @@ class FailureReason(StrEnum):
     OUT_OF_MEMORY = "out of memory"
 
 
+class FailureCategory(StrEnum):
+    """Kind of a failure, which decides what follows from it (docs/failures.md)."""
+
+    ENDED_FROM_OUTSIDE = "ended from outside"
+    BROKEN_DEVICE = "broken device"
+    DEVICE_MEMORY = "device memory"
+    HOST_MEMORY = "host memory"
+    DISK_FULL = "disk full"
+    CHECKPOINT = "checkpoint"
+    CUDA_VERSION = "CUDA version"
+    CUDA_START = "CUDA start"
+    INVALID_MEMORY_ACCESS = "invalid memory access"
+    COMMUNICATION = "communication"
+    CUDA_FAILURE = "CUDA failure"
+    NETWORK = "network"
+    PERMISSION = "permission"
+    IMPORT = "import"
+    SYNTAX = "syntax"
+    DIVERGED = "diverged"
+    INPUT = "input"
+    SEMANTIC = "semantic"
+    CRASH = "crash"
+    EXCEPTION = "exception"
+    UNKNOWN = "unknown"
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """One start of a job's script that ended in an error.
 
     `signature` is equal for failures of one cause. `steps` counts the steps of this start.
     `reason` is None if the process reported none. `device_limit` (kind of device, examples) is the
-    new maximum per device after the script's own code ran out of memory.
+    new maximum per device after the script's own code ran out of memory. `category` is unknown in
+    reports of agents older than it.
     """
 
     instance: str
@@ -176,6 +203,7 @@ class Failure:
     during_setup: bool = False
     reason: FailureReason | None = None
     device_limit: tuple[str, int] | None = None
+    category: FailureCategory = FailureCategory.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)

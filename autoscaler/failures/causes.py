@@ -1,203 +1,126 @@
-"""The one-line cause of a failure that users see.
-
-The signatures follow Jeon et al. (USENIX ATC'19), Table 7, observed in two months of failures of a
-shared cluster, with a full disk added. Specific signatures precede general ones.
-"""
+"""The category of a failure, and the one-line cause that users see."""
 
 from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
+from autoscaler.domain.report import FailureCategory, FailureReason
 from autoscaler.failures.evidence import Evidence, Raised, raised_of, read_evidence
+from autoscaler.failures.rules import CODE_ERRORS, RULES, Beside, Rule
 
 _LONGEST_CAUSE: Final = 1000
 _LONGEST_ERROR: Final = 800
 _LINES_SEARCHED: Final = 30
+_OUTSIDE_EXIT_CODES: Final = (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
+_MODULE: Final = re.compile(r"^(?:\w+\.)+(?=_?[A-Z]\w*(?::|$))")
+_NAMED_ERROR: Final = re.compile(r"^(?:\w+\.)*(?P<type>_?[A-Z]\w*(?:Error|Exception))\b")
+_OF_REASON: Final = {
+    FailureReason.DIVERGED: FailureCategory.DIVERGED,
+    FailureReason.OUT_OF_MEMORY: FailureCategory.DEVICE_MEMORY,
+}
 
 
 @dataclass(frozen=True, slots=True)
-class _Rule:
-    """A pattern in the text of a failure, with the line for the user.
+class Diagnosis:
+    """Category of a failure and its cause in one line."""
 
-    `words` may use the pattern's named groups, `{error}` for the exception or the line that
-    matched, and `{place}` for " (file:line, in function)".
-    """
-
-    pattern: re.Pattern[str]
-    words: str
+    category: FailureCategory
+    cause: str
 
 
-def _rule(pattern: str, words: str) -> _Rule:
-    return _Rule(re.compile(pattern, re.MULTILINE), words)
+def diagnose(
+    exit_code: int, last_lines: Sequence[str], reason: FailureReason | None = None
+) -> Diagnosis:
+    """Return the category and the cause of a failure.
 
-
-_RAISED_WORDS: Final = "the script raised {error}{place}"
-
-_RULES: Final = (
-    _rule(r"^DeviceMemoryError: (?P<said>.+)", "{said}"),
-    _rule(
-        r"CUDA out of memory|HIP out of memory|CUBLAS_STATUS_ALLOC_FAILED|^OutOfMemoryError",
-        "a device ran out of memory{place}: lower device_max under batch",
-    ),
-    _rule(
-        r"uncorrectable ECC|ECC_UNCORRECTABLE|fallen off the bus",
-        "a device is broken: {error}",
-    ),
-    _rule(
-        r"no kernel image is available|driver version is insufficient|driver .*is too old",
-        "the CUDA version of the environment does not match the device or its driver: {error}",
-    ),
-    _rule(
-        r"No CUDA GPUs are available|CUDA unknown error|CUDA error: initialization error"
-        r"|CUDA_ERROR_NOT_INITIALIZED|CUDA driver initialization failed|not compiled with CUDA",
-        "CUDA does not start: {error}",
-    ),
-    _rule(
-        r"illegal memory access|misaligned address|device-side assert",
-        "a kernel accessed invalid memory, perhaps by an index out of range{place}: {error}",
-    ),
-    _rule(
-        r"NCCL|\bgloo\b|Watchdog caught|Rendezvous\w*(?:Timeout|Connection)|DistNetworkError"
-        r"|[Ll]ighthouse|\b[Qq]uorum\b",
-        "lost contact with another worker: {error}",
-    ),
-    _rule(
-        r"CUDA error|CUDNN_STATUS|CUBLAS_STATUS|cuDNN error",
-        "CUDA failed{place}: {error}",
-    ),
-    _rule(
-        r"DataLoader worker .*signal: Bus error",
-        "a DataLoader worker ran out of shared memory{place}: lower num_workers",
-    ),
-    _rule(
-        r"DataLoader worker .*signal: Killed",
-        "a DataLoader worker was killed, probably out of memory{place}: lower num_workers",
-    ),
-    _rule(
-        r"^MemoryError|std::bad_alloc|Cannot allocate memory|DefaultCPUAllocator",
-        "the instance ran out of memory{place}: {error}",
-    ),
-    _rule(
-        r"No space left on device|\[Errno 28\]|Disk quota exceeded",
-        "the disk is full{place}: {error}",
-    ),
-    _rule(
-        r"PytorchStreamReader|PytorchStreamWriter|inline_container|CheckpointError",
-        "a checkpoint can't be read or written{place}: {error}",
-    ),
-    _rule(
-        r"Error\(s\) in loading state_dict for (?P<model>\w+)",
-        "the checkpoint does not fit the model {model}{place}",
-    ),
-    _rule(
-        r"No module named '?(?P<module>[\w.]+)'?",
-        "no module named '{module}'{place}: add it to setup",
-    ),
-    _rule(
-        r"^(?:ImportError|ModuleNotFoundError): (?P<said>.*)",
-        "an import failed{place}: {said}",
-    ),
-    _rule(
-        r"^ERROR: (?P<said>Could not find a version .*|No matching distribution .*)",
-        "pip found no such package: {said}",
-    ),
-    _rule(
-        r"^(?:SyntaxError|IndentationError|TabError): (?P<said>.*)",
-        "the script is not valid Python{place}: {said}",
-    ),
-    _rule(
-        r"^PermissionError|[Pp]ermission denied|AccessDenied|40[13] Client Error|40[13] Forbidden",
-        "something is not permitted{place}: {error}",
-    ),
-    _rule(
-        r"No such file or directory: '(?P<file>.*)'",
-        "there is no {file}{place}",
-    ),
-    _rule(
-        r"can't open file '(?P<file>.*?)'",
-        "there is no script {file}: check command and working_directory",
-    ),
-    _rule(
-        r"^(?:.*: )?(?P<program>\S+): (?:command )?not found",
-        "there is no program {program}: install it in setup",
-    ),
-    _rule(
-        r"error: (?P<said>unrecognized arguments.*|the following arguments are.*|argument .*)",
-        "the script does not accept its command line: {said}",
-    ),
-    _rule(
-        r"^FileNotFoundError|No such file|NoSuchKey|NoSuchBucket|404 Client Error"
-        r"|^\w*DecodeError|^BadZipFile|^IsADirectoryError|^NotADirectoryError",
-        "an input can't be read{place}: {error}",
-    ),
-    _rule(
-        r"Connection (?:reset|refused|closed|timed out)|Broken pipe|Max retries exceeded"
-        r"|[Nn]ame resolution|^(?:Connection|Timeout)\w*Error",
-        "a network connection failed{place}: {error}",
-    ),
-    _rule(
-        r"^(?:FloatingPoint|Diverged)Error|(?i:\bloss\b.{0,40}\b(?:nan|inf|infinite)\b|\bnan\b.{0,20}\bloss)",
-        "training diverged{place}: {error}",
-    ),
-    _rule(
-        r"^SignalException: .*signal: (?P<number>\d+)",
-        "the launcher was ended by signal {number}",
-    ),
-    _rule(
-        r"^(?:TypeError|AttributeError|NameError|UnboundLocalError|AssertionError)"
-        r"|shapes? .*(?:invalid|cannot be multiplied|mismatch)|size mismatch|must match the size"
-        r"|Expected all tensors|expected scalar type",
-        _RAISED_WORDS,
-    ),
-)
-
-
-def cause_of_failure(exit_code: int, last_lines: Sequence[str]) -> str:
-    """Return the cause of a failure from the exit code and the output.
+    A reason that the training library reported decides the category. Else a signal that leaves no
+    text does, then the first rule that fits, then the exception or the signal.
 
     Args:
         exit_code: the exit code of the process, also of torchrun; negative for a signal.
         last_lines: the last lines of the output.
+        reason: as the training process reported it, if it did.
     """
     evidence = read_evidence(exit_code, last_lines)
-    if evidence.was_killed:
-        return _cause_of_signal(-evidence.exit_code)
-    return _match_rules(evidence) or _describe_unmatched(evidence)
+    found = _decisive(evidence)
+    if found is None and not evidence.was_killed:
+        found = _match_rules(evidence)
+    found = found or _describe_unmatched(evidence)
+    return found if reason is None else replace(found, category=_OF_REASON[reason])
 
 
-def _match_rules(evidence: Evidence) -> str | None:
-    """Return the cause by the first rule that matches; None if no rule matches.
+def cause_of_failure(exit_code: int, last_lines: Sequence[str]) -> str:
+    """Return the cause of a failure in one line; the arguments are those of `diagnose`."""
+    return diagnose(exit_code, last_lines).cause
+
+
+def _decisive(evidence: Evidence) -> Diagnosis | None:
+    """Return the diagnosis by a printed line that outweighs a traceback; None without one."""
+    rules = [rule for rule in RULES if rule.beside is Beside.DECISIVE]
+    return _first_match(rules, _texts_of(evidence.lines), "")
+
+
+def _match_rules(evidence: Evidence) -> Diagnosis | None:
+    """Return the diagnosis by the first rule that matches; None if no rule matches.
 
     The rules search the root exception and the last one, or without a traceback the last lines.
+    If no rule fits the exceptions, those that may stand beside a traceback search the lines.
     """
     raised = evidence.raised
-    if raised is not None:
-        whole_texts = {str(error): error.whole for error in (raised.root, raised)}
-        place = f" ({raised.place})"
-    else:
-        whole_texts = {line: line for line in reversed(evidence.lines[-_LINES_SEARCHED:])}
-        place = ""
-    for rule in _RULES:
+    lines = _texts_of(evidence.lines[-_LINES_SEARCHED:])
+    if raised is None:
+        return _first_match(RULES, lines, "")
+    texts = {str(error): error.whole for error in (raised.root, raised)}
+    texts |= {error.whole: error.whole for error in (raised.root, raised)}
+    beside = [rule for rule in RULES if rule.beside is not Beside.NEVER]
+    return _first_match(RULES, texts, f" ({raised.place})") or _first_match(beside, lines, "")
+
+
+def _texts_of(lines: Sequence[str]) -> dict[str, str]:
+    """Return the lines, newest first, each as the text to search and the text to show.
+
+    The text to search has no module before the type of an exception, as in `Raised`.
+    """
+    return {_MODULE.sub("", line): line for line in reversed(lines)}
+
+
+def _first_match(
+    rules: Iterable[Rule], whole_texts: Mapping[str, str], place: str
+) -> Diagnosis | None:
+    """Return the diagnosis by the first rule that matches a text, which stands for a whole one."""
+    for rule in rules:
         for text, whole in whole_texts.items():
             if match := rule.pattern.search(text):
-                text_of_cause = rule.words.format(
+                cause = rule.words.format(
                     error=_one_line(whole, _LONGEST_ERROR), place=place, **match.groupdict()
                 )
-                return _one_line(text_of_cause)
+                return Diagnosis(rule.category, _one_line(cause))
     return None
 
 
-def _describe_unmatched(evidence: Evidence) -> str:
+def _describe_unmatched(evidence: Evidence) -> Diagnosis:
+    if evidence.exit_code in _OUTSIDE_EXIT_CODES or evidence.was_killed:
+        return _of_signal(-evidence.exit_code)
     if evidence.raised is not None:
-        return f"the script raised {_shortened_error(evidence.raised)} ({evidence.raised.place})"
+        cause = f"the script raised {_shortened_error(evidence.raised)} ({evidence.raised.place})"
+        return Diagnosis(_category_of_error(evidence.raised.root.type), cause)
     if evidence.exit_code < 0:
-        return _cause_of_signal(-evidence.exit_code)
-    last_line = evidence.last_line or "it printed nothing"
-    return _one_line(f"ended with exit code {evidence.exit_code}: {last_line}")
+        return _of_signal(-evidence.exit_code)
+    last_line = evidence.last_line
+    named = _NAMED_ERROR.match(last_line)
+    category = _category_of_error(named["type"]) if named else FailureCategory.UNKNOWN
+    text = f"ended with exit code {evidence.exit_code}: {last_line or 'it printed nothing'}"
+    return Diagnosis(category, _one_line(text))
+
+
+def _category_of_error(name: str) -> FailureCategory:
+    """Return the category of an exception that no rule fits, by the name of its type."""
+    is_of_code = CODE_ERRORS.match(name) is not None
+    return FailureCategory.SEMANTIC if is_of_code else FailureCategory.EXCEPTION
 
 
 def caught_words(error: BaseException) -> str:
@@ -211,15 +134,15 @@ def _shortened_error(raised: Raised) -> str:
     return _one_line(raised.whole, _LONGEST_ERROR)
 
 
-def _cause_of_signal(number: int) -> str:
+def _of_signal(number: int) -> Diagnosis:
     if number == signal.SIGKILL:
-        return "killed by signal 9 (out of memory?)"
+        return Diagnosis(FailureCategory.HOST_MEMORY, "killed by signal 9 (out of memory?)")
     name = next(
         (known_signal.name for known_signal in signal.Signals if known_signal == number), "unknown"
     )
-    if number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        return f"ended by signal {number} ({name})"
-    return f"crashed with signal {number} ({name})"
+    if -number in _OUTSIDE_EXIT_CODES:
+        return Diagnosis(FailureCategory.ENDED_FROM_OUTSIDE, f"ended by signal {number} ({name})")
+    return Diagnosis(FailureCategory.CRASH, f"crashed with signal {number} ({name})")
 
 
 def _one_line(text: str, longest: int = _LONGEST_CAUSE) -> str:

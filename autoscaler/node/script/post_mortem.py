@@ -6,8 +6,8 @@ import re
 from contextlib import suppress
 from dataclasses import replace
 
-from autoscaler.domain.report import Failure
-from autoscaler.failures.causes import cause_of_failure
+from autoscaler.domain.report import Failure, FailureReason
+from autoscaler.failures.causes import diagnose
 from autoscaler.failures.evidence import read_evidence
 from autoscaler.failures.signature import signature
 from autoscaler.node.files.logs import last_lines, write_line
@@ -19,21 +19,31 @@ _LINES_REPORTED = 40
 _RANK_PREFIX = re.compile(r"^\[rank \d+\] ?")
 
 
-def post_mortem(instance: Instance, attempt: int, log_offset: int, exit_code: int) -> Failure:
+def post_mortem(
+    instance: Instance,
+    attempt: int,
+    log_offset: int,
+    exit_code: int,
+    reason: FailureReason | None = None,
+) -> Failure:
     """Return the failure of a start, from its output in the log after `log_offset` bytes.
 
-    The last lines are the script's own, without the report of torchrun.
+    The last lines are the script's own, without the report of torchrun. `reason` is the one that
+    the training process itself reported, if it did.
     """
     printed = last_lines(instance.disk.log, log_offset, _LINES_READ)
     lines = tuple(_RANK_PREFIX.sub("", line) for line in printed)
+    diagnosis = diagnose(exit_code, lines, reason)
     return Failure(
         instance=instance.name,
         attempt=attempt,
         exit_code=exit_code,
-        cause=cause_of_failure(exit_code, lines),
+        cause=diagnosis.cause,
         signature=signature(exit_code, lines),
         steps=0,
         last_lines=read_evidence(exit_code, lines).lines[-_LINES_REPORTED:],
+        reason=reason,
+        category=diagnosis.category,
     )
 
 
@@ -42,4 +52,5 @@ def caused_failure(instance: Instance, attempt: int, log_offset: int, cause: str
     with suppress(OSError):  # the cause may be that nothing can be written
         write_line(instance.disk.log, cause)
     failure = post_mortem(instance, attempt, log_offset, exit_code=1)
-    return replace(failure, cause=cause, signature=signature(1, [cause]))
+    category = diagnose(1, [cause]).category
+    return replace(failure, cause=cause, signature=signature(1, [cause]), category=category)

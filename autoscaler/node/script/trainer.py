@@ -8,7 +8,13 @@ from dataclasses import replace
 from typing import Final
 
 from autoscaler.domain.gang import PEER_ENDED_STATUS
-from autoscaler.domain.report import Ending, Failure, FailureReason, TrainingReport
+from autoscaler.domain.report import (
+    Ending,
+    Failure,
+    FailureCategory,
+    FailureReason,
+    TrainingReport,
+)
 from autoscaler.domain.training import SOCKET_VARIABLE, TrainingDirective, TrainingSetup
 from autoscaler.node.channel.line import DeviceLimit, EndedEarly, Line, Stepped, Word
 from autoscaler.node.instance import Instance
@@ -169,16 +175,21 @@ class Trainer:
         """Return the failure of the script, which has ended."""
         exit_code = self.exit_code
         assert exit_code is not None
-        failure = post_mortem(self._instance, start.attempt, start.log_offset, exit_code)
         reason = next((_REASONS[word] for word in self._signals if word in _REASONS), None)
-        failure = replace(failure, steps=self.steps, reason=reason)
+        failure = post_mortem(self._instance, start.attempt, start.log_offset, exit_code, reason)
+        failure = replace(failure, steps=self.steps)
         limit = self._example_limit
         if limit is None:
             return failure
         cause = (
             f"{failure.cause}; the next start takes at most {limit} examples at once on a device"
         )
-        return replace(failure, cause=cause, device_limit=(self._device_kind, limit))
+        return replace(
+            failure,
+            cause=cause,
+            device_limit=(self._device_kind, limit),
+            category=FailureCategory.DEVICE_MEMORY,
+        )
 
 
 def _training_setup(instance: Instance, assignment: Assignment, start: Start) -> TrainingSetup:

@@ -1,0 +1,276 @@
+"""Rules of the classifier: a pattern in the text of a failure, its category, the line for users.
+
+The categories follow Jeon et al. (USENIX ATC'19), Table 7, observed in two months of failures of a
+shared cluster, with full disks, networks and programs ended from outside added. Specific rules
+precede general ones.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from autoscaler.domain.report import FailureCategory as Category
+
+
+class Beside(Enum):
+    """Whether a rule searches the printed lines too where there is a traceback.
+
+    DECISIVE: yes, and before the traceback, which shows only what the script noticed of it.
+    FALLBACK: yes, if no rule fits the traceback. NEVER: no, the script may have survived it.
+    """
+
+    DECISIVE = "decisive"
+    FALLBACK = "fallback"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A pattern in the text of a failure, with its category and the line for the user.
+
+    `words` may use the pattern's named groups, `{error}` for the exception or the line that
+    matched, and `{place}` for " (file:line, in function)".
+    """
+
+    pattern: re.Pattern[str]
+    category: Category
+    words: str
+    beside: Beside = Beside.NEVER
+
+
+def _rule(category: Category, pattern: str, words: str, beside: Beside = Beside.NEVER) -> Rule:
+    return Rule(re.compile(pattern, re.MULTILINE), category, words, beside)
+
+
+RAISED_WORDS: Final = "the script raised {error}{place}"
+_BROKEN_WORDS: Final = "a device is broken: {error}"
+# Xid codes after which NVIDIA's documentation names the hardware or the link as the cause.
+_HARDWARE_XID: Final = r"48|6[1-4]|74|79|9[245]|119|120|14\d|150"
+
+CODE_ERRORS: Final = re.compile(
+    r"^(?:\w*KeyError|IndexError|NotImplementedError|ZeroDivisionError)\b"
+)
+"""Errors of the program's own code that no rule fits."""
+
+RULES: Final = (
+    _rule(Category.DEVICE_MEMORY, r"^DeviceMemoryError: (?P<said>.+)", "{said}"),
+    _rule(
+        Category.BROKEN_DEVICE,
+        rf"\bXid \([^)]*\): (?:{_HARDWARE_XID})\b|previous Xid (?:{_HARDWARE_XID})\b"
+        r"|fallen off the bus|GPU (?:is )?lost|lost from the bus|RmInitAdapter failed"
+        r"|Unable to determine the device handle",
+        _BROKEN_WORDS,
+        Beside.DECISIVE,
+    ),
+    _rule(
+        Category.BROKEN_DEVICE,
+        r"uncorrectable (?:ECC|NVLink)|ECC_UNCORRECTABLE|NVLINK_UNCORRECTABLE"
+        r"|cudaErrorECCUncorrectable",
+        _BROKEN_WORDS,
+        Beside.FALLBACK,
+    ),
+    _rule(
+        Category.DEVICE_MEMORY,
+        r"(?:CUDA|HIP|XPU|MPS)(?: error| runtime error|_ERROR)?(?: \(\d+\))?[: _]*"
+        r"(?:backend )?out[ _]of[ _]memory|[Cc]uda failure '?out of memory"
+        r"|CU(?:BLAS|DNN)_STATUS_ALLOC_FAILED|^OutOfMemoryError|resource allocation failed"
+        r"|RESOURCE_EXHAUSTED|[Rr]an out of memory in memory space",
+        "a device ran out of memory{place}: lower device_max under batch",
+        Beside.FALLBACK,
+    ),
+    _rule(
+        Category.HOST_MEMORY,
+        r"DataLoader worker .*signal: Bus error|insufficient shared memory"
+        r"|unable to (?:open|write to) (?:shared memory|file </torch)",
+        "a DataLoader worker ran out of shared memory{place}: lower num_workers",
+        Beside.DECISIVE,
+    ),
+    _rule(
+        Category.HOST_MEMORY,
+        r"DataLoader worker .*signal: Killed",
+        "a DataLoader worker was killed, probably out of memory{place}: lower num_workers",
+    ),
+    _rule(
+        Category.HOST_MEMORY,
+        r"oom-kill|oom_kill|OOM[- ]?[Kk]ill|Out of memory: Kill|out-of-memory handler"
+        r"|: Out Of Memory\b|\b\d+ Killed +\S",
+        "the instance ran out of memory: {error}",
+        Beside.DECISIVE,
+    ),
+    _rule(
+        Category.HOST_MEMORY,
+        r"^_?\w*MemoryError|std::bad_alloc|Cannot allocate memory|DefaultCPUAllocator"
+        r"|CPUAllocator\.cpp|Unable to allocate .* for an array|signal SIGKILL|Signals\.SIGKILL",
+        "the instance ran out of memory{place}: {error}",
+        Beside.FALLBACK,
+    ),
+    _rule(
+        Category.DISK_FULL,
+        r"No space left on device|\[Err(?:no|or) (?:28|122)\]|Disk quota exceeded|StorageFull",
+        "the disk is full{place}: {error}",
+        Beside.FALLBACK,
+    ),
+    _rule(
+        Category.CHECKPOINT,
+        r"PytorchStreamReader|PytorchStreamWriter|inline_container|CheckpointError"
+        r"|^RuntimeError: write\(\): fd \d+ failed|^SafetensorError|Error while (?:de)?serializing"
+        r"|^UnpicklingError|pickle data was truncated|invalid load key",
+        "a checkpoint can't be read or written{place}: {error}",
+    ),
+    _rule(
+        Category.CUDA_VERSION,
+        r"no kernel image is available|driver version is insufficient|driver .*is too old"
+        r"|Error 80[34]|forward compatibility was attempted|display driver / cuda driver"
+        r"|unsupported toolchain|not compatible with the current PyTorch",
+        "the CUDA version of the environment does not match the device or its driver: {error}",
+    ),
+    _rule(
+        Category.CUDA_START,
+        r"No CUDA GPUs are available|CUDA unknown error|failed initialization error"
+        r"|CUDA error: initialization error|CUDA_ERROR_NOT_INITIALIZED|no CUDA-capable device"
+        r"|CUDA driver initialization failed|not compiled with CUDA|system not yet initialized"
+        r"|busy or unavailable|Found no NVIDIA driver|THCGeneral.*unknown error",
+        "CUDA does not start: {error}",
+    ),
+    _rule(
+        Category.INVALID_MEMORY_ACCESS,
+        r"illegal memory access|misaligned address|device-side assert|cudaErrorIllegalAddress"
+        r"|Assertion `.*` failed\.$|\bXid \([^)]*\): 31\b",
+        "a kernel accessed invalid memory, perhaps by an index out of range{place}: {error}",
+        Beside.FALLBACK,
+    ),
+    _rule(
+        Category.COMMUNICATION,
+        r"NCCL|\bnccl\w*Error|\b[Gg]loo\b|Watchdog caught|DistNetworkError|DistStoreError"
+        r"|Rendezvous\w*(?:Timeout|Connection|Closed|Graceful|State)|[Ll]ighthouse|\b[Qq]uorum\b"
+        r"|\bc10d\b|TCPStore|DistBackendError",
+        "lost contact with another worker: {error}",
+    ),
+    _rule(
+        Category.CUDA_FAILURE,
+        r"CUDA error|CUDNN_STATUS|CUBLAS_STATUS|cuDNN error|[Cc]u(?:blas|dnn) (?:runtime )?error"
+        r"|HIP error|[Cc]uda failure",
+        "CUDA failed{place}: {error}",
+    ),
+    _rule(
+        Category.PERMISSION,
+        r"^PermissionError|[Pp]ermission denied|Access ?Denied|40[13] (?:Client Error|Forbidden)"
+        r"|\(40[13]\) when calling|^GatedRepoError|gated repo|Access to model \S+ is restricted"
+        r"|^NoCredentialsError|ExpiredToken|InvalidAccessKeyId|SignatureDoesNotMatch",
+        "something is not permitted{place}: {error}",
+    ),
+    _rule(
+        Category.SEMANTIC,
+        r"Error\(s\) in loading state_dict for (?P<model>\w+)",
+        "the checkpoint does not fit the model {model}{place}",
+    ),
+    _rule(
+        Category.IMPORT,
+        r"No module named '?(?P<module>[\w.]+)'?",
+        "no module named '{module}'{place}: add it to setup",
+    ),
+    _rule(
+        Category.IMPORT,
+        r"^(?:ImportError|ModuleNotFoundError): (?P<said>.*)",
+        "an import failed{place}: {said}",
+    ),
+    _rule(
+        Category.IMPORT,
+        r"^ERROR: (?P<said>Could not find a version .*|No matching distribution .*)",
+        "pip found no such package: {said}",
+    ),
+    _rule(
+        Category.IMPORT,
+        r"^ERROR: (?P<said>Cannot install .*|ResolutionImpossible.*)",
+        "pip can't install these packages together: {said}",
+    ),
+    _rule(
+        Category.IMPORT,
+        r"undefined symbol|cannot open shared object file|^(?:Package|Distribution)NotFound",
+        "a library can't be loaded{place}: {error}",
+    ),
+    _rule(
+        Category.SYNTAX,
+        r"^(?:SyntaxError|IndentationError|TabError): (?P<said>.*)",
+        "the script is not valid Python{place}: {said}",
+    ),
+    _rule(
+        Category.INPUT,
+        r"No such file or directory: '(?P<file>.*)'",
+        "there is no {file}{place}",
+    ),
+    _rule(
+        Category.INPUT,
+        r"can't open file '(?P<file>.*?)'",
+        "there is no script {file}: check command and working_directory",
+    ),
+    _rule(
+        Category.INPUT,
+        r"^(?:.*: )?(?P<program>\S+): (?:command )?not found",
+        "there is no program {program}: install it in setup",
+    ),
+    _rule(
+        Category.INPUT,
+        r"error: (?P<said>unrecognized arguments.*|the following arguments are.*|argument .*)",
+        "the script does not accept its command line: {said}",
+    ),
+    _rule(
+        Category.INPUT,
+        r"^FileNotFoundError|No such file|NoSuchKey|NoSuchBucket|404 Client Error"
+        r"|^\w*DecodeError|^BadZipFile|^IsADirectoryError|^NotADirectoryError"
+        r"|UnidentifiedImageError|image file is truncated|DatasetNotFoundError"
+        r"|^(?:\w+NotFoundError|\w*DataFilesNotFoundError)",
+        "an input can't be read{place}: {error}",
+    ),
+    _rule(
+        Category.NETWORK,
+        r"Connection (?:reset|refused|closed|timed out|broken|aborted|was closed)|Broken pipe"
+        r"|Max retries exceeded|[Nn]ame resolution|Name or service not known"
+        r"|Network is unreachable"
+        r"|[Rr]ead timed out|\b(?:429|50[0234]) (?:Client|Server) Error|Too Many Requests"
+        r"|Gateway Time-?out|Service Unavailable|IncompleteRead|SlowDown|RequestTimeout"
+        r"|^(?:Connection|Connect|Read|Timeout|SSL|EndpointConnection|Protocol)\w*Error"
+        r"|^(?:Connect|Read)Timeout|^gaierror",
+        "a network connection failed{place}: {error}",
+    ),
+    _rule(
+        Category.DIVERGED,
+        r"^(?:FloatingPoint|Diverged)Error|Loss became infinite"
+        r"|(?i:\bloss\b.{0,40}\b(?:nan|inf|infinite)\b|\bnan\b.{0,20}\bloss)",
+        "training diverged{place}: {error}",
+    ),
+    _rule(
+        Category.ENDED_FROM_OUTSIDE,
+        r"^SignalException: .*signal: (?P<number>\d+)",
+        "the launcher was ended by signal {number}",
+    ),
+    _rule(
+        Category.SEMANTIC,
+        r"^(?:TypeError|AttributeError|NameError|UnboundLocalError|AssertionError)"
+        r"|shapes? .*(?:invalid|cannot be multiplied|mismatch)|[Ss]ize mismatch"
+        r"|must match the (?:existing )?size|Sizes of tensors must match|Expected all tensors"
+        r"|expected scalar type|modified by an inplace operation|does not require grad"
+        r"|through the graph a second time|finished reduction in the prior iteration"
+        r"|more than 1 value per channel|Given groups=|Input type .* weight type"
+        r"|[Ii]ndex out of range in self|[Dd]imension out of range|unexpected keyword",
+        RAISED_WORDS,
+    ),
+    _rule(
+        Category.CRASH,
+        r"[Ss]egmentation fault|\(core dumped\)|free\(\): |double free|malloc\(\): |munmap_chunk"
+        r"|free invalid pointer|Illegal instruction|Signals\.SIG(?:SEGV|ABRT|BUS|ILL|FPE)"
+        r"|signal SIG(?:SEGV|ABRT|BUS|ILL|FPE)|return code = -(?:4|6|7|8|11)\b",
+        "the process crashed: {error}",
+        Beside.FALLBACK,
+    ),
+    _rule(
+        Category.ENDED_FROM_OUTSIDE,
+        r"^KeyboardInterrupt|Received (?:1|2|15) (?:SIG\w+ )?death signal"
+        r"|closing signal SIG(?:TERM|INT|HUP)|killed by signal: (?:Terminated|Hangup|Interrupt)",
+        "the script was ended from outside: {error}",
+        Beside.FALLBACK,
+    ),
+)

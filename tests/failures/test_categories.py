@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import pytest
+
+from autoscaler.domain.report import FailureCategory, FailureReason
+from autoscaler.failures.causes import diagnose
+from autoscaler.failures.signature import signature
+from tests.failures.texts import HERE, TEXTS, killed_among_ranks, traceback
+
+CATEGORIES = {
+    "wrong_shape": FailureCategory.SEMANTIC,
+    "value_error": FailureCategory.EXCEPTION,
+    "value_error_elsewhere": FailureCategory.EXCEPTION,
+    "raised_from": FailureCategory.SEMANTIC,
+    "no_module": FailureCategory.IMPORT,
+    "no_name_in_module": FailureCategory.IMPORT,
+    "syntax_error": FailureCategory.SYNTAX,
+    "device_memory": FailureCategory.DEVICE_MEMORY,
+    "loader_killed": FailureCategory.HOST_MEMORY,
+    "loader_error": FailureCategory.SEMANTIC,
+    "killed": FailureCategory.HOST_MEMORY,
+    "crashed": FailureCategory.CRASH,
+    "lost_contact": FailureCategory.COMMUNICATION,
+    "nccl_watchdog": FailureCategory.COMMUNICATION,
+    "no_file": FailureCategory.INPUT,
+    "no_script": FailureCategory.INPUT,
+    "wrong_arguments": FailureCategory.INPUT,
+    "disk_full": FailureCategory.DISK_FULL,
+    "broken_checkpoint": FailureCategory.CHECKPOINT,
+    "unfitting_checkpoint": FailureCategory.SEMANTIC,
+    "diverged": FailureCategory.DIVERGED,
+    "not_permitted": FailureCategory.PERMISSION,
+    "broken_device": FailureCategory.BROKEN_DEVICE,
+    "old_driver": FailureCategory.CUDA_VERSION,
+    "no_device": FailureCategory.CUDA_START,
+    "bad_index": FailureCategory.INVALID_MEMORY_ACCESS,
+    "host_memory": FailureCategory.HOST_MEMORY,
+    "recorded_only": FailureCategory.SEMANTIC,
+    "own_exit_code": FailureCategory.UNKNOWN,
+}
+
+LAUNCH_FAILURE = "RuntimeError: CUDA error: unspecified launch failure"
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_category(name: str) -> None:
+    assert diagnose(1, TEXTS[name](HERE)).category is CATEGORIES[name]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[ 8123.1] NVRM: Xid (PCI:0000:00:1e): 79, pid=1234, GPU has fallen off the bus.",
+        "NVRM: Xid (PCI:0000:3b:00): 48, pid=901, DBE (Double Bit Error) at 0x4d",
+        "kernel: NVRM: Xid (PCI:0000:dc:00): 45, Ch 00000001 caused by previous Xid 149",
+    ],
+)
+def test_a_broken_device_in_the_log_outweighs_the_exception_that_it_caused(line: str) -> None:
+    lines = [line, *traceback(HERE, LAUNCH_FAILURE, "step")]
+    diagnosis = diagnose(1, lines)
+    assert diagnosis.category is FailureCategory.BROKEN_DEVICE
+    assert line in diagnosis.cause
+
+
+def test_an_xid_that_programs_cause_does_not_condemn_the_device() -> None:
+    line = "NVRM: Xid (PCI:0000:db:00): 31, pid=13641, MMU Fault: ENGINE GRAPHICS"
+    lines = [line, *traceback(HERE, LAUNCH_FAILURE, "step")]
+    assert diagnose(1, lines).category is FailureCategory.CUDA_FAILURE
+    assert diagnose(1, [line]).category is FailureCategory.INVALID_MEMORY_ACCESS
+
+
+def test_lines_beside_an_exception_that_explains_nothing_are_searched() -> None:
+    watchdog = "CUDA out of memory. Tried to allocate 1.70 GiB."
+    lines = [watchdog, *traceback(HERE, "ValueError: no result", "step")]
+    assert diagnose(1, lines).category is FailureCategory.DEVICE_MEMORY
+    own = [watchdog, *traceback(HERE, "KeyboardInterrupt", "step")]
+    assert diagnose(1, own).category is FailureCategory.ENDED_FROM_OUTSIDE
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "category"),
+    [
+        (-9, FailureCategory.HOST_MEMORY),
+        (137, FailureCategory.HOST_MEMORY),
+        (143, FailureCategory.ENDED_FROM_OUTSIDE),
+        (-2, FailureCategory.ENDED_FROM_OUTSIDE),
+        (-11, FailureCategory.CRASH),
+        (134, FailureCategory.CRASH),
+        (3, FailureCategory.UNKNOWN),
+    ],
+)
+def test_exit_codes_without_text(exit_code: int, category: FailureCategory) -> None:
+    assert diagnose(exit_code, ["step 5"]).category is category
+
+
+def test_a_kill_among_ranks_is_a_kill() -> None:
+    assert diagnose(1, killed_among_ranks(HERE)).category is FailureCategory.HOST_MEMORY
+
+
+@pytest.mark.parametrize(
+    ("reason", "category"),
+    [
+        (FailureReason.DIVERGED, FailureCategory.DIVERGED),
+        (FailureReason.OUT_OF_MEMORY, FailureCategory.DEVICE_MEMORY),
+    ],
+)
+def test_what_the_library_reports_outweighs_the_text(
+    reason: FailureReason, category: FailureCategory
+) -> None:
+    lines = traceback(HERE, "ValueError: bad shape", "step")
+    assert diagnose(1, lines, reason).category is category
+    assert diagnose(1, lines, reason).cause == diagnose(1, lines).cause
+
+
+def test_units_and_sizes_are_not_in_signatures() -> None:
+    error = (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {}. GPU {} has a total "
+        "capacity of {} of which {} is free. Process {} has 11.14 GiB memory in use."
+    )
+    texts = [
+        error.format("2.25 GiB", 0, "79.15 GiB", "1.06 GiB", 17),
+        error.format("512.00 MiB", 3, "15.69 GiB", "12 MiB", 90211),
+        error.format("981 bytes", 1, "40 GB", "0 bytes", 5),
+    ]
+    found = {signature(1, traceback(HERE, text, "step")) for text in texts}
+    assert len(found) == 1
+    assert "iB" not in found.pop()
+
+
+def test_addresses_are_not_in_signatures() -> None:
+    texts = [
+        f"OSError: {place} timed out after {wait}"
+        for place, wait in [("10.0.3.7:6333", "600 ms"), ("172.16.0.12:29500", "1800000 ms")]
+    ]
+    assert len({signature(1, traceback(HERE, text, "connect")) for text in texts}) == 1
