@@ -143,13 +143,13 @@ def _assembled_plan(jobs: Sequence[JobSnapshot], planned: FleetPlan, supply: Sup
     for facts in planned.facts():
         job = facts.job.id
         contest = None if contests is None else _with_minimum(contests.over(job), by_id)
-        decision = _decision(facts, bids[job], around, contest, must_release_first[job])
-        saved_usd_per_hour = keeping.get(job, 0.0) * SECONDS_PER_HOUR
         figures = {
-            **decision.figures,
-            **({KEEPING_FIGURE: saved_usd_per_hour} if saved_usd_per_hour > 0 else {}),
+            "bid_usd_per_hour": bids[job] * SECONDS_PER_HOUR,
+            "weight": facts.job.weight,
         }
-        decisions[job] = replace(decision, figures=figures)
+        if keeping.get(job, 0.0) > 0:
+            figures[KEEPING_FIGURE] = keeping[job] * SECONDS_PER_HOUR
+        decisions[job] = _decision(facts, figures, around, contest, must_release_first[job])
     trouble = None if division is None else division.trouble
     return Plan(
         decisions=tuple(decisions[job] for job in ids),
@@ -177,11 +177,17 @@ def _with_minimum(contest: Contest | None, jobs: Mapping[str, JobSnapshot]) -> C
 
 
 def _decision(
-    facts: Facts, bid: float, around: LimitUsage, contest: Contest | None, release_first: bool
+    facts: Facts,
+    figures: dict[str, float],
+    around: LimitUsage,
+    contest: Contest | None,
+    release_first: bool,
 ) -> Decision:
-    """Return the decision that gives a job the target of its facts."""
+    """Return the decision that gives a job the target of its facts.
+
+    `figures` are those of the job's bid; those of a change are added.
+    """
     job, target = facts.job, facts.target
-    figures = {"bid_usd_per_hour": bid * SECONDS_PER_HOUR, "weight": job.weight}
     change = None if facts.given is None else facts.given.change
     if change is not None:
         figures |= change.figures()
