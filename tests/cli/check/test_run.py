@@ -180,8 +180,9 @@ def test_instances_of_the_running_controller_are_no_trouble(cloud: Cloud) -> Non
 
 
 def test_a_source_that_can_not_be_read_is_a_finding(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "240")  # the path may be long
     findings = check_sources([str(tmp_path / "none.json")], "controller", VirtualClock(NOW))
     assert [finding.verdict for finding in findings] == [CheckResult.FAILED]
     print_findings(findings, as_json=False)
