@@ -27,7 +27,7 @@ def migrate(database: Database) -> str:
         StoreError: the database holds tables of another program, or of a version that this code
             does not know.
     """
-    newest = _newest_version()
+    newest = newest_version()
     with database.read() as session:
         current = _version(session.connection())
     if current != newest:
@@ -43,7 +43,7 @@ def migrate(database: Database) -> str:
     return newest
 
 
-def _newest_version() -> str:
+def newest_version() -> str:
     """Return the version of the package's last migration, such as "0010"."""
     return max(path.name[1:5] for path in _MIGRATIONS.glob("versions/v[0-9]*.py"))
 

@@ -21,7 +21,7 @@ def upgrade(connection: Connection, found: str | None, name: str) -> None:
             does not know.
     """
     _require_known_version(_scripts(), connection, found, name)
-    config = _config()
+    config = alembic_config()
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
 
@@ -29,10 +29,11 @@ def upgrade(connection: Connection, found: str | None, name: str) -> None:
 @cache
 def _scripts() -> ScriptDirectory:
     """Return the migrations of the package, read once per process."""
-    return ScriptDirectory.from_config(_config())
+    return ScriptDirectory.from_config(alembic_config())
 
 
-def _config() -> Config:
+def alembic_config() -> Config:
+    """Return the configuration of Alembic with the migrations of this package."""
     config = Config()
     config.set_main_option("script_location", "autoscaler.store.sql:migrations")
     return config
