@@ -67,7 +67,7 @@ RULES: Final = (
     ),
     _rule(
         Category.BROKEN_DEVICE,
-        r"uncorrectable (?:ECC|NVLink)|ECC_UNCORRECTABLE|NVLINK_UNCORRECTABLE"
+        r"uncorrectable (?:ECC|NVLink|error)|ECC_UNCORRECTABLE|NVLINK_UNCORRECTABLE"
         r"|cudaErrorECCUncorrectable",
         _BROKEN_WORDS,
         Beside.FALLBACK,
@@ -77,7 +77,8 @@ RULES: Final = (
         r"(?:CUDA|HIP|XPU|MPS)(?: error| runtime error|_ERROR)?(?: \(\d+\))?[: _]*"
         r"(?:backend )?out[ _]of[ _]memory|[Cc]uda failure '?out of memory"
         r"|CU(?:BLAS|DNN)_STATUS_ALLOC_FAILED|^OutOfMemoryError|resource allocation failed"
-        r"|RESOURCE_EXHAUSTED|[Rr]an out of memory in memory space",
+        r"|RESOURCE_EXHAUSTED|[Rr]an out of memory in memory space|OOM when allocating"
+        r"|cudaErrorMemoryAllocation|hipErrorOutOfMemory",
         "a device ran out of memory{place}: lower device_max under batch",
         Beside.FALLBACK,
     ),
@@ -96,7 +97,7 @@ RULES: Final = (
     _rule(
         Category.HOST_MEMORY,
         r"oom-kill|oom_kill|OOM[- ]?[Kk]ill|Out of memory: Kill|out-of-memory handler"
-        r"|: Out Of Memory\b|\b\d+ Killed +\S",
+        r"|: Out Of Memory\b|\b\d+ Killed +\S|^Killed$",
         "the instance ran out of memory: {error}",
         Beside.DECISIVE,
     ),
@@ -114,17 +115,24 @@ RULES: Final = (
         Beside.FALLBACK,
     ),
     _rule(
+        Category.SEMANTIC,
+        r"^CheckpointError: .*(?:Recomputed|different number of tensors)",
+        RAISED_WORDS,
+    ),
+    _rule(
         Category.CHECKPOINT,
         r"PytorchStreamReader|PytorchStreamWriter|inline_container|CheckpointError"
         r"|^RuntimeError: write\(\): fd \d+ failed|^SafetensorError|Error while (?:de)?serializing"
-        r"|^UnpicklingError|pickle data was truncated|invalid load key",
+        r"|^UnpicklingError|pickle data was truncated|invalid load key"
+        r"|^EOFError: Ran out of input|file in archive is not in a subdirectory",
         "a checkpoint can't be read or written{place}: {error}",
     ),
     _rule(
         Category.CUDA_VERSION,
         r"no kernel image is available|driver version is insufficient|driver .*is too old"
         r"|Error 80[34]|forward compatibility was attempted|display driver / cuda driver"
-        r"|unsupported toolchain|not compatible with the current PyTorch",
+        r"|unsupported toolchain|not compatible with the current PyTorch"
+        r"|Driver/library version mismatch|COMPAT_NOT_SUPPORTED",
         "the CUDA version of the environment does not match the device or its driver: {error}",
     ),
     _rule(
@@ -132,7 +140,8 @@ RULES: Final = (
         r"No CUDA GPUs are available|CUDA unknown error|failed initialization error"
         r"|CUDA error: initialization error|CUDA_ERROR_NOT_INITIALIZED|no CUDA-capable device"
         r"|CUDA driver initialization failed|not compiled with CUDA|system not yet initialized"
-        r"|busy or unavailable|Found no NVIDIA driver|THCGeneral.*unknown error",
+        r"|busy or unavailable|Found no NVIDIA driver|THCGeneral.*unknown error"
+        r"|initialize NVML|CUDA_ERROR_NO_DEVICE|cudaErrorNoDevice",
         "CUDA does not start: {error}",
     ),
     _rule(
@@ -146,7 +155,8 @@ RULES: Final = (
         Category.COMMUNICATION,
         r"NCCL|\bnccl\w*Error|\b[Gg]loo\b|Watchdog caught|DistNetworkError|DistStoreError"
         r"|Rendezvous\w*(?:Timeout|Connection|Closed|Graceful|State)|[Ll]ighthouse|\b[Qq]uorum\b"
-        r"|\bc10d\b|TCPStore|DistBackendError",
+        r"|\bc10d\b|TCPStore|DistBackendError|^RuntimeError: Socket Timeout"
+        r"|socket has failed to (?:listen|bind)|Address already in use|process group .*timed out",
         "lost contact with another worker: {error}",
     ),
     _rule(
@@ -159,8 +169,11 @@ RULES: Final = (
         Category.PERMISSION,
         r"^PermissionError|[Pp]ermission denied|Access ?Denied|40[13] (?:Client Error|Forbidden)"
         r"|\(40[13]\) when calling|^GatedRepoError|gated repo|Access to model \S+ is restricted"
-        r"|^NoCredentialsError|ExpiredToken|InvalidAccessKeyId|SignatureDoesNotMatch",
+        r"|^NoCredentialsError|ExpiredToken|InvalidAccessKeyId|SignatureDoesNotMatch"
+        r"|HTTP Error 40[13]|not have permission|Operation not permitted|Read-only file system"
+        r"|[Nn]ot authorized|Unauthorized|Authentication failed|[Ii]nvalid credentials",
         "something is not permitted{place}: {error}",
+        Beside.FALLBACK,
     ),
     _rule(
         Category.SEMANTIC,
@@ -184,8 +197,15 @@ RULES: Final = (
     ),
     _rule(
         Category.IMPORT,
-        r"^ERROR: (?P<said>Cannot install .*|ResolutionImpossible.*)",
-        "pip can't install these packages together: {said}",
+        r"^ERROR: (?P<said>Cannot install .*|ResolutionImpossible.*|Could not install .*"
+        r"|Failed building wheel .*)",
+        "pip can't install: {said}",
+    ),
+    _rule(
+        Category.IMPORT,
+        r"subprocess-exited-with-error|(?:setup\.py|build wheel) .*did not run successfully"
+        r"|Failed to build installable wheels|version `GLIBC",
+        "a package can't be built: {error}",
     ),
     _rule(
         Category.IMPORT,
@@ -222,7 +242,8 @@ RULES: Final = (
         r"^FileNotFoundError|No such file|NoSuchKey|NoSuchBucket|404 Client Error"
         r"|^\w*DecodeError|^BadZipFile|^IsADirectoryError|^NotADirectoryError"
         r"|UnidentifiedImageError|image file is truncated|DatasetNotFoundError"
-        r"|^(?:\w+NotFoundError|\w*DataFilesNotFoundError)",
+        r"|^\w+NotFoundError|^Arrow\w+|^DatasetGenerationError|^EmptyDataError|^ParserError"
+        r"|Parquet magic bytes|num_samples=0|not a valid model identifier|HTTP Error 404",
         "an input can't be read{place}: {error}",
     ),
     _rule(
@@ -233,13 +254,17 @@ RULES: Final = (
         r"|[Rr]ead timed out|\b(?:429|50[0234]) (?:Client|Server) Error|Too Many Requests"
         r"|Gateway Time-?out|Service Unavailable|IncompleteRead|SlowDown|RequestTimeout"
         r"|^(?:Connection|Connect|Read|Timeout|SSL|EndpointConnection|Protocol)\w*Error"
-        r"|^(?:Connect|Read)Timeout|^gaierror",
+        r"|^(?:Connect|Read)Timeout|^gaierror|^URLError|urlopen error|^TimeoutError|^ProxyError"
+        r"|HTTP Error (?:429|5\d\d)|^(?:RemoteDisconnected|ChunkedEncodingError)"
+        r"|[Cc]ould not resolve host",
         "a network connection failed{place}: {error}",
     ),
     _rule(
         Category.DIVERGED,
         r"^(?:FloatingPoint|Diverged)Error|Loss became infinite"
-        r"|(?i:\bloss\b.{0,40}\b(?:nan|inf|infinite)\b|\bnan\b.{0,20}\bloss)",
+        r"|(?i:\bloss\b.{0,40}\b(?:nan|inf|infinite)\b|\bnan\b.{0,20}\bloss)"
+        r"|loss scale already at minimum|[Mm]inimum loss scale|loss scale to 0\.0"
+        r"|invalid values:\s*tensor\(\[+nan|(?i:gradients?\b.{0,30}\b(?:nan|inf)\b)",
         "training diverged{place}: {error}",
     ),
     _rule(
@@ -255,21 +280,26 @@ RULES: Final = (
         r"|expected scalar type|modified by an inplace operation|does not require grad"
         r"|through the graph a second time|finished reduction in the prior iteration"
         r"|more than 1 value per channel|Given groups=|Input type .* weight type"
-        r"|[Ii]ndex out of range in self|[Dd]imension out of range|unexpected keyword",
+        r"|(?:[Ii]ndex|[Dd]imension) out of range|unexpected keyword|out of bounds"
+        r"|must be the same as|stack expects each tensor|created only for scalar outputs"
+        r"|view size is not compatible|is invalid for input of size|not implemented for '",
         RAISED_WORDS,
     ),
     _rule(
         Category.CRASH,
         r"[Ss]egmentation fault|\(core dumped\)|free\(\): |double free|malloc\(\): |munmap_chunk"
         r"|free invalid pointer|Illegal instruction|Signals\.SIG(?:SEGV|ABRT|BUS|ILL|FPE)"
-        r"|signal SIG(?:SEGV|ABRT|BUS|ILL|FPE)|return code = -(?:4|6|7|8|11)\b",
+        r"|signal SIG(?:SEGV|ABRT|BUS|ILL|FPE)|return code = -(?:4|6|7|8|11)\b|[Bb]us error"
+        r"|\bSIG(?:SEGV|ABRT|BUS|ILL|FPE)\)? .*(?:received|at time)"
+        r"|exitcode *: -(?:4|6|7|8|11)\b",
         "the process crashed: {error}",
         Beside.FALLBACK,
     ),
     _rule(
         Category.ENDED_FROM_OUTSIDE,
         r"^KeyboardInterrupt|Received (?:1|2|15) (?:SIG\w+ )?death signal"
-        r"|closing signal SIG(?:TERM|INT|HUP)|killed by signal: (?:Terminated|Hangup|Interrupt)",
+        r"|closing signal SIG(?:TERM|INT|HUP)|killed by signal: (?:Terminated|Hangup|Interrupt)"
+        r"|\bCANCELLED AT\b|DUE TO (?:TIME LIMIT|PREEMPTION|JOB REQUEUE)|job is preempted",
         "the script was ended from outside: {error}",
         Beside.FALLBACK,
     ),
