@@ -7,6 +7,14 @@ import time
 from typing import Protocol
 
 
+def is_waiting(until_seconds: float, now_seconds: float, longest_seconds: float) -> bool:
+    """Return whether a stored wait of at most `longest_seconds` goes on until `until_seconds`.
+
+    A later end was stored before the clock was set back: such a wait is over.
+    """
+    return now_seconds < until_seconds <= now_seconds + longest_seconds
+
+
 class Clock(Protocol):
     """Source of the current time for code that decides and waits."""
 

@@ -26,6 +26,7 @@ from autoscaler.controller.controller import Controller, TickReport
 from autoscaler.controller.predict.forecasts import Forecasts
 from autoscaler.controller.predict.what_if import WhatIfs
 from autoscaler.controller.settings import ControllerSettings
+from autoscaler.controller.workers import ThreadWorkers
 from autoscaler.domain.errors import Conflict
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.training import Engine
@@ -121,10 +122,8 @@ class Deployment:
         self.wake = threading.Event()
         self.store: Store = open_store(store_url_of(settings.state, settings.store_url))
         self.authentication = Authentication(self.store, load_key(state / "secret.key"), clock)
-        self.workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="castor-call")
-        self.termination_workers = ThreadPoolExecutor(
-            _WORKERS, thread_name_prefix="castor-termination"
-        )
+        self.workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="castor-lighthouse")
+        self.call_workers = ThreadWorkers()
         self.controller = self._controller(policy, url)
         self.app = self._app()
 
@@ -162,8 +161,8 @@ class Deployment:
 
     def close(self) -> None:
         """Wait for running provider calls and close the store. Instances keep running."""
-        for workers in (self.workers, self.termination_workers):
-            workers.shutdown(wait=True, cancel_futures=True)
+        self.call_workers.close()
+        self.workers.shutdown(wait=True, cancel_futures=True)
         self.store.close()
 
     def _controller(self, policy: Policy, url: str) -> Controller:
@@ -186,7 +185,7 @@ class Deployment:
                 LighthouseSettings(engine=settings.engine),
             ),
             workers=self.workers,
-            termination_workers=self.termination_workers,
+            call_workers=self.call_workers,
             clock=self._clock,
             user_data=lambda held: self._user_data(held, url),
             on_outcome=self.wake.set,

@@ -8,20 +8,21 @@ from dataclasses import dataclass
 from autoscaler.clock import Clock
 from autoscaler.controller.act.idle_instances import IdleInstances
 from autoscaler.controller.act.intents import (
-    CallWorkers,
     IntentExecutor,
     Lighthouses,
-    Workers,
     launch_token,
 )
 from autoscaler.controller.act.job_lifecycle import JobLifecycle
 from autoscaler.controller.act.reconciler import Reconciler
 from autoscaler.controller.budgets.guard import Budgets, LaunchGate
 from autoscaler.controller.budgets.spending import Spending
+from autoscaler.controller.clock_jumps import LoopTime
 from autoscaler.controller.controller import Controller
 from autoscaler.controller.observe.instance_sync import Observer
 from autoscaler.controller.offers.market import Market
+from autoscaler.controller.offers.rounds import ProviderRounds
 from autoscaler.controller.settings import ControllerSettings
+from autoscaler.controller.workers import CallKind, CallWorkers, SharedWorkers, Workers
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.snapshot import GroundTruth
 from autoscaler.policies.base import Policy
@@ -33,8 +34,9 @@ from providers.base import Provider
 class ControllerParts:
     """Parts that differ between deployments.
 
-    `workers` make launches and run lighthouses, `termination_workers` end instances. With None,
-    the same workers do both, which is right only where no call can hang.
+    `workers` run lighthouses. `call_workers` make the calls to providers. With None, providers are
+    asked inline, `workers` make launches too, and `termination_workers` end instances, which are
+    `workers` if None. This is right only where no call can hang.
 
     `user_data` returns the user data of an instance. `on_outcome` is called after each provider
     call, `on_hand_over` with each instance handed over to another job, and `on_capacity` with each
@@ -51,6 +53,7 @@ class ControllerParts:
     clock: Clock
     user_data: Callable[[HeldInstance], str]
     termination_workers: Workers | None = None
+    call_workers: CallWorkers | None = None
     on_outcome: Callable[[], None] = lambda: None
     on_hand_over: Callable[[str], None] = lambda instance: None
     on_capacity: Callable[[HeldInstance], None] = lambda held: None
@@ -62,18 +65,32 @@ class ControllerParts:
 def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller:
     """Return a controller with these parts, which has not ticked yet."""
     store, clock = parts.store, parts.clock
+    time = LoopTime(clock)
+    workers = parts.call_workers or SharedWorkers(
+        parts.workers, parts.termination_workers or parts.workers
+    )
+    rounds = ProviderRounds(
+        parts.providers,
+        clock,
+        settings.listing_seconds,
+        lambda provider: workers.of(CallKind.LIST, provider),
+        parts.on_outcome,
+    )
     market = Market(
-        parts.providers, settings.fleet_usd_per_hour, settings.discounts, parts.files_network
+        parts.providers,
+        settings.fleet_usd_per_hour,
+        settings.discounts,
+        parts.files_network,
+        rounds,
     )
     controller_id = store.settings.controller_id()
     spending = Spending(store)
     budgets = Budgets(store, spending, settings.fleet_usd)
-    workers = CallWorkers(parts.workers, parts.termination_workers or parts.workers)
     gate_budgets = Budgets(store, spending.always_fresh(), settings.fleet_usd)
     gate = LaunchGate(store, settings, gate_budgets)
     calls = IntentExecutor(store, market, parts.lighthouses, workers, gate, parts.user_data, clock)
     calls.on_outcome = parts.on_outcome
-    idle_instances = IdleInstances(store, settings, budgets)
+    idle_instances = IdleInstances(store, settings, budgets, time.steady)
     reconciler = Reconciler(
         store,
         market,
@@ -81,7 +98,7 @@ def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller
         lambda instance, offer: launch_token(controller_id, instance, offer),
     )
     reconciler.on_hand_over = parts.on_hand_over
-    observer = Observer(store, market, workers.terminations, settings, clock)
+    observer = Observer(store, market, workers, settings, time)
     observer.on_capacity = parts.on_capacity
     observer.consoles.keep = parts.on_console
     return Controller(
@@ -90,11 +107,13 @@ def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller
         policy=parts.policy,
         observer=observer,
         lifecycle=JobLifecycle(
-            store, parts.lighthouses, parts.workers, settings, idle_instances, budgets
+            *(store, parts.lighthouses, parts.workers, settings, idle_instances, budgets),
+            time.steady,
         ),
         reconciler=reconciler,
         calls=calls,
         settings=settings,
         budgets=budgets,
+        time=time,
         truth=parts.truth,
     )

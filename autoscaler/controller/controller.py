@@ -15,6 +15,7 @@ from autoscaler.controller.act.intents import IntentExecutor
 from autoscaler.controller.act.job_lifecycle import JobLifecycle
 from autoscaler.controller.act.reconciler import Reconciler
 from autoscaler.controller.budgets.guard import Budgets
+from autoscaler.controller.clock_jumps import LoopTime
 from autoscaler.controller.errors import ErrorRecord
 from autoscaler.controller.hands_off import hands_off
 from autoscaler.controller.jobs.holdings import held_allocation
@@ -121,6 +122,7 @@ class Controller:
         calls: IntentExecutor,
         settings: ControllerSettings,
         budgets: Budgets,
+        time: LoopTime,
         truth: Callable[[str], GroundTruth | None] = lambda job: None,
     ) -> None:
         self._store = store
@@ -133,6 +135,7 @@ class Controller:
         self._settings = settings
         self._study_errors = ErrorRecord("study")
         self._budgets = budgets
+        self._time = time
         studies = StudySnapshots(
             store, reconciler.idle_instances, budgets.spending, self._study_errors
         )
@@ -155,7 +158,10 @@ class Controller:
         """Run one iteration of the control loop."""
         self._tick += 1
         self._hands_off = hands_off(self._settings, self._store)
-        observed = self._observer.observe(now_seconds)
+        jumped_seconds = self._time.begin_tick(now_seconds)
+        if jumped_seconds:
+            self._record_jump(jumped_seconds, now_seconds)
+        observed = self._observer.observe(now_seconds, bool(jumped_seconds))
         with self._budgets.spending.each_ledger_once():
             plan, decisions = self._decide(observed.alive, now_seconds)
         started = self._calls.carry_out(now_seconds, launches=self._hands_off is None)
@@ -164,6 +170,17 @@ class Controller:
         self._update_status(plan, observed, now_seconds)
         awaits_end = any(held.desired is Desired.ABSENT for held in self._store.instances.alive())
         return TickReport(plan, decisions, started, self.status.trouble, awaits_end)
+
+    def _record_jump(self, jumped_seconds: float, now_seconds: float) -> None:
+        """Record a jump of the wall clock, and keep for an hour what is old only because of it."""
+        self._pruned_seconds = self._time.monotonic()
+        direction = "forward" if jumped_seconds > 0 else "back"
+        text = (
+            f"the wall clock jumped {direction} by {abs(jumped_seconds):.0f} s: nothing follows "
+            "from silence in this tick; check the time service of the controller's host"
+        )
+        _log.warning("clock jump: %s", text)
+        self._store.events.add(Event(now_seconds, "clock jump", text, None))
 
     def _decide(
         self, alive: Sequence[HeldInstance], now_seconds: float
@@ -230,7 +247,8 @@ class Controller:
         """Plan after a change or when a plan is due; otherwise the last decisions stay."""
         if not self._market.offers:  # after a start, until a provider has answered
             return None, ()
-        is_time = now_seconds - self._planned_seconds >= self._settings.replan_seconds
+        moment_seconds = self._time.monotonic()
+        is_time = moment_seconds - self._planned_seconds >= self._settings.replan_seconds
         snapshot = self._snapshots.take(jobs, alive, now_seconds, anew=is_time)
         self._planning.leave_out(self._snapshots.left_out, now_seconds)
         self.status.believed = OfferEstimates(snapshot.offers, snapshot.lives)
@@ -243,7 +261,7 @@ class Controller:
         is_news = self._settings.replan_on_news and changes != self._news
         if not is_news and not is_time:
             return None, ()
-        self._news, self._planned_seconds = changes, now_seconds
+        self._news, self._planned_seconds = changes, moment_seconds
         unplanned_before = frozenset(self._planning.unplanned)
         try:
             plan, snapshot = self._planning.plan(snapshot)
@@ -382,9 +400,10 @@ class Controller:
         return is_news
 
     def _prune(self, now_seconds: float) -> None:
-        if now_seconds - self._pruned_seconds < _PRUNE_SECONDS:
+        moment_seconds = self._time.monotonic()
+        if moment_seconds - self._pruned_seconds < _PRUNE_SECONDS:
             return
-        self._pruned_seconds = now_seconds
+        self._pruned_seconds = moment_seconds
         before_seconds = now_seconds - self._settings.keep_seconds
         self._store.journal.prune(before_seconds)
         self._store.events.prune(before_seconds)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+LONGEST_WAIT_SECONDS: Final = 300.0
+"""Longest back-off of a call. A pending call with a later time is due: the clock was set back."""
 
 
 class IntentKind(StrEnum):

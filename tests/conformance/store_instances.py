@@ -11,13 +11,13 @@ import pytest
 from autoscaler.domain.errors import Conflict, UnknownInstance, UnknownJob
 from autoscaler.domain.gang import GangSeat
 from autoscaler.domain.instance import CloudState, Desired, HeldInstance, InstancePhase
-from autoscaler.domain.intent import IntentKind, IntentState
+from autoscaler.domain.intent import LONGEST_WAIT_SECONDS, IntentKind, IntentState
 from autoscaler.domain.job import JobPhase
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.spending import EntryKind, LedgerEntry
 from autoscaler.ledger.bill import amount
 from autoscaler.ledger.ledger import Ledger
-from autoscaler.store.repositories.capacity import Refusal
+from autoscaler.store.repositories.capacity import LONGEST_REFUSAL_SECONDS, Refusal
 from autoscaler.store.store import Store
 from tests.conformance.store_examples import (
     NOW,
@@ -196,6 +196,14 @@ class InstancesConformance:
         end(store, held.id)
         later = store.instances.record_node(held.id, InstancePhase.TRAINING, NOW + 200)
         assert (later.phase, later.seen_seconds) == (InstancePhase.ENDED, None)
+
+    def test_a_back_off_that_is_longer_than_any_is_over(self, store: Store) -> None:
+        longest_seconds = NOW + LONGEST_REFUSAL_SECONDS
+        store.capacity.refused("a", "QuotaExceeded", NOW, longest_seconds)
+        store.capacity.refused("b", "QuotaExceeded", NOW, longest_seconds + 1)
+        assert store.capacity.unavailable(NOW) == {"a"}, "the clock was set back"
+        again = store.capacity.refused("b", "QuotaExceeded", NOW, NOW + 15)
+        assert (again.until_seconds, again.in_a_row) == (NOW + 15, 2)
 
     def test_a_refusal_is_amended_only_if_there_is_one(self, store: Store) -> None:
         store.capacity.refused("a", "InsufficientCapacity", NOW, NOW + 180)
@@ -395,6 +403,15 @@ class IntentsConformance:
         (intent,) = store.intents.of_instance(held.id)
         assert intent.state is IntentState.FAILED
         assert store.ledger.entries() == ()
+
+    def test_a_call_that_waits_for_longer_than_any_back_off_is_due(self, store: Store) -> None:
+        add_job(store)
+        order(store)
+        (intent,) = store.intents.pending(NOW)
+        store.intents.failed(intent.id, "no answer", NOW + LONGEST_WAIT_SECONDS)
+        assert store.intents.pending(NOW) == ()
+        store.intents.failed(intent.id, "no answer", NOW + LONGEST_WAIT_SECONDS + 1)
+        assert len(store.intents.pending(NOW)) == 1, "the clock was set back"
 
     def test_a_launch_is_marked_as_sent_before_its_call(self, store: Store) -> None:
         add_job(store)

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autoscaler.clock import VirtualClock
-from autoscaler.controller.act.intents import Workers
 from autoscaler.controller.assembly import ControllerParts, assemble
 from autoscaler.controller.offers.networks import waits_for_network
 from autoscaler.controller.settings import ControllerSettings
+from autoscaler.controller.workers import Workers
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import CloudState, Desired, HeldInstance, InstancePhase

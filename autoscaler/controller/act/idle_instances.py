@@ -17,6 +17,7 @@ from autoscaler.controller.act.job_end import (
 )
 from autoscaler.controller.budgets.guard import Budgets
 from autoscaler.controller.budgets.spending import cost_usd
+from autoscaler.controller.clock_jumps import SteadyTimes
 from autoscaler.controller.hands_off import hands_off
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import CastorError
@@ -35,10 +36,13 @@ _PHASES_WITHOUT_FAILURE = (JobPhase.PENDING, JobPhase.RUNNING, JobPhase.FINISHED
 class IdleInstances:
     """Choice of the idle instances that are kept for another trial."""
 
-    def __init__(self, store: Store, settings: ControllerSettings, budgets: Budgets) -> None:
+    def __init__(
+        self, store: Store, settings: ControllerSettings, budgets: Budgets, times: SteadyTimes
+    ) -> None:
         self._store = store
         self._settings = settings
         self._budgets = budgets
+        self._times = times
         self._promised_to: dict[str, str] = {}
 
     def stays(self, held: HeldInstance, job: JobRecord, now_seconds: float) -> bool:
@@ -69,8 +73,10 @@ class IdleInstances:
     def _is_worth_keeping(self, held: HeldInstance, job: JobRecord, now_seconds: float) -> bool:
         """Return whether an instance is within its idle time and may be kept at all."""
         since_seconds = free_since_seconds(held, job)
-        if since_seconds is not None and now_seconds - since_seconds >= start_seconds(held):
-            return False
+        if since_seconds is not None:
+            steady_seconds = self._times.now_since(f"{held.id} idle", since_seconds, now_seconds)
+            if steady_seconds - since_seconds >= start_seconds(held):
+                return False
         if hands_off(self._settings, self._store) is not None:
             return False
         study = job.spec.study

@@ -14,7 +14,6 @@ import hashlib
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -28,6 +27,7 @@ from autoscaler.controller.offers.refusals import (
     refusal_by,
 )
 from autoscaler.controller.offers.zones import record_launched
+from autoscaler.controller.workers import CallKind, CallWorkers, Workers
 from autoscaler.domain.errors import (
     CastorError,
     Conflict,
@@ -45,7 +45,7 @@ from autoscaler.domain.instance import (
     HeldInstance,
     LaunchRequest,
 )
-from autoscaler.domain.intent import Intent, IntentKind
+from autoscaler.domain.intent import LONGEST_WAIT_SECONDS, Intent, IntentKind
 from autoscaler.store.store import Store
 
 _log = logging.getLogger(__name__)
@@ -53,14 +53,6 @@ _log = logging.getLogger(__name__)
 # A launch counts as refused after this many failed calls; other offers are then tried.
 _MOST_TRIES = 5
 _LONGEST_RETRY_SECONDS = 60.0
-
-
-class Workers(Protocol):
-    """Executor of calls: in threads, or immediately where time is simulated."""
-
-    def submit(self, call: Callable[[], None]) -> object:
-        """Run `call`, now or soon."""
-        ...
 
 
 class Lighthouses(Protocol):
@@ -85,18 +77,6 @@ def light(store: Store, lighthouses: Lighthouses, job: str) -> None:
     address = lighthouses.ensure(job)
     if address != store.jobs.get(job).lighthouse:
         store.jobs.set_lighthouse(job, address)
-
-
-@dataclass(frozen=True, slots=True)
-class CallWorkers:
-    """Workers by kind of call, so that hanging launches delay no termination."""
-
-    launches: Workers
-    terminations: Workers
-
-    def of(self, kind: IntentKind) -> Workers:
-        """Return the workers for calls of this kind."""
-        return self.launches if kind is IntentKind.LAUNCH else self.terminations
 
 
 class IntentExecutor:
@@ -137,9 +117,14 @@ class IntentExecutor:
                 if intent.id in self._running:
                     continue
                 self._running.add(intent.id)
-            self._workers.of(intent.kind).submit(partial(self._run, intent))
+            self._workers_for(intent).submit(partial(self._run, intent))
             started += 1
         return started
+
+    def _workers_for(self, intent: Intent) -> Workers:
+        held = self._store.instances.get(intent.instance)
+        provider = self._market.provider_of(held.offer, held.cloud_id) or ""
+        return self._workers.of(CallKind(intent.kind), provider)
 
     def _run(self, intent: Intent) -> None:
         try:
@@ -253,6 +238,7 @@ class IntentExecutor:
         is_unsent: bool = False,
     ) -> None:
         wait_seconds = retry_after_seconds or min(2.0**intent.attempts, _LONGEST_RETRY_SECONDS)
+        wait_seconds = min(wait_seconds, LONGEST_WAIT_SECONDS)
         text = str(error) or type(error).__name__
         try:
             retry_seconds = self._clock.now() + wait_seconds

@@ -9,7 +9,7 @@ from functools import partial
 
 from autoscaler.controller.act.gang_losses import GangLosses
 from autoscaler.controller.act.idle_instances import IdleInstances, needs_light
-from autoscaler.controller.act.intents import Lighthouses, Workers, light
+from autoscaler.controller.act.intents import Lighthouses, light
 from autoscaler.controller.act.job_end import (
     at_work,
     end_of,
@@ -19,9 +19,11 @@ from autoscaler.controller.act.job_end import (
 from autoscaler.controller.act.restarts import Restarts
 from autoscaler.controller.budgets.guard import Budgets
 from autoscaler.controller.budgets.leave_limits import end_seconds
+from autoscaler.controller.clock_jumps import SteadyTimes
 from autoscaler.controller.errors import ErrorRecord
 from autoscaler.controller.jobs.sessions import is_without_session
 from autoscaler.controller.settings import ControllerSettings
+from autoscaler.controller.workers import Workers
 from autoscaler.domain.instance import (
     Desired,
     HeldInstance,
@@ -54,8 +56,10 @@ class JobLifecycle:
         settings: ControllerSettings,
         idle_instances: IdleInstances,
         budgets: Budgets,
+        times: SteadyTimes,
     ) -> None:
         self._store = store
+        self._times = times
         self._lighthouses = LighthouseRunner(store, lighthouses, workers)
         self.troubles = self._lighthouses.troubles
         self._settings = settings
@@ -98,7 +102,10 @@ class JobLifecycle:
         deadline_seconds = end_seconds(self._store, job, held, self._settings.drain_seconds)
         has_left = held.phase in _NOT_AT_WORK or has_done_its_part(held, job)
         is_silent = held.seen_seconds is None
-        if has_left or is_silent or now_seconds > deadline_seconds:
+        steady_seconds = self._times.now_since(
+            f"{held.id} leaving", held.draining_seconds or now_seconds, now_seconds
+        )
+        if has_left or is_silent or steady_seconds > deadline_seconds:
             self._store.instances.request_termination(held.id, now_seconds)
 
     def release_lighthouse(self, job: JobRecord) -> None:
@@ -164,7 +171,8 @@ class JobLifecycle:
             for held in instances
             if held.phase is InstancePhase.TRAINING and not has_done_its_part(held, job)
         ]
-        if busy and now_seconds - first_seconds < self._settings.completion_seconds:
+        steady_seconds = self._times.now_since(f"{job.id} over", first_seconds, now_seconds)
+        if busy and steady_seconds - first_seconds < self._settings.completion_seconds:
             return
         self._store.jobs.set_phase(job.id, JobPhase.RUNNING, now_seconds)
         end = end_of(job, all_instances)
@@ -236,7 +244,7 @@ class LighthouseRunner:
 
     def ensure_running(self, job: str, now_seconds: float) -> None:
         """Check every few seconds that the job's lighthouse runs, and restart it if not."""
-        if now_seconds - self._checked_seconds.get(job, float("-inf")) >= _CHECK_SECONDS:
+        if abs(now_seconds - self._checked_seconds.get(job, float("-inf"))) >= _CHECK_SECONDS:
             self._checked_seconds[job] = now_seconds
             self._submit(job, partial(light, self._store, self._lighthouses, job))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from autoscaler.clock import is_waiting
 from autoscaler.controller.offers.market import Market
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.facts import Fact
@@ -44,7 +45,9 @@ class Standby:
         may_go_on = job.phase in _MAY_STAND_BY and not is_frozen
         for held in instances:
             ends_seconds = held.standby_ends_seconds if held.stands_by else None
-            if ends_seconds is not None and (now_seconds >= ends_seconds or not may_go_on):
+            if ends_seconds is not None and not (
+                may_go_on and is_waiting(ends_seconds, now_seconds, STANDBY_SECONDS)
+            ):
                 self._store.instances.release(held.id, now_seconds)
 
     def kept(

@@ -1,19 +1,20 @@
 """Comparison of the providers' listings with the store, and updates of the store.
 
 Providers are asked before the store is read, so that an instance launched in between is known to
-the store and is not taken for an orphan. A listing that failed has no consequences.
+the store and is not taken for an orphan. A listing says nothing about an instance that was ordered
+after the listing began. A listing that failed has no consequences.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from autoscaler.clock import Clock
-from autoscaler.controller.act.intents import Workers
+from autoscaler.clock import is_waiting
+from autoscaler.controller.clock_jumps import JUMP_SECONDS, LoopTime
 from autoscaler.controller.observe.orphans import Orphans
 from autoscaler.controller.offers.false_starts import give_up
 from autoscaler.controller.offers.market import Listing, Market
@@ -24,6 +25,7 @@ from autoscaler.controller.offers.refusals import (
 )
 from autoscaler.controller.offers.zones import record_launched
 from autoscaler.controller.settings import ControllerSettings
+from autoscaler.controller.workers import CallKind, CallWorkers
 from autoscaler.domain.errors import CastorError, Conflict, UnknownInstance
 from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import (
@@ -45,10 +47,8 @@ _log = logging.getLogger(__name__)
 _MOST_CHARACTERS: Final = 65_536
 
 _TERMINATE_AGAIN_SECONDS = 60.0
-# Rest after a slow listing, in listing times, so that listings take at most a tenth of the time.
-_REST_FACTOR = 10.0
-_LONGEST_REST_SECONDS = 60.0
-_SLOW_LISTING_SECONDS = 1.0
+# No listing takes longer. An instance ordered still later was ordered before a clock was set back.
+_LONGEST_LISTING_SECONDS: Final = 3600.0
 # A longer gap between ticks means that the controller was down or the machine suspended.
 _LONGEST_TICK_GAP_SECONDS = 30.0
 
@@ -73,43 +73,38 @@ class Observer:
         self,
         store: Store,
         market: Market,
-        workers: Workers,
+        workers: CallWorkers,
         settings: ControllerSettings,
-        clock: Clock,
+        time: LoopTime,
     ) -> None:
         self._store = store
         self._market = market
         self._settings = settings
-        self._clock = clock
-        self._listed_seconds = float("-inf")
-        self._listing_took_seconds = 0.0
+        self._time = time
         self._observed_seconds = float("-inf")
         self._listening_seconds = float("-inf")
         self._settled: set[str] = set()
         self.consoles = Consoles(market, workers)
-        self._orphans = Orphans(store, market, workers, settings.orphan_seconds)
+        self._orphans = Orphans(store, market, workers, settings.orphan_seconds, time)
         self._missing: dict[str, float] = {}
         self._refused: frozenset[str] = frozenset()
         self.on_capacity: Callable[[HeldInstance], None] = lambda held: None
 
-    def observe(self, now_seconds: float) -> Observed:
-        """List the clouds' instances if that is due, and update the store."""
-        if now_seconds - self._observed_seconds > _LONGEST_TICK_GAP_SECONDS:
+    def observe(self, now_seconds: float, has_jumped: bool = False) -> Observed:
+        """Ask the providers if that is due, and apply their complete answers to the store.
+
+        If the wall clock `has_jumped`, nothing follows from silence or from missing instances.
+        """
+        moment_seconds = self._time.monotonic()
+        gap_seconds = moment_seconds - self._observed_seconds
+        if has_jumped or gap_seconds > _LONGEST_TICK_GAP_SECONDS:
             self._listening_seconds = now_seconds
-        self._observed_seconds = now_seconds
-        took_seconds = self._listing_took_seconds
-        is_slow = took_seconds >= _SLOW_LISTING_SECONDS
-        rest_seconds = min(_REST_FACTOR * took_seconds, _LONGEST_REST_SECONDS) if is_slow else 0.0
-        interval_seconds = max(self._settings.listing_seconds, rest_seconds)
-        if now_seconds - self._listed_seconds >= interval_seconds:
-            self._listed_seconds = now_seconds
-            began_seconds = self._clock.monotonic()
-            self._market.refresh(now_seconds)
+        self._observed_seconds = moment_seconds
+        listing = self._market.refresh(now_seconds)
+        if listing is not None:
             self._record_refused_prices(now_seconds)
             self._follow_prices(now_seconds)
-            listing = self._market.listing()
-            self._apply_listing(listing, now_seconds)
-            self._listing_took_seconds = self._clock.monotonic() - began_seconds
+            self._apply_listing(listing, now_seconds, has_jumped)
         for held in self._store.instances.alive():
             self._check_agent(held, now_seconds)
         alive = self._store.instances.alive()
@@ -136,15 +131,17 @@ class Observer:
             self._record_event(now_seconds, "price refused", text, None)
         self._refused = frozenset(refused)
 
-    def _apply_listing(self, listing: Listing, now_seconds: float) -> None:
+    def _apply_listing(self, listing: Listing, now_seconds: float, has_jumped: bool) -> None:
         alive = {held.id: held for held in self._store.instances.alive()}
-        self._settled &= {instance.id for instance in listing.instances}
+        listed = {instance.id for instance in listing.instances}
+        self._settled &= listed | listing.listed_elsewhere
         for instance in listing.instances:
             self._isolated(partial(self._apply_instance, instance, alive, now_seconds))
         for notice in listing.interruptions:
             self._isolated(partial(self._reclaim, notice, alive, now_seconds))
-        self._end_vanished(listing, alive, now_seconds)
-        self._drop_unwanted_launches(listing, alive, now_seconds)
+        if not has_jumped:
+            self._end_vanished(listing, alive, now_seconds)
+            self._drop_unwanted_launches(listing, alive, now_seconds)
 
     def _apply_instance(
         self, listed: CloudInstance, alive: dict[str, HeldInstance], now_seconds: float
@@ -215,7 +212,11 @@ class Observer:
                 intent.kind is IntentKind.TERMINATE and intent.state is IntentState.DONE
             )
             patience_seconds = _TERMINATE_AGAIN_SECONDS * (intent.attempts + 1)
-            if is_terminated and now_seconds - intent.not_before_seconds > patience_seconds:
+            steady_seconds = self._time.steady.now_since(
+                f"intent {intent.id}", intent.not_before_seconds, now_seconds
+            )
+            waited_seconds = steady_seconds - intent.not_before_seconds
+            if is_terminated and waited_seconds > patience_seconds:
                 self._store.intents.failed(intent.id, "it still runs", now_seconds)
 
     def _reclaim(
@@ -235,30 +236,38 @@ class Observer:
 
         Clouds remove ended instances from their listings after some time.
         """
-        listed = {instance.id for instance in listing.instances}
-        covered = self._covered(listing, alive)
+        listed = {instance.id for instance in listing.instances} | listing.listed_elsewhere
+        covered, moment_seconds = self._covered(listing, alive), self._time.monotonic()
         for held in alive.values():
             is_covered = held.id in covered
             if held.cloud_id is None or held.cloud_id in listed or not is_covered:
                 self._missing.pop(held.id, None)
                 continue
-            first_seconds = self._missing.setdefault(held.id, now_seconds)
-            if now_seconds - first_seconds >= self._settings.vanished_seconds:
+            first_seconds = self._missing.setdefault(held.id, moment_seconds)
+            if moment_seconds - first_seconds >= self._settings.vanished_seconds:
                 self._end_unlisted(held, now_seconds)
 
-    def _covered(self, listing: Listing, alive: dict[str, HeldInstance]) -> frozenset[str]:
-        """Return the instances that a listing covers.
+    def _covered(self, listing: Listing, alive: Mapping[str, HeldInstance]) -> Mapping[str, float]:
+        """Return the instances that a listing covers, with the time at which the listing began.
 
-        The provider of an instance whose offer is no longer sold is unknown: all providers have to
-        answer.
+        An instance that was ordered later is not covered. The provider of an instance whose offer
+        is no longer sold is unknown: all providers have to answer.
         """
         providers = {offer.id: offer.provider for offer in self._market.offers}
-        is_complete = self._market.names <= listing.answered
-        return frozenset(
-            held.id
-            for held in alive.values()
-            if is_complete or providers.get(held.offer) in listing.answered
-        )
+        listed_seconds = listing.listed_seconds
+        is_complete = bool(listing.answered) and self._market.names <= listed_seconds.keys()
+        covered = {}
+        for held in alive.values():
+            provider = providers.get(held.offer)
+            if provider in listing.answered:
+                began_seconds = listed_seconds[provider]
+            elif is_complete and provider is None:
+                began_seconds = min(listed_seconds.values())
+            else:
+                continue
+            if not is_waiting(held.requested_seconds, began_seconds, _LONGEST_LISTING_SECONDS):
+                covered[held.id] = began_seconds
+        return covered
 
     def _drop_unwanted_launches(
         self, listing: Listing, alive: dict[str, HeldInstance], now_seconds: float
@@ -277,7 +286,11 @@ class Observer:
             for intent in self._store.intents.of_instance(held.id):
                 is_launch = intent.kind is IntentKind.LAUNCH
                 called_seconds = intent.sent_seconds or held.requested_seconds
-                is_late = now_seconds - called_seconds >= self._settings.unknown_launch_seconds
+                listed_seconds = self._time.steady.now_since(
+                    f"intent {intent.id}", called_seconds, covered[held.id]
+                )
+                unknown_seconds = listed_seconds - called_seconds
+                is_late = unknown_seconds >= self._settings.unknown_launch_seconds
                 if is_launch and intent.state is IntentState.PENDING and is_late:
                     text = f"{held.id}: not wanted, and no listing of its cloud shows it"
                     self._store.instances.launch_failed(held.id, text, now_seconds)
@@ -307,8 +320,11 @@ class Observer:
         if held.desired is Desired.ABSENT or held.launched_seconds is None:
             return
         settings = self._settings
-        # Time in which the controller did not listen does not count as silence.
+        # Time in which the controller did not listen does not count as silence. A time in the
+        # future was stored before the clock was set back.
         heard_seconds = held.seen_seconds or held.launched_seconds
+        if heard_seconds > now_seconds + JUMP_SECONDS:
+            heard_seconds = self._listening_seconds
         silent_seconds = now_seconds - max(heard_seconds, self._listening_seconds)
         if held.seen_seconds is None:
             join_seconds = held.join_seconds or settings.join_seconds
@@ -349,7 +365,7 @@ class Consoles:
     only logged.
     """
 
-    def __init__(self, market: Market, workers: Workers) -> None:
+    def __init__(self, market: Market, workers: CallWorkers) -> None:
         self._market = market
         self._workers = workers
         self.keep: Callable[[HeldInstance, str], None] = lambda held, text: None
@@ -357,7 +373,9 @@ class Consoles:
     def fetch(self, held: HeldInstance) -> None:
         """Store the last output of an instance that the cloud has launched."""
         if held.cloud_id is not None and held.seen_seconds is None:
-            self._workers.submit(partial(self._fetch, held, held.cloud_id))
+            provider = self._market.provider_of(held.offer, held.cloud_id) or ""
+            workers = self._workers.of(CallKind.CONSOLE, provider)
+            workers.submit(partial(self._fetch, held, held.cloud_id))
 
     def _fetch(self, held: HeldInstance, cloud_id: str) -> None:
         try:

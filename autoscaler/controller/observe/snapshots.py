@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autoscaler.controller.budgets.spending import Spending
+from autoscaler.controller.clock_jumps import awaits_retry
 from autoscaler.controller.errors import error_text
 from autoscaler.controller.jobs.causes import Causes
 from autoscaler.controller.jobs.concurrency_history import ConcurrencyHistory
@@ -267,7 +268,7 @@ def job_snapshot(
     snapshot = JobSnapshot(
         id=job.id,
         objective=spec.objective,
-        instances=_fixed_at_held(bounds, held) if _awaits_retry(job, now_seconds) else bounds,
+        instances=_fixed_at_held(bounds, held) if awaits_retry(job, now_seconds) else bounds,
         batch=needs.within(report.bounds if report else bounds_of(spec.batch)),
         submitted_seconds=job.submitted_seconds,
         progress_examples=progress,
@@ -298,10 +299,6 @@ def job_snapshot(
         unfit=needs.unfit,
     )
     return snapshot if memory is None else informed(snapshot, memory)
-
-
-def _awaits_retry(job: JobRecord, now_seconds: float) -> bool:
-    return job.retry_seconds is not None and job.retry_seconds > now_seconds
 
 
 def with_waits_of_gangs(job: JobSnapshot, offers: Sequence[Offer]) -> JobSnapshot:

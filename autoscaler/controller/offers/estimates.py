@@ -95,8 +95,7 @@ class MarketEstimator:
         refused = frozenset(
             offer
             for offer, refusal in self._store.capacity.refusals().items()
-            if refusal.error_kind == InsufficientCapacity.__name__
-            and refusal.until_seconds > now_seconds
+            if refusal.error_kind == InsufficientCapacity.__name__ and refusal.holds(now_seconds)
         )
         return refused & spot & self._beliefs.keys() if spot <= refused else frozenset()
 

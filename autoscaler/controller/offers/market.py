@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from autoscaler.domain.errors import NotFound, ProviderError
+from autoscaler.clock import SystemClock
+from autoscaler.controller.offers.rounds import Answer, ProviderRounds
+from autoscaler.domain.errors import NotFound
 from autoscaler.domain.instance import CloudInstance, HeldInstance, Interruption, LaunchRequest
 from autoscaler.domain.offer import Limit, LimitUnit, Offer
 from autoscaler.market.egress import egress_usd_per_gb
@@ -14,25 +15,28 @@ from autoscaler.market.live_prices import live_price
 from autoscaler.market.prices import Discount, RefusedPrice
 from providers.base import Provider
 
-_log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Instances and interruptions in the providers' listings.
+    """Instances and interruptions in new listings, those of the providers in `answered`.
 
-    Nothing is known of a provider that is not in `answered`.
+    `listed_seconds` is the time at which each provider was asked for its last listing. Nothing is
+    known of a provider that is not in it. `listed_elsewhere` are the cloud ids in the last
+    listings of the providers that are not in `answered`.
     """
 
     instances: tuple[CloudInstance, ...]
     interruptions: tuple[Interruption, ...]
     answered: frozenset[str]
+    listed_seconds: Mapping[str, float]
+    listed_elsewhere: frozenset[str]
 
 
 class Market:
     """Providers of one deployment. A failure of one provider does not affect the others.
 
     `files_network` is the network of the storage with jobs' files; None for a shared disk.
+    `rounds` ask the providers; None asks them inline.
     """
 
     def __init__(
@@ -41,8 +45,13 @@ class Market:
         fleet_usd_per_hour: float | None,
         discounts: Sequence[Discount] = (),
         files_network: str | None = None,
+        rounds: ProviderRounds | None = None,
     ) -> None:
         self._providers = providers
+        self._rounds = rounds or ProviderRounds(providers, SystemClock())
+        self._answers: dict[str, Answer] = {}
+        self._listed: dict[str, frozenset[str]] = {}
+        self._listed_seconds: dict[str, float] = {}
         self._fleet_usd_per_hour = fleet_usd_per_hour
         self._discounts = discounts
         self._files_network = files_network
@@ -51,25 +60,57 @@ class Market:
         self._limits: dict[str, tuple[Limit, ...]] = {}
         self._refused: dict[str, Mapping[str, str]] = {}
         self._asked_seconds: dict[str, float] = {}
-        self._errors: dict[str, str] = {}
 
-    def refresh(self, now_seconds: float) -> None:
-        """Ask for offers and limits; the last known ones stay where a provider does not answer.
+    def refresh(self, now_seconds: float) -> Listing | None:
+        """Begin the rounds of questions that are due, and take the answers that are complete.
 
-        Offers with an implausible price are left out and listed in `refused`.
+        The last known offers and limits stay where a provider does not answer. Offers with an
+        implausible price are left out and listed in `refused`.
+
+        Returns:
+            The new listings; None if no provider has answered since the last call.
         """
-        self._errors.clear()
-        for name, provider in self._providers.items():
-            try:
-                offers = tuple(provider.offers())
-                self._limits[name] = tuple(provider.limits())
-            except ProviderError as error:
-                self._record_error(name, error)
-                continue
-            self._asked_seconds[name] = now_seconds
-            if not _is_unchanged(offers, self._reported_offers.get(name)):
-                self._reported_offers[name] = offers
-                self._check_offers(name, offers, now_seconds)
+        self._rounds.begin_due(now_seconds)
+        answers = self._rounds.take()
+        for answer in answers:
+            self._answers = {**self._answers, answer.provider: answer}
+            if answer.sold is not None:
+                self._take_offers(answer.provider, answer.sold, answer.began_seconds)
+        return self._listing(answers) if answers else None
+
+    def _take_offers(
+        self,
+        name: str,
+        sold: tuple[tuple[Offer, ...], tuple[Limit, ...]],
+        asked_seconds: float,
+    ) -> None:
+        offers, limits = sold
+        self._limits = {**self._limits, name: limits}
+        self._asked_seconds[name] = asked_seconds
+        if not _is_unchanged(offers, self._reported_offers.get(name)):
+            self._reported_offers = {**self._reported_offers, name: offers}
+            self._check_offers(name, offers, asked_seconds)
+
+    def _listing(self, answers: Sequence[Answer]) -> Listing:
+        listings = [answer for answer in answers if answer.listing is not None]
+        instances: list[CloudInstance] = []
+        interruptions: list[Interruption] = []
+        for answer in listings:
+            assert answer.listing is not None
+            instances += answer.listing.instances
+            interruptions += answer.listing.interruptions
+            ids = frozenset(instance.id for instance in answer.listing.instances)
+            self._listed = {**self._listed, answer.provider: ids}
+            self._listed_seconds[answer.provider] = answer.began_seconds
+        answered = frozenset(answer.provider for answer in listings)
+        others = (ids for name, ids in self._listed.items() if name not in answered)
+        return Listing(
+            tuple(instances),
+            tuple(interruptions),
+            answered,
+            dict(self._listed_seconds),
+            frozenset[str]().union(*others),
+        )
 
     def _check_offers(self, name: str, reported: Sequence[Offer], now_seconds: float) -> None:
         offers, refused = [], {}
@@ -81,7 +122,8 @@ class Market:
             if price.usd_per_hour != offer.usd_per_hour:
                 offer = replace(offer, usd_per_hour=price.usd_per_hour, price_source=price.source)
             offers.append(self._with_transfer_prices(offer))
-        self._offers[name], self._refused[name] = tuple(offers), refused
+        self._offers = {**self._offers, name: tuple(offers)}
+        self._refused = {**self._refused, name: refused}
 
     def _with_transfer_prices(self, offer: Offer) -> Offer:
         """Return the offer with the prices of sending jobs' files to their storage and back."""
@@ -97,7 +139,7 @@ class Market:
     @property
     def refused(self) -> Mapping[str, str]:
         """The reasons why offers are left out, by offer: unavailable, or an implausible price."""
-        left_out = [provider.condition().left_out for provider in self._providers.values()]
+        left_out = [answer.condition.left_out for answer in self._answers.values()]
         return {
             offer: reason
             for refused in (*left_out, *self._refused.values())
@@ -107,22 +149,26 @@ class Market:
     @property
     def trouble(self) -> str | None:
         """The present errors of providers as text; None without errors."""
-        errors = list(self._errors.values())
-        for name, provider in self._providers.items():
-            condition = provider.condition()
-            troubles = (*condition.troubles, *condition.stranger_troubles)
+        errors: list[str] = []
+        for name, seconds in self._rounds.overdue_seconds().items():
+            errors.append(f"{name}: has not answered for {seconds:.0f} s")
+        for answer in self._answers.values():
+            errors += answer.errors
+        for name, answer in self._answers.items():
+            troubles = (*answer.condition.troubles, *answer.condition.stranger_troubles)
             errors += [f"{name}: {trouble}" for trouble in troubles]
         return "; ".join(errors) or None
 
     @property
     def silent(self) -> frozenset[str]:
-        """The providers that did not answer the last request."""
-        return frozenset(self._errors)
+        """The providers that did not answer the last request, or not in time."""
+        failed = (name for name, answer in self._answers.items() if answer.errors)
+        return frozenset((*self._rounds.overdue_seconds(), *failed))
 
     @property
     def at_risk(self) -> frozenset[str]:
         """Cloud ids of instances that are likely to be reclaimed: a hint to save checkpoints."""
-        at_risk_ids = (provider.condition().at_risk for provider in self._providers.values())
+        at_risk_ids = (answer.condition.at_risk for answer in self._answers.values())
         return frozenset[str]().union(*at_risk_ids)
 
     @property
@@ -173,23 +219,6 @@ class Market:
                 return offer
         raise NotFound(f"offer {offer_id} is no longer available")
 
-    def listing(self) -> Listing:
-        """Return the listings of all providers that answer."""
-        instances: list[CloudInstance] = []
-        interruptions: list[Interruption] = []
-        answered: set[str] = set()
-        for name, provider in self._providers.items():
-            try:
-                listed = provider.instances()
-                notices = provider.interruptions()
-            except ProviderError as error:
-                self._record_error(name, error)
-                continue
-            instances.extend(listed)
-            interruptions.extend(notices)
-            answered.add(name)
-        return Listing(tuple(instances), tuple(interruptions), frozenset(answered))
-
     def launch(self, request: LaunchRequest) -> CloudInstance:
         """Launch an instance at the offer's provider; errors are those of `Provider.launch`."""
         return self._providers[self.offer(request.offer).provider].launch(request)
@@ -197,9 +226,9 @@ class Market:
     def terminate(self, offer_id: str, cloud_id: str) -> None:
         """Terminate an instance of that offer; errors are those of `Provider.terminate`.
 
-        If the offer is unknown, all providers are asked.
+        If neither the offer nor the instance is known, all providers are asked.
         """
-        name = self._provider_of(offer_id)
+        name = self.provider_of(offer_id, cloud_id)
         for provider in [self._providers[name]] if name else self._providers.values():
             provider.terminate([cloud_id])
 
@@ -208,18 +237,16 @@ class Market:
 
         Errors are those of `Provider.console`.
         """
-        name = self._provider_of(offer_id)
+        name = self.provider_of(offer_id, cloud_id)
         return self._providers[name].console(cloud_id) if name else ""
 
-    def _provider_of(self, offer_id: str) -> str | None:
+    def provider_of(self, offer_id: str, cloud_id: str | None) -> str | None:
+        """Return the provider that sells an offer, or else lists an instance; None if unknown."""
         for name, offers in self._reported_offers.items():
             if any(offer.id == offer_id for offer in offers):
                 return name
-        return None
-
-    def _record_error(self, name: str, error: ProviderError) -> None:
-        self._errors[name] = f"{name}: {error}"
-        _log.warning("provider %s does not answer: %s", name, error)
+        listed = self._listed.items()
+        return next((name for name, ids in listed if cloud_id in ids), None)
 
 
 def _is_unchanged(offers: Sequence[Offer], before: Sequence[Offer] | None) -> bool:

@@ -73,7 +73,7 @@ def record_acceptance(store: Store, offer: str, now_seconds: float) -> None:
     end that part again and again.
     """
     known = store.capacity.refusals().get(offer)
-    if known is None or known.until_seconds > now_seconds:
+    if known is None or known.holds(now_seconds):
         return
     alive = store.instances.alive()
     if not any(held.offer == offer and held.cloud_id is None for held in alive):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from autoscaler.controller.clock_jumps import awaits_retry
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobRecord
 from autoscaler.domain.snapshot import Snapshot, ThroughputModel
@@ -62,7 +63,7 @@ def standing(
     return (
         job.spec,
         job.started_seconds is None,
-        job.retry_seconds is not None and job.retry_seconds > now_seconds,
+        awaits_retry(job, now_seconds),
         IdentityKey(models),
         None if report is None else report.bounds,
         report is None or report.noise is None,

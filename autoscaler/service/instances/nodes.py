@@ -14,6 +14,7 @@ from autoscaler.controller.act.job_end import (
     has_done_its_part,
 )
 from autoscaler.controller.budgets.leave_limits import script_seconds
+from autoscaler.controller.clock_jumps import awaits_retry
 from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.jobs.gangs import (
     in_instances,
@@ -368,7 +369,7 @@ class Nodes:
         return NodeReply(
             wanted=Wanted.DRAIN if is_over or held.desired is Desired.ABSENT else Wanted.RUN,
             attempt=job.attempt,
-            start_seconds=job.retry_seconds,
+            start_seconds=job.retry_seconds if awaits_retry(job, self._clock.now()) else None,
             devices_used=held.devices_used,
             drain_seconds=self._drain_seconds(job),
             throughput=model.point if model is not None and model.measured else None,

@@ -28,7 +28,7 @@ class MemoryCapacity(Capacity):
             return frozenset(
                 refusal.offer
                 for refusal in self._refusals.values()
-                if refusal.until_seconds > now_seconds
+                if refusal.holds(now_seconds)
             )
 
     def _change(self, offer: str, refuse: Refuse) -> Refusal:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from autoscaler.domain.intent import Intent, IntentKind
+from autoscaler.clock import is_waiting
+from autoscaler.domain.intent import LONGEST_WAIT_SECONDS, Intent, IntentKind
 from autoscaler.store.memory.tables import Tables
 from autoscaler.store.repositories.intents import Intents, unknown_intent
 
@@ -22,7 +23,7 @@ class MemoryIntents(Intents):
         return tuple(
             intent
             for intent in pending
-            if intent.not_before_seconds <= now_seconds
+            if not is_waiting(intent.not_before_seconds, now_seconds, LONGEST_WAIT_SECONDS)
             and (intent.kind is IntentKind.LAUNCH or intent.instance not in launching)
         )
 

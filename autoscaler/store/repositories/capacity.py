@@ -5,6 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
+
+from autoscaler.clock import is_waiting
+
+LONGEST_REFUSAL_SECONDS: Final = 3600.0
+"""Longest back-off from an offer. One that ends later is over: the clock was set back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +32,21 @@ class Refusal:
 
         Refusals during a back-off belong to the wave that started it.
         """
-        return self.in_a_row - (self.until_seconds > now_seconds)
+        return self.in_a_row - self.holds(now_seconds)
+
+    def holds(self, now_seconds: float) -> bool:
+        """Return whether the back-off goes on."""
+        return is_waiting(self.until_seconds, now_seconds, LONGEST_REFUSAL_SECONDS)
 
     def after(self, known: Refusal | None, now_seconds: float) -> Refusal:
         """Return this new refusal, merged with the `known` refusal of the same offer."""
         if known is None:
             return self
+        known_seconds = known.until_seconds if known.holds(now_seconds) else now_seconds
         return replace(
             self,
             in_a_row=known.waves_before(now_seconds) + 1,
-            until_seconds=max(known.until_seconds, self.until_seconds),
+            until_seconds=max(known_seconds, self.until_seconds),
         )
 
 

@@ -21,6 +21,8 @@ class Intents(ABC):
     def pending(self, now_seconds: float) -> tuple[Intent, ...]:
         """Return the calls that are due, the oldest first.
 
+        A call is due too if its time is further away than the longest back-off.
+
         A termination is due only after the launch of its instance is settled. Before that, the
         instance may not be known, and a launch in progress would leave an orphan.
         """

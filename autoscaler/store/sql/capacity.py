@@ -7,7 +7,12 @@ from collections.abc import Mapping
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from autoscaler.store.repositories.capacity import Capacity, Refusal, Refuse
+from autoscaler.store.repositories.capacity import (
+    LONGEST_REFUSAL_SECONDS,
+    Capacity,
+    Refusal,
+    Refuse,
+)
 from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.schema import RefusalRow
 
@@ -27,7 +32,10 @@ class SqlCapacity(Capacity):
             return {row.offer: row.to(Refusal) for row in session.scalars(select(RefusalRow))}
 
     def unavailable(self, now_seconds: float) -> frozenset[str]:
-        offers = select(RefusalRow.offer).where(RefusalRow.until_seconds > now_seconds)
+        offers = select(RefusalRow.offer).where(
+            RefusalRow.until_seconds > now_seconds,
+            RefusalRow.until_seconds <= now_seconds + LONGEST_REFUSAL_SECONDS,
+        )
         with self._database.read() as session:
             return frozenset(session.scalars(offers))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from sqlalchemy import exists, select
 from sqlalchemy.orm import aliased
 
-from autoscaler.domain.intent import Intent, IntentKind, IntentState
+from autoscaler.domain.intent import LONGEST_WAIT_SECONDS, Intent, IntentKind, IntentState
 from autoscaler.store.repositories.intents import Intents, unknown_intent
 from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.schema import IntentRow
@@ -28,7 +28,8 @@ class SqlIntents(Intents):
         )
         due = select(IntentRow).where(
             IntentRow.state == IntentState.PENDING,
-            IntentRow.not_before_seconds <= now_seconds,
+            (IntentRow.not_before_seconds <= now_seconds)
+            | (IntentRow.not_before_seconds > now_seconds + LONGEST_WAIT_SECONDS),
             (IntentRow.kind == IntentKind.LAUNCH) | ~launch_is_open,
         )
         with self._database.read() as session:

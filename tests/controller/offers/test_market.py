@@ -12,6 +12,7 @@ import pytest
 from autoscaler.controller.offers.market import Market
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import Unavailable
+from autoscaler.domain.instance import CloudInstance, Interruption
 from autoscaler.domain.offer import Limit, Offer, Purchase
 from autoscaler.domain.spending import EntryKind
 from autoscaler.market.prices import Discount
@@ -47,7 +48,13 @@ class Shop(Provider):
             {"g6": "no price"}, ("no announcements",), frozenset({"i-1"}), self.strangers
         )
 
-    launch = terminate = instances = interruptions = None  # type: ignore[assignment]
+    def instances(self) -> Sequence[CloudInstance]:
+        return ()
+
+    def interruptions(self) -> Sequence[Interruption]:
+        return ()
+
+    launch = terminate = None  # type: ignore[assignment]
 
 
 @pytest.fixture
@@ -91,8 +98,10 @@ def test_of_a_provider_that_does_not_answer_the_last_prices_stay_and_age(shop: S
 
 def test_how_a_provider_does_is_told_beside_what_it_answers(shop: Shop) -> None:
     market = Market({"file": shop}, None)
+    market.refresh(10.0)
     assert market.trouble == "file: no announcements"
     shop.strangers = {"lost": 2}
+    market.refresh(20.0)
     assert "; file: instances of another controller of this deployment, lost: 2," in (
         market.trouble
     )

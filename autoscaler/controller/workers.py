@@ -1,0 +1,93 @@
+"""Workers in which the controller makes its calls, by kind of call and provider."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Protocol
+
+
+class Workers(Protocol):
+    """Executor of calls: in threads, or immediately where time is simulated."""
+
+    def submit(self, call: Callable[[], None]) -> object:
+        """Run `call`, now or soon."""
+        ...
+
+
+class InlineWorkers:
+    """Workers that run a call before `submit` returns."""
+
+    def submit(self, call: Callable[[], None]) -> object:
+        """Run `call`."""
+        call()
+        return None
+
+
+class CallKind(StrEnum):
+    """Kind of a call to a provider."""
+
+    LAUNCH = "launch"
+    TERMINATE = "terminate"
+    LIST = "list"
+    CONSOLE = "console"
+
+
+class CallWorkers(Protocol):
+    """Workers by kind of call and provider, so that a call that hangs delays no other kind."""
+
+    def of(self, kind: CallKind, provider: str) -> Workers:
+        """Return the workers for calls of this kind; `provider` is empty if it is unknown."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SharedWorkers:
+    """Workers that all providers share. The providers are asked for their lists inline.
+
+    This is right only where no call can hang: on a virtual clock, and in tests.
+    """
+
+    launches: Workers
+    terminations: Workers
+
+    def of(self, kind: CallKind, provider: str) -> Workers:
+        """Return the workers for calls of this kind."""
+        if kind is CallKind.LIST:
+            return InlineWorkers()
+        return self.launches if kind is CallKind.LAUNCH else self.terminations
+
+
+_THREADS: Final = {
+    CallKind.LAUNCH: 8,
+    CallKind.TERMINATE: 8,
+    CallKind.LIST: 3,  # `offers.rounds.MOST_ROUNDS`
+    CallKind.CONSOLE: 2,
+}
+
+
+class ThreadWorkers:
+    """Threads for each kind of call and each provider, made when they are first needed."""
+
+    def __init__(self) -> None:
+        self._pools: dict[tuple[CallKind, str], ThreadPoolExecutor] = {}
+        self._lock = threading.Lock()
+
+    def of(self, kind: CallKind, provider: str) -> Workers:
+        """Return the threads for calls of this kind to a provider."""
+        with self._lock:
+            pool = self._pools.get((kind, provider))
+            if pool is None:
+                name = f"castor-{kind}-{provider or 'any'}"
+                pool = ThreadPoolExecutor(_THREADS[kind], thread_name_prefix=name)
+                self._pools[kind, provider] = pool
+            return pool
+
+    def close(self) -> None:
+        """Wait for launches and terminations that are under way, and for no question."""
+        for (kind, _), pool in self._pools.items():
+            is_change = kind in (CallKind.LAUNCH, CallKind.TERMINATE)
+            pool.shutdown(wait=is_change, cancel_futures=True)
