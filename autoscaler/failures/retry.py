@@ -8,14 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import Final
 
-from autoscaler.domain.report import Failure, FailureReason
+from autoscaler.domain.report import Failure, FailureCategory, FailureReason
+from autoscaler.failures.consequences import CONSEQUENCES, Consequence, Retry, main_category
 
 FIRST_DELAY_SECONDS: Final = 2.0
 LONGEST_DELAY_SECONDS: Final = 300.0
 PROGRESS_STEPS: Final = 1000
+LIFETIME_STARTS: Final = 10
+"""Failed starts in a job's life, for each start that `retries` allows in one count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,9 @@ def next_attempt(history: Sequence[Failure], retries: int, first_steps: int = 5)
     - Diverged training is not retried: the same steps would follow from the last checkpoint. The
       owner may resume the job with other settings.
     - Training of which not even one example fits a device is not retried.
+    - The category decides further (docs/failures.md): some are never retried, some once, and some
+      may come back at once or are no failure of the job.
+    - A job has at most `LIFETIME_STARTS` times as many failed starts in its life as in one count.
     - A failure of a new kind after at least `PROGRESS_STEPS` steps resets the count. A failure
       seen before does not, so that a job which always fails at the same step ends.
 
@@ -67,12 +73,22 @@ def next_attempt(history: Sequence[Failure], retries: int, first_steps: int = 5)
     counted = _attempts_in_count(attempts)
     cause = attempts[-1].cause
     refusal = _refusal_reason(attempts[-2:], counted, retries, first_steps)
+    if refusal is None and len(attempts) > LIFETIME_STARTS * (retries + 1):
+        refusal = f"not retried, its script has failed {len(attempts)} times in all"
     if refusal is not None:
         return RetryDecision(False, 0.0, refusal, cause)
-    number = len(counted)
-    delay_seconds = min(FIRST_DELAY_SECONDS * 2.0 ** min(number - 1, 30), LONGEST_DELAY_SECONDS)
+    number, last = len(counted), attempts[-1]
+    repeats = max(number, _free_in_a_row(attempts))
+    delay_seconds = min(FIRST_DELAY_SECONDS * 2.0 ** min(repeats - 1, 30), LONGEST_DELAY_SECONDS)
     outcome = f"retry {number} of {retries} in {delay_seconds:.0f} s"
+    if last.consequence.is_free:
+        outcome = f"started again in {delay_seconds:.0f} s, {last.consequence.words}"
     return RetryDecision(True, delay_seconds, outcome, cause)
+
+
+def _free_in_a_row(attempts: Sequence[_Attempt]) -> int:
+    """Return the number of the last attempts that failed for no fault of the job."""
+    return sum(1 for _ in takewhile(lambda failed: failed.consequence.is_free, attempts[::-1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +96,14 @@ class _Attempt:
     """Failures of one attempt, on one or several instances."""
 
     failures: tuple[Failure, ...]
+
+    @property
+    def category(self) -> FailureCategory:
+        return main_category(tuple(failure.category for failure in self.failures))
+
+    @property
+    def consequence(self) -> Consequence:
+        return CONSEQUENCES[self.category]
 
     @property
     def is_setup(self) -> bool:
@@ -104,9 +128,8 @@ class _Attempt:
 
     @property
     def cause(self) -> str:
-        return (
-            f"setup failed: {self.failures[0].cause}" if self.is_setup else self.failures[0].cause
-        )
+        main = next(failed for failed in self.failures if failed.category is self.category)
+        return f"setup failed: {main.cause}" if self.is_setup else main.cause
 
     @property
     def steps(self) -> int:
@@ -119,13 +142,17 @@ class _Attempt:
 
 
 def _attempts_in_count(attempts: Sequence[_Attempt]) -> list[_Attempt]:
-    """Return the attempts since the last one that made progress and then failed in a new way."""
+    """Return the attempts since the last one that made progress and then failed in a new way.
+
+    Attempts that failed for no fault of the job are left out.
+    """
     counted: list[_Attempt] = []
     known_signatures: set[str] = set()
     for attempt in attempts:
         if attempt.steps >= PROGRESS_STEPS and known_signatures.isdisjoint(attempt.signatures()):
             counted = []
-        counted.append(attempt)
+        if not attempt.consequence.is_free:
+            counted.append(attempt)
         known_signatures |= attempt.signatures()
     return counted
 
@@ -139,14 +166,34 @@ def _refusal_reason(
         return "not retried, it would diverge again"
     if last.has_reason(FailureReason.OUT_OF_MEMORY):
         return "not retried, the same examples would not fit again"
+    if last.consequence.is_free:
+        return None
     if last.is_setup and sum(attempt.is_setup for attempt in counted) > 1:
         return "not retried, setup is tried twice at most"
+    if refusal := _refusal_of_category(last, counted):
+        return refusal
     early_signatures = last.signatures(most_steps=first_steps)
     is_repeated = len(newest) > 1 and not early_signatures.isdisjoint(newest[0].signatures())
-    if is_repeated and not last.takes_less_than(newest[0]):
+    may_repeat = last.consequence.is_transient or last.takes_less_than(newest[0])
+    if is_repeated and not may_repeat:
         return f"not retried, the same failure came back within {first_steps} steps"
     if len(counted) > retries:
         return _retries_used_up(retries)
+    return None
+
+
+def _refusal_of_category(last: _Attempt, counted: Sequence[_Attempt]) -> str | None:
+    """Return why the category of the last attempt forbids a retry; None if it allows one.
+
+    A setup may fail for its network alone, so it is tried twice unless the code is wrong.
+    """
+    rule, category = last.consequence, last.category
+    is_of_code = category is FailureCategory.SYNTAX
+    if rule.retry is Retry.NEVER and (is_of_code or not last.is_setup):
+        return f"not retried, {rule.words}"
+    alike = sum(attempt.category is category for attempt in counted)
+    if rule.retry is Retry.ONCE and alike > 1:
+        return f"not retried, a failure of this kind ({category}) is retried once"
     return None
 
 

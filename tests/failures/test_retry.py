@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.domain.report import Failure, FailureReason
+from autoscaler.domain.report import Failure, FailureCategory, FailureReason
+from autoscaler.failures.consequences import CONSEQUENCES
 from autoscaler.failures.retry import (
     FIRST_DELAY_SECONDS,
     LONGEST_DELAY_SECONDS,
@@ -179,3 +180,98 @@ def test_a_failure_that_would_come_back_is_not_retried(reason: FailureReason, wo
     decision = next_attempt([replace(failure(1, "NaN", steps=5000), reason=reason)], retries=3)
     assert not decision.retry
     assert decision.reason == f"not retried, {words}: the script raised NaN"
+
+
+def of_category(
+    attempt: int, category: FailureCategory, steps: int = 0, signature: str = "A"
+) -> Failure:
+    return replace(failure(attempt, signature, steps=steps), category=category)
+
+
+@pytest.mark.parametrize(
+    "category",
+    [
+        FailureCategory.SYNTAX,
+        FailureCategory.IMPORT,
+        FailureCategory.PERMISSION,
+        FailureCategory.INPUT,
+        FailureCategory.SEMANTIC,
+        FailureCategory.DIVERGED,
+    ],
+)
+def test_what_would_fail_again_starts_once(category: FailureCategory) -> None:
+    decision = next_attempt([of_category(1, category, steps=4000)], retries=3)
+    assert not decision.retry
+    assert decision.outcome.startswith("not retried, ")
+
+
+def test_a_setup_is_tried_twice_whatever_it_lacks_but_code_that_is_no_python() -> None:
+    missing = replace(of_category(1, FailureCategory.IMPORT), during_setup=True)
+    assert next_attempt([missing], retries=3).retry
+    wrong = replace(of_category(1, FailureCategory.SYNTAX), during_setup=True)
+    assert not next_attempt([wrong], retries=3).retry
+
+
+@pytest.mark.parametrize(
+    "category",
+    [
+        FailureCategory.HOST_MEMORY,
+        FailureCategory.CUDA_FAILURE,
+        FailureCategory.CRASH,
+        FailureCategory.INVALID_MEMORY_ACCESS,
+    ],
+)
+def test_what_may_be_the_machine_is_retried_once(category: FailureCategory) -> None:
+    history = [of_category(n, category, steps=100, signature=f"A{n}") for n in (1, 2)]
+    assert next_attempt(history[:1], retries=9).retry
+    assert "is retried once" in next_attempt(history, retries=9).reason
+
+
+@pytest.mark.parametrize("category", [FailureCategory.NETWORK, FailureCategory.COMMUNICATION])
+def test_a_transient_failure_may_come_back_at_once(category: FailureCategory) -> None:
+    history = [of_category(n, category) for n in (1, 2, 3, 4)]
+    assert all(next_attempt(history[:n], retries=3).retry for n in (1, 2, 3))
+    assert not next_attempt(history, retries=3).retry
+
+
+@pytest.mark.parametrize(
+    "category", [FailureCategory.BROKEN_DEVICE, FailureCategory.ENDED_FROM_OUTSIDE]
+)
+def test_a_broken_machine_and_an_end_from_outside_use_up_no_retries(
+    category: FailureCategory,
+) -> None:
+    history = [of_category(n, category) for n in (1, 2, 3)]
+    decisions = [next_attempt(history[:n], retries=0) for n in (1, 2, 3)]
+    assert all(decision.retry for decision in decisions)
+    assert [decision.delay_seconds for decision in decisions] == [2, 4, 8]
+    own = [*history, of_category(4, FailureCategory.EXCEPTION, signature="B")]
+    assert next_attempt(own, retries=1).outcome == "retry 1 of 1 in 2 s"
+
+
+def test_one_broken_device_decides_for_the_instances_that_lost_contact() -> None:
+    history = [
+        replace(of_category(1, FailureCategory.COMMUNICATION), instance="digits-0"),
+        replace(of_category(1, FailureCategory.BROKEN_DEVICE, signature="B"), instance="digits-1"),
+    ]
+    decision = next_attempt(history, retries=0)
+    assert decision.retry
+    assert decision.cause == "the script raised B"
+
+
+def test_a_job_whose_failures_differ_each_time_ends() -> None:
+    """Each failure follows much progress and opens a new count, which alone never ends."""
+    history = [failure(n, f"S{n}", steps=PROGRESS_STEPS) for n in range(1, 42)]
+    assert next_attempt(history[:40], retries=3).retry
+    refused = next_attempt(history, retries=3)
+    assert not refused.retry
+    assert "has failed 41 times in all" in refused.reason
+
+
+def test_a_machine_that_always_breaks_ends_the_job_too() -> None:
+    history = [of_category(n, FailureCategory.BROKEN_DEVICE) for n in range(1, 12)]
+    assert next_attempt(history[:10], retries=0).retry
+    assert not next_attempt(history, retries=0).retry
+
+
+def test_every_category_has_a_consequence() -> None:
+    assert set(CONSEQUENCES) == set(FailureCategory)
