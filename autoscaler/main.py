@@ -33,7 +33,7 @@ from autoscaler.domain.training import Engine
 from autoscaler.lighthouse.host import LighthouseHost, LighthouseSettings
 from autoscaler.policies.base import Policy
 from autoscaler.policies.registry import create_policy, require_ground
-from autoscaler.service.access.authentication import OWNER, Authentication, load_key
+from autoscaler.service.access.authentication import Authentication, load_key
 from autoscaler.service.access.job_secrets import AllowedSecrets
 from autoscaler.service.app import ServiceDependencies, create_app
 from autoscaler.service.files.logs import Logs
@@ -121,7 +121,9 @@ class Deployment:
         policy = _planner(settings.policy)
         self.wake = threading.Event()
         self.store: Store = open_store(store_url_of(settings.state, settings.store_url))
-        self.authentication = Authentication(self.store, load_key(state / "secret.key"), clock)
+        self.authentication = Authentication(
+            self.store, load_key(state / "secret.key"), clock, settings.lease_seconds
+        )
         self.workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="castor-lighthouse")
         self.call_workers = ThreadWorkers()
         self.controller = self._controller(policy, url)
@@ -333,7 +335,7 @@ def serve(settings: ServeSettings) -> None:
     ):
         url = f"http://{settings.host}:{listener.getsockname()[1]}"
         deployment = Deployment(settings, url, clock)
-        deployment.authentication.set_person(OWNER, let_owner_in(settings.state, url))
+        deployment.authentication.people.set_owner(let_owner_in(settings.state, url))
         config = uvicorn.Config(
             deployment.app,
             log_level="warning",

@@ -37,6 +37,10 @@ class NotAllowed(CastorError):
     """Token that is missing, expired, used up, or does not cover the request."""
 
 
+class Forbidden(CastorError):
+    """Request that needs another role, or that only an owner may make."""
+
+
 class StoreError(CastorError):
     """Store that can't be opened or belongs to another version."""
 
