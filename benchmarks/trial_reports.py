@@ -172,7 +172,7 @@ def control(state: Path, workers: int, line: Connection) -> None:
     vars(deployments)["Studies"] = NotedStudies
     settings = deployments.ServeSettings(state)
     deployment = deployments.Deployment(settings, "http://127.0.0.1", SystemClock())
-    deployment.authentication.set_person("owner", _TOKEN)
+    deployment.authentication.people.set_owner(_TOKEN)
     timed = Timed(deployment.app)
     server = uvicorn.Server(
         uvicorn.Config(timed, port=0, log_level="warning", access_log=False, lifespan="off")

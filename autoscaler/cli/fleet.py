@@ -44,7 +44,7 @@ def invite(
     """
     from autoscaler.wire.client import Client
     from autoscaler.wire.connection import address_and_token, is_loopback
-    from autoscaler.wire.messages import Invitation
+    from autoscaler.wire.access_messages import Invitation
 
     url, token = address_and_token()
     invitation = Client(url, token).invite(person)

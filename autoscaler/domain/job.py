@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from autoscaler.domain.access import OWNER, Owner
 from autoscaler.domain.goodput import with_limit
 from autoscaler.domain.model import ModelSpec
 from autoscaler.domain.objective import Objective
@@ -234,11 +235,11 @@ class JobSpec:
     never lost instances, reclaims or drains. `requested_devices` are for policies that give a job
     exactly what its owner asked for. Jobs of one `program` share models; None groups jobs by name.
     Where limits bind, a job of `priority` 2 weighs twice as much as one of 1. `person` is the
-    submitter, as set by the service. A job with a `study` is one of its trials. A `distributed`
-    job runs on every device of every instance; any other job runs in one process. `resumes` is the
-    id of the job whose files this job continues with. A job with `restart` is resized by restarts
-    of its command, and opens no session. `model` declares the memory that the job needs; None:
-    unknown, which excludes no device.
+    submitter and `team` the submitter's, as set by the service. A job with a `study` is one of its
+    trials. A `distributed` job runs on every device of every instance; any other job runs in one
+    process. `resumes` is the id of the job whose files this job continues with. A job with
+    `restart` is resized by restarts of its command, and opens no session. `model` declares the
+    memory that the job needs; None: unknown, which excludes no device.
     """
 
     name: str
@@ -266,6 +267,12 @@ class JobSpec:
     resumes: str | None = None
     restart: RestartSpec | None = None
     model: ModelSpec | None = None
+    team: str | None = None
+
+    @property
+    def owner(self) -> Owner:
+        """Owner of the job."""
+        return Owner(self.person or OWNER, self.team)
 
     @property
     def program_name(self) -> str:

@@ -95,10 +95,11 @@ def require_settable(spec: JobSpec) -> None:
     """Check that a submitted job sets no key that only the controller sets.
 
     Raises:
-        SpecError: the job sets `person`, `resumes` or `objective.cap_usd`.
+        SpecError: the job sets `person`, `team`, `resumes` or `objective.cap_usd`.
     """
-    if spec.person is not None:
-        raise SpecError("is set from the token of the submitter: leave it out", "person")
+    for key in ("person", "team"):
+        if getattr(spec, key) is not None:
+            raise SpecError("is set from the token of the submitter: leave it out", key)
     if spec.resumes is not None:
         raise SpecError("is set by castor resume JOB: leave it out", "resumes")
     require_settable_objective(spec.objective)

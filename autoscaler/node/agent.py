@@ -130,10 +130,8 @@ class Agent:
         if (notice_seconds := reclaim_notice(self._instance.metadata)) is not None:
             self._reclaim_seconds = notice_seconds  # kept if a later read fails
         self._reply = self._current_reply()
-        if self._reply is not None and self._reply.drain_seconds != self._state.drain_seconds:
-            self._save(drain_seconds=self._reply.drain_seconds)
-        elif not self._is_saved:
-            self._save()
+        if (changes := self._changes_by_controller()) or not self._is_saved:
+            self._save(**changes)
         self._take_messages()
         self._outputs.turn(self._state, self._trainer.steps, self._reclaim_seconds is not None)
         self._end_preparation()
@@ -144,6 +142,16 @@ class Agent:
             self._reconcile(self._reply)
         if self._outbox.stand(self._standing()):
             self._heartbeats.urge()
+
+    def _changes_by_controller(self) -> dict[str, Any]:
+        """Return the fields of the state that replies of the controller have changed."""
+        changes: dict[str, Any] = {}
+        if self._reply is not None and self._reply.drain_seconds != self._state.drain_seconds:
+            changes["drain_seconds"] = self._reply.drain_seconds
+        token = self._client.token
+        if token is not None and token != self._state.token:
+            changes["token"] = token
+        return changes
 
     def _current_reply(self) -> NodeReply | None:
         """Return the reply in force; None after a restart, until the first reply."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 from contextlib import suppress
 from typing import Final
 
@@ -27,6 +28,7 @@ _log = logging.getLogger(__name__)
 
 _JOIN_SECONDS: Final = 900.0
 """Time for which the agent tries to join, in seconds. The start's own limit may end it before."""
+_KEY_BYTES: Final = 16
 
 
 def run_agent(
@@ -74,18 +76,19 @@ def _join(
 ) -> JoinReply:
     """Exchange the join token for an assignment; power the instance off if that fails.
 
+    All tries have the same key, so that a lost reply costs nothing.
+
     Raises:
         CastorError: the controller refused the instance.
         Unavailable: no controller answered within `_JOIN_SECONDS`.
     """
     deadline_seconds = clock.monotonic() + _JOIN_SECONDS
-    back_off = BackOff()
+    back_off, key = BackOff(), secrets.token_urlsafe(_KEY_BYTES)
     while True:
         try:
             proof = identity_proof(metadata)
-            return client.join(
-                JoinRequest(user_data.join_token, user_data.instance, proof, metadata.accelerators)
-            )
+            names = user_data.join_token, user_data.instance
+            return client.join(JoinRequest(*names, proof, metadata.accelerators, key))
         except CastorError as error:
             if not isinstance(error, Unavailable) or clock.monotonic() >= deadline_seconds:
                 _log.error("powering off: %s", error)  # before the machine ends this process

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
-from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.exceptions import HTTPException
 
 from autoscaler.clock import Clock
@@ -26,18 +24,28 @@ from autoscaler.domain.spending import DailyCost
 from autoscaler.domain.storage import StorageGrant
 from autoscaler.domain.text import printable
 from autoscaler.service.access.authentication import NO_TOKEN, Authentication
-from autoscaler.service.access.request_gate import RequestGate
+from autoscaler.service.access.gate import AccessGate, Requester, has_bundle
+from autoscaler.service.access.permissions import Action, is_permitted
+from autoscaler.service.access.request_gate import RequestGate, bearer_token
 from autoscaler.service.files.logs import Logs
-from autoscaler.service.files.uploads import Bundles
+from autoscaler.service.files.uploads import Bundles, unknown_bundle
 from autoscaler.service.instances.nodes import Nodes
 from autoscaler.service.jobs.plans import plan_view
 from autoscaler.service.jobs.results import Results
 from autoscaler.service.jobs.submissions import Submissions, unknown_program
 from autoscaler.service.jobs.views import Views, decision_view, forecast_view
-from autoscaler.service.routes.bodies import Body, json_response
+from autoscaler.service.routes.bodies import Body, change_text, json_response
+from autoscaler.service.routes.people import audit_router, people_router
+from autoscaler.service.routes.permits import Permit, require_permits
 from autoscaler.service.routes.results import results_router
-from autoscaler.service.routes.studies import drivers_router, study_files_router, trials_router
+from autoscaler.service.routes.studies import (
+    drivers_router,
+    studies_router,
+    study_files_router,
+    trials_router,
+)
 from autoscaler.service.studies.studies import Studies, require_held
+from autoscaler.store.repositories.owners import OwnedKind
 from autoscaler.store.store import Store
 from autoscaler.wire.codec import encode
 from autoscaler.wire.messages import (
@@ -48,7 +56,6 @@ from autoscaler.wire.messages import (
     Fault,
     FleetView,
     ForecastView,
-    Invitation,
     JobView,
     JoinReply,
     JoinRequest,
@@ -64,8 +71,10 @@ from autoscaler.wire.plan_messages import PlanView
 _LONGEST_WAIT_SECONDS = 25.0
 _LARGEST_OFFSET = 1 << 53
 _TOO_LARGE = 413
+_FLEET = "fleet"
 _STATUS: dict[type[CastorError], int] = {
     errors.NotAllowed: 401,
+    errors.Forbidden: 403,
     errors.UnknownJob: 404,
     errors.UnknownInstance: 404,
     errors.NotFound: 404,
@@ -101,172 +110,209 @@ def create_app(dependencies: ServiceDependencies, version: str) -> FastAPI:
     app.add_exception_handler(CastorError, _refuse)
     app.add_exception_handler(RequestValidationError, _refuse_malformed)
     app.add_exception_handler(HTTPException, _refuse_unknown)
-    bearer = HTTPBearer(auto_error=False)
-
-    # Checks that can't block use no thread, since a thread costs latency on a busy machine.
-    async def token(credentials: HTTPAuthorizationCredentials | None = Depends(bearer)) -> str:
-        if credentials is None:
-            raise NotAllowed(NO_TOKEN)
-        return credentials.credentials
-
-    async def person(presented: str = Depends(token)) -> str:
-        name = dependencies.authentication.known_person(presented)
-        if name is not None:
-            return name
-        return await run_in_threadpool(dependencies.authentication.person, presented)
+    authentication = dependencies.authentication
+    app.state.access = AccessGate(authentication, dependencies.store, dependencies.clock)
 
     async def require_known(path: str, presented: str | None) -> None:
-        if not dependencies.authentication.is_recognised(path, presented):
-            await run_in_threadpool(dependencies.authentication.require_known, path, presented)
+        if not authentication.is_recognised(path, presented):
+            await run_in_threadpool(authentication.require_known, path, presented)
 
-    app.include_router(_jobs(dependencies, person))
-    app.include_router(results_router(dependencies.store, dependencies.results, person))
-    app.include_router(_fleet(dependencies, person))
-    app.include_router(_programs(dependencies, person))
-    app.include_router(drivers_router(dependencies.studies, person))
-    app.include_router(study_files_router(dependencies.studies, person))
-    app.include_router(_nodes(dependencies, token))
+    app.include_router(_jobs(dependencies))
+    app.include_router(results_router(dependencies.store, dependencies.results))
+    app.include_router(_fleet(dependencies))
+    app.include_router(_bundles(dependencies))
+    app.include_router(_programs(dependencies))
+    app.include_router(people_router(authentication))
+    app.include_router(audit_router(dependencies.store))
+    app.include_router(studies_router(dependencies.studies))
+    app.include_router(drivers_router(dependencies.studies))
+    app.include_router(study_files_router(dependencies.studies))
+    app.include_router(_nodes(dependencies))
+    require_permits(app)
     app.add_middleware(RequestGate, check=require_known, refuse=_refusal)
     return app
 
 
-def _jobs(dependencies: ServiceDependencies, person: Callable[..., Any]) -> APIRouter:
+def _jobs(dependencies: ServiceDependencies) -> APIRouter:
     """Return the routes for jobs."""
-    router = APIRouter(prefix="/v1/jobs", dependencies=[Depends(person)])
+    router = APIRouter(prefix="/v1/jobs")
+    submissions, store = dependencies.submissions, dependencies.store
 
-    def view(job: JobRecord, with_events: bool = False) -> Response:
-        return json_response(
-            JobView, dependencies.views.job(job, dependencies.clock.now(), with_events)
-        )
+    def shown(job: JobRecord, requester: Requester, with_events: bool = False) -> JobView:
+        view = dependencies.views.job(job, dependencies.clock.now(), with_events)
+        owners = (job.spec.owner,)
+        may_read_log = is_permitted(requester.identity, Action.READ_LOGS, owners)
+        return view if may_read_log else replace(view, last_lines=())
+
+    def reply(job: JobRecord, requester: Requester, with_events: bool = False) -> Response:
+        return json_response(JobView, shown(job, requester, with_events))
 
     @router.post("")
     def submit(
-        submission: Submission = Depends(Body(Submission)), requester: str = Depends(person)
+        submission: Submission = Depends(Body(Submission)),
+        requester: Requester = Depends(Permit(Action.SUBMIT)),
     ) -> Response:
-        return view(dependencies.submissions.submit(submission.spec, requester))
+        job = submissions.submit(submission.spec, requester.identity)
+        requester.record(job.id, after=_job_text(job.spec))
+        return reply(job, requester)
 
     @router.get("")
-    def all_jobs(include_ended: bool = True) -> Response:
-        jobs = dependencies.store.jobs.all() if include_ended else dependencies.store.jobs.alive()
-        now_seconds = dependencies.clock.now()
-        views = tuple(dependencies.views.job(job, now_seconds) for job in reversed(jobs))
+    def all_jobs(
+        include_ended: bool = True, requester: Requester = Depends(Permit(Action.READ))
+    ) -> Response:
+        jobs = store.jobs.all() if include_ended else store.jobs.alive()
+        views = tuple(shown(job, requester) for job in reversed(jobs))
         return json_response(tuple[JobView, ...], views)
 
     @router.get("/{name}")
-    def one_job(name: str) -> Response:
-        return view(dependencies.store.jobs.find(name), with_events=True)
+    def one_job(name: str, requester: Requester = Depends(Permit(Action.READ))) -> Response:
+        return reply(store.jobs.find(name), requester, with_events=True)
 
     @router.patch("/{name}")
     def change(
-        name: str, change: Change = Depends(Body(Change)), requester: str = Depends(person)
+        name: str,
+        change: Change = Depends(Body(Change)),
+        requester: Requester = Depends(Permit(Action.CHANGE_JOB)),
     ) -> Response:
-        return view(dependencies.submissions.change(name, change, requester))
+        before = store.jobs.find(name).spec
+        job = submissions.change(name, change, requester.identity.person)
+        requester.record(job.id, *change_text(Change, change, before, job.spec))
+        return reply(job, requester)
 
     @router.post("/{name}/stop")
-    def stop(name: str, requester: str = Depends(person)) -> Response:
-        return view(dependencies.submissions.stop(name, requester))
+    def stop(name: str, requester: Requester = Depends(Permit(Action.STOP_JOB))) -> Response:
+        before = store.jobs.find(name).phase
+        job = submissions.stop(name, requester.identity.person)
+        requester.record(job.id, before, job.phase)
+        return reply(job, requester)
 
     @router.post("/{name}/resume")
     def resume(
         name: str,
         resumption: Resumption = Depends(Body(Resumption)),
-        requester: str = Depends(person),
+        requester: Requester = Depends(Permit(Action.RESUME_JOB)),
     ) -> Response:
-        return view(dependencies.submissions.resume(name, resumption, requester))
+        before = store.jobs.find(name).id
+        job = submissions.resume(name, resumption, requester.identity)
+        requester.record(job.id, f"goes on from {before}", _job_text(job.spec))
+        return reply(job, requester)
 
-    @router.get("/{name}/decisions")
+    @router.get("/{name}/decisions", dependencies=[Depends(Permit(Action.READ))])
     def decisions(name: str, limit: int = Query(default=100, ge=1, le=10_000)) -> Response:
-        job = dependencies.store.jobs.find(name)
-        entries = dependencies.store.journal.decisions(job.id, limit)
+        job = store.jobs.find(name)
+        entries = store.journal.decisions(job.id, limit)
         return json_response(
             tuple[DecisionView, ...], tuple(decision_view(entry) for entry in entries)
         )
 
-    @router.get("/{name}/forecast")
+    @router.get("/{name}/forecast", dependencies=[Depends(Permit(Action.READ))])
     def forecast(name: str) -> Response:
-        job = dependencies.store.jobs.find(name)
+        job = store.jobs.find(name)
         sizes = dependencies.fixed_sizes(job.id)
         return json_response(
             tuple[ForecastView, ...], tuple(forecast_view(size) for size in sizes)
         )
 
-    @router.post("/{name}/logs")
+    @router.post("/{name}/logs", dependencies=[Depends(Permit(Action.READ_LOGS))])
     def logs(name: str, offsets: dict[str, int] = Depends(Body(dict[str, int]))) -> Response:
-        job = dependencies.store.jobs.find(name)
+        job = store.jobs.find(name)
         return json_response(tuple[LogPart, ...], dependencies.logs.read(job.id, offsets))
 
     return router
 
 
-def _fleet(dependencies: ServiceDependencies, person: Callable[..., Any]) -> APIRouter:
-    """Return the routes for the fleet, users, plans and bundles."""
-    router = APIRouter(prefix="/v1", dependencies=[Depends(person)])
+def _job_text(spec: JobSpec) -> str:
+    """Return what the audit log says of a new job."""
+    bounds, objective = spec.instances, spec.objective
+    budget = "no budget" if objective.budget_usd is None else f"${objective.budget_usd}"
+    bundle = "" if spec.bundle is None else f", bundle {spec.bundle[:12]}"
+    study = "" if spec.study is None else f", study {spec.study}"
+    return f"{bounds.minimum} to {bounds.maximum} instances, {budget}{study}{bundle}"
 
-    @router.get("/fleet")
+
+def _fleet(dependencies: ServiceDependencies) -> APIRouter:
+    """Return the routes for the fleet and plans."""
+    router = APIRouter(prefix="/v1")
+    submissions, views, clock = dependencies.submissions, dependencies.views, dependencies.clock
+
+    @router.get("/fleet", dependencies=[Depends(Permit(Action.READ))])
     def fleet() -> Response:
-        return json_response(FleetView, dependencies.views.fleet(dependencies.clock.now()))
+        return json_response(FleetView, views.fleet(clock.now()))
 
-    @router.get("/offers")
+    @router.get("/offers", dependencies=[Depends(Permit(Action.READ))])
     def offers() -> Response:
-        return json_response(OffersView, dependencies.views.offers(dependencies.clock.now()))
+        return json_response(OffersView, views.offers(clock.now()))
 
-    @router.get("/costs")
+    @router.get("/costs", dependencies=[Depends(Permit(Action.READ))])
     def costs() -> Response:
-        return json_response(CostView, dependencies.views.costs(dependencies.clock.now()))
+        return json_response(CostView, views.costs(clock.now()))
 
-    @router.get("/costs/days")
+    @router.get("/costs/days", dependencies=[Depends(Permit(Action.READ))])
     def daily_costs(first: date, last: date) -> Response:
-        costs = dependencies.views.daily_costs(first, last, dependencies.clock.now())
+        costs = views.daily_costs(first, last, clock.now())
         return json_response(tuple[DailyCost, ...], costs)
 
-    @router.post("/people/{name}")
-    def invite(name: str, requester: str = Depends(person)) -> Response:
-        return json_response(
-            Invitation, Invitation(name, dependencies.authentication.invite(name, requester))
-        )
-
     @router.post("/freeze")
-    def freeze(requester: str = Depends(person)) -> Response:
-        dependencies.submissions.freeze(requester)
+    def freeze(requester: Requester = Depends(Permit(Action.FREEZE))) -> Response:
+        submissions.freeze(requester.identity.person)
+        requester.record(_FLEET)
         return Response(status_code=204)
 
     @router.post("/unfreeze")
-    def unfreeze(requester: str = Depends(person)) -> Response:
-        dependencies.submissions.unfreeze(requester)
+    def unfreeze(requester: Requester = Depends(Permit(Action.UNFREEZE))) -> Response:
+        submissions.unfreeze(requester.identity.person)
+        requester.record(_FLEET)
         return Response(status_code=204)
 
     @router.post("/drain")
-    def drain(requester: str = Depends(person)) -> Response:
-        dependencies.submissions.drain(requester)
+    def drain(requester: Requester = Depends(Permit(Action.DRAIN))) -> Response:
+        submissions.drain(requester.identity.person)
+        requester.record(_FLEET)
         return Response(status_code=204)
 
-    @router.post("/plans")
+    @router.post("/plans", dependencies=[Depends(Permit(Action.PLAN))])
     def plan(submission: Submission = Depends(Body(Submission))) -> Response:
-        spec = dependencies.submissions.prepare(submission.spec)
+        spec = submissions.prepare(submission.spec)
         return json_response(PlanView, plan_view(spec, dependencies.what_if(spec)))
 
-    @router.head("/bundles/{sha256}")
-    def has_bundle(sha256: str) -> Response:
-        dependencies.bundles.path(sha256)
+    return router
+
+
+def _bundles(dependencies: ServiceDependencies) -> APIRouter:
+    """Return the routes for bundles. A bundle exists for those who may use it."""
+    router = APIRouter(prefix="/v1/bundles")
+    bundles = dependencies.bundles
+
+    @router.head("/{sha256}")
+    def has(sha256: str, requester: Requester = Depends(Permit(Action.ADD_BUNDLE))) -> Response:
+        bundles.path(sha256)
+        if not has_bundle(dependencies.store, requester.identity, sha256):
+            raise unknown_bundle(sha256)
         return Response()
 
-    @router.put("/bundles/{sha256}")
-    async def put_bundle(sha256: str, request: Request) -> Response:
-        await dependencies.bundles.receive(sha256, request.stream())
+    @router.put("/{sha256}")
+    async def put(
+        sha256: str, request: Request, requester: Requester = Depends(Permit(Action.ADD_BUNDLE))
+    ) -> Response:
+        await bundles.receive(sha256, request.stream())
+        await run_in_threadpool(
+            dependencies.store.owners.share, OwnedKind.BUNDLE, sha256, requester.owner
+        )
+        await run_in_threadpool(requester.record, sha256)
         return Response(status_code=201)
 
     return router
 
 
-def _programs(dependencies: ServiceDependencies, person: Callable[..., Any]) -> APIRouter:
+def _programs(dependencies: ServiceDependencies) -> APIRouter:
     """Return the routes for stored measurements of programs."""
-    router = APIRouter(prefix="/v1/programs", dependencies=[Depends(person)])
+    router = APIRouter(prefix="/v1/programs")
 
-    @router.get("")
+    @router.get("", dependencies=[Depends(Permit(Action.READ))])
     def all_programs() -> Response:
         return json_response(tuple[ProgramMemory, ...], dependencies.store.programs.all())
 
-    @router.get("/{name}")
+    @router.get("/{name}", dependencies=[Depends(Permit(Action.READ))])
     def one_program(name: str) -> Response:
         memory = dependencies.store.programs.recall(name)
         if memory is None:
@@ -274,24 +320,39 @@ def _programs(dependencies: ServiceDependencies, person: Callable[..., Any]) -> 
         return json_response(ProgramMemory, memory)
 
     @router.delete("/{name}")
-    def forget(name: str, requester: str = Depends(person)) -> Response:
-        dependencies.submissions.forget_program(name, requester)
+    def forget(
+        name: str, requester: Requester = Depends(Permit(Action.FORGET_PROGRAM))
+    ) -> Response:
+        dependencies.submissions.forget_program(name, requester.identity.person)
+        requester.record(name)
         return Response(status_code=204)
 
     return router
 
 
-def _nodes(dependencies: ServiceDependencies, token: Callable[..., Any]) -> APIRouter:
+async def _token(request: Request) -> str:
+    """Return the bearer token of a request.
+
+    Raises:
+        NotAllowed: there is none.
+    """
+    presented = bearer_token(request.scope)
+    if presented is None:
+        raise NotAllowed(NO_TOKEN)
+    return presented
+
+
+def _nodes(dependencies: ServiceDependencies) -> APIRouter:
     """Return the routes for node agents."""
     router = APIRouter(prefix="/v1/node")
 
-    def node(presented: str = Depends(token)) -> HeldInstance:
-        return dependencies.authentication.node(presented)
+    def reporting(presented: str = Depends(_token)) -> HeldInstance:
+        return dependencies.authentication.reporting_node(presented)
 
-    def working(presented: str = Depends(token)) -> HeldInstance:
+    def working(presented: str = Depends(_token)) -> HeldInstance:
         return dependencies.authentication.working_node(presented)
 
-    def writing(presented: str = Depends(token)) -> HeldInstance:
+    def writing(presented: str = Depends(_token)) -> HeldInstance:
         return dependencies.authentication.writing_node(presented)
 
     @router.post("/join")
@@ -311,11 +372,13 @@ def _nodes(dependencies: ServiceDependencies, token: Callable[..., Any]) -> APIR
     async def heartbeat(
         request: Request,
         wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
-        held: HeldInstance = Depends(node),
+        held: HeldInstance = Depends(reporting),
+        presented: str = Depends(_token),
     ) -> Response:
         report, refused = read_node_report(await request.body())
         reply = await dependencies.nodes.heartbeat_and_wait(held, report, wait_seconds, refused)
-        return json_response(NodeReply, reply)
+        renewed = await run_in_threadpool(dependencies.authentication.renewed, presented, held)
+        return json_response(NodeReply, replace(reply, token=renewed))
 
     @router.get("/bundle")
     def bundle(held: HeldInstance = Depends(working)) -> FileResponse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autoscaler.store.sql.audit import SqlAudit
 from autoscaler.store.sql.capacity import SqlCapacity
 from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.events import SqlEvents
@@ -12,6 +13,8 @@ from autoscaler.store.sql.journal import SqlJournal
 from autoscaler.store.sql.ledger import SqlLedgerLines
 from autoscaler.store.sql.measurements import SqlMeasurements
 from autoscaler.store.sql.migration import migrate
+from autoscaler.store.sql.owners import SqlOwners
+from autoscaler.store.sql.people import SqlPeople
 from autoscaler.store.sql.programs import SqlPrograms
 from autoscaler.store.sql.reports import SqlReports
 from autoscaler.store.sql.settings import SqlSettings
@@ -54,6 +57,9 @@ def open_store(url: str) -> Store:
         events=SqlEvents(database),
         ledger=SqlLedgerLines(database),
         tokens=SqlTokens(database),
+        people=SqlPeople(database),
+        owners=SqlOwners(database),
+        audit=SqlAudit(database),
         settings=SqlSettings(database),
         close=database.close,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from autoscaler.store.repositories.audit import Audit
 from autoscaler.store.repositories.capacity import Capacity
 from autoscaler.store.repositories.events import Events
 from autoscaler.store.repositories.instances import Instances
@@ -13,6 +14,8 @@ from autoscaler.store.repositories.jobs import Jobs
 from autoscaler.store.repositories.journal import Journal
 from autoscaler.store.repositories.ledger import LedgerLines
 from autoscaler.store.repositories.measurements import Measurements
+from autoscaler.store.repositories.owners import Owners
+from autoscaler.store.repositories.people import People
 from autoscaler.store.repositories.programs import Programs
 from autoscaler.store.repositories.reports import Reports
 from autoscaler.store.repositories.settings import Settings
@@ -47,5 +50,8 @@ class Store:
     events: Events
     ledger: LedgerLines
     tokens: Tokens
+    people: People
+    owners: Owners
+    audit: Audit
     settings: Settings
     close: Callable[[], None]

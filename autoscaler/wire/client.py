@@ -11,6 +11,8 @@ from typing import BinaryIO
 
 from httpcore import ConnectionInterface
 
+from autoscaler.domain.access import MYSELF, AccessToken, Person
+from autoscaler.domain.audit import AuditEntry
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.spending import DailyCost
@@ -18,6 +20,14 @@ from autoscaler.domain.storage import StorageGrant
 from autoscaler.domain.study_stay import StudyStay
 from autoscaler.domain.terms import TrialProgress
 from autoscaler.domain.trial import GivenAnswer, StudyStop, TrialAnswer, TrialCall, WaitingCall
+from autoscaler.wire.access_messages import (
+    Invitation,
+    InvitationRequest,
+    NewToken,
+    PersonChange,
+    PersonView,
+    TokenRequest,
+)
 from autoscaler.wire.codec import decode, decode_printable, encode, in_parts
 from autoscaler.wire.http import Http
 from autoscaler.wire.messages import (
@@ -27,7 +37,6 @@ from autoscaler.wire.messages import (
     DecisionView,
     FleetView,
     ForecastView,
-    Invitation,
     JobView,
     JoinReply,
     JoinRequest,
@@ -164,9 +173,52 @@ class Client:
         """Delete the measurements of a program. `NotFound`: there are none."""
         self._http.call("DELETE", f"/v1/programs/{name}")
 
-    def invite(self, person: str) -> Invitation:
-        """Create a token for a user. `NotAllowed`: not the owner; `SpecError`: bad name."""
-        return decode_printable(Invitation, self._http.call("POST", f"/v1/people/{person}"))
+    def invite(self, person: str, request: InvitationRequest | None = None) -> Invitation:
+        """Create a token for a person. `Forbidden`: not an admin; `SpecError`: bad name."""
+        body = encode(InvitationRequest, request or InvitationRequest())
+        return decode_printable(Invitation, self._http.call("POST", f"/v1/people/{person}", body))
+
+    def people(self) -> tuple[PersonView, ...]:
+        """Return all people. `Forbidden`: not an admin."""
+        return self._http.get_printable(tuple[PersonView, ...], "/v1/people")
+
+    def change_person(self, name: str, change: PersonChange) -> Person:
+        """Change role and team of a person. `Forbidden`; `NotFound`: there is no such person."""
+        body = encode(PersonChange, change)
+        return decode_printable(Person, self._http.call("PATCH", f"/v1/people/{name}", body))
+
+    def remove_person(self, name: str) -> None:
+        """Remove a person and revoke all tokens. `Forbidden`; `NotFound`: no such person."""
+        self._http.call("DELETE", f"/v1/people/{name}")
+
+    def tokens(self, person: str = MYSELF) -> tuple[AccessToken, ...]:
+        """Return the tokens of a person. `Forbidden`: another one's, and not an admin."""
+        return self._http.get_printable(tuple[AccessToken, ...], f"/v1/people/{person}/tokens")
+
+    def create_token(self, request: TokenRequest, person: str = MYSELF) -> NewToken:
+        """Create a token. `Conflict`: the name is in use; `Forbidden`: above one's own role."""
+        body = encode(TokenRequest, request)
+        reply = self._http.call("POST", f"/v1/people/{person}/tokens", body)
+        return decode_printable(NewToken, reply)
+
+    def rotate_token(
+        self, name: str, grace_seconds: float = 0.0, person: str = MYSELF
+    ) -> NewToken:
+        """Replace a token; the earlier one is valid for `grace_seconds` more. `NotFound`."""
+        path = f"/v1/people/{person}/tokens/{name}/rotation?grace_seconds={grace_seconds}"
+        return decode_printable(NewToken, self._http.call("POST", path))
+
+    def revoke_token(self, name: str, person: str = MYSELF) -> None:
+        """Revoke a token. `NotFound`: there is none of this name."""
+        self._http.call("DELETE", f"/v1/people/{person}/tokens/{name}")
+
+    def audit(
+        self, since_seconds: float = 0.0, below: int | None = None, limit: int = 100
+    ) -> tuple[AuditEntry, ...]:
+        """Return rows of the audit log, the latest first. `Forbidden`: not an admin."""
+        below_part = "" if below is None else f"&below={below}"
+        path = f"/v1/audit?since_seconds={since_seconds!r}&limit={limit}{below_part}"
+        return self._http.get_printable(tuple[AuditEntry, ...], path)
 
     def freeze(self) -> None:
         """Stop all launches and releases until `unfreeze`."""
@@ -301,21 +353,23 @@ class NodeClient:
     def __init__(
         self, url: str, token: str | None = None, connections: ConnectionInterface | None = None
     ) -> None:
-        self._url = url
-        self._connections = connections
         self._http = Http(url, token, connections)
 
     def join(self, request: JoinRequest) -> JoinReply:
-        """Exchange the single-use token for an assignment and a lasting token.
+        """Exchange the join token for an assignment and the first token of the instance.
 
         `NotAllowed`: the token is used, expired, or another instance's.
         """
         reply = decode(
             JoinReply, self._http.call("POST", "/v1/node/join", encode(JoinRequest, request))
         )
-        self._http.close()
-        self._http = Http(self._url, reply.token, self._connections)
+        self._http.use_token(reply.token)
         return reply
+
+    @property
+    def token(self) -> str | None:
+        """The latest token from the controller; None before the instance has joined."""
+        return self._http.token
 
     def assignment(self) -> Assignment:
         """Return the current assignment, for a restarted agent."""
@@ -324,11 +378,15 @@ class NodeClient:
     def heartbeat(self, report: NodeReport, wait_seconds: float = 0.0) -> NodeReply:
         """Send a report and return the instance's instructions (long poll).
 
-        The reply waits at most `wait_seconds` for an assignment to another job.
+        The reply waits at most `wait_seconds` for an assignment to another job. A new token in it
+        is used from then on.
         """
         body = encode(NodeReport, report)
         path = f"/v1/node/heartbeat?wait_seconds={wait_seconds}"
-        return decode(NodeReply, self._http.call("POST", path, body))
+        reply = decode(NodeReply, self._http.call("POST", path, body))
+        if reply.token is not None:
+            self._http.use_token(reply.token)
+        return reply
 
     def grant(self, job: str) -> StorageGrant:
         """Return a new grant for the job's storage, with a later expiry.

@@ -53,9 +53,7 @@ class Http:
         """
         self._url = url
         self._base = url.rstrip("/")
-        self._headers = {"Accept": "*/*"}
-        if token:
-            self._headers["Authorization"] = f"Bearer {token}"
+        self.token = token
         try:
             parts = urlsplit(url)
             _ = parts.port  # which is checked as it is read
@@ -64,6 +62,10 @@ class Http:
                 f"{url!r} is not a URL ({error}): write http://HOST:PORT", "CASTOR_URL"
             ) from None
         self._connections = connections or _connections_to(parts)
+
+    def use_token(self, token: str) -> None:
+        """Use another token for all requests that begin from now on."""
+        self.token = token
 
     def call(
         self,
@@ -145,13 +147,13 @@ class Http:
         headers: dict[str, str] | None = None,
     ) -> Iterator[httpcore.Response]:
         """Send a request and yield its answer, whose body is not read yet."""
+        token = self.token
+        authorization = {"Authorization": f"Bearer {token}"} if token else {}
+        all_headers = {"Accept": "*/*", **authorization, **(headers or {})}
         with self._connections.stream(
             method,
             f"{self._base}{quote(path, safe=_SAFE)}",
-            headers=[
-                (name.encode(), value.encode())
-                for name, value in {**self._headers, **(headers or {})}.items()
-            ],
+            headers=[(name.encode(), value.encode()) for name, value in all_headers.items()],
             content=content,
             extensions={"timeout": _TIMEOUTS},
         ) as response:

@@ -113,7 +113,8 @@ class JobView:
 
     `false_starts` describe offers that are avoided for now, because instances there ended early.
     `hands_off` is the reason why decisions are not carried out; None if they are. `weight` is the
-    factor on the job's gains against other jobs, from `person`'s share and `priority`. A job with
+    factor on the job's gains against other jobs, from `person`'s share and `priority`. `person`
+    and `team` own the job. `last_lines` are empty for those who may not read its log. A job with
     a `study` is a trial. `trouble` is a current error of planning, launching or releasing.
     `alarm` reports measured step times that contradict the job's model. `is_sessionless`: the
     script has run for a while without a training session, so it gets one instance and its
@@ -152,6 +153,7 @@ class JobView:
     is_sessionless: bool = False
     trial_ending: TrialEnding | None = None
     stop_reason: StopReason | None = None
+    team: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,14 +220,6 @@ class OffersView:
 
 
 @dataclass(frozen=True, slots=True)
-class Invitation:
-    """New access token of a user, which invalidates the user's earlier tokens."""
-
-    person: str
-    token: str
-
-
-@dataclass(frozen=True, slots=True)
 class TransferView:
     """Part of the costs that is for transfer of jobs' files between networks."""
 
@@ -276,12 +270,15 @@ class JoinRequest:
 
     `proof` is the cloud's signed identity document of the instance; None if it has none.
     `accelerators` is the number of GPUs that the instance's driver lists; None if not counted.
+    `key` is a random text of this start of the agent: with the same one it may join again for a
+    minute, if the reply is lost; None: not again.
     """
 
     token: str
     instance: str
     proof: str | None = None
     accelerators: int | None = None
+    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +316,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class JoinReply:
-    """Lasting token and assignment of an agent. `drain_seconds` as in `NodeReply`."""
+    """First token and assignment of an agent. `drain_seconds` as in `NodeReply`."""
 
     token: str
     assignment: Assignment
@@ -386,7 +383,7 @@ class NodeReply:
     which it can't reach, still train, or one has completed the job. `pauses`: the script of an
     instance on standby must leave; it is started again once it may start. `place` is that in its
     gang, None for an instance that trains alone; the script starts when its address is known, and
-    again when its generation grows.
+    again when its generation grows. `token` replaces the agent's token; None: it stays.
     """
 
     wanted: Wanted
@@ -400,6 +397,7 @@ class NodeReply:
     may_start: bool = True
     pauses: bool = False
     place: GangPlace | None = None
+    token: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from autoscaler.domain.spending import EntryKind
 from autoscaler.store.opening import open_store
 from autoscaler.store.repositories.events import Event
 from autoscaler.store.store import Store
+from tests.conformance.store_access import AuditConformance, OwnersConformance, PeopleConformance
 from tests.conformance.store_database import RecordsConformance
 from tests.conformance.store_examples import NOW, add_job, end, launch, order
 from tests.conformance.store_hand_over import HandOverConformance
@@ -130,6 +131,9 @@ class StoreConformance(
     JournalConformance,
     LedgerConformance,
     TokensConformance,
+    PeopleConformance,
+    OwnersConformance,
+    AuditConformance,
     TrialsConformance,
 ):
     """Whole contract of a store."""

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy.exc import DBAPIError
 
+from autoscaler.domain.audit import AuditEntry
 from autoscaler.store.opening import open_store
 from autoscaler.store.store import Store
 from tests.conformance.store_examples import (
@@ -46,6 +47,16 @@ class RecordsConformance:
         with pytest.raises(DBAPIError, match="append-only"):
             execute(url, statement)
         assert store.ledger.entries() == before
+
+    @pytest.mark.parametrize("statement", ["UPDATE audit SET person = 'eve'", "DELETE FROM audit"])
+    def test_the_database_refuses_to_change_the_audit_log(
+        self, store: Store, url: str, statement: str
+    ) -> None:
+        store.audit.add(AuditEntry(NOW, "ada", "laptop", "admin", "freeze", "fleet"))
+        before = store.audit.page()
+        with pytest.raises(DBAPIError, match="append-only"):
+            execute(url, statement)
+        assert store.audit.page() == before != ()
 
     def test_one_of_many_threads_at_two_stores_burns_a_token(self, store: Store, url: str) -> None:
         add_job(store)

@@ -20,6 +20,7 @@ from autoscaler.store.records.step_times import HALF_LIFE_SECONDS
 from autoscaler.store.repositories.events import Event
 from autoscaler.store.repositories.measurements import MAXIMUM_CONFIGURATIONS
 from autoscaler.store.repositories.settings import Freeze
+from autoscaler.store.repositories.tokens import NodeToken
 from autoscaler.store.store import Store
 from tests.conformance.store_examples import (
     NOW,
@@ -302,13 +303,37 @@ class TokensConformance:
         store.tokens.burn("hash", NOW)
         assert not store.tokens.is_good("hash", NOW)
 
-    def test_a_person_is_known_by_a_token(self, store: Store) -> None:
-        store.tokens.set_person("ada", "hash")
-        assert store.tokens.person("hash") == "ada"
-        assert store.tokens.person("other") is None
-        store.tokens.set_person("ada", "other")
-        assert store.tokens.person("hash") is None
-        assert store.tokens.person("other") == "ada"
+    def test_a_join_may_be_repeated_for_a_minute_with_its_key(self, store: Store) -> None:
+        self._issue(store, "hash")
+        assert store.tokens.burn("hash", NOW + 899, "key")
+        assert store.tokens.is_good("hash", NOW + 958, "key")
+        assert store.tokens.burn("hash", NOW + 958, "key")
+        for key, seconds in (("key", 959.0), ("other", 900.0), (None, 900.0)):
+            assert not store.tokens.is_good("hash", NOW + seconds, key)
+            assert not store.tokens.burn("hash", NOW + seconds, key)
+
+    def test_a_join_without_a_key_is_never_repeated(self, store: Store) -> None:
+        self._issue(store, "hash")
+        assert store.tokens.burn("hash", NOW)
+        assert not store.tokens.burn("hash", NOW, "key")
+
+    def test_a_new_node_token_leaves_the_presented_one_alone(self, store: Store) -> None:
+        self._issue(store, "hash")
+        first = NodeToken("digits-0-1", NOW, NOW + 60)
+        assert not store.tokens.has_node("digits-0-1")
+        store.tokens.put_node("first", first)
+        store.tokens.put_node("second", replace(first, issued_seconds=NOW + 1), "first")
+        assert store.tokens.node("first") == first
+        store.tokens.put_node("third", replace(first, issued_seconds=NOW + 2), "second")
+        assert [store.tokens.node(name) is None for name in ("first", "second", "third")] == [
+            *(True, False, False)
+        ]
+        store.tokens.put_node("fourth", first)
+        assert store.tokens.node("third") is None and store.tokens.has_node("digits-0-1")
+
+    def test_a_node_token_needs_a_known_instance(self, store: Store) -> None:
+        with pytest.raises(UnknownInstance):
+            store.tokens.put_node("hash", NodeToken("digits-0-1", NOW, NOW))
 
     def test_a_token_that_was_used_stays_used(self, store: Store) -> None:
         self._issue(store, "hash")

@@ -64,15 +64,18 @@ class TrialsConformance:
         assert waiting_numbers(store) == expected
         assert store.trials.waiting("sweep")[1] == WaitingCall(trial, 1, TrialCall(2, "call 2"))
         assert len(store.trials.waiting("sweep", limit=2)) == 2
-        store.trials.answer([given(trial, 1, 2), given(other, 1, 1)])
+        store.trials.answer("sweep", [given(trial, 1, 2), given(other, 1, 1)])
         assert waiting_numbers(store) == [(trial, 1, 1), (trial, 1, 3)]
         assert waiting_numbers(store, "another") == [(foreign, 1, 1)]
+        store.trials.answer("sweep", [given(foreign, 1, 1)])
+        assert waiting_numbers(store, "another") == [(foreign, 1, 1)], "no trial of this study"
+        assert store.trials.answers(foreign, 1, after=0) == ()
 
     def test_the_first_answer_stays(self, store: Store, trial: str) -> None:
         store.trials.begin(trial, "a", NOW)
         store.trials.tell(trial, 1, calls(1, 2, 3))
-        store.trials.answer([given(trial, 1, 3), given(trial, 1, 1), given(trial, 1, 9)])
-        store.trials.answer([given(trial, 1, 1, "no")])
+        store.trials.answer("sweep", [given(trial, 1, 3), given(trial, 1, 1), given(trial, 1, 9)])
+        store.trials.answer("sweep", [given(trial, 1, 1, "no")])
         yes = (TrialAnswer(1, "yes"), TrialAnswer(3, "yes"))
         assert store.trials.answers(trial, 1, after=0) == yes
         assert store.trials.answers(trial, 1, after=1) == yes[1:]

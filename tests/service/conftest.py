@@ -171,7 +171,7 @@ def served(world: World, directory: Path, storage: FolderStorage | None = None) 
     """Yield the API over a world; its `woken` is set when the controller should run."""
     world.tick(1)
     authentication = Authentication(world.store, load_key(directory / "secret.key"), world.clock)
-    authentication.set_person("owner", TOKEN)
+    authentication.people.set_owner(TOKEN)
     api = Api(world, "", authentication, directory, storage)
     _Present.rooms = _rooms(world, authentication, api)
     config = uvicorn.Config(application(), port=0, log_level="error", lifespan="off", ws="none")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from autoscaler.service.app import _STATUS
+from autoscaler.wire.access_messages import InvitationRequest, PersonChange, TokenRequest
 from autoscaler.wire.bodies import read_body
 from autoscaler.wire.messages import Change, JoinRequest, Resumption, Submission
 from autoscaler.wire.study_messages import (
@@ -36,6 +37,9 @@ KINDS: dict[str, Any] = {
     "POST /v1/studies/{study}/terms": StudyStatement,
     "POST /v1/studies/{study}/answers": StudyAnswers,
     "POST /v1/studies/{study}/checkpoints/removal": tuple[str, ...],
+    "POST /v1/people/{name}": InvitationRequest,
+    "PATCH /v1/people/{name}": PersonChange,
+    "POST /v1/people/{name}/tokens": TokenRequest,
     "POST /v1/node/join": JoinRequest,
     "POST /v1/node/trial/calls": TrialCalls,
 }

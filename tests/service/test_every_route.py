@@ -52,7 +52,7 @@ BODIES: dict[str, Any] = {
             "secrets": {"KEY": {"variable": "HF_TOKEN"}},
             "data": [{"source": "/data", "target": "data"}],
             "checkpoint": {"directory": "models", "interval_seconds": 60.0, "keep": 2},
-            "outputs": ["results"],
+            "outputs": {"patterns": ["results"]},
             "instances": {"minimum": 1, "maximum": 2},
             "batch": {"initial": 1, "maximum": 64, "adaptive": True},
             "objective": {"preference": "balanced"},
@@ -101,6 +101,16 @@ BODIES: dict[str, Any] = {
         "transfer": {"begun_seconds": 1.0, "transfer": {"sent_bytes": 1, "fetched_bytes": 1}},
     },
     "POST /v1/node/trial/calls": {"incarnation": 1, "calls": [CALL], "job": "job"},
+}
+BODIES |= {
+    "POST /v1/people/{name}": {"role": "viewer", "team": "nlp", "valid_seconds": 3600.0},
+    "PATCH /v1/people/{name}": {"role": "viewer", "team": "nlp", "leaves_team": False},
+    "POST /v1/people/{name}/tokens": {
+        "name": "laptop",
+        "role": "viewer",
+        "is_service": True,
+        "valid_seconds": 3600.0,
+    },
 }
 BODIES["POST /v1/plans"] = BODIES["POST /v1/jobs"]
 BODIES["POST /v1/jobs/{name}/resume"] = BODIES["PATCH /v1/jobs/{name}"]
@@ -198,10 +208,10 @@ def home(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[t
 def tokens(home: tuple[Api, Path]) -> tuple[str, str]:
     """Tokens of a person and of an instance at work."""
     api, _ = home
-    held, node = joined(api, replace(SPEC, study="job"))
+    _, node = joined(api, replace(SPEC, study="job"))
     StudyClient(api.url, TOKEN, "job").lease(StudyLease("me", 300.0))
     node.begin_trial(1.0, "job")
-    return TOKEN, api.authentication._sign({"kind": "node", "sub": held.id})
+    return TOKEN, node.token or ""
 
 
 def test_the_application_has_its_routes() -> None:

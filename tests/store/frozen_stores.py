@@ -15,7 +15,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Final
 
+from autoscaler.domain.access import AccessToken, Owner, Person, Role
 from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.audit import AuditEntry
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobPhase
 from autoscaler.domain.objective import Objective
@@ -24,7 +26,9 @@ from autoscaler.domain.terms import StudyTerms, TrialProgress
 from autoscaler.domain.trial import GivenAnswer, TrialAnswer, TrialCall
 from autoscaler.store.opening import open_store
 from autoscaler.store.repositories.events import Event
+from autoscaler.store.repositories.owners import OwnedKind
 from autoscaler.store.repositories.settings import Freeze
+from autoscaler.store.repositories.tokens import NodeToken
 from autoscaler.store.store import Store
 from tests.conformance.store_examples import (
     NOW,
@@ -47,6 +51,8 @@ CONTROLLER: Final = "1f0c2d34-5b6a-4c7d-8e9f-0a1b2c3d4e5f"
 JOIN_HASH: Final = "0a" * 32
 USED_HASH: Final = "0b" * 32
 PERSON_HASH: Final = "0c" * 32
+NODE_HASH: Final = "0d" * 32
+AUDIT: Final = AuditEntry(NOW, "ada", "invitation", "operator", "stop job", "text", "running")
 STUDY: Final = "sweep"
 TERMS: Final = StudyTerms(objective=Objective(budget_usd=Decimal("12.50")), to_begin=3)
 
@@ -58,13 +64,18 @@ def fill(store: Store) -> None:
     _add_training_job(store)
     _add_ended_job(store)
     _add_trial(store)
-    store.tokens.set_person("ada", PERSON_HASH)
+    store.people.put(Person("ada", Role.OPERATOR))
+    store.people.add_token(AccessToken("ada", "invitation", NOW, "owner"), PERSON_HASH, NOW)
     store.tokens.issue(JOIN_HASH, "digits-1-1", NOW + 900)
     store.tokens.issue(USED_HASH, "digits-0-1", NOW + 900)
     store.tokens.burn(USED_HASH, NOW + 2)
     store.events.add(Event(NOW + 3, "resize", "grow digits", "digits"))
     store.journal.add(1, NOW, snapshot(), plan(decision()), (decision(),))
     store.programs.remember(memory())
+    store.owners.claim(OwnedKind.STUDY, STUDY, Owner("owner"))
+    store.owners.share(OwnedKind.BUNDLE, JOIN_HASH, Owner("ada", "nlp"))
+    store.tokens.put_node(NODE_HASH, NodeToken("digits-0-1", NOW, NOW + 4200))
+    store.audit.add(AUDIT)
 
 
 def _add_training_job(store: Store) -> None:
@@ -94,7 +105,7 @@ def _add_trial(store: Store) -> None:
     job = store.jobs.add(replace(spec("sweep-0"), study=STUDY), NOW).id
     number = store.trials.begin(job, "sweep-0-0-1", NOW)
     store.trials.tell(job, number, [TrialCall(1, "report 0.5"), TrialCall(2, "report 0.6")])
-    store.trials.answer([GivenAnswer(job, number, TrialAnswer(1, "go on"))])
+    store.trials.answer(STUDY, [GivenAnswer(job, number, TrialAnswer(1, "go on"))])
     store.leases.take(STUDY, "driver-1", NOW, 60.0)
     store.studies.state(STUDY, TERMS)
     size = Allocation("local-small", 1, 1)
@@ -108,7 +119,8 @@ def failure_of(instance: str) -> Failure:
 
 def person_of(store: Store, token_hash: str) -> str | None:
     """Return the person whose token has this hash."""
-    return store.tokens.person(token_hash)
+    known = store.people.of_token(token_hash)
+    return None if known is None else known.person.name
 
 
 def frozen_path(version: str) -> Path:

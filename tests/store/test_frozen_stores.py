@@ -12,6 +12,7 @@ import pytest
 from alembic import command
 from sqlalchemy import Connection, MetaData, create_engine, func, select, text
 
+from autoscaler.domain.access import Owner, Person, Role
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.intent import IntentState
 from autoscaler.domain.job import JobPhase
@@ -19,6 +20,7 @@ from autoscaler.domain.terms import StudyTerms
 from autoscaler.domain.trial import TrialAnswer, TrialCall
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.store.opening import open_store
+from autoscaler.store.repositories.owners import OwnedKind
 from autoscaler.store.repositories.settings import Freeze
 from autoscaler.store.sql.migration import newest_version
 from autoscaler.store.sql.upgrading import alembic_config
@@ -37,6 +39,7 @@ from tests.conformance.store_examples import (
 from tests.conformance.store_programs import memory
 from tests.store.conftest import Create
 from tests.store.frozen_stores import (
+    AUDIT,
     CONTROLLER,
     FROZEN,
     JOIN_HASH,
@@ -54,6 +57,8 @@ VERSIONS = sorted(path.stem.removeprefix("v") for path in FROZEN.glob("v*.sql"))
 PROGRAMS, TRIALS, TERMS_OF_STUDIES = "0002", "0003", "0004"
 # The first version that settles step times only after some steps of one speed.
 ERAS = "0009"
+# The first version with roles, owners, node tokens and the audit log.
+ACCESS = "0013"
 
 
 def test_every_version_has_a_frozen_store() -> None:
@@ -148,6 +153,24 @@ def check_tokens_and_settings(store: Store, version: str) -> None:
     assert store.settings.frozen() == (Freeze(NOW + 50, "owner") if has_freeze else None)
 
 
+def check_access(store: Store, version: str) -> None:
+    """People of before roles keep what they could do, and their first jobs' things."""
+    known = store.people.of_token(PERSON_HASH)
+    assert known is not None
+    assert known.person == Person("ada", Role.OPERATOR)
+    assert (known.token.name, known.token.expires_seconds) == ("invitation", None)
+    has_access = version >= ACCESS
+    if version >= TRIALS:
+        assert store.owners.of(OwnedKind.STUDY, STUDY) == (Owner("owner"),)
+    programs = [store.owners.of(OwnedKind.PROGRAM, name) for name in ("text", "nothing")]
+    assert programs == ([(), ()] if has_access else [(Owner("owner"),), ()])
+    assert store.owners.of(OwnedKind.BUNDLE, JOIN_HASH) == (
+        (Owner("ada", "nlp"),) if has_access else ()
+    )
+    assert store.tokens.has_node("digits-0-1") == has_access
+    assert store.audit.page() == ((replace(AUDIT, number=1),) if has_access else ())
+
+
 def check_measurements(store: Store, version: str) -> None:
     known = replace(observation(), is_settled=version < ERAS)
     assert store.measurements.observations("digits") == (known,)
@@ -201,6 +224,7 @@ CHECKS: Final = (
     check_instances_and_intents,
     check_money,
     check_tokens_and_settings,
+    check_access,
     check_measurements,
     check_journal_and_events,
     check_a_study,

@@ -55,8 +55,22 @@ ADDED_COLUMNS = {
 }
 
 
+# Statements that undo other changes of a version.
+UNDONE = {
+    "0013": (
+        *("DROP TABLE access_tokens", "DROP TABLE owners", "DROP TABLE node_tokens"),
+        *("DROP TABLE audit", "DROP TABLE people"),
+        "CREATE TABLE people (name TEXT NOT NULL, token_hash TEXT NOT NULL)",
+        "ALTER TABLE join_tokens DROP COLUMN key_hash",
+    ),
+}
+
+
 def make_older(url: str, version: str) -> None:
     """Drop what later versions added to a closed store, which then has the older version."""
+    for later, statements in UNDONE.items():
+        for statement in statements if later > version else ():
+            execute(url, statement)
     for later, columns in ADDED_COLUMNS.items():
         for table, name in (column.split(".") for column in columns if later > version):
             execute(url, f"ALTER TABLE {table} DROP COLUMN {name}")

@@ -1,9 +1,9 @@
-"""Authentication: bearer tokens of users, signed tokens of nodes.
+"""Authentication: bearer tokens of people and of instances.
 
-A node joins with a token from its user data: signed, bound to one instance, short-lived, for a
-single use. It receives a node token for the instance's life. An instance that has ended can use
-that token only to learn that it must drain. Of users' tokens only hashes are stored. The signing
-key is a file that only the controller's user can read.
+An instance joins with a token from its user data: signed, bound to one instance, short-lived, for
+a single use. It receives a node token: random, bound to the instance, and renewed by heartbeats.
+An instance that has ended can use that token only to learn that it must drain. The store has
+hashes of tokens only. The signing key is a file that only the controller's user can read.
 """
 
 from __future__ import annotations
@@ -11,29 +11,34 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-import re
 import secrets
 from pathlib import Path
+from threading import Lock
 
 import jwt
 
 from autoscaler.clock import Clock
-from autoscaler.domain.errors import NotAllowed, SpecError, StoreError, Unavailable
+from autoscaler.domain.errors import NotAllowed, StoreError, Unavailable
 from autoscaler.domain.instance import HeldInstance, InstancePhase
+from autoscaler.service.access.people import PeopleAccess, digest
+from autoscaler.store.repositories.tokens import NodeToken
 from autoscaler.store.store import Store
 
-OWNER = "owner"
 # Validity of join tokens: the pool's limit for joining, or this, and a margin for the launch.
 _JOIN_SECONDS = 600.0
 _LAUNCH_SECONDS = 300.0
+# Validity of node tokens beside twice the time for which an agent lives without a controller.
+_NODE_MARGIN_SECONDS = 600.0
+_LEASE_SECONDS = 1800.0
+_MOST_REMEMBERED = 100_000
 
 NO_TOKEN = "a token is needed: set CASTOR_TOKEN"
 
 _ALGORITHM = "HS256"
 _NODE_PATHS = "/v1/node/"
+_HEARTBEAT_PATH = "/v1/node/heartbeat"
 _JOIN, _NODE = "join", "node"
 _KEY_BYTES = 32
-_PERSON = re.compile(r"[a-z0-9][a-z0-9.@_-]{0,79}")
 
 
 def load_key(path: Path) -> bytes:
@@ -58,58 +63,23 @@ def load_key(path: Path) -> bytes:
     return key
 
 
-def digest(token: str) -> str:
-    """Return the hash under which a token is stored."""
-    return hashlib.sha256(token.encode()).hexdigest()
-
-
 class Authentication:
-    """Issuer and verifier of tokens."""
+    """Issuer and verifier of tokens.
 
-    def __init__(self, store: Store, key: bytes, clock: Clock) -> None:
+    `people` does the same for the tokens of people. An agent without a controller lives for
+    `lease_seconds`; a node token lives long enough that such a gap never ends it.
+    """
+
+    def __init__(
+        self, store: Store, key: bytes, clock: Clock, lease_seconds: float = _LEASE_SECONDS
+    ) -> None:
         self._store = store
         self._key = key
         self._clock = clock
-        self._known: dict[str, str] = {}
-
-    def set_person(self, name: str, token: str) -> None:
-        """Set the only token of a user."""
-        self._store.tokens.set_person(name, digest(token))
-        self._known = {}
-
-    def invite(self, name: str, by: str) -> str:
-        """Return a new token for a user; an earlier token becomes invalid.
-
-        Raises:
-            NotAllowed: the requester is not the owner.
-            SpecError: the name is invalid, or the owner's.
-        """
-        if by != OWNER:
-            raise NotAllowed(f"only {OWNER} may invite users, not {by}")
-        if name == OWNER or not _PERSON.fullmatch(name):
-            raise SpecError(
-                f"{name!r} can't be invited: take another name, of a-z, 0-9 and .@_-", "name"
-            )
-        token = secrets.token_urlsafe(32)
-        self.set_person(name, token)
-        return token
-
-    def person(self, token: str) -> str:
-        """Return the user of a token.
-
-        Raises:
-            NotAllowed: the token is unknown.
-        """
-        key = digest(token)
-        known = self._known  # a change of tokens replaces this dictionary
-        name = known.get(key) or self._store.tokens.person(key)
-        if name is None:
-            raise NotAllowed(
-                "this token is not known here: take the one in the controller's state directory, "
-                "or set CASTOR_TOKEN"
-            )
-        known[key] = name
-        return name
+        self._node_seconds = 2 * lease_seconds + _NODE_MARGIN_SECONDS
+        self._nodes: dict[str, NodeToken] = {}
+        self._nodes_lock = Lock()
+        self.people = PeopleAccess(store, clock)
 
     def require_known(self, path: str, token: str | None) -> None:
         """Check that a token fits a path of the API, before the body of the request is read.
@@ -119,27 +89,24 @@ class Authentication:
         """
         if token is None:
             raise NotAllowed(NO_TOKEN)
-        if path.startswith(_NODE_PATHS):
-            self._subject(token, _NODE)
+        if path == _HEARTBEAT_PATH:
+            self.reporting_node(token)
+        elif path.startswith(_NODE_PATHS):
+            self._instance(token)
         else:
-            self.person(token)
+            self.people.identity(token)
 
     def is_recognised(self, path: str, token: str | None) -> bool:
         """Return whether a token fits a path, judged without the store.
 
         This never blocks. False may mean that the store has to be asked.
         """
-        if token is None or not path.startswith(_NODE_PATHS):
-            return token is not None and self.known_person(token) is not None
-        try:
-            self._subject(token, _NODE)
-        except NotAllowed:
+        if token is None:
             return False
-        return True
-
-    def known_person(self, token: str) -> str | None:
-        """Return the user of a token that was seen before; None if the store has to be asked."""
-        return self._known.get(digest(token))
+        if not path.startswith(_NODE_PATHS):
+            return self.people.known(token) is not None
+        known = self._nodes.get(digest(token))
+        return known is not None and known.expires_seconds > self._clock.now()
 
     def join_token(self, held: HeldInstance) -> str:
         """Return the token with which an instance may join once.
@@ -168,8 +135,8 @@ class Authentication:
             raise NotAllowed(f"the join token is not for {instance}")
         return self._store.instances.get(instance)
 
-    def candidate(self, token: str, instance: str) -> HeldInstance:
-        """Return the instance that may join with this token.
+    def candidate(self, token: str, instance: str, key: str | None = None) -> HeldInstance:
+        """Return the instance that may join with this token, or join again with the same `key`.
 
         Raises:
             NotAllowed: the token is another's, expired or used, or the instance has ended.
@@ -180,28 +147,64 @@ class Authentication:
             raise Unavailable(f"{instance} is in its cloud's queue, as far as its list says")
         if held.phase is InstancePhase.ENDED:
             raise NotAllowed(f"{instance} has been given up")
-        if not self._store.tokens.is_good(digest(token), self._clock.now()):
-            raise NotAllowed(f"the join token of {instance} has expired or was used before")
+        key_hash = None if key is None else digest(key)
+        if not self._store.tokens.is_good(digest(token), self._clock.now(), key_hash):
+            raise _used_up(instance)
         return held
 
-    def join(self, token: str, instance: str) -> str:
-        """Use up a join token; return the node token of the instance.
+    def join(self, token: str, instance: str, key: str | None = None) -> str:
+        """Use up a join token; return a new node token of the instance.
+
+        The agent that presents the same random `key` may repeat this for a minute, since the
+        reply may be lost. Earlier node tokens of the instance end.
 
         Raises:
-            NotAllowed: as `candidate`.
+            NotAllowed, Unavailable: as `candidate`.
         """
-        self.candidate(token, instance)
-        if not self._store.tokens.burn(digest(token), self._clock.now()):
-            raise NotAllowed(f"the join token of {instance} has expired or was used before")
-        return self._sign({"kind": _NODE, "sub": instance})
+        self.candidate(token, instance, key)
+        key_hash = None if key is None else digest(key)
+        if not self._store.tokens.burn(digest(token), self._clock.now(), key_hash):
+            raise _used_up(instance)
+        return self._new_node_token(instance)
 
     def node(self, token: str) -> HeldInstance:
         """Return the instance of a node token; it may be draining or have ended.
 
         Raises:
-            NotAllowed: the token is unknown.
+            NotAllowed: the token is unknown or expired.
         """
-        return self._store.instances.get(self._subject(token, _NODE))
+        return self._store.instances.get(self._instance(token))
+
+    def reporting_node(self, token: str) -> HeldInstance:
+        """Return the instance of a node token for a heartbeat, which renews the token.
+
+        An expired token is accepted while its instance lives, so that no jump of a clock and no
+        pause of a host costs an instance.
+
+        Raises:
+            NotAllowed: the token is unknown, or it has expired and the instance has ended.
+        """
+        known = self._node_token(token)
+        if known is None:
+            return self.node(token)
+        held = self._store.instances.get(known.instance)
+        if held.phase is InstancePhase.ENDED:
+            return self.node(token)
+        return held
+
+    def renewed(self, token: str, held: HeldInstance) -> str | None:
+        """Return a new node token if the presented one has lived for half of its time, else None.
+
+        The presented one stays valid for the rest, since the reply may be lost. The new one
+        replaces all others. Tokens of agents of earlier releases are not renewed.
+        """
+        known, now_seconds = self._node_token(token), self._clock.now()
+        if known is None or held.phase is InstancePhase.ENDED:
+            return None
+        left_seconds = known.expires_seconds - now_seconds
+        if self._node_seconds / 2 < left_seconds <= self._node_seconds:
+            return None
+        return self._new_node_token(held.id, digest(token))
 
     def working_node(self, token: str) -> HeldInstance:
         """Return the instance of a node token, for its job's files and secrets.
@@ -235,6 +238,59 @@ class Authentication:
     def _sign(self, claims: dict[str, object]) -> str:
         return jwt.encode(claims, self._key, algorithm=_ALGORITHM)
 
+    def _new_node_token(self, instance: str, presented_hash: str | None = None) -> str:
+        """Store a new node token and return its text; of others only the presented one stays."""
+        text, now_seconds = secrets.token_urlsafe(32), self._clock.now()
+        token = NodeToken(instance, now_seconds, now_seconds + self._node_seconds)
+        self._store.tokens.put_node(digest(text), token, presented_hash)
+        with self._nodes_lock:
+            # A new dictionary, so that no lookup under way adds a token that has ended.
+            self._nodes = {
+                token_hash: known
+                for token_hash, known in self._nodes.copy().items()
+                if known.instance != instance or token_hash == presented_hash
+            } | {digest(text): token}
+        return text
+
+    def _node_token(self, token: str) -> NodeToken | None:
+        """Return the facts of a node token; None if it is unknown or of an earlier release."""
+        token_hash, nodes = digest(token), self._nodes
+        known = nodes.get(token_hash) or self._store.tokens.node(token_hash)
+        if known is not None:
+            if len(nodes) >= _MOST_REMEMBERED:
+                nodes.clear()
+            nodes[token_hash] = known
+        return known
+
+    def _instance(self, token: str) -> str:
+        """Return the instance of a node token.
+
+        Raises:
+            NotAllowed: the token is unknown or expired.
+        """
+        known = self._node_token(token)
+        if known is None:
+            return self._instance_of_signed(token)
+        if known.expires_seconds <= self._clock.now():
+            raise NotAllowed(
+                f"the token of {known.instance} has expired: its next heartbeat renews it while "
+                "the instance lives"
+            )
+        return known.instance
+
+    def _instance_of_signed(self, token: str) -> str:
+        """Return the instance of a signed node token, which an earlier release has issued.
+
+        Such a token ends with its instance, whose agent can't renew it.
+
+        Raises:
+            NotAllowed: it is no such token, or the instance joined with this release.
+        """
+        instance = self._subject(token, _NODE)
+        if self._store.tokens.has_node(instance):
+            raise NotAllowed(f"the token of {instance} was replaced")
+        return instance
+
     def _subject(self, token: str, kind: str) -> str:
         try:
             claims = jwt.decode(token, self._key, algorithms=[_ALGORITHM])
@@ -243,3 +299,7 @@ class Authentication:
         if claims.get("kind") != kind:
             raise NotAllowed(f"a {claims.get('kind')} token is not valid here")
         return str(claims["sub"])
+
+
+def _used_up(instance: str) -> NotAllowed:
+    return NotAllowed(f"the join token of {instance} has expired or was used before")

@@ -50,7 +50,7 @@ class RequestGate:
         path = str(scope["path"])
         try:
             if path.startswith(_PATHS) and path != _JOIN_PATH:
-                await self.check(path, _token(scope))
+                await self.check(path, bearer_token(scope))
             if has_controls(path) or len(path) > _LONGEST_PATH:
                 raise NotFound(f"{printable(path[:100])} is no path of the API")
         except CastorError as error:
@@ -67,7 +67,7 @@ def body_limit(path: str) -> int:
     return _LONG_BYTES if _LONG.fullmatch(path) else _JSON_BYTES
 
 
-def _token(scope: Scope) -> str | None:
+def bearer_token(scope: Scope) -> str | None:
     """Return the bearer token of a request; None without one."""
     for name, value in scope["headers"]:
         if name == b"authorization":

@@ -38,7 +38,7 @@ class Bundles:
         """
         path = self._at(sha256)
         if not path.exists():
-            raise NotFound(f"bundle {sha256[:12]} was not uploaded: submit the job again")
+            raise unknown_bundle(sha256)
         return path
 
     async def receive(self, sha256: str, chunks: AsyncIterator[bytes]) -> None:
@@ -115,6 +115,11 @@ class TrialFiles:
     def _of(self, study: str) -> Path:
         name = hashlib.sha256(study.encode(errors="replace")).hexdigest()[:32]
         return inside(self._directory, name)
+
+
+def unknown_bundle(sha256: str) -> NotFound:
+    """Return the error for a bundle that was not uploaded by those who may use it."""
+    return NotFound(f"bundle {sha256[:12]} was not uploaded: submit the job again")
 
 
 def _keep(received: Path, final: Path) -> None:

@@ -111,7 +111,7 @@ class Nodes:
         candidate = self._candidate(request)
         self._require_accelerators(candidate, request.accelerators)
         assignment = self._first_assignment(candidate)
-        token = self._authentication.join(request.token, request.instance)
+        token = self._authentication.join(request.token, request.instance, request.key)
         self._store.instances.record_node(
             request.instance, InstancePhase.PREPARING, self._clock.now()
         )
@@ -131,7 +131,9 @@ class Nodes:
         """
         named = self._authentication.named(request.token, request.instance)
         try:
-            candidate = self._authentication.candidate(request.token, request.instance)
+            candidate = self._authentication.candidate(
+                request.token, request.instance, request.key
+            )
             offer = self._offer(candidate.offer)
             self._identities.check(candidate, offer.provider, request.proof)
         except NotAllowed as error:

@@ -104,10 +104,11 @@ def _require_same_job(spec: JobSpec, job: JobRecord) -> None:
         )
 
 
-def require_own_checkpoints(spec: JobSpec, jobs: Iterable[JobRecord]) -> None:
+def require_own_checkpoints(spec: JobSpec, jobs: Iterable[JobRecord]) -> JobRecord | None:
     """Check that a new job does not start in a directory with the checkpoints of another job.
 
-    Only absolute directories can be shared. The last job that saved there counts.
+    Only absolute directories can be shared. The last job that saved there counts. Return the job
+    whose checkpoints the new one goes on from there; None if there are none.
 
     Raises:
         Conflict: a running job uses the directory.
@@ -115,7 +116,7 @@ def require_own_checkpoints(spec: JobSpec, jobs: Iterable[JobRecord]) -> None:
     """
     directory = spec.checkpoint.directory
     if directory is None or spec.study is not None or not PurePosixPath(directory).is_absolute():
-        return
+        return None
     sharing = [job for job in jobs if _directory_of(job) == PurePosixPath(directory)]
     for job in sharing:
         if not job.phase.is_final:
@@ -125,10 +126,10 @@ def require_own_checkpoints(spec: JobSpec, jobs: Iterable[JobRecord]) -> None:
             )
     saved = [job for job in sharing if has_checkpoint(job)]
     if not saved:
-        return
+        return None
     last = max(saved, key=lambda job: job.number)
     if last.files_of == spec.resumes or spec.checkpoint.adopt in (last.files_of, last.spec.name):
-        return
+        return last
     raise SpecError(
         f"{directory} has the checkpoints of {last.id}: `castor resume {last.id}` goes on from "
         "them; choose another directory to start from the beginning, or say in the job file "

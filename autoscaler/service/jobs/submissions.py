@@ -15,7 +15,13 @@ from autoscaler.controller.jobs.programs import recalled
 from autoscaler.controller.observe.snapshots import allowed_offers, missing_gpus
 from autoscaler.controller.predict.circumstances import circumstances_of
 from autoscaler.controller.predict.shards import choose_shard
-from autoscaler.domain.errors import Conflict, NotFound, SpecError, Unavailable
+from autoscaler.domain.access import Identity
+from autoscaler.domain.errors import (
+    Conflict,
+    NotFound,
+    SpecError,
+    Unavailable,
+)
 from autoscaler.domain.job import InstanceBounds, JobRecord, JobSpec
 from autoscaler.domain.job_rules import (
     require_settable,
@@ -30,11 +36,14 @@ from autoscaler.domain.offer import Offer
 from autoscaler.domain.restart_rules import require_restartable_bounds
 from autoscaler.domain.shards import ShardChoice
 from autoscaler.ledger.ledger import Ledger
-from autoscaler.service.files.uploads import Bundles
+from autoscaler.service.access.gate import claim_study, has_bundle, require_on_subject
+from autoscaler.service.access.permissions import Action, require_permitted
+from autoscaler.service.files.uploads import Bundles, unknown_bundle
 from autoscaler.service.instances.assignments import Assignments
 from autoscaler.service.jobs.results import Results
 from autoscaler.service.jobs.resuming import require_ended, require_own_checkpoints, resumed_spec
 from autoscaler.store.repositories.events import Event
+from autoscaler.store.repositories.owners import OwnedKind
 from autoscaler.store.repositories.settings import Freeze
 from autoscaler.store.store import Store
 from autoscaler.wire.messages import Change, Resumption
@@ -65,21 +74,27 @@ class Submissions:
         self._wake = wake
         self._clock = clock
 
-    def submit(self, spec: JobSpec, person: str) -> JobRecord:
-        """Add a job.
+    def submit(self, spec: JobSpec, requester: Identity) -> JobRecord:
+        """Add a job. It belongs to the requester and the requester's team.
 
         Raises:
             SpecError: the job can't run here; the message names the key of the job file.
             Conflict: the name is in use.
-            NotFound: its bundle was not uploaded.
+            NotFound: its bundle was not uploaded by the requester or the team.
             Unavailable: it names offers, and the offers are not known yet.
+            Forbidden: its study, or the checkpoints that it adopts, belong to another person.
         """
-        spec = replace(self.prepare(spec), person=person)
+        person = requester.person
+        spec = replace(self.prepare(spec), person=person, team=requester.team)
         self._check(spec)
+        self._require_own(spec, requester)
         choice = self._shard_of(spec)
         if choice is not None:
             spec = with_shard(spec, choice.shard)
+        if spec.study is not None:
+            claim_study(self._store, spec.study, requester)
         job = self._store.jobs.add(spec, self._clock.now())
+        self._store.owners.claim(OwnedKind.PROGRAM, spec.program_name, spec.owner)
         self._add_event("submitted", f"by {person}{self._memory_note(spec)}", job)
         if choice is not None:
             self._add_event("sharded", str(choice), job)
@@ -122,11 +137,11 @@ class Submissions:
             return spec
         return replace(spec, objective=spec.objective.capped(self._job_usd))
 
-    def resume(self, name: str, resumption: Resumption, person: str) -> JobRecord:
+    def resume(self, name: str, resumption: Resumption, requester: Identity) -> JobRecord:
         """Add the next run of a job that was stopped or has failed.
 
-        It continues from the newest checkpoint of the earlier runs. It has their bundle and
-        settings, or those of the resumption's spec.
+        It continues from the newest checkpoint of the earlier runs. It has their owner, and their
+        bundle and settings, or those of the resumption's spec.
 
         Raises:
             UnknownJob, Conflict: there is no such job, or its phase does not allow it.
@@ -142,8 +157,11 @@ class Submissions:
         require_ended(job, self._store.instances.of_job(job.id, include_ended=True))
         origin = self._origin(job)
         spent_usd = self._spent_usd(job, resumption, now_seconds)
-        spec = self.capped(replace(resumed_spec(job, resumption, spent_usd), person=person))
+        person, owner = requester.person, job.spec.owner
+        spec = resumed_spec(job, resumption, spent_usd)
+        spec = self.capped(replace(spec, person=owner.person, team=owner.team))
         self._check(spec)
+        self._require_own(spec, requester, job.spec)
         resumed = self._store.jobs.add(spec, now_seconds)
         self._add_event("resumed", f"by {person}: {resumed.id} goes on from {origin}", job)
         self._add_event("submitted", f"by {person}: goes on from {origin} of {job.id}", resumed)
@@ -192,11 +210,33 @@ class Submissions:
         if spec.bundle is not None:
             self._bundles.path(spec.bundle)
         self._assignments.check(spec)
-        require_own_checkpoints(spec, self._store.jobs.all())
         offers = self._check_instances(spec.instances)
         if not spec.parallelism.is_undecided:
             require_fit(spec, offers, self._status.offers, self._status.limits)
         self._check_objective(spec.objective, offers)
+
+    def _require_own(
+        self, spec: JobSpec, requester: Identity, earlier: JobSpec | None = None
+    ) -> None:
+        """Check that a requester may use the bundle, the study and the checkpoints of a job.
+
+        The bundle of an earlier run needs no check.
+
+        Raises:
+            NotFound: neither the requester nor the team has uploaded the bundle.
+            Forbidden: the study or the adopted checkpoints belong to another person.
+            SpecError, Conflict: the directory has or gets the checkpoints of another job.
+        """
+        bundle = spec.bundle
+        is_new = earlier is None or earlier.bundle != bundle
+        if bundle is not None and is_new and not has_bundle(self._store, requester, bundle):
+            raise unknown_bundle(bundle)
+        if spec.study is not None:
+            require_on_subject(self._store, requester, Action.JOIN_STUDY, spec.study)
+        origin = require_own_checkpoints(spec, self._store.jobs.all())
+        if origin is not None:
+            owners = (origin.spec.owner,)
+            require_permitted(requester, Action.ADOPT_CHECKPOINTS, origin.id, owners)
 
     def change(self, name: str, change: Change, person: str) -> JobRecord:
         """Change a job that has not ended.
@@ -270,6 +310,7 @@ class Submissions:
         """
         if not self._store.programs.forget(program):
             raise unknown_program(program)
+        self._store.owners.release(OwnedKind.PROGRAM, program)
         text = f"what was learnt of {program}, by {person}"
         self._store.events.add(Event(self._clock.now(), "forgotten", text, None))
         self._wake()

@@ -12,6 +12,7 @@ from autoscaler.controller.jobs.predicted_goodput import predicted_goodput
 from autoscaler.controller.jobs.sessions import is_known_without_session, sessionless_text
 from autoscaler.controller.offers.false_starts import false_starts, false_starts_everywhere
 from autoscaler.controller.predict.forecasts import FixedSize
+from autoscaler.domain.access import OWNER
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobPhase, JobRecord
@@ -19,7 +20,6 @@ from autoscaler.domain.offer import is_stale
 from autoscaler.domain.spending import DailyCost
 from autoscaler.domain.trial import TrialEnding
 from autoscaler.ledger.ledger import Ledger
-from autoscaler.service.access.authentication import OWNER
 from autoscaler.service.instances.assignments import Assignments
 from autoscaler.store.repositories.events import Event
 from autoscaler.store.repositories.journal import JournalEntry
@@ -96,6 +96,7 @@ class Views:
             weight=self._status.weights.get(job.id, job.spec.priority),
             priority=job.spec.priority,
             person=job.spec.person,
+            team=job.spec.team,
             trouble=None if job.phase.is_final else self._status.job_troubles.get(job.id),
             is_sessionless=is_sessionless,
             alarm=None if job.phase.is_final else self._status.alarms.get(job.id),

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 from fastapi import APIRouter, Depends, Response
 from fastapi.responses import StreamingResponse
 
+from autoscaler.service.access.permissions import Action
 from autoscaler.service.jobs.results import Results
 from autoscaler.service.routes.bodies import json_response
+from autoscaler.service.routes.permits import Permit
 from autoscaler.store.store import Store
 from autoscaler.wire.results import CheckpointView, OutputsView
 
 
-def results_router(store: Store, results: Results, person: Callable[..., Any]) -> APIRouter:
+def results_router(store: Store, results: Results) -> APIRouter:
     """Return the routes for lists and contents of outputs and checkpoints."""
-    router = APIRouter(prefix="/v1/jobs/{name}", dependencies=[Depends(person)])
+    router = APIRouter(
+        prefix="/v1/jobs/{name}", dependencies=[Depends(Permit(Action.FETCH_FILES))]
+    )
 
     @router.get("/outputs")
     def outputs(name: str) -> Response:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse
 
 from autoscaler.domain.instance import HeldInstance
+from autoscaler.domain.objective import Objective
 from autoscaler.domain.rules import LATEST_SECONDS
 from autoscaler.domain.study_rules import MOST_NUMBER
 from autoscaler.domain.study_stay import StudyStay
+from autoscaler.domain.terms import StudyTerms
 from autoscaler.domain.trial import StudyStop, TrialAnswer, WaitingCall
+from autoscaler.service.access.gate import Requester
+from autoscaler.service.access.permissions import Action
 from autoscaler.service.routes.bodies import Body, json_response
+from autoscaler.service.routes.permits import Permit
 from autoscaler.service.studies.studies import Studies
+from autoscaler.wire.codec import encode
 from autoscaler.wire.study_messages import (
     StudyAnswers,
     StudyBudget,
@@ -27,43 +33,85 @@ from autoscaler.wire.study_messages import (
 _LONGEST_WAIT_SECONDS = 25.0
 
 
-def drivers_router(studies: Studies, person: Callable[..., Any]) -> APIRouter:
-    """Return the routes for drivers and users of studies."""
-    router = APIRouter(prefix="/v1/studies/{study}", dependencies=[Depends(person)])
+def studies_router(studies: Studies) -> APIRouter:
+    """Return the routes for users of studies."""
+    router = APIRouter(prefix="/v1/studies/{study}")
+    read = [Depends(Permit(Action.READ))]
 
-    @router.get("")
+    @router.get("", dependencies=read)
     def view(study: str) -> Response:
         return json_response(StudyView, studies.view(study))
 
-    @router.get("/stays")
+    @router.get("/stays", dependencies=read)
     def stays(study: str) -> Response:
         return json_response(tuple[StudyStay, ...], studies.stays(study))
 
     @router.post("/budget")
-    def set_budget(study: str, wanted: StudyBudget = Depends(Body(StudyBudget))) -> Response:
+    def set_budget(
+        study: str,
+        wanted: StudyBudget = Depends(Body(StudyBudget)),
+        requester: Requester = Depends(Permit(Action.CHANGE_STUDY)),
+    ) -> Response:
+        before = _budget_text(studies.terms(study))
         studies.set_budget(study, wanted.budget_usd)
-        return Response(status_code=204)
-
-    @router.post("/lease")
-    def lease(study: str, wanted: StudyLease = Depends(Body(StudyLease))) -> Response:
-        return json_response(StudyStop, studies.lease(study, wanted))
-
-    @router.delete("/lease")
-    def leave(study: str, holder: str) -> Response:
-        studies.leave(study, holder)
-        return Response(status_code=204)
-
-    @router.post("/terms")
-    def state(study: str, statement: StudyStatement = Depends(Body(StudyStatement))) -> Response:
-        studies.state(study, statement)
+        requester.record(study, before, _budget_text(studies.terms(study)))
         return Response(status_code=204)
 
     @router.post("/stop")
-    def stop(study: str, at_once: bool) -> Response:
+    def stop(
+        study: str, at_once: bool, requester: Requester = Depends(Permit(Action.STOP_STUDY))
+    ) -> Response:
         studies.stop(study, at_once)
+        requester.record(study, after="at once" if at_once else "after its trials")
         return Response(status_code=204)
 
-    @router.get("/calls")
+    return router
+
+
+def drivers_router(studies: Studies) -> APIRouter:
+    """Return the routes for drivers of studies.
+
+    Messages between a driver and its trials are not audited: its lease and what it ends are.
+    """
+    router = APIRouter(prefix="/v1/studies/{study}")
+    drive = [Depends(Permit(Action.DRIVE_STUDY))]
+
+    @router.post("/lease")
+    def lease(
+        study: str,
+        wanted: StudyLease = Depends(Body(StudyLease)),
+        requester: Requester = Depends(Permit(Action.DRIVE_STUDY)),
+    ) -> Response:
+        before = studies.driver(study)
+        stop = studies.lease(study, wanted, requester.identity)
+        if wanted.holder != before:
+            requester.record(study, before or "", wanted.holder)
+        return json_response(StudyStop, stop)
+
+    @router.delete("/lease")
+    def leave(
+        study: str, holder: str, requester: Requester = Depends(Permit(Action.LEAVE_STUDY))
+    ) -> Response:
+        before = studies.driver(study)
+        studies.leave(study, holder)
+        if before == holder:
+            requester.record(study, holder)
+        return Response(status_code=204)
+
+    @router.post("/terms")
+    def state(
+        study: str,
+        statement: StudyStatement = Depends(Body(StudyStatement)),
+        requester: Requester = Depends(Permit(Action.STATE_TERMS)),
+    ) -> Response:
+        before = studies.terms(study)
+        studies.state(study, statement)
+        after = studies.terms(study)
+        if after is not None and (before is None or before.objective != after.objective):
+            requester.record(study, _objective_text(before), _objective_text(after))
+        return Response(status_code=204)
+
+    @router.get("/calls", dependencies=drive)
     async def calls(
         study: str,
         holder: str,
@@ -79,31 +127,52 @@ def drivers_router(studies: Studies, person: Callable[..., Any]) -> APIRouter:
         given: StudyAnswers = Depends(Body(StudyAnswers)),
         wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
         beyond: int = Query(default=0, ge=0, le=MOST_NUMBER),
+        requester: Requester = Depends(Permit(Action.END_TRIALS)),
     ) -> Response:
-        waiting = await studies.answer(study, given, wait_seconds, beyond)
+        await studies.answer(study, given)
+        if given.ended:
+            ended = ", ".join(f"{end.job} {end.ending}" for end in given.ended)
+            await run_in_threadpool(requester.record, study, "", ended)
+        if not wait_seconds:
+            return json_response(tuple[WaitingCall, ...], ())
+        waiting = await studies.calls(study, given.holder, wait_seconds, beyond)
         return json_response(tuple[WaitingCall, ...], waiting)
 
     return router
 
 
-def study_files_router(studies: Studies, person: Callable[..., Any]) -> APIRouter:
-    """Return the routes for uploaded files and checkpoints of a study's trials."""
-    router = APIRouter(prefix="/v1/studies/{study}", dependencies=[Depends(person)])
+def _budget_text(terms: StudyTerms | None) -> str:
+    budget_usd = None if terms is None else terms.objective.budget_usd
+    return "no budget" if budget_usd is None else f"${budget_usd}"
 
-    @router.get("/files/{sha256}")
+
+def _objective_text(terms: StudyTerms | None) -> str:
+    return "" if terms is None else encode(Objective, terms.objective).decode()
+
+
+def study_files_router(studies: Studies) -> APIRouter:
+    """Return the routes for uploaded files and checkpoints of a study's trials."""
+    router = APIRouter(prefix="/v1/studies/{study}")
+    drive = [Depends(Permit(Action.DRIVE_STUDY))]
+
+    @router.get("/files/{sha256}", dependencies=drive)
     def file(study: str, sha256: str) -> FileResponse:
         return FileResponse(studies.file(study, sha256))
 
-    @router.delete("/files/{sha256}")
+    @router.delete("/files/{sha256}", dependencies=drive)
     def remove_file(study: str, sha256: str) -> Response:
         studies.remove_file(study, sha256)
         return Response(status_code=204)
 
     @router.post("/checkpoints/removal")
     def remove_checkpoints(
-        study: str, trials: tuple[str, ...] = Depends(Body(tuple[str, ...]))
+        study: str,
+        trials: tuple[str, ...] = Depends(Body(tuple[str, ...])),
+        requester: Requester = Depends(Permit(Action.REMOVE_CHECKPOINTS)),
     ) -> Response:
-        return json_response(int, studies.remove_checkpoints(study, trials))
+        removed = studies.remove_checkpoints(study, trials)
+        requester.record(study, ", ".join(trials), f"{removed} removed")
+        return json_response(int, removed)
 
     return router
 

@@ -19,10 +19,11 @@ from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.errors import ErrorRecord
 from autoscaler.controller.jobs.holdings import trained_allocation
 from autoscaler.controller.jobs.study_starts import note_beginnings
+from autoscaler.domain.access import Identity
 from autoscaler.domain.errors import Conflict, NotAllowed, UnknownJob
 from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import Desired, HeldInstance, by_job
-from autoscaler.domain.job import JobPhase
+from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.rules import (
     LONGEST_SECONDS,
     require_amount,
@@ -36,7 +37,9 @@ from autoscaler.domain.study_rules import (
     require_valid_statement,
 )
 from autoscaler.domain.study_stay import StudyStay
+from autoscaler.domain.terms import StudyTerms
 from autoscaler.domain.trial import StudyStop, TrialAnswer, TrialEnd, WaitingCall
+from autoscaler.service.access.gate import claim_study
 from autoscaler.service.files.uploads import TrialFiles
 from autoscaler.service.notifier import Notifier
 from autoscaler.service.studies.checkpoints import TrialCheckpoints
@@ -78,18 +81,30 @@ class Studies:
         self._clock = clock
         self._notifier = Notifier()
 
-    def lease(self, study: str, lease: StudyLease) -> StudyStop:
+    def lease(self, study: str, lease: StudyLease, requester: Identity) -> StudyStop:
         """Take or renew the lease of a study; return whether the driver is to stop the study.
+
+        The first requester owns the study.
 
         Raises:
             Conflict: another driver holds the lease.
+            Forbidden: the study belongs to another person.
         """
         require_name(study, "study")
         require_line(lease.holder, "holder")
         require_positive(lease.seconds, "seconds", LONGEST_SECONDS)
+        claim_study(self._store, study, requester)
         seconds = min(lease.seconds, _LONGEST_LEASE_SECONDS)
         self._store.leases.take(study, lease.holder, self._clock.now(), seconds)
         return self._store.settings.study_stop(study, lease.holder)
+
+    def driver(self, study: str) -> str | None:
+        """Return the holder of the study's lease; None if it has none."""
+        return self._store.leases.holder(study, self._clock.now())
+
+    def terms(self, study: str) -> StudyTerms | None:
+        """Return the terms in force of a study; None if none are stored."""
+        return self._store.studies.terms(study)
 
     def leave(self, study: str, holder: str) -> None:
         """Release the lease of a driver, and remove the study's uploaded files."""
@@ -103,7 +118,7 @@ class Studies:
         Raises:
             Conflict: the study has no driver.
         """
-        driver = self._store.leases.holder(study, self._clock.now())
+        driver = self.driver(study)
         if driver is None:
             raise Conflict(f"study {study} has no driver: there is nothing to stop")
         self._store.settings.stop_study(study, driver, at_once)
@@ -142,7 +157,7 @@ class Studies:
             for end in given.ended:
                 # Recorded before the worker receives the answer and exits.
                 self._record_end(study, end)
-            self._store.trials.answer(given.answers)
+            self._store.trials.answer(study, given.answers)
 
         await run_in_threadpool(keep)
         if given.ended:
@@ -212,10 +227,12 @@ class Studies:
 
         Raises:
             Conflict: the holder is not the study's driver.
-            UnknownJob: a trial is no job.
+            UnknownJob: the study has no such trial.
         """
         require_valid_statement(statement.terms, statement.trials)
         self._require_driver(study, statement.holder)
+        for trial in statement.trials:
+            self._trial(study, trial.job)
         objective = statement.terms.objective.capped(self._study_usd)
         self._store.studies.state(study, replace(statement.terms, objective=objective))
         held = by_job(self._store.instances.alive())
@@ -319,9 +336,7 @@ class Studies:
         Raises:
             UnknownJob: the study has no such trial.
         """
-        job = self._store.jobs.get(end.job)
-        if job.spec.study != study:
-            raise UnknownJob(f"job {job.id} is no trial of study {study}")
+        job = self._trial(study, end.job)
         now_seconds, instances = self._clock.now(), self._store.instances.of_job(job.id)
         facts: dict[str, str] = {Fact.TRIAL_END: end.ending.value}
         if end.cause is not None:
@@ -335,8 +350,19 @@ class Studies:
         if not job.phase.is_final:
             self._store.jobs.set_phase(job.id, JobPhase.STOPPING, now_seconds, end.cause)
 
+    def _trial(self, study: str, job: str) -> JobRecord:
+        """Return a trial of a study.
+
+        Raises:
+            UnknownJob: the study has no such trial.
+        """
+        record = self._store.jobs.get(job)
+        if record.spec.study != study:
+            raise UnknownJob(f"job {record.id} is no trial of study {study}")
+        return record
+
     def _require_driver(self, study: str, holder: str) -> None:
-        driver = self._store.leases.holder(study, self._clock.now())
+        driver = self.driver(study)
         if driver != holder:
             raise Conflict(f"study {study} is driven by {driver or 'nobody'}, not by {holder}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autoscaler.store.memory.audit import MemoryAudit
 from autoscaler.store.memory.capacity import MemoryCapacity
 from autoscaler.store.memory.events import MemoryEvents
 from autoscaler.store.memory.instances import MemoryInstances
@@ -10,6 +11,8 @@ from autoscaler.store.memory.jobs import MemoryJobs
 from autoscaler.store.memory.journal import MemoryJournal
 from autoscaler.store.memory.ledger import MemoryLedgerLines
 from autoscaler.store.memory.measurements import MemoryMeasurements
+from autoscaler.store.memory.owners import MemoryOwners
+from autoscaler.store.memory.people import MemoryPeople
 from autoscaler.store.memory.programs import MemoryPrograms
 from autoscaler.store.memory.reports import MemoryReports
 from autoscaler.store.memory.settings import MemorySettings
@@ -45,6 +48,9 @@ def memory_store(inputs_kept: int = 100) -> Store:
         events=MemoryEvents(tables),
         ledger=MemoryLedgerLines(tables),
         tokens=MemoryTokens(tables),
+        people=MemoryPeople(tables),
+        owners=MemoryOwners(tables),
+        audit=MemoryAudit(tables),
         settings=MemorySettings(tables),
         close=lambda: None,
     )

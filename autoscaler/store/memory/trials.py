@@ -47,10 +47,11 @@ class MemoryTrials(Trials):
             ]
             return tuple(waiting[:limit])
 
-    def answer(self, answers: Iterable[GivenAnswer]) -> None:
+    def answer(self, study: str, answers: Iterable[GivenAnswer]) -> None:
         with self._lock:
             for given in answers:
-                if (given.job, given.incarnation, given.answer.number) in self._calls:
+                is_call = (given.job, given.incarnation, given.answer.number) in self._calls
+                if is_call and self._tables.job(given.job).spec.study == study:
                     known = self._answers[given.job, given.incarnation]
                     known.setdefault(given.answer.number, given.answer)
 

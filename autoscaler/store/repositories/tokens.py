@@ -1,16 +1,30 @@
-"""Repository of tokens for access to the service. Only hashes of tokens are stored."""
+"""Repository of tokens of instances. Only hashes of tokens are stored."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Final
+
+REPEAT_SECONDS: Final = 60.0
+"""Time after a join in which the same agent may join again, since the reply may be lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeToken:
+    """Facts of a token with which an instance reports."""
+
+    instance: str
+    issued_seconds: float
+    expires_seconds: float
 
 
 class Tokens(ABC):
-    """Join tokens of instances and tokens of people, in one store."""
+    """Join tokens and node tokens of instances, in one store."""
 
     @abstractmethod
     def issue(self, token_hash: str, instance: str, expires_seconds: float) -> None:
-        """Store a token with which an instance may join once before `expires_seconds`.
+        """Store a token with which an instance may join before `expires_seconds`.
 
         A repeated launch issues its token again, which can only extend its life. A used token
         stays used.
@@ -20,20 +34,33 @@ class Tokens(ABC):
         """
 
     @abstractmethod
-    def is_good(self, token_hash: str, now_seconds: float) -> bool:
-        """Return whether a token was issued, has not expired, and is unused."""
+    def is_good(self, token_hash: str, now_seconds: float, key_hash: str | None = None) -> bool:
+        """Return whether `burn` would return True."""
 
     @abstractmethod
-    def burn(self, token_hash: str, now_seconds: float) -> bool:
-        """Use a token; return True for exactly one caller among all threads and processes.
+    def burn(self, token_hash: str, now_seconds: float, key_hash: str | None = None) -> bool:
+        """Use a join token; return True for exactly one caller among all threads and processes.
 
-        Returns False if the token was never issued, has expired, or was used before.
+        Return True again to the caller with the same `key_hash` for `REPEAT_SECONDS`. `key_hash`
+        None: not again. Returns False if the token was never issued, has expired, or was used.
         """
 
     @abstractmethod
-    def set_person(self, name: str, token_hash: str) -> None:
-        """Store the token of a person, in place of the person's earlier token."""
+    def put_node(
+        self, token_hash: str, token: NodeToken, presented_hash: str | None = None
+    ) -> None:
+        """Store a new node token.
+
+        Of the earlier ones of the instance only the one that was presented stays; None: none.
+
+        Raises:
+            UnknownInstance: no instance has this id.
+        """
 
     @abstractmethod
-    def person(self, token_hash: str) -> str | None:
-        """Return the name of the person with a token; None if nobody has the token."""
+    def node(self, token_hash: str) -> NodeToken | None:
+        """Return a node token, also one that has expired; None if the hash is unknown."""
+
+    @abstractmethod
+    def has_node(self, instance: str) -> bool:
+        """Return whether an instance has a node token."""

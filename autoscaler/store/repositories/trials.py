@@ -42,8 +42,11 @@ class Trials(ABC):
         """Return at most `limit` unanswered calls of a study's trials, in order of arrival."""
 
     @abstractmethod
-    def answer(self, answers: Iterable[GivenAnswer]) -> None:
-        """Store answers. Later answers to the same call, and answers to no call, are ignored."""
+    def answer(self, study: str, answers: Iterable[GivenAnswer]) -> None:
+        """Store answers to calls of a study's trials.
+
+        Later answers to the same call, and answers to no call of the study, are ignored.
+        """
 
     @abstractmethod
     def answers(self, job: str, incarnation: int, after: int) -> tuple[TrialAnswer, ...]:

@@ -333,26 +333,6 @@ class EventRow(Table):
     text: Mapped[str]
 
 
-class JoinTokenRow(Table):
-    """A token that lets one instance join once. Only its hash is stored."""
-
-    __tablename__ = "join_tokens"
-
-    hash: Mapped[str] = mapped_column(primary_key=True)
-    instance: Mapped[str] = mapped_column(ForeignKey("instances.id"))
-    expires_seconds: Mapped[float]
-    burned_seconds: Mapped[float | None]
-
-
-class PersonRow(Table):
-    """A person who may use the service. Only the hash of the person's token is stored."""
-
-    __tablename__ = "people"
-
-    name: Mapped[str] = mapped_column(primary_key=True)
-    token_hash: Mapped[str] = mapped_column(unique=True)
-
-
 class SettingRow(Table):
     """A setting of this store."""
 

@@ -18,6 +18,7 @@ from autoscaler.store.sql.study_schema import IncarnationRow, LeaseRow, TrialCal
 _STORE_ANSWER = (
     update(TrialCallRow.__table__)  # type: ignore[arg-type]
     .where(
+        TrialCallRow.study == bindparam("in_study"),
         TrialCallRow.job == bindparam("in_job"),
         TrialCallRow.incarnation == bindparam("in_incarnation"),
         TrialCallRow.number == bindparam("to_number"),
@@ -91,9 +92,10 @@ class SqlTrials(Trials):
                 for row in session.scalars(unanswered)
             )
 
-    def answer(self, answers: Iterable[GivenAnswer]) -> None:
+    def answer(self, study: str, answers: Iterable[GivenAnswer]) -> None:
         parameters = [
             {
+                "in_study": study,
                 "in_job": given.job,
                 "in_incarnation": given.incarnation,
                 "to_number": given.answer.number,

@@ -1,8 +1,33 @@
+CREATE TABLE access_tokens (
+	hash TEXT NOT NULL,
+	person TEXT NOT NULL,
+	name TEXT NOT NULL,
+	created_seconds DOUBLE NOT NULL,
+	created_by TEXT NOT NULL,
+	expires_seconds DOUBLE,
+	role VARCHAR(20),
+	is_service BOOLEAN NOT NULL,
+	used_seconds DOUBLE,
+	revoked_seconds DOUBLE,
+	CONSTRAINT pk_access_tokens PRIMARY KEY (hash)
+);
 CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL,
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('0012');
+INSERT INTO "alembic_version" VALUES('0013');
+CREATE TABLE audit (
+	number INTEGER NOT NULL,
+	at_seconds DOUBLE NOT NULL,
+	person TEXT NOT NULL,
+	token TEXT NOT NULL,
+	role TEXT NOT NULL,
+	action TEXT NOT NULL,
+	subject TEXT NOT NULL,
+	"before" TEXT NOT NULL,
+	"after" TEXT NOT NULL,
+	CONSTRAINT pk_audit PRIMARY KEY (number)
+);
 CREATE TABLE decisions (
 	id INTEGER NOT NULL,
 	"plan" INTEGER NOT NULL,
@@ -112,7 +137,7 @@ CREATE TABLE join_tokens (
 	hash TEXT NOT NULL,
 	instance TEXT NOT NULL,
 	expires_seconds DOUBLE NOT NULL,
-	burned_seconds DOUBLE,
+	burned_seconds DOUBLE, key_hash TEXT,
 	CONSTRAINT pk_join_tokens PRIMARY KEY (hash),
 	CONSTRAINT fk_join_tokens_instance FOREIGN KEY(instance) REFERENCES instances (id)
 );
@@ -142,6 +167,14 @@ CREATE TABLE models (
 	CONSTRAINT pk_models PRIMARY KEY (job),
 	CONSTRAINT fk_models_job FOREIGN KEY(job) REFERENCES jobs (id)
 );
+CREATE TABLE node_tokens (
+	hash TEXT NOT NULL,
+	instance TEXT NOT NULL,
+	issued_seconds DOUBLE NOT NULL,
+	expires_seconds DOUBLE NOT NULL,
+	CONSTRAINT pk_node_tokens PRIMARY KEY (hash),
+	CONSTRAINT fk_node_tokens_instance FOREIGN KEY(instance) REFERENCES instances (id)
+);
 CREATE TABLE noise (
 	id INTEGER NOT NULL,
 	job TEXT NOT NULL,
@@ -164,11 +197,19 @@ CREATE TABLE observations (
 	CONSTRAINT pk_observations PRIMARY KEY (job, device_kind, instances, devices, device_batch, accumulation),
 	CONSTRAINT fk_observations_job FOREIGN KEY(job) REFERENCES jobs (id)
 );
+CREATE TABLE owners (
+	id INTEGER NOT NULL,
+	kind VARCHAR(20) NOT NULL,
+	name TEXT NOT NULL,
+	person TEXT NOT NULL,
+	team TEXT,
+	CONSTRAINT pk_owners PRIMARY KEY (id)
+);
 CREATE TABLE people (
 	name TEXT NOT NULL,
-	token_hash TEXT NOT NULL,
-	CONSTRAINT pk_people PRIMARY KEY (name),
-	CONSTRAINT uq_people_token_hash UNIQUE (token_hash)
+	role VARCHAR(20) NOT NULL,
+	team TEXT,
+	CONSTRAINT pk_people PRIMARY KEY (name)
 );
 CREATE TABLE pieces (
 	sha256 TEXT NOT NULL,
@@ -242,3 +283,10 @@ CREATE TRIGGER ledger_refuses_update BEFORE UPDATE ON ledger BEGIN SELECT RAISE(
 CREATE TRIGGER ledger_refuses_delete BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
 CREATE INDEX ix_trial_calls_waiting ON trial_calls (study, id) WHERE answer IS NULL;
 CREATE INDEX ix_trials_study ON trials (study);
+CREATE INDEX ix_access_tokens_person ON access_tokens (person);
+CREATE INDEX ix_node_tokens_instance ON node_tokens (instance);
+CREATE UNIQUE INDEX ix_owners_kind_name_person ON owners (kind, name, person);
+CREATE INDEX ix_audit_at_seconds ON audit (at_seconds);
+CREATE INDEX ix_audit_subject_action ON audit (subject, action);
+CREATE TRIGGER audit_refuses_update BEFORE UPDATE ON audit BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
+CREATE TRIGGER audit_refuses_delete BEFORE DELETE ON audit BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;

@@ -1,0 +1,181 @@
+"""Permissions of people: which role an action needs, on what is one's own and on the rest.
+
+This module is pure. `RULES` has every action of the API; the routes name their actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from autoscaler.domain.access import Identity, Owner, Role
+from autoscaler.domain.errors import Forbidden
+
+
+class Subject(StrEnum):
+    """Kind of thing whose owner decides on an action."""
+
+    JOB = "job"
+    STUDY = "study"
+    PROGRAM = "program"
+    BUNDLE = "bundle"
+    PERSON = "person"
+
+
+class Action(StrEnum):
+    """Kind of request of a person. The values are the actions of the audit log."""
+
+    READ = "read"
+    PLAN = "plan"
+    SUBMIT = "submit"
+    CHANGE_JOB = "change job"
+    STOP_JOB = "stop job"
+    RESUME_JOB = "resume job"
+    ADOPT_CHECKPOINTS = "adopt checkpoints"
+    READ_LOGS = "read logs"
+    FETCH_FILES = "fetch files"
+    ADD_BUNDLE = "add bundle"
+    USE_BUNDLE = "use bundle"
+    FORGET_PROGRAM = "forget program"
+    CHANGE_STUDY = "change study"
+    STOP_STUDY = "stop study"
+    DRIVE_STUDY = "drive study"
+    LEAVE_STUDY = "leave study"
+    STATE_TERMS = "state terms"
+    END_TRIALS = "end trials"
+    REMOVE_CHECKPOINTS = "remove checkpoints"
+    JOIN_STUDY = "join study"
+    FREEZE = "freeze"
+    UNFREEZE = "unfreeze"
+    DRAIN = "drain"
+    READ_PEOPLE = "read people"
+    INVITE = "invite"
+    CHANGE_PERSON = "change person"
+    REMOVE_PERSON = "remove person"
+    READ_TOKENS = "read tokens"
+    CREATE_TOKEN = "create token"
+    ROTATE_TOKEN = "rotate token"
+    REVOKE_TOKEN = "revoke token"
+    READ_AUDIT = "read audit"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Roles that an action needs.
+
+    `any_role` may take it on every subject, `own_role` on its own or its team's; None: no
+    exception for owners. A subject without an owner counts as one's own.
+    """
+
+    any_role: Role
+    own_role: Role | None = None
+    subject: Subject | None = None
+    is_for_services: bool = True
+
+
+def _own(subject: Subject) -> Rule:
+    return Rule(Role.OPERATOR, Role.SUBMITTER, subject)
+
+
+_TOKENS: Final = Rule(Role.ADMIN, Role.VIEWER, Subject.PERSON, is_for_services=False)
+_PEOPLE: Final = Rule(Role.ADMIN, is_for_services=False)
+
+RULES: Final[dict[Action, Rule]] = {
+    Action.READ: Rule(Role.VIEWER),
+    Action.PLAN: Rule(Role.SUBMITTER),
+    Action.SUBMIT: Rule(Role.SUBMITTER),
+    Action.ADD_BUNDLE: Rule(Role.SUBMITTER),
+    **dict.fromkeys(
+        (
+            Action.CHANGE_JOB,
+            Action.STOP_JOB,
+            Action.RESUME_JOB,
+            Action.ADOPT_CHECKPOINTS,
+            Action.READ_LOGS,
+            Action.FETCH_FILES,
+        ),
+        _own(Subject.JOB),
+    ),
+    Action.USE_BUNDLE: _own(Subject.BUNDLE),
+    Action.FORGET_PROGRAM: _own(Subject.PROGRAM),
+    **dict.fromkeys(
+        (
+            Action.CHANGE_STUDY,
+            Action.STOP_STUDY,
+            Action.DRIVE_STUDY,
+            Action.LEAVE_STUDY,
+            Action.STATE_TERMS,
+            Action.END_TRIALS,
+            Action.REMOVE_CHECKPOINTS,
+            Action.JOIN_STUDY,
+        ),
+        _own(Subject.STUDY),
+    ),
+    Action.FREEZE: Rule(Role.OPERATOR),
+    Action.UNFREEZE: Rule(Role.OPERATOR),
+    Action.DRAIN: Rule(Role.OPERATOR),
+    Action.READ_PEOPLE: _PEOPLE,
+    Action.INVITE: _PEOPLE,
+    Action.CHANGE_PERSON: _PEOPLE,
+    Action.REMOVE_PERSON: _PEOPLE,
+    Action.READ_TOKENS: _TOKENS,
+    Action.CREATE_TOKEN: _TOKENS,
+    Action.ROTATE_TOKEN: _TOKENS,
+    Action.REVOKE_TOKEN: _TOKENS,
+    Action.READ_AUDIT: Rule(Role.ADMIN),
+}
+
+
+def is_permitted(identity: Identity, action: Action, owners: Sequence[Owner] = ()) -> bool:
+    """Return whether an identity may take an action on a subject of these owners."""
+    rule = RULES[action]
+    if identity.is_service and not rule.is_for_services:
+        return False
+    if identity.role.covers(rule.any_role):
+        return True
+    if rule.own_role is None or not identity.role.covers(rule.own_role):
+        return False
+    return not owners or any(owner.is_shared_with(identity) for owner in owners)
+
+
+def needs_owners(identity: Identity, action: Action) -> bool:
+    """Return whether the owners of the subject decide, beside the role."""
+    rule = RULES[action]
+    is_refused = identity.is_service and not rule.is_for_services
+    return not is_refused and rule.subject is not None and not identity.role.covers(rule.any_role)
+
+
+def require_permitted(
+    identity: Identity, action: Action, name: str = "", owners: Sequence[Owner] = ()
+) -> None:
+    """Check that an identity may take an action on the subject `name` of these owners.
+
+    Raises:
+        Forbidden: it may not; the message has the role that is needed.
+    """
+    if not is_permitted(identity, action, owners):
+        raise Forbidden(_reason(identity, action, name, owners))
+
+
+def _reason(identity: Identity, action: Action, name: str, owners: Sequence[Owner]) -> str:
+    rule, standing = RULES[action], f"{identity.person} is {_with_article(identity.role)}"
+    if identity.is_service and not rule.is_for_services:
+        return (
+            f"{action}: the service token {identity.token} may not do this: use a token that "
+            f"{identity.person} has for work by hand"
+        )
+    if rule.own_role is not None and identity.role.covers(rule.own_role):
+        team = f"of team {identity.team}" if identity.team is not None else "of no team"
+        names = " and ".join(str(owner) for owner in owners)
+        return (
+            f"{action}: {rule.subject} {name} belongs to {names}; {standing} {team}: this needs "
+            f"its owner, the owner's team or the role {rule.any_role}"
+        )
+    role = rule.own_role or rule.any_role
+    return f"{action}: needs the role {role}, and {standing}: ask an admin for castor people set"
+
+
+def _with_article(role: Role) -> str:
+    return f"an {role}" if role.value[0] in "aeiou" else f"a {role}"

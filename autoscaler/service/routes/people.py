@@ -1,0 +1,135 @@
+"""Routes for people, their tokens, and the audit log."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Depends, Query, Response
+
+from autoscaler.domain.access import MYSELF, AccessToken, Person
+from autoscaler.domain.audit import AuditEntry
+from autoscaler.domain.rules import LATEST_SECONDS, LONGEST_SECONDS
+from autoscaler.service.access.authentication import Authentication
+from autoscaler.service.access.gate import Requester
+from autoscaler.service.access.permissions import Action
+from autoscaler.service.routes.bodies import Body, json_response
+from autoscaler.service.routes.permits import Permit
+from autoscaler.store.store import Store
+from autoscaler.wire.access_messages import (
+    Invitation,
+    InvitationRequest,
+    NewToken,
+    PersonChange,
+    PersonView,
+    TokenRequest,
+)
+
+_LARGEST_NUMBER = 1 << 62
+
+
+def people_router(authentication: Authentication) -> APIRouter:
+    """Return the routes for people and their tokens."""
+    router = APIRouter(prefix="/v1/people")
+
+    @router.get("", dependencies=[Depends(Permit(Action.READ_PEOPLE))])
+    def all_people() -> Response:
+        return json_response(tuple[PersonView, ...], authentication.people.people())
+
+    @router.post("/{name}")
+    def invite(
+        name: str,
+        wanted: InvitationRequest = Depends(Body(InvitationRequest, may_be_empty=True)),
+        requester: Requester = Depends(Permit(Action.INVITE)),
+    ) -> Response:
+        invitation = authentication.people.invite(name, wanted, requester.identity)
+        requester.record(name, after=f"{invitation.role}, team {invitation.team or 'none'}")
+        return json_response(Invitation, invitation)
+
+    @router.patch("/{name}")
+    def change(
+        name: str,
+        change: PersonChange = Depends(Body(PersonChange)),
+        requester: Requester = Depends(Permit(Action.CHANGE_PERSON)),
+    ) -> Response:
+        before, after = authentication.people.change(name, change)
+        requester.record(name, _person_text(before), _person_text(after))
+        return json_response(Person, after)
+
+    @router.delete("/{name}")
+    def remove(
+        name: str, requester: Requester = Depends(Permit(Action.REMOVE_PERSON))
+    ) -> Response:
+        authentication.people.remove(name)
+        requester.record(name)
+        return Response(status_code=204)
+
+    _add_token_routes(router, authentication)
+    return router
+
+
+def _add_token_routes(router: APIRouter, authentication: Authentication) -> None:
+    """Add the routes for the tokens of a person; `me` names the requester."""
+
+    @router.get("/{name}/tokens")
+    def tokens(name: str, requester: Requester = Depends(Permit(Action.READ_TOKENS))) -> Response:
+        listed = authentication.people.tokens(_person(name, requester))
+        return json_response(tuple[AccessToken, ...], listed)
+
+    @router.post("/{name}/tokens")
+    def create(
+        name: str,
+        wanted: TokenRequest = Depends(Body(TokenRequest)),
+        requester: Requester = Depends(Permit(Action.CREATE_TOKEN)),
+    ) -> Response:
+        token = authentication.people.create(_person(name, requester), wanted, requester.identity)
+        kind = "service token, " if wanted.is_service else ""
+        requester.record(f"{token.person}/{token.name}", after=f"{kind}{_token_text(token)}")
+        return json_response(NewToken, token)
+
+    @router.post("/{name}/tokens/{token}/rotation")
+    def rotate(
+        name: str,
+        token: str,
+        grace_seconds: float = Query(default=0.0, ge=0.0, le=LONGEST_SECONDS),
+        requester: Requester = Depends(Permit(Action.ROTATE_TOKEN)),
+    ) -> Response:
+        person = _person(name, requester)
+        renewed = authentication.people.rotate(person, token, requester.identity, grace_seconds)
+        text = f"{_token_text(renewed)}; the earlier one for {grace_seconds:.0f} s more"
+        requester.record(f"{person}/{token}", after=text)
+        return json_response(NewToken, renewed)
+
+    @router.delete("/{name}/tokens/{token}")
+    def revoke(
+        name: str, token: str, requester: Requester = Depends(Permit(Action.REVOKE_TOKEN))
+    ) -> Response:
+        person = _person(name, requester)
+        authentication.people.revoke(person, token)
+        requester.record(f"{person}/{token}")
+        return Response(status_code=204)
+
+
+def audit_router(store: Store) -> APIRouter:
+    """Return the route for the audit log."""
+    router = APIRouter(prefix="/v1")
+
+    @router.get("/audit", dependencies=[Depends(Permit(Action.READ_AUDIT))])
+    def audit(
+        since_seconds: float = Query(default=0.0, ge=0.0, le=LATEST_SECONDS),
+        below: int | None = Query(default=None, ge=0, le=_LARGEST_NUMBER),
+        limit: int = Query(default=100, ge=1, le=1000),
+    ) -> Response:
+        rows = store.audit.page(since_seconds, below, limit)
+        return json_response(tuple[AuditEntry, ...], rows)
+
+    return router
+
+
+def _person(name: str, requester: Requester) -> str:
+    return requester.identity.person if name == MYSELF else name
+
+
+def _person_text(person: Person) -> str:
+    return f"{person.role}, team {person.team or 'none'}"
+
+
+def _token_text(token: NewToken) -> str:
+    return f"role {token.role or 'of the person'}"

@@ -1,0 +1,92 @@
+"""Permits of routes: each route for people names its action, which is checked before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from fastapi import FastAPI, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+
+from autoscaler.domain.access import MYSELF, Identity
+from autoscaler.domain.errors import NotAllowed
+from autoscaler.service.access.authentication import NO_TOKEN
+from autoscaler.service.access.gate import AccessGate, Requester
+from autoscaler.service.access.permissions import RULES, Action, Subject
+from autoscaler.service.access.request_gate import bearer_token
+
+_PATHS: Final = "/v1/"
+_NODE_PATHS: Final = "/v1/node/"
+# Parameter of a route's path that names the subject of the action.
+_PARAMETERS: Final = {
+    Subject.JOB: "name",
+    Subject.STUDY: "study",
+    Subject.PROGRAM: "name",
+    Subject.BUNDLE: "sha256",
+    Subject.PERSON: "name",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """Route dependency that authenticates a person and permits one action.
+
+    The application's state has the `AccessGate`.
+    """
+
+    action: Action
+
+    async def __call__(self, request: Request) -> Requester:
+        """Return the person behind the request.
+
+        Checks that can't block use no thread, since a thread costs latency on a busy machine.
+
+        Raises:
+            NotAllowed: the token is missing or unknown.
+            Forbidden: the person's role does not permit the action.
+        """
+        gate: AccessGate = request.app.state.access
+        presented = bearer_token(request.scope)
+        if presented is None:
+            raise NotAllowed(NO_TOKEN)
+        people = gate.authentication.people
+        identity = people.known(presented)
+        if identity is None:
+            identity = await run_in_threadpool(people.identity, presented)
+        name = self._subject(request, identity)
+        if gate.needs_store(identity, self.action):
+            await run_in_threadpool(gate.require, identity, self.action, name)
+        else:
+            gate.require(identity, self.action, name)
+        return Requester(identity, self.action, gate.record)
+
+    def _subject(self, request: Request, identity: Identity) -> str:
+        subject = RULES[self.action].subject
+        name = "" if subject is None else str(request.path_params[_PARAMETERS[subject]])
+        return identity.person if subject is Subject.PERSON and name == MYSELF else name
+
+
+def require_permits(app: FastAPI) -> None:
+    """Check that each route of the API names one action, except those of instances.
+
+    Raises:
+        RuntimeError: a route has none or several, so that nobody decides who may use it.
+    """
+    for route in app.routes:
+        if not isinstance(route, APIRoute) or route.path.startswith(_NODE_PATHS):
+            continue
+        if route.path.startswith(_PATHS):
+            actions = tuple(actions_of(route.dependant))
+            if len(actions) != 1:
+                raise RuntimeError(f"{route.path}: name one action, not {len(actions)}")
+
+
+def actions_of(dependant: Dependant) -> Iterator[Action]:
+    """Yield the actions that a route or a dependency needs."""
+    if isinstance(dependant.call, Permit):
+        yield dependant.call.action
+    for dependency in dependant.dependencies:
+        yield from actions_of(dependency)
