@@ -12,6 +12,7 @@ from autoscaler.controller.act.intents import (
     Lighthouses,
     launch_token,
 )
+from autoscaler.controller.act.job_failures import JobFailures
 from autoscaler.controller.act.job_lifecycle import JobLifecycle
 from autoscaler.controller.act.reconciler import Reconciler
 from autoscaler.controller.budgets.guard import Budgets, LaunchGate
@@ -108,7 +109,7 @@ def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller
         observer=observer,
         lifecycle=JobLifecycle(
             *(store, parts.lighthouses, parts.workers, settings, idle_instances, budgets),
-            time.steady,
+            *(time.steady, JobFailures(store, market)),
         ),
         reconciler=reconciler,
         calls=calls,

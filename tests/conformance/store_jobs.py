@@ -9,7 +9,8 @@ import pytest
 from autoscaler.domain.errors import Conflict, UnknownInstance, UnknownJob
 from autoscaler.domain.job import InstanceBounds, JobPhase, StopReason
 from autoscaler.domain.objective import Objective, Preference
-from autoscaler.domain.report import Failure, ReportOrigin
+from autoscaler.domain.report import Failure, FailureCategory, ReportOrigin
+from autoscaler.store.repositories.reports import FailureRecord
 from autoscaler.store.store import Store
 from tests.conformance.store_examples import (
     NOW,
@@ -225,6 +226,25 @@ class ReportsConformance:
         assert store.reports.failures("digits") == (first, second)
         record = store.jobs.get("digits")
         assert (record.cause, record.last_lines) == ("no module named foo", ("last", "words"))
+
+    def test_recent_failures_are_those_since_a_time(self, store: Store) -> None:
+        store.jobs.add(spec("digits"), NOW)
+        store.jobs.add(spec("words"), NOW)
+        early, late, other = (
+            Failure(f"i-{n}", n, 1, "ended", "1", 0, category=FailureCategory.CRASH)
+            for n in (1, 2, 3)
+        )
+        store.reports.add_failure("digits", early, 10.0)
+        store.reports.add_failure("words", other, 20.0)
+        store.reports.add_failure("digits", late, 30.0)
+        records = [
+            FailureRecord("digits", 10.0, early),
+            FailureRecord("words", 20.0, other),
+            FailureRecord("digits", 30.0, late),
+        ]
+        assert store.reports.recent_failures(0.0) == tuple(records)
+        assert store.reports.recent_failures(20.0) == tuple(records[1:])
+        assert store.reports.recent_failures(20.0, "digits") == (records[2],)
 
     def test_a_lack_of_device_memory_limits_the_next_start(self, store: Store) -> None:
         origin = self._origin(store)

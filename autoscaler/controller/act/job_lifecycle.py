@@ -16,6 +16,7 @@ from autoscaler.controller.act.job_end import (
     has_done_its_part,
     is_over,
 )
+from autoscaler.controller.act.job_failures import JobFailures
 from autoscaler.controller.act.restarts import Restarts
 from autoscaler.controller.budgets.guard import Budgets
 from autoscaler.controller.budgets.leave_limits import end_seconds
@@ -30,7 +31,6 @@ from autoscaler.domain.instance import (
     InstancePhase,
 )
 from autoscaler.domain.job import JobPhase, JobRecord
-from autoscaler.failures.retry import next_attempt
 from autoscaler.store.repositories.events import Event
 from autoscaler.store.store import Store
 
@@ -57,9 +57,11 @@ class JobLifecycle:
         idle_instances: IdleInstances,
         budgets: Budgets,
         times: SteadyTimes,
+        failures: JobFailures,
     ) -> None:
         self._store = store
         self._times = times
+        self._failures = failures
         self._lighthouses = LighthouseRunner(store, lighthouses, workers)
         self.troubles = self._lighthouses.troubles
         self._settings = settings
@@ -134,20 +136,8 @@ class JobLifecycle:
         """
         if job.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
             return
-        failures = self._store.reports.failures(job.id)
-        if not any(failure.attempt == job.attempt for failure in failures):
-            return
-        if _completed(all_instances):
-            return
-        decision = next_attempt(failures, job.spec.retries)
-        if decision.retry:
-            retry_seconds = now_seconds + decision.delay_seconds
-            self._store.jobs.start_attempt(job.id, job.attempt + 1, retry_seconds)
-            self._record_event(now_seconds, "retry", decision.reason, job.id)
-        else:
-            cause = f"{decision.cause} ({decision.outcome})"
-            self._store.jobs.set_phase(job.id, JobPhase.FAILED, now_seconds, cause)
-            self._record_event(now_seconds, "failed", cause, job.id)
+        if not _completed(all_instances):
+            self._failures.settle(job, all_instances, now_seconds)
 
     def _complete(
         self,

@@ -12,6 +12,7 @@ from autoscaler.controller.clock_jumps import awaits_retry
 from autoscaler.controller.errors import error_text
 from autoscaler.controller.jobs.causes import Causes
 from autoscaler.controller.jobs.concurrency_history import ConcurrencyHistory
+from autoscaler.controller.jobs.failed_offers import failed_offers
 from autoscaler.controller.jobs.fitting import memory_needs, without_unfit
 from autoscaler.controller.jobs.holdings import (
     group_of,
@@ -259,7 +260,10 @@ def job_snapshot(
     held = held_allocation(planned)
     needs = memory_needs(job, offers, memory)
     bounds = without_unfit(spec.instances, offers, needs.unfit, held)
-    avoided = false_starts(store, job.id, now_seconds)
+    avoided = {
+        **false_starts(store, job.id, now_seconds),
+        **failed_offers(store, job, offers, now_seconds),
+    }
     bounds = _without_offers(bounds, offers, avoided, held) if avoided else bounds
     is_sessionless = is_known_without_session(store, job)
     if is_sessionless:

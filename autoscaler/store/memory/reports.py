@@ -6,6 +6,7 @@ from autoscaler.domain.report import Failure, ReportOrigin, TrainingReport
 from autoscaler.store.memory.measurements import MemoryMeasurements
 from autoscaler.store.memory.tables import Tables
 from autoscaler.store.repositories.reports import (
+    FailureRecord,
     InstanceMark,
     JobMark,
     Reports,
@@ -24,6 +25,7 @@ class MemoryReports(Reports):
         self._job_marks: dict[str, JobMark] = {}
         self._instance_marks: dict[str, InstanceMark] = {}
         self._failures: dict[str, dict[tuple[str, int], Failure]] = {}
+        self._failure_records: list[FailureRecord] = []
 
     def add(
         self, job: str, report: TrainingReport, origin: ReportOrigin, now_seconds: float
@@ -54,9 +56,20 @@ class MemoryReports(Reports):
             if start in known:
                 return False
             known[start] = failure
+            self._failure_records.append(FailureRecord(job, now_seconds, failure))
             self._tables.keep_job(failed(record, failure))
             return True
 
     def failures(self, job: str) -> tuple[Failure, ...]:
         with self._tables.lock:
             return tuple(self._failures.get(job, {}).values())
+
+    def recent_failures(
+        self, since_seconds: float, job: str | None = None
+    ) -> tuple[FailureRecord, ...]:
+        with self._tables.lock:
+            return tuple(
+                record
+                for record in self._failure_records
+                if record.at_seconds >= since_seconds and job in (None, record.job)
+            )

@@ -47,6 +47,21 @@ class Reports(ABC):
     def failures(self, job: str) -> tuple[Failure, ...]:
         """Return the failed starts of a job, in order of arrival."""
 
+    @abstractmethod
+    def recent_failures(
+        self, since_seconds: float, job: str | None = None
+    ) -> tuple[FailureRecord, ...]:
+        """Return the failed starts since a time, of all jobs or of one, in order of arrival."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailureRecord:
+    """A failed start of a job's script, and when its report arrived, in epoch seconds."""
+
+    job: str
+    at_seconds: float
+    failure: Failure
+
 
 @dataclass(frozen=True, slots=True)
 class InstanceMark:

@@ -8,6 +8,7 @@ from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobRecord
 from autoscaler.domain.report import Failure, ReportOrigin, TrainingReport
 from autoscaler.store.repositories.reports import (
+    FailureRecord,
     InstanceMark,
     JobMark,
     Reports,
@@ -74,3 +75,15 @@ class SqlReports(Reports):
         with self._database.read() as session:
             rows = select(FailureRow).where(FailureRow.job == job).order_by(FailureRow.id)
             return tuple(row.failure for row in session.scalars(rows))
+
+    def recent_failures(
+        self, since_seconds: float, job: str | None = None
+    ) -> tuple[FailureRecord, ...]:
+        rows = select(FailureRow).where(FailureRow.at_seconds >= since_seconds)
+        if job is not None:
+            rows = rows.where(FailureRow.job == job)
+        with self._database.read() as session:
+            return tuple(
+                FailureRecord(row.job, row.at_seconds, row.failure)
+                for row in session.scalars(rows.order_by(FailureRow.id))
+            )

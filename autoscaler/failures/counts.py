@@ -1,0 +1,70 @@
+"""Counts of recent failures by job, owner, machine and offer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from autoscaler.domain.report import Failure
+from autoscaler.failures.consequences import CONSEQUENCES
+
+_SUSPECT_STARTS: Final = 3
+_SUSPECT_JOBS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A failed start: its job, the job's owner, and the offer of its instance, None if unknown."""
+
+    job: str
+    person: str | None
+    offer: str | None
+    failure: Failure
+
+
+def counts_text(start: Start, recent: Iterable[Start]) -> str:
+    """Return the numbers of failed starts that share the job, owner, machine or offer of one."""
+    starts = list(recent)
+    parts = [f"{_count(starts, lambda one: one.job == start.job)} of this job"]
+    if start.person is not None:
+        parts.append(f"{_count(starts, lambda one: one.person == start.person)} of its owner")
+    instance = start.failure.instance
+    parts.append(f"{_count(starts, lambda one: one.failure.instance == instance)} on {instance}")
+    if start.offer is not None:
+        parts.append(f"{_count(starts, lambda one: one.offer == start.offer)} on {start.offer}")
+    return ", ".join(parts)
+
+
+def jobs_alike(job: str, person: str | None, failure: Failure, recent: Iterable[Start]) -> int:
+    """Return the number of an owner's other jobs with a failure of the same signature.
+
+    It is 0 for failures that may pass by themselves or are the machine's.
+    """
+    rule = CONSEQUENCES[failure.category]
+    if rule.is_transient or rule.is_free or rule.ends_machine or not failure.signature:
+        return 0
+    return len(
+        {
+            start.job
+            for start in recent
+            if start.job != job
+            and start.person == person
+            and start.failure.signature == failure.signature
+        }
+    )
+
+
+def is_suspect(offer: str, recent: Iterable[Start]) -> bool:
+    """Return whether several jobs failed on an offer's machines, for reasons of the machines."""
+    blamed = [
+        start
+        for start in recent
+        if start.offer == offer and CONSEQUENCES[start.failure.category].ends_machine
+    ]
+    jobs = {start.job for start in blamed}
+    return len(blamed) >= _SUSPECT_STARTS and len(jobs) >= _SUSPECT_JOBS
+
+
+def _count(starts: Iterable[Start], belongs: Callable[[Start], bool]) -> int:
+    return sum(1 for start in starts if belongs(start))
