@@ -20,6 +20,7 @@ from fastapi import FastAPI
 
 from autoscaler.clock import Clock, SystemClock
 from autoscaler.clouds import cloud_of, open_providers, open_storage
+from autoscaler.control_loop import ControlLoop, Pauses, StoreTest
 from autoscaler.controller.act.shutdown import terminate_all, wait_for_exit
 from autoscaler.controller.assembly import ControllerParts, assemble
 from autoscaler.controller.controller import Controller, TickReport
@@ -31,6 +32,7 @@ from autoscaler.domain.errors import Conflict
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.training import Engine
 from autoscaler.lighthouse.host import LighthouseHost, LighthouseSettings
+from autoscaler.loop_watch import LoopWatch
 from autoscaler.policies.base import Policy
 from autoscaler.policies.registry import create_policy, require_ground
 from autoscaler.service.access.authentication import Authentication, load_key
@@ -40,6 +42,7 @@ from autoscaler.service.files.logs import Logs
 from autoscaler.service.files.stored import StoredFiles
 from autoscaler.service.files.stored_logs import StoredLogs
 from autoscaler.service.files.uploads import Bundles, TrialFiles
+from autoscaler.service.health import Health, HealthGate
 from autoscaler.service.instances.assignments import Assignments, TrainingTimes
 from autoscaler.service.instances.nodes import Nodes
 from autoscaler.service.jobs.results import Results
@@ -54,6 +57,7 @@ from autoscaler.state_directory import (
     store_url_of,
 )
 from autoscaler.store.opening import open_store
+from autoscaler.store.repositories.events import Event
 from autoscaler.store.sql.claim import Claim, claim_store
 from autoscaler.store.store import Store
 from autoscaler.supervision import GIVE_BACK_SECONDS
@@ -62,9 +66,6 @@ from providers.plugin import ControllerContext
 
 _log = logging.getLogger(__name__)
 
-# After a tick the loop sleeps `_REST_FACTOR` times as long as the tick took, at most this.
-_LONGEST_REST_SECONDS = 0.2
-_REST_FACTOR = 4.0
 _WORKERS = 8
 _END_SECONDS = 2  # limit for open requests when a controller with a parent process ends
 
@@ -119,13 +120,13 @@ class Deployment:
         self._settings = settings
         self._clock = clock
         policy = _planner(settings.policy)
-        self.wake = threading.Event()
         self.store: Store = open_store(store_url_of(settings.state, settings.store_url))
         self.authentication = Authentication(
             self.store, load_key(state / "secret.key"), clock, settings.lease_seconds
         )
+        self.loop = self._loop()
+        self.wake = self.loop.wake
         self.workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="castor-lighthouse")
-        self.call_workers = ThreadWorkers()
         self.controller = self._controller(policy, url)
         self.app = self._app()
 
@@ -136,25 +137,17 @@ class Deployment:
     def run_loop(
         self, stopped: threading.Event, is_claimed: Callable[[], bool] = lambda: True
     ) -> None:
-        """Tick until `stopped` is set: at each wake-up and at least every `tick_seconds`.
+        """Tick until `stopped` is set, or `is_claimed`, asked before each tick, returns False."""
+        long_ticks = threading.Thread(
+            target=self.watch.run, args=(stopped,), name="castor-watch", daemon=True
+        )
+        long_ticks.start()
+        self.loop.run(stopped, is_claimed)
 
-        While an instance is ending, tick also when the next listing is due. `is_claimed` is called
-        before each tick; the loop ends when it returns False.
-        """
-        while not stopped.is_set():
-            self.wake.clear()
-            begun_seconds = self._clock.monotonic()
-            pause_seconds = self._settings.tick_seconds
-            try:
-                if not is_claimed():
-                    return
-                if self.tick().awaits_end:
-                    pause_seconds = min(pause_seconds, self._settings.controller.listing_seconds)
-            except Exception:  # the loop goes on: the next tick reconciles from the stored state
-                _log.exception("a tick failed")
-            took_seconds = self._clock.monotonic() - begun_seconds
-            stopped.wait(min(_REST_FACTOR * took_seconds, _LONGEST_REST_SECONDS))
-            self.wake.wait(pause_seconds)
+    def health(self) -> Health:
+        """Return the health of this controller, from memory."""
+        test = self._store_test
+        return Health("leader", self.watch.state(), test.error, test.age_seconds())
 
     def end_polls(self) -> None:
         """End all long polls, because the server ends; call this in its event loop."""
@@ -167,12 +160,27 @@ class Deployment:
         self.workers.shutdown(wait=True, cancel_futures=True)
         self.store.close()
 
+    def _loop(self) -> ControlLoop:
+        settings, clock = self._settings, self._clock
+        self.watch = LoopWatch(clock, self._record_long_tick)
+        self._store_test = StoreTest(
+            lambda: self.store.settings.mark("written", f"{clock.now():.0f}"), clock
+        )
+        pauses = Pauses(settings.tick_seconds, settings.controller.listing_seconds)
+        return ControlLoop(
+            lambda: self.tick().awaits_end, pauses, clock, self.watch, self._store_test
+        )
+
+    def _record_long_tick(self, text: str) -> None:
+        self.store.events.add(Event(self._clock.now(), "long tick", text, None))
+
     def _controller(self, policy: Policy, url: str) -> Controller:
         settings = self._settings
         context = ControllerContext(
             settings.state, settings.host, self.store.settings.controller_id(), self._clock
         )
         providers = open_providers(settings.local, settings.pools, context)
+        self.call_workers = ThreadWorkers(providers, _threads)
         self._verifiers = {name: provider.identity for name, provider in providers.items()}
         # Without storage, all instances share the directory of jobs.
         self.storage = open_storage(settings.pools, context)
@@ -293,6 +301,10 @@ def _allowed_secrets(settings: ServeSettings, environment: Mapping[str, str]) ->
     return AllowedSecrets(settings.state, settings.secret_directories, variables)
 
 
+def _threads(number: int, name: str) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(number, thread_name_prefix=name)
+
+
 def _planner(name: str) -> Policy:
     """Return the policy of that name.
 
@@ -337,7 +349,7 @@ def serve(settings: ServeSettings) -> None:
         deployment = Deployment(settings, url, clock)
         deployment.authentication.people.set_owner(let_owner_in(settings.state, url))
         config = uvicorn.Config(
-            deployment.app,
+            HealthGate(deployment.app, deployment.health, deployment.authentication),
             log_level="warning",
             access_log=False,
             lifespan="off",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
@@ -70,21 +69,23 @@ _THREADS: Final = {
 
 
 class ThreadWorkers:
-    """Threads for each kind of call and each provider, made when they are first needed."""
+    """Threads for each kind of call and each provider.
 
-    def __init__(self) -> None:
-        self._pools: dict[tuple[CallKind, str], ThreadPoolExecutor] = {}
-        self._lock = threading.Lock()
+    `pool` makes an executor from its number of threads and their name.
+    """
+
+    def __init__(
+        self, providers: Iterable[str], pool: Callable[[int, str], ThreadPoolExecutor]
+    ) -> None:
+        self._pools = {
+            (kind, provider): pool(threads, f"castor-{kind}-{provider or 'any'}")
+            for kind, threads in _THREADS.items()
+            for provider in (*providers, "")
+        }
 
     def of(self, kind: CallKind, provider: str) -> Workers:
         """Return the threads for calls of this kind to a provider."""
-        with self._lock:
-            pool = self._pools.get((kind, provider))
-            if pool is None:
-                name = f"castor-{kind}-{provider or 'any'}"
-                pool = ThreadPoolExecutor(_THREADS[kind], thread_name_prefix=name)
-                self._pools[kind, provider] = pool
-            return pool
+        return self._pools[kind, provider]
 
     def close(self) -> None:
         """Wait for launches and terminations that are under way, and for no question."""

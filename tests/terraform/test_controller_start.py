@@ -62,6 +62,7 @@ def test_the_controller_serves_the_pools_from_its_own_disk(
     )
     assert served["RequiresMountsFor"] == state
     assert served["KillMode"] == "process", "lighthouses outlive the service"
+    assert (served["WatchdogSec"], served["NotifyAccess"]) == ("180", "main")
     mount = host.unit("var-lib-castor.mount")
     assert mount["What"] == str(disk)
     assert mount["Where"] == state

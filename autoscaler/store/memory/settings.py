@@ -25,6 +25,10 @@ class MemorySettings(Settings):
         with self._lock:
             return self._values.get(key)
 
+    def _put(self, key: str, value: str) -> None:
+        with self._lock:
+            self._values[key] = value
+
     def _drop(self, key: str) -> None:
         with self._lock:
             self._values.pop(key, None)

@@ -69,6 +69,10 @@ class Settings(ABC):
         self._drop("controller_id")
         self.once("controller_id", lambda: controller)
 
+    def mark(self, key: str, value: str) -> None:
+        """Store a value of `key` in place of an earlier one, for a test of the store."""
+        self._put(f"mark {key}", value)
+
     @abstractmethod
     def once(self, key: str, make: Callable[[], str]) -> str:
         """Return the value of `key`, which the first call makes. It is stored unencrypted."""
@@ -76,6 +80,10 @@ class Settings(ABC):
     @abstractmethod
     def _value(self, key: str) -> str | None:
         """Return the value of `key`; None if it has none."""
+
+    @abstractmethod
+    def _put(self, key: str, value: str) -> None:
+        """Store the value of `key`."""
 
     @abstractmethod
     def _drop(self, key: str) -> None:

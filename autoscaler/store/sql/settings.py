@@ -32,6 +32,10 @@ class SqlSettings(Settings):
             known = session.get(SettingRow, key)
             return None if known is None else known.value
 
+    def _put(self, key: str, value: str) -> None:
+        with self._database.write() as session:
+            session.merge(SettingRow(key=key, value=value))
+
     def _drop(self, key: str) -> None:
         with self._database.write() as session:
             row = session.get(SettingRow, key)

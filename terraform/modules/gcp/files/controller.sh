@@ -66,6 +66,9 @@ UMask=0077
 EnvironmentFile=-/etc/castor/secrets.env
 ExecStart=/opt/castor/bin/castor serve --state /var/lib/castor --host $address --port $port --pools $pools$options
 KillMode=process
+# A control loop that does not tick for three minutes is ended, with its stack in the journal.
+WatchdogSec=180
+NotifyAccess=main
 Restart=always
 RestartSec=5
 LimitNOFILE=1048576
