@@ -64,6 +64,11 @@ def port_before(state: Path) -> int | None:
     return None
 
 
+def served_url(state: Path) -> str | None:
+    """Return the address at which the API was last served; None if unknown."""
+    return _client_file(state).get("url")
+
+
 def _client_file(state: Path) -> Mapping[str, str]:
     """Return the fields that the last run wrote for its clients; empty if unreadable."""
     with contextlib.suppress(OSError, ValueError):

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from autoscaler.cli.adopt import adopt
+from autoscaler.cli.backup.commands import backup, restore
 from autoscaler.cli.buy.options import buy
 from autoscaler.cli.check.options import check
 from autoscaler.cli.compare.options import compare
@@ -343,6 +344,8 @@ app.command()(unfreeze)
 app.command()(reclaim)
 app.command()(serve)
 app.command()(adopt)
+app.command()(backup)
+app.command()(restore)
 app.command()(plan)
 app.command()(simulate)
 app.command()(compare)

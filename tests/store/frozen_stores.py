@@ -1,8 +1,8 @@
 """Stores as each version of the tables left them: ``python -m tests.store.frozen_stores``.
 
-The command writes the store of the newest version to `frozen/`, as SQL text of SQLite. Those of
-earlier versions were written by the last code of that version, with the facts of `fill`, and are
-never written again. Tests open each of them with today's code, on both databases.
+The command writes the store of the newest version to `frozen/`, as SQL text of SQLite. The last
+code of each earlier version wrote its store with the facts of `fill`; these files never change.
+Tests open all of them with today's code, on both databases.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import stat
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import Final
 
 import pytest
 from alembic import command
-from sqlalchemy import Connection, MetaData, create_engine, func, select, text
+from sqlalchemy import create_engine
 
 from autoscaler.domain.access import Owner, Person, Role
+from autoscaler.domain.errors import StoreError
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.intent import IntentState
 from autoscaler.domain.job import JobPhase
@@ -22,6 +24,7 @@ from autoscaler.ledger.ledger import Ledger
 from autoscaler.store.opening import open_store
 from autoscaler.store.repositories.owners import OwnedKind
 from autoscaler.store.repositories.settings import Freeze
+from autoscaler.store.sql.copying import copy_rows, sqlite_version
 from autoscaler.store.sql.migration import newest_version
 from autoscaler.store.sql.upgrading import alembic_config
 from autoscaler.store.store import Store
@@ -80,6 +83,33 @@ def test_the_tables_of_an_upgraded_store_are_those_of_a_new_one(
     assert statements(upgraded) == statements(new)
 
 
+def test_the_store_of_before_is_kept_beside_its_upgrade(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, copy = tmp_path / "castor.db", tmp_path / "castor.db.v0011"
+    read_into_sqlite("0011", path)
+    for _ in range(2):
+        open_store(f"sqlite:///{path}").close()
+    assert [record.getMessage() for record in caplog.records if "backup" in record.msg] == [
+        f"the tables of {path} change now; a backup of before: {copy}"
+    ]
+    assert {file.name for file in tmp_path.iterdir()} == {"castor.db", "castor.db.v0011"}
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+    assert sqlite_version(copy) == "0011"
+    require_same_meaning(f"sqlite:///{copy}", "0011")
+
+
+def test_a_store_whose_backup_cannot_be_written_is_not_upgraded(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "castor.db"
+    read_into_sqlite("0011", path)
+    (tmp_path / ".castor.db.v0011.partial").mkdir()
+    with pytest.raises(StoreError, match=r"not upgraded, because its backup .*v0011 can't"):
+        open_store(f"sqlite:///{path}")
+    assert sqlite_version(path) == "0011"
+
+
 def statements(path: Path) -> set[tuple[str, str]]:
     """Return names and statements of all tables, indexes and triggers of an SQLite file."""
     with sqlite3.connect(path) as connection:
@@ -92,25 +122,6 @@ def read_into_sqlite(version: str, path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.executescript(frozen_path(version).read_text())
     connection.close()
-
-
-def copy_rows(path: Path, connection: Connection) -> None:
-    """Copy all rows of an SQLite file into a PostgreSQL database with the same tables."""
-    known = MetaData()
-    known.reflect(connection)
-    with sqlite3.connect(path) as frozen:
-        frozen.row_factory = sqlite3.Row
-        for table in known.sorted_tables:
-            rows = [dict(row) for row in frozen.execute(f'SELECT * FROM "{table.name}"')]
-            if rows and table.name != "alembic_version":
-                connection.execute(table.insert(), rows)
-            for column in table.columns:
-                if rows and str(column.server_default and column.server_default.arg).startswith(  # type: ignore[attr-defined]
-                    "nextval"
-                ):
-                    sequence = func.pg_get_serial_sequence(table.name, column.name)
-                    highest = max(row[column.name] for row in rows)
-                    connection.execute(select(func.setval(sequence, highest)))
 
 
 def check_jobs(store: Store, version: str) -> None:
@@ -258,8 +269,9 @@ def test_a_frozen_store_of_postgresql_means_the_same(
         config = alembic_config()
         config.attributes["connection"] = connection
         command.upgrade(config, version)
-    with engine.begin() as connection:
-        connection.execute(text("SET LOCAL session_replication_role = replica"))
-        copy_rows(tmp_path / "frozen.db", connection)
+    frozen = create_engine(f"sqlite:///{tmp_path / 'frozen.db'}")
+    with engine.begin() as connection, frozen.connect() as rows:
+        copy_rows(rows, connection)
+    frozen.dispose()
     engine.dispose()
     require_same_meaning(url, version)

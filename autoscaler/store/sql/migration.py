@@ -17,7 +17,7 @@ from autoscaler.store.sql.database import Database
 
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 NEWEST_TABLES: Final = _MIGRATIONS / "newest.sql"
-_VERSION_TABLE: Final = "alembic_version"
+VERSION_TABLE: Final = "alembic_version"
 
 
 def migrate(database: Database) -> str:
@@ -29,7 +29,7 @@ def migrate(database: Database) -> str:
     """
     newest = newest_version()
     with database.read() as session:
-        current = _version(session.connection())
+        current = version_of(session.connection())
     if current != newest:
         with database.write() as session:
             # Another process may have migrated the database since the first check.
@@ -39,7 +39,7 @@ def migrate(database: Database) -> str:
             else:
                 from autoscaler.store.sql.upgrading import upgrade
 
-                upgrade(connection, _version(connection), database.name)
+                upgrade(connection, version_of(connection), database.name)
     return newest
 
 
@@ -48,11 +48,11 @@ def newest_version() -> str:
     return max(path.name[1:5] for path in _MIGRATIONS.glob("versions/v[0-9]*.py"))
 
 
-def _version(connection: Connection) -> str | None:
+def version_of(connection: Connection) -> str | None:
     """Return the version of the tables; None if there are none, or only another program's."""
-    if not inspect(connection).has_table(_VERSION_TABLE):
+    if not inspect(connection).has_table(VERSION_TABLE):
         return None
-    version: str | None = connection.scalar(text(f"SELECT version_num FROM {_VERSION_TABLE}"))
+    version: str | None = connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}"))
     return version
 
 

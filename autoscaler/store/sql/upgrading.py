@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from functools import cache
+from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
@@ -11,19 +13,42 @@ from alembic.util import CommandError
 from sqlalchemy import Connection, inspect
 
 from autoscaler.domain.errors import StoreError
+from autoscaler.store.sql.copying import copy_sqlite
+
+_log = logging.getLogger(__name__)
 
 
 def upgrade(connection: Connection, found: str | None, name: str) -> None:
     """Run the missing migrations in a database of version `found`; None for no version.
 
+    An SQLite file is copied first, to `castor.db.v0012` for the version 0012 that it has. The copy
+    is a whole store: the earlier Castor can serve it. A server's databases have their own backups.
+
     Raises:
         StoreError: the database holds tables of another program, or of a version that this code
-            does not know.
+            does not know; or the copy can't be written.
     """
     _require_known_version(_scripts(), connection, found, name)
+    if found is not None and connection.dialect.name == "sqlite":
+        _back_up(Path(connection.engine.url.database or ""), found)
     config = alembic_config()
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
+
+
+def _back_up(database: Path, version: str) -> None:
+    copy = database.with_name(f"{database.name}.v{version}")
+    partial = copy.with_name(f".{copy.name}.partial")
+    try:
+        partial.unlink(missing_ok=True)
+        copy_sqlite(database, partial)
+        partial.replace(copy)
+    except OSError as error:
+        raise StoreError(
+            f"{database} is not upgraded, because its backup {copy} can't be written: "
+            f"{error.strerror}"
+        ) from error
+    _log.warning("the tables of %s change now; a backup of before: %s", database, copy)
 
 
 @cache
