@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
+from autoscaler.cli.access.commands import audit, invite, people, token
 from autoscaler.cli.adopt import adopt
 from autoscaler.cli.backup.commands import backup, restore
 from autoscaler.cli.buy.options import buy
 from autoscaler.cli.check.options import check
 from autoscaler.cli.compare.options import compare
-from autoscaler.cli.fleet import drain, freeze, invite, reclaim, unfreeze
+from autoscaler.cli.fleet import drain, freeze, reclaim, unfreeze
 from autoscaler.cli.init.options import init
 from autoscaler.cli.options import JobName, Json
 from autoscaler.cli.output import fail_with, print_json
@@ -339,6 +340,7 @@ def offers(
 app.command()(resume)
 app.command()(drain)
 app.command()(invite)
+app.command()(audit)
 app.command()(freeze)
 app.command()(unfreeze)
 app.command()(reclaim)
@@ -357,6 +359,8 @@ app.command()(buy)
 app.command()(reconcile)
 app.add_typer(programs, name="programs")
 app.add_typer(study, name="study")
+app.add_typer(people, name="people")
+app.add_typer(token, name="token")
 
 
 @app.command(hidden=True)

@@ -1,4 +1,4 @@
-"""Commands on a controller as a whole: drain, invite, freeze, unfreeze, reclaim."""
+"""Commands on a controller as a whole: drain, freeze, unfreeze, reclaim."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from autoscaler.cli.options import Json
-from autoscaler.cli.output import print_json
 
 
 def drain(
@@ -31,30 +30,6 @@ def drain(
     out = sys.stderr if as_json else sys.stdout
     drain_all(connect(), lambda left: print(f"left: {left}", file=out, flush=True), SystemClock())
     _print_done(as_json, "nothing is left: no instance of this deployment runs", drained=True)
-
-
-def invite(
-    person: Annotated[str, typer.Argument(help="User name, the owner of the jobs submitted.")],
-    as_json: Json = False,
-) -> None:
-    """Create an access token for a user, and print it.
-
-    Prints the environment variables that the user must set. An earlier token of the same user
-    is no longer valid.
-    """
-    from autoscaler.wire.client import Client
-    from autoscaler.wire.connection import address_and_token, is_loopback
-    from autoscaler.wire.access_messages import Invitation
-
-    url, token = address_and_token()
-    invitation = Client(url, token).invite(person)
-    if as_json:
-        print_json(Invitation, invitation)
-        return
-    print(f"CASTOR_URL={url}\nCASTOR_TOKEN={invitation.token}")
-    if is_loopback(url):
-        text = "this URL works on the controller's machine only; docs/how-to.md: from elsewhere"
-        print(f"castor: {text}", file=sys.stderr)
 
 
 def freeze(as_json: Json = False) -> None:

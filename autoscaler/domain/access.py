@@ -16,6 +16,9 @@ OWNER: Final = "owner"
 MYSELF: Final = "me"
 """Name that means the requester in paths of the API. Nobody has it."""
 
+NO_TEAM: Final = "none"
+"""Word for no team. No team has it as its name."""
+
 CONTROLLER: Final = "controller"
 """Name of the controller itself in the audit log. Nobody has it."""
 
@@ -148,7 +151,7 @@ def require_team_name(name: str) -> None:
     Raises:
         SpecError: the name is invalid.
     """
-    if not _TOKEN_NAME.fullmatch(name):
+    if name == NO_TEAM or not _TOKEN_NAME.fullmatch(name):
         raise SpecError(
             f"{quoted(name)} is not a valid team: write 1 to 40 of a-z, 0-9 and ._-", "team"
         )

@@ -29,7 +29,7 @@ def programs_table(memories: Sequence[ProgramMemory]) -> Table:
             str(memory.jobs),
             _measured_on(memory),
             "no" if memory.noise is None else "yes",
-            _local_time(memory.updated_seconds),
+            local_time(memory.updated_seconds),
         )
     return table
 
@@ -121,6 +121,6 @@ def _range(values: set[int] | set[float]) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-def _local_time(seconds: float) -> str:
+def local_time(seconds: float) -> str:
     """Return date and time in the local time zone."""
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M")

@@ -28,6 +28,8 @@ from autoscaler.controller.offers.refusals import (
 )
 from autoscaler.controller.offers.zones import record_launched
 from autoscaler.controller.workers import CallKind, CallWorkers, Workers
+from autoscaler.domain.access import CONTROLLER
+from autoscaler.domain.audit import AuditEntry
 from autoscaler.domain.errors import (
     CastorError,
     Conflict,
@@ -46,12 +48,14 @@ from autoscaler.domain.instance import (
     LaunchRequest,
 )
 from autoscaler.domain.intent import LONGEST_WAIT_SECONDS, Intent, IntentKind
+from autoscaler.domain.plan import ReasonCode
 from autoscaler.store.store import Store
 
 _log = logging.getLogger(__name__)
 
 # A launch counts as refused after this many failed calls; other offers are then tried.
 _MOST_TRIES = 5
+LAUNCH_ACTION = "launch"
 _LONGEST_RETRY_SECONDS = 60.0
 
 
@@ -77,6 +81,20 @@ def light(store: Store, lighthouses: Lighthouses, job: str) -> None:
     address = lighthouses.ensure(job)
     if address != store.jobs.get(job).lighthouse:
         store.jobs.set_lighthouse(job, address)
+
+
+def record_spend(store: Store, held: HeldInstance, now_seconds: float) -> None:
+    """Add the launch of an instance to the audit log before its call, once for all its calls.
+
+    The row has the price and the reason code of the job's latest decision.
+    """
+    if store.audit.has(LAUNCH_ACTION, held.id):
+        return
+    entries = store.journal.decisions(held.job, limit=1)
+    reason = entries[0].decision.ground if entries else ReasonCode.NONE
+    text = f"{held.offer} at ${held.usd_per_hour}/h: {reason or 'no reason code'}"
+    entry = AuditEntry(now_seconds, CONTROLLER, "", "", LAUNCH_ACTION, held.id, after=text)
+    store.audit.add(entry)
 
 
 class IntentExecutor:
@@ -171,6 +189,7 @@ class IntentExecutor:
         )
         if not self._store.instances.begin_launch(held.id, self._clock.now()):
             return
+        record_spend(self._store, held, self._clock.now())
         try:
             launched = self._market.launch(request)
         except NOTHING_LAUNCHED as error:

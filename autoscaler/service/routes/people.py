@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from autoscaler.domain.access import MYSELF, AccessToken, Person
+from autoscaler.domain.access import MYSELF, NO_TEAM, AccessToken, Person
 from autoscaler.domain.audit import AuditEntry
 from autoscaler.domain.rules import LATEST_SECONDS, LONGEST_SECONDS
 from autoscaler.service.access.authentication import Authentication
@@ -40,7 +40,7 @@ def people_router(authentication: Authentication) -> APIRouter:
         requester: Requester = Depends(Permit(Action.INVITE)),
     ) -> Response:
         invitation = authentication.people.invite(name, wanted, requester.identity)
-        requester.record(name, after=f"{invitation.role}, team {invitation.team or 'none'}")
+        requester.record(name, after=f"{invitation.role}, team {invitation.team or NO_TEAM}")
         return json_response(Invitation, invitation)
 
     @router.patch("/{name}")
@@ -128,7 +128,7 @@ def _person(name: str, requester: Requester) -> str:
 
 
 def _person_text(person: Person) -> str:
-    return f"{person.role}, team {person.team or 'none'}"
+    return f"{person.role}, team {person.team or NO_TEAM}"
 
 
 def _token_text(token: NewToken) -> str:

@@ -1,0 +1,82 @@
+"""Tables of people, tokens and the audit log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from rich.table import Table
+
+from autoscaler.cli.programs.tables import local_time
+from autoscaler.domain.access import AccessToken
+from autoscaler.domain.audit import AuditEntry
+from autoscaler.wire.access_messages import PersonView
+from autoscaler.wire.client import Client
+
+_PAGE_ROWS: Final = 500
+
+
+def people_table(people: Sequence[PersonView]) -> Table:
+    """Return a table with a row for each person."""
+    table = _table("person", "role", "team", "tokens", "last used")
+    for person in people:
+        used = _time(person.used_seconds)
+        table.add_row(person.name, person.role, person.team or "-", str(person.tokens), used)
+    return table
+
+
+def tokens_table(tokens: Sequence[AccessToken], now_seconds: float) -> Table:
+    """Return a table with a row for each token."""
+    table = _table("token", "role", "state", "expires", "last used", "created by")
+    for token in tokens:
+        role = "of the person" if token.role is None else token.role.value
+        table.add_row(
+            token.name,
+            f"{role}, service" if token.is_service else role,
+            _state(token, now_seconds),
+            _time(token.expires_seconds),
+            _time(token.used_seconds),
+            token.created_by,
+        )
+    return table
+
+
+def audit_table(rows: Sequence[AuditEntry]) -> Table:
+    """Return a table with a row for each change, the latest first."""
+    table = _table("time", "person", "token", "role", "action", "subject", "before", "after")
+    for row in rows:
+        words = row.person, row.token, row.role, row.action, row.subject, row.before, row.after
+        table.add_row(local_time(row.at_seconds), *(word or "-" for word in words))
+    return table
+
+
+def rows_since(client: Client, since_seconds: float, most: int) -> tuple[AuditEntry, ...]:
+    """Return at most `most` rows of the audit log since a time, the latest first."""
+    rows: list[AuditEntry] = []
+    below: int | None = None
+    while len(rows) < most:
+        page = client.audit(since_seconds, below, min(_PAGE_ROWS, most - len(rows)))
+        rows.extend(page)
+        if not page:
+            break
+        below = page[-1].number
+    return tuple(rows)
+
+
+def _state(token: AccessToken, now_seconds: float) -> str:
+    if token.is_revoked(now_seconds):
+        return "revoked"
+    if token.has_expired(now_seconds):
+        return "expired"
+    return "valid" if token.revoked_seconds is None else "replaced, valid for a while"
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    return table
+
+
+def _time(seconds: float | None) -> str:
+    return "never" if seconds is None else local_time(seconds)
