@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
+
+from autoscaler.domain.text import printable, printable_lines
+
+_LONGEST_FIELD: Final = 200
 
 
 class CastorError(Exception):
@@ -12,10 +17,13 @@ class CastorError(Exception):
 class SpecError(CastorError):
     """Invalid value in a file or a request.
 
-    `field` is the path of the invalid key; `message` is the text without that path.
+    `field` is the path of the invalid key; `message` is the text without that path. Control
+    characters of both are escaped, because they may quote the value.
     """
 
     def __init__(self, message: str, field: str | None = None) -> None:
+        message = printable_lines(message)
+        field = None if field is None else printable(field)[:_LONGEST_FIELD]
         super().__init__(message if field is None else f"{field}: {message}")
         self.message = message
         self.field = field
@@ -43,6 +51,10 @@ class Forbidden(CastorError):
 
 class StoreError(CastorError):
     """Store that can't be opened or belongs to another version."""
+
+
+class NotLeading(StoreError):
+    """Controller that does not lead its store: it neither writes nor calls a cloud."""
 
 
 class LedgerError(CastorError):

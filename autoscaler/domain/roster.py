@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
+from autoscaler.domain.text import parse_json
+
 
 @dataclass(frozen=True, slots=True)
 class Ask:
@@ -58,7 +60,7 @@ def call_from(line: bytes) -> MemberHeartbeat:
     Raises:
         ValueError, KeyError, TypeError: the line is not a call.
     """
-    values = json.loads(line)
+    values = parse_json(line)
     ask = values["ask"]
     if ask is not None:
         ask = Ask(str(ask["world"]), bool(ask["has_failed"]))
@@ -71,7 +73,7 @@ def answer_from(line: bytes) -> QuorumReply | Notice:
     Raises:
         ValueError, KeyError, TypeError: the line is neither.
     """
-    values = json.loads(line)
+    values = parse_json(line)
     if "names" in values:
         return Notice(tuple(str(name) for name in values["names"]))
     members = tuple(str(name) for name in values["members"])

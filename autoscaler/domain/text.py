@@ -1,9 +1,10 @@
-"""Sanitising of outside text for printing: control characters become escape sequences."""
+"""Outside text: control characters as escape sequences for printing, and parsing of JSON."""
 
 from __future__ import annotations
 
+import json
 import re
-from typing import Final
+from typing import Any, Final
 
 _LONGEST_QUOTE: Final = 60
 # C0 and C1 controls, DEL, line separators, direction overrides and lone surrogates.
@@ -15,6 +16,18 @@ _CONTROL_IN_LINE: Final = re.compile(f"(?!\t)[{_CONTROLS}]")
 _CONTROL_IN_LINES: Final = re.compile(f"(?![\n\t])[{_CONTROLS}]")
 _COLOUR: Final = re.compile("\x1b\\[[0-9;:]*m")
 _CARRIAGE_RETURN: Final = re.compile("\r+\n?")
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON text of unknown origin.
+
+    Raises:
+        ValueError: the text is not JSON, or is nested too deeply.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("the JSON text is nested too deeply") from None
 
 
 def has_controls(text: str) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from autoscaler.domain.errors import CastorError
+from autoscaler.domain.text import quoted
 
 
 class UnknownDeviceKind(CastorError):
@@ -68,7 +69,7 @@ def device_kind(name: str) -> DeviceKind:
     suggestion = f'did you mean "{similar[0]}"? ' if similar else ""
     known_kinds = ", ".join(_KINDS)
     raise UnknownDeviceKind(
-        f'unknown kind of device "{name}": {suggestion}known are {known_kinds}'
+        f"unknown kind of device {quoted(name)}: {suggestion}known are {known_kinds}"
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autoscaler.domain.errors import SpecError
+from autoscaler.domain.text import quoted
 from autoscaler.wire.codec import decode
 
 
@@ -27,7 +28,7 @@ def parse_user_data(text: str) -> UserData:
     user_data = decode(UserData, text)
     if not user_data.controller.startswith(("http://", "https://")):
         raise SpecError(
-            f"{user_data.controller!r} is not a URL: expected http://HOST:PORT", "controller"
+            f"{quoted(user_data.controller)} is not a URL: expected http://HOST:PORT", "controller"
         )
     return user_data
 

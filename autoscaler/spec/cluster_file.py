@@ -23,6 +23,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from autoscaler.domain.errors import SpecError
+from autoscaler.domain.text import quoted
 from autoscaler.spec.form_file import read_document, validated
 from autoscaler.spec.forms import Form
 from autoscaler.spec.job_form import Count, Text
@@ -72,7 +73,9 @@ def parse_cluster(text: str) -> ClusterSpec:
     """
     match = _SHAPE.fullmatch(text.strip())
     if match is None:
-        raise SpecError(f'"{text}" is not a cluster: write nodes x devices of each, like 16x4')
+        raise SpecError(
+            f"{quoted(text)} is not a cluster: write nodes x devices of each, like 16x4"
+        )
     return ClusterSpec(nodes=int(match[1]), devices_per_node=int(match[2]))
 
 

@@ -19,9 +19,12 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from autoscaler.domain.errors import SpecError
+from autoscaler.domain.text import quoted
 
 KeyPath = tuple[str | int, ...]
 AnyValue = TypeVar("AnyValue")
+
+_LONGEST_KEY: Final = 60
 
 # Messages by pydantic's error type.
 _MESSAGES: Final = {
@@ -79,8 +82,8 @@ class Problem:
 
     @property
     def field(self) -> str:
-        """Path with dots, such as ``data.0.target``."""
-        return ".".join(map(str, self.path))
+        """Path with dots, such as ``data.0.target``; long keys are cut."""
+        return ".".join(str(part)[:_LONGEST_KEY] for part in self.path)
 
 
 def short_for(key: str) -> BeforeValidator:
@@ -216,8 +219,8 @@ def _unknown_key_message(path: KeyPath, form: type[Form]) -> str:
     suggestions = nested or same or similar[:1] or close
     if suggestions:
         names = " or ".join(f'"{name}"' for name in suggestions)
-        return f'unknown key "{key}": did you mean {names}?'
-    return f'unknown key "{key}": valid keys are {", ".join(known)}'
+        return f"unknown key {quoted(key)}: did you mean {names}?"
+    return f"unknown key {quoted(key)}: valid keys are {', '.join(known)}"
 
 
 def _form_at(form: type[Form], path: KeyPath) -> type[Form]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from autoscaler.domain.job import GpuKind
+from autoscaler.domain.text import quoted
 from autoscaler.market.device_kinds import UnknownDeviceKind, kinds_named, kinds_with_memory
 
 _GPU = re.compile(r"(?P<name>[A-Za-z0-9-]+)(:(?P<devices>[1-9][0-9]{0,3}))?")
@@ -35,7 +36,7 @@ def parse_gpus(texts: Sequence[str], memory_bytes: int = 0) -> tuple[GpuKind, ..
 def _gpus_named(text: str) -> list[GpuKind]:
     match = _GPU.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text!r}: write NAME or NAME:NUMBER, such as H100:8")
+        raise ValueError(f"{quoted(text)}: write NAME or NAME:NUMBER, such as H100:8")
     devices = None if match["devices"] is None else int(match["devices"])
     try:
         return [GpuKind(kind, devices) for kind in kinds_named(match["name"].lower())]

@@ -34,6 +34,7 @@ from autoscaler.domain.model import ModelSpec, OptimizerKind, Precision
 from autoscaler.domain.output import DEFAULT_OUTPUT_BYTES, OutputSpec
 from autoscaler.domain.paths import relative_names, require_absolute_path
 from autoscaler.domain.rules import require_name, require_variable
+from autoscaler.domain.text import quoted
 from autoscaler.spec.bundle import DEFAULT_MAXIMUM_BYTES
 from autoscaler.spec.forms import Form, as_value_error, obeys, one_or_many, short_for
 from autoscaler.spec.gpus import parse_gpus
@@ -69,7 +70,9 @@ def _expand_batch(value: object) -> object:
     if not isinstance(value, str):
         return value
     if value != "fixed":
-        raise ValueError(f'"{value}" is not a batch: write fixed, or bounds like {{initial: 64}}')
+        raise ValueError(
+            f"{quoted(value)} is not a batch: write fixed, or bounds like {{initial: 64}}"
+        )
     return {"fixed": True}
 
 
@@ -88,7 +91,7 @@ def _expand_shard(value: object) -> object:
     if value == []:
         raise ValueError("is empty: write a size, a list of sizes, or auto")
     if isinstance(value, str) and not value.isdecimal():
-        raise ValueError(f'"{value}" is no size: write a number of devices, a list, or auto')
+        raise ValueError(f"{quoted(value)} is no size: write a number of devices, a list, or auto")
     return value if isinstance(value, list | tuple) else (value,)
 
 

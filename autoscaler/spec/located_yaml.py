@@ -16,6 +16,7 @@ import yaml
 from autoscaler.domain.errors import SpecError
 
 _NULL_TAG = "tag:yaml.org,2002:null"
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _NULL = re.compile("(?:~|null|Null|NULL|)$")
 
 
@@ -62,6 +63,8 @@ def read_yaml(text: str, origin: str) -> LocatedYaml:
     except yaml.YAMLError as error:
         problem = str(error).splitlines()[0]
         raise SpecError(f"{origin}: not valid YAML: {problem}") from error
+    except RecursionError:
+        raise SpecError(f"{origin}: not valid YAML: it is nested too deeply") from None
     return LocatedYaml(value, origin, root)
 
 
@@ -76,6 +79,17 @@ def _child(node: yaml.Node | None, part: str | int) -> tuple[int, yaml.Node] | N
 
 
 class _TextLoader(yaml.BaseLoader):
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+        """Return the text of a node, with surrogate pairs as JSON escapes them joined."""
+        text = super().construct_scalar(node)
+        if not _SURROGATE.search(text):
+            return text
+        try:
+            return text.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            problem = "half of a surrogate pair is no character"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key, _ in node.value:

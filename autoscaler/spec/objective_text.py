@@ -10,6 +10,7 @@ from typing import Annotated, Self
 from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
 
 from autoscaler.domain.objective import AfterDeadline, Objective, Preference
+from autoscaler.domain.text import quoted
 from autoscaler.spec.forms import Form, Problem, problems_of, refusal, short_for
 from autoscaler.spec.quantities import (
     format_duration,
@@ -27,7 +28,7 @@ def _require_preference(value: object) -> object:
     if value not in list(_PREFERENCES):
         words = ", ".join(_PREFERENCES)
         raise ValueError(
-            f'"{value}" is not an objective: write {words}, '
+            f"{quoted(value)} is not an objective: write {words}, "
             "or a key with a value: value_of_time, deadline, budget"
         )
     return value
@@ -132,7 +133,7 @@ def parse_objective_text(text: str, now_seconds: float) -> Objective:
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or key in mapping:
             problem = "is given twice" if equals else "has no value: write it like deadline=2h"
-            raise refusal([Problem(("objective",), f'"{key}" {problem}')])
+            raise refusal([Problem(("objective",), f"{quoted(key)} {problem}")])
         mapping[key] = value
     return parse_objective(mapping, now_seconds)
 

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator
 
 from autoscaler.domain.job_rules import LEAST_PRIORITY, MOST_PRIORITY
 from autoscaler.domain.rules import large_amount, no_amount
+from autoscaler.domain.text import quoted
 
 _UNITS_SECONDS: Final = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
 _NUMBER: Final = r"\d{1,9}(?:\.\d{1,9})?"
@@ -29,7 +30,8 @@ def parse_duration(text: str) -> float:
     match = _DURATION.fullmatch(text.strip())
     if match is None or not any(match.groups()):
         raise ValueError(
-            f'"{text}" is not a duration: write a number and a unit, like 90s, 15m, 4h or 1h30m'
+            f"{quoted(text)} is not a duration: write a number and a unit, like 90s, 15m, 4h or "
+            "1h30m"
         )
     seconds = sum(
         float(count) * unit
@@ -37,7 +39,7 @@ def parse_duration(text: str) -> float:
         if count is not None
     )
     if seconds <= 0:
-        raise ValueError(f'"{text}" is not above 0: write a duration like 15m')
+        raise ValueError(f"{quoted(text)} is not above 0: write a duration like 15m")
     return seconds
 
 
@@ -71,7 +73,7 @@ def parse_priority(text: str) -> float:
     if re.fullmatch(_NUMBER, word) and LEAST_PRIORITY <= float(word) <= MOST_PRIORITY:
         return float(word)
     raise ValueError(
-        f'"{text}" is not a priority: write {", ".join(PRIORITIES)} or a number from '
+        f"{quoted(text)} is not a priority: write {', '.join(PRIORITIES)} or a number from "
         f"{LEAST_PRIORITY:g} to {MOST_PRIORITY:g}"
     )
 
@@ -99,13 +101,13 @@ def parse_moment(text: str, now_seconds: float) -> float:
         return now_seconds + _parse_duration_of_moment(text)
     if time.tzinfo is None:
         raise ValueError(
-            f'"{text}" has no time zone: write a time of day and Z or an offset, '
+            f"{quoted(text)} has no time zone: write a time of day and Z or an offset, "
             "like 2026-12-01T08:00Z or 2026-12-01T08:00+01:00"
         )
     seconds = time.timestamp()
     if seconds <= now_seconds:
         age = format_duration(now_seconds - seconds)
-        raise ValueError(f'"{text}" was {age} ago: write a future time')
+        raise ValueError(f"{quoted(text)} was {age} ago: write a future time")
     return seconds
 
 
@@ -136,5 +138,5 @@ def _parse_duration_of_moment(text: str) -> float:
         return parse_duration(text)
     except ValueError as error:
         raise ValueError(
-            f'"{text}" is neither a duration like 4h nor a time like 2026-12-01T08:00Z'
+            f"{quoted(text)} is neither a duration like 4h nor a time like 2026-12-01T08:00Z"
         ) from error

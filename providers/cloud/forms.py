@@ -10,6 +10,7 @@ from typing import Annotated, Final, Protocol
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from autoscaler.domain.offer import Purchase
+from autoscaler.domain.text import quoted
 from autoscaler.spec.quantities import parse_money
 
 SCHEMA: Final = 1
@@ -78,7 +79,7 @@ def matching(pattern: str, example: str) -> AfterValidator:
 
     def check(value: str) -> str:
         if re.fullmatch(pattern, value) is None:
-            raise ValueError(f'"{value}" is not valid: write it like {example}')
+            raise ValueError(f"{quoted(value)} is not valid: write it like {example}")
         return value
 
     return AfterValidator(check)

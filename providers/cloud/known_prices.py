@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
+from autoscaler.domain.text import parse_json
+
 _log = logging.getLogger(__name__)
 
 
@@ -60,7 +62,7 @@ class KnownPrices:
 def _read_prices(path: Path) -> dict[str, Decimal]:
     """Return the prices in a file; empty if unreadable, which only makes caps stricter."""
     try:
-        known = json.loads(path.read_text())
+        known = parse_json(path.read_text())
         prices = {str(offer): Decimal(price) for offer, price in known.items()}
     except FileNotFoundError:
         return {}

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from autoscaler.domain.errors import Unavailable
+from autoscaler.domain.text import quoted
+
+_MOST_CHARACTERS: Final = 200
 
 
 @contextmanager
@@ -18,5 +22,5 @@ def readable(description: str) -> Iterator[None]:
     try:
         yield
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        reason = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {quoted(error, _MOST_CHARACTERS)}"
         raise Unavailable(f"{description}: the reply can't be read: {reason}") from error

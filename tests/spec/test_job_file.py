@@ -337,7 +337,7 @@ REFUSED = [
         "read_only needs a container: set image",
     ),
     ("setup: {pip: x}", "setup", "must be a list"),
-    ('objective: "a\\n{b}"', "objective", '"a {b}" is not an objective'),
+    ('objective: "a\\n{b}"', "objective", '"a\\x0a{b}" is not an objective'),
     ("batch: {initial: 64, max: 1000000000000000000000}", "batch.max", "must be at most"),
     ("instances: 1000000000000", "instances", "must be at most 10000"),
     ("retries: 1000000000", "retries", "must be at most 100"),

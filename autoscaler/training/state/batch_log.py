@@ -17,6 +17,9 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final
 
+from autoscaler.domain.text import parse_json, quoted
+
+_MOST_CHARACTERS: Final = 200
 BATCH_LOG_FILE: Final = "castor-batches.jsonl"
 
 
@@ -138,6 +141,12 @@ class BatchReplay:
         return self._steps[index] - step if index < len(self._steps) else None
 
 
+def _has_sizes(decision: BatchDecision) -> bool:
+    """Return whether the batch sizes of a parsed decision are numbers of examples."""
+    sizes = (decision.batch, decision.initial_batch)
+    return all(isinstance(size, int) and size >= 1 for size in sizes)
+
+
 def batches_of(path: Path, initial_batch: int) -> BatchReplay:
     """Read the batch log at `path`, for a run whose initial batch size is `initial_batch`.
 
@@ -146,17 +155,19 @@ def batches_of(path: Path, initial_batch: int) -> BatchReplay:
     """
     try:
         lines = path.read_text().splitlines()
-        decisions = [BatchDecision(**json.loads(line)) for line in lines]
+        decisions = [BatchDecision(**parse_json(line)) for line in lines]
         steps = [decision.step for decision in decisions]
         is_log = steps[:1] == [0] and steps == sorted(set(steps))
-        is_log = is_log and all(decision.batch >= 1 for decision in decisions)
+        is_log = is_log and all(_has_sizes(decision) for decision in decisions)
     except OSError as error:
         raise ValueError(f"batch_log={str(path)!r} can't be read: {error.strerror}") from error
     except (ValueError, TypeError) as error:
-        raise ValueError(f"batch_log={str(path)!r} is not a batch log: {error}") from error
+        problem = quoted(error, _MOST_CHARACTERS)
+        raise ValueError(f"batch_log={str(path)!r} is not a batch log: {problem}") from error
     if not is_log:
         raise ValueError(
-            f"batch_log={str(path)!r} is not a complete batch log: its steps must rise from 0"
+            f"batch_log={str(path)!r} is not a complete batch log: its steps must rise from 0, "
+            "with batch sizes above 0"
         )
     if decisions[0].initial_batch != initial_batch:
         raise ValueError(

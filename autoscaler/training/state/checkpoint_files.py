@@ -20,6 +20,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from autoscaler.domain.checkpoint import MANIFEST, step_of
 from autoscaler.domain.errors import CheckpointError
+from autoscaler.domain.text import parse_json, quoted
 
 REST: Final = "rest.pt"
 METADATA: Final = ".metadata"
@@ -79,14 +80,14 @@ def digests_in(manifest: bytes, place: str) -> dict[str, str]:
         ValueError: the manifest is damaged.
     """
     try:
-        content = json.loads(manifest)
+        content = parse_json(manifest)
         digests = {str(name): str(digest) for name, digest in content["sha256"].items()}
         written_format = content.get("format")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{MANIFEST} can't be read: {error}") from error
     if written_format != _FORMAT:
         raise CheckpointError(
-            f"{place} has format {written_format}, and this version reads {_FORMAT}: "
+            f"{place} has format {quoted(written_format)}, and this version reads {_FORMAT}: "
             "use the version of castor that wrote it"
         )
     if any(Path(name).name != name for name in digests):

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from autoscaler.domain.checkpoint import RECORD, step_of
 from autoscaler.domain.errors import CheckpointError, ProviderError
+from autoscaler.domain.text import parse_json
 from autoscaler.training.state.remote_checkpoints import RemoteCheckpoints
 
 
@@ -102,7 +103,7 @@ def _recorded_owner(directory: Path) -> str | None:
 
 def _owner_in(record: bytes) -> str:
     try:
-        return str(json.loads(record)["job"])
+        return str(parse_json(record)["job"])
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{RECORD} can't be read ({error})") from error
 

@@ -40,7 +40,7 @@ def test_gpus_are_named_or_any() -> None:
     assert change.instances.gpus == (GpuKind("h100", 8), GpuKind("l4"))
     change = parse_changes(["gpu=any"], change.instances, 0.0)
     assert change.instances is not None and change.instances.gpus is None
-    with pytest.raises(SpecError, match=r"set gpu: 'H100:x': write NAME or NAME:NUMBER"):
+    with pytest.raises(SpecError, match=r'set gpu: "H100:x": write NAME or NAME:NUMBER'):
         parse_changes(["gpu=H100:x"], BOUNDS, 0.0)
 
 
