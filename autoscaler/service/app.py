@@ -149,8 +149,8 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
 
     @router.post("")
     def submit(
-        submission: Submission = Depends(Body(Submission)),
         requester: Requester = Depends(Permit(Action.SUBMIT)),
+        submission: Submission = Depends(Body(Submission)),
     ) -> Response:
         job = submissions.submit(submission.spec, requester.identity)
         requester.record(job.id, after=_job_text(job.spec))
@@ -171,8 +171,8 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
     @router.patch("/{name}")
     def change(
         name: str,
-        change: Change = Depends(Body(Change)),
         requester: Requester = Depends(Permit(Action.CHANGE_JOB)),
+        change: Change = Depends(Body(Change)),
     ) -> Response:
         before = store.jobs.find(name).spec
         job = submissions.change(name, change, requester.identity.person)
@@ -189,8 +189,8 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
     @router.post("/{name}/resume")
     def resume(
         name: str,
-        resumption: Resumption = Depends(Body(Resumption)),
         requester: Requester = Depends(Permit(Action.RESUME_JOB)),
+        resumption: Resumption = Depends(Body(Resumption)),
     ) -> Response:
         before = store.jobs.find(name).id
         job = submissions.resume(name, resumption, requester.identity)

@@ -51,10 +51,11 @@ class Api:
     storage: FolderStorage | None = None
     woken: threading.Event = field(default_factory=threading.Event)
     verifiers: dict[str, IdentityVerifier | None] = field(default_factory=dict)
+    token: str = TOKEN
 
     @property
     def client(self) -> Client:
-        return Client(self.url, TOKEN)
+        return Client(self.url, self.token)
 
     def stranger(self, token: str) -> Client:
         return Client(self.url, token)
@@ -181,10 +182,12 @@ def served(world: World, directory: Path, storage: FolderStorage | None = None) 
     while not server.started:
         SystemClock().sleep(0.01)
     api.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    yield api
-    server.should_exit = True
-    thread.join()
-    world.store.close()
+    try:
+        yield api
+    finally:
+        server.should_exit = True
+        thread.join()
+        world.store.close()
 
 
 @pytest.fixture

@@ -36,8 +36,8 @@ def people_router(authentication: Authentication) -> APIRouter:
     @router.post("/{name}")
     def invite(
         name: str,
-        wanted: InvitationRequest = Depends(Body(InvitationRequest, may_be_empty=True)),
         requester: Requester = Depends(Permit(Action.INVITE)),
+        wanted: InvitationRequest = Depends(Body(InvitationRequest, may_be_empty=True)),
     ) -> Response:
         invitation = authentication.people.invite(name, wanted, requester.identity)
         requester.record(name, after=f"{invitation.role}, team {invitation.team or NO_TEAM}")
@@ -46,8 +46,8 @@ def people_router(authentication: Authentication) -> APIRouter:
     @router.patch("/{name}")
     def change(
         name: str,
-        change: PersonChange = Depends(Body(PersonChange)),
         requester: Requester = Depends(Permit(Action.CHANGE_PERSON)),
+        change: PersonChange = Depends(Body(PersonChange)),
     ) -> Response:
         before, after = authentication.people.change(name, change)
         requester.record(name, _person_text(before), _person_text(after))
@@ -76,8 +76,8 @@ def _add_token_routes(router: APIRouter, authentication: Authentication) -> None
     @router.post("/{name}/tokens")
     def create(
         name: str,
-        wanted: TokenRequest = Depends(Body(TokenRequest)),
         requester: Requester = Depends(Permit(Action.CREATE_TOKEN)),
+        wanted: TokenRequest = Depends(Body(TokenRequest)),
     ) -> Response:
         token = authentication.people.create(_person(name, requester), wanted, requester.identity)
         kind = "service token, " if wanted.is_service else ""
@@ -88,8 +88,8 @@ def _add_token_routes(router: APIRouter, authentication: Authentication) -> None
     def rotate(
         name: str,
         token: str,
-        grace_seconds: float = Query(default=0.0, ge=0.0, le=LONGEST_SECONDS),
         requester: Requester = Depends(Permit(Action.ROTATE_TOKEN)),
+        grace_seconds: float = Query(default=0.0, ge=0.0, le=LONGEST_SECONDS),
     ) -> Response:
         person = _person(name, requester)
         renewed = authentication.people.rotate(person, token, requester.identity, grace_seconds)

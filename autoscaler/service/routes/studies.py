@@ -49,8 +49,8 @@ def studies_router(studies: Studies) -> APIRouter:
     @router.post("/budget")
     def set_budget(
         study: str,
-        wanted: StudyBudget = Depends(Body(StudyBudget)),
         requester: Requester = Depends(Permit(Action.CHANGE_STUDY)),
+        wanted: StudyBudget = Depends(Body(StudyBudget)),
     ) -> Response:
         before = _budget_text(studies.terms(study))
         studies.set_budget(study, wanted.budget_usd)
@@ -79,8 +79,8 @@ def drivers_router(studies: Studies) -> APIRouter:
     @router.post("/lease")
     def lease(
         study: str,
-        wanted: StudyLease = Depends(Body(StudyLease)),
         requester: Requester = Depends(Permit(Action.DRIVE_STUDY)),
+        wanted: StudyLease = Depends(Body(StudyLease)),
     ) -> Response:
         before = studies.driver(study)
         stop = studies.lease(study, wanted, requester.identity)
@@ -101,8 +101,8 @@ def drivers_router(studies: Studies) -> APIRouter:
     @router.post("/terms")
     def state(
         study: str,
-        statement: StudyStatement = Depends(Body(StudyStatement)),
         requester: Requester = Depends(Permit(Action.STATE_TERMS)),
+        statement: StudyStatement = Depends(Body(StudyStatement)),
     ) -> Response:
         before = studies.terms(study)
         studies.state(study, statement)
@@ -124,10 +124,10 @@ def drivers_router(studies: Studies) -> APIRouter:
     @router.post("/answers")
     async def give(
         study: str,
+        requester: Requester = Depends(Permit(Action.END_TRIALS)),
         given: StudyAnswers = Depends(Body(StudyAnswers)),
         wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
         beyond: int = Query(default=0, ge=0, le=MOST_NUMBER),
-        requester: Requester = Depends(Permit(Action.END_TRIALS)),
     ) -> Response:
         await studies.answer(study, given)
         if given.ended:
@@ -167,8 +167,8 @@ def study_files_router(studies: Studies) -> APIRouter:
     @router.post("/checkpoints/removal")
     def remove_checkpoints(
         study: str,
-        trials: tuple[str, ...] = Depends(Body(tuple[str, ...])),
         requester: Requester = Depends(Permit(Action.REMOVE_CHECKPOINTS)),
+        trials: tuple[str, ...] = Depends(Body(tuple[str, ...])),
     ) -> Response:
         removed = studies.remove_checkpoints(study, trials)
         requester.record(study, ", ".join(trials), f"{removed} removed")

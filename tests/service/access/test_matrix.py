@@ -1,0 +1,236 @@
+"""Matrix of all routes of the application and all kinds of identities.
+
+The expectations are written down here, apart from the product's own table. A route that is in no
+table fails the first test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pytest
+
+from autoscaler.domain.access import Identity, Owner, Role
+from autoscaler.domain.job import InstanceBounds
+from autoscaler.service.access.permissions import RULES, is_permitted
+from autoscaler.wire.access_messages import InvitationRequest, TokenRequest
+from autoscaler.wire.client import StudyClient
+from autoscaler.wire.messages import JoinRequest
+from autoscaler.wire.study_messages import StudyLease
+from tests.conformance.store_programs import memory
+from tests.controller.world import World
+from tests.service.agents import SPEC, joined
+from tests.service.conftest import Api, served
+from tests.service.jobs.test_resume import give_back
+from tests.service.test_every_route import JOIN, ROUTES, Route
+
+JOB, PERSON, SHA = "job", "ada", "0" * 64
+# Tokens that no route takes.
+NOBODY: Final = ("none", "invalid", "expired", "revoked")
+PEOPLE: Final = ("viewer", "other", "team", "submitter", "service", "operator", "admin")
+NODES: Final = ("node", "node of another job", "ended node")
+
+EVERYONE: Final = frozenset(PEOPLE)
+SUBMITTERS: Final = EVERYONE - {"viewer"}
+OWN: Final = frozenset({"submitter", "team", "service", "operator", "admin"})
+OPERATORS: Final = frozenset({"operator", "admin"})
+ADMINS: Final = frozenset({"admin"})
+SELF: Final = frozenset({"submitter", "admin"})
+
+ALLOWED: Final[dict[str, frozenset[str]]] = {
+    "GET /v1/jobs": EVERYONE,
+    "GET /v1/jobs/{name}": EVERYONE,
+    "GET /v1/jobs/{name}/decisions": EVERYONE,
+    "GET /v1/jobs/{name}/forecast": EVERYONE,
+    "POST /v1/jobs": SUBMITTERS,
+    "POST /v1/plans": SUBMITTERS,
+    "PATCH /v1/jobs/{name}": OWN,
+    "POST /v1/jobs/{name}/stop": OWN,
+    "POST /v1/jobs/{name}/resume": OWN,
+    "POST /v1/jobs/{name}/logs": OWN,
+    "GET /v1/jobs/{name}/outputs": OWN,
+    "GET /v1/jobs/{name}/outputs/{instance}/{sha256}": OWN,
+    "GET /v1/jobs/{name}/checkpoint": OWN,
+    "GET /v1/jobs/{name}/checkpoints/{checkpoint}/{file}": OWN,
+    "GET /v1/fleet": EVERYONE,
+    "GET /v1/offers": EVERYONE,
+    "GET /v1/costs": EVERYONE,
+    "GET /v1/costs/days": EVERYONE,
+    "POST /v1/freeze": OPERATORS,
+    "POST /v1/unfreeze": OPERATORS,
+    "POST /v1/drain": OPERATORS,
+    "HEAD /v1/bundles/{sha256}": SUBMITTERS,
+    "PUT /v1/bundles/{sha256}": SUBMITTERS,
+    "GET /v1/programs": EVERYONE,
+    "GET /v1/programs/{name}": EVERYONE,
+    "DELETE /v1/programs/{name}": OWN,
+    "GET /v1/people": ADMINS,
+    "POST /v1/people/{name}": ADMINS,
+    "PATCH /v1/people/{name}": ADMINS,
+    "DELETE /v1/people/{name}": ADMINS,
+    "GET /v1/people/{name}/tokens": SELF,
+    "POST /v1/people/{name}/tokens": SELF,
+    "POST /v1/people/{name}/tokens/{token}/rotation": SELF,
+    "DELETE /v1/people/{name}/tokens/{token}": SELF,
+    "GET /v1/audit": ADMINS,
+    "GET /v1/studies/{study}": EVERYONE,
+    "GET /v1/studies/{study}/stays": EVERYONE,
+    "POST /v1/studies/{study}/budget": OWN,
+    "POST /v1/studies/{study}/stop": OWN,
+    "POST /v1/studies/{study}/lease": OWN,
+    "DELETE /v1/studies/{study}/lease": OWN,
+    "POST /v1/studies/{study}/terms": OWN,
+    "GET /v1/studies/{study}/calls": OWN,
+    "POST /v1/studies/{study}/answers": OWN,
+    "GET /v1/studies/{study}/files/{sha256}": OWN,
+    "DELETE /v1/studies/{study}/files/{sha256}": OWN,
+    "POST /v1/studies/{study}/checkpoints/removal": OWN,
+}
+# Status for the node of another job, and for an ended node whose job goes on; None: not refused.
+NODE_STATUS: Final[dict[str, tuple[int | None, int | None]]] = {
+    "GET /v1/node/assignment": (None, 401),
+    "GET /v1/node/grant": (409, 401),
+    "GET /v1/node/bundle": (None, 401),
+    "POST /v1/node/heartbeat": (401, None),
+    "POST /v1/node/logs": (409, None),
+    "POST /v1/node/trial": (409, 401),
+    "POST /v1/node/trial/calls": (409, 401),
+    "PUT /v1/node/trial/files/{sha256}": (None, 401),
+    "GET /v1/node/trial/answers": (409, 401),
+}
+
+
+@dataclass
+class Matrix:
+    """An API with one token of each kind."""
+
+    api: Api
+    tokens: dict[str, str | None] = field(default_factory=dict)
+    instances: dict[str, str] = field(default_factory=dict)
+
+    def status(self, identity: str, route: Route) -> int:
+        """Return the status of a request that is valid but for its authorization."""
+        token = self.tokens[identity]
+        headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
+        body = self._body(identity, route)
+        address = self.api.url + self._address(route)
+        return httpx.request(route.method, address, headers=headers, content=body).status_code
+
+    def _address(self, route: Route) -> str:
+        name = JOB
+        if route.path.startswith("/v1/people/"):
+            name = PERSON if "/tokens" in route.path else "zoe"
+        given = {"job": JOB, "incarnation": "1", "after": "0", "holder": "me"}
+        asked = {key: given[key] for key in (*route.required, *route.optional) if key in given}
+        return route.address(name, asked).replace(f"bundles/{JOB}", f"bundles/{SHA}")
+
+    def _body(self, identity: str, route: Route) -> bytes | None:
+        if route.path == "/v1/node/heartbeat":
+            instance = self.instances.get("node" if "another" in identity else identity, "")
+            report = {"instance": instance, "phase": "preparing", "attempt": 1, "devices_used": 1}
+            return httpx.Request("POST", "http://a", json=report).content
+        if route.path == "/v1/node/trial/calls":
+            return b'{"incarnation": 1, "calls": [], "job": "job"}'
+        return b"[" if route.has_json else None
+
+
+def key_of(route: Route) -> str:
+    return f"{route.method} {route.path}"
+
+
+def _add_people(matrix: Matrix) -> None:
+    api, owner = matrix.api, matrix.api.client
+    people = {
+        "viewer": ("vic", Role.VIEWER, None),
+        "other": ("eve", Role.SUBMITTER, "vision"),
+        "team": ("bob", Role.SUBMITTER, "nlp"),
+        "submitter": (PERSON, Role.SUBMITTER, "nlp"),
+        "operator": ("oscar", Role.OPERATOR, None),
+        "admin": ("amy", Role.ADMIN, None),
+        "expired": ("old", Role.ADMIN, None),
+        "revoked": ("gone", Role.ADMIN, None),
+    }
+    for identity, (name, role, team) in people.items():
+        seconds = 1.0 if identity == "expired" else None
+        invitation = owner.invite(name, InvitationRequest(role, team, seconds))
+        matrix.tokens[identity] = invitation.token
+    owner.revoke_token("invitation", "gone")
+    api.world.clock.advance(2.0)
+    ada = api.stranger(matrix.tokens["submitter"] or "")
+    matrix.tokens["service"] = ada.create_token(TokenRequest("ci", is_service=True)).token
+
+
+def _add_nodes(matrix: Matrix) -> None:
+    api, ada = matrix.api, matrix.tokens["submitter"] or ""
+    spec = replace(SPEC, study=JOB, instances=InstanceBounds(minimum=1, maximum=2))
+    own = replace(api, token=ada)
+    held, node = joined(own, spec, 2)
+    _, ended = api.world.store.instances.of_job(held.job)
+    api.authentication.issue(ended)
+    gone = api.node()
+    gone.join(JoinRequest(api.authentication.join_token(ended), ended.id))
+    give_back(api, ended)
+    other, stranger = joined(api, replace(SPEC, name="elsewhere", study="elsewhere"))
+    for identity, instance, client in (
+        ("node", held, node),
+        ("node of another job", other, stranger),
+        ("ended node", ended, gone),
+    ):
+        matrix.tokens[identity] = client.token
+        matrix.instances[identity] = instance.id
+    StudyClient(api.url, ada, JOB).lease(StudyLease("me", 300.0))
+    node.begin_trial(1.0, JOB)
+
+
+@pytest.fixture(scope="module")
+def matrix(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[Matrix]:
+    state = tmp_path_factory.mktemp("state")
+    with served(World(state, template=template), state) as api:
+        matrix = Matrix(api, {"none": None, "invalid": "no such token"})
+        _add_people(matrix)
+        _add_nodes(matrix)
+        api.world.store.programs.remember(memory(JOB))
+        yield matrix
+
+
+def test_every_route_is_in_a_table() -> None:
+    routes = {key_of(route) for route in ROUTES if (route.method, route.path) != JOIN}
+    assert routes == set(ALLOWED) | set(NODE_STATUS), "add the route, and who may use it"
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=key_of)
+def test_a_route_permits_those_in_the_table_only(matrix: Matrix, route: Route) -> None:
+    key = key_of(route)
+    if key in ALLOWED:
+        for identity in (*NOBODY, *NODES):
+            assert matrix.status(identity, route) == 401, identity
+        for identity in PEOPLE:  # those who are refused come first, and change nothing
+            status = matrix.status(identity, route)
+            assert (status not in (401, 403)) == (identity in ALLOWED[key]), (identity, status)
+            assert status != 401, identity
+    elif key in NODE_STATUS:
+        for identity in (*NOBODY, *PEOPLE):
+            assert matrix.status(identity, route) == 401, identity
+        assert matrix.status("node", route) not in (401, 403, 409)
+        for identity, expected in zip(NODES[1:], NODE_STATUS[key], strict=True):
+            status = matrix.status(identity, route)
+            assert status == expected or (expected is None and status not in (401, 403, 409)), (
+                identity,
+                status,
+            )
+
+
+def test_every_action_has_a_rule_and_a_higher_role_may_do_as_much() -> None:
+    """Compare each role with the next one, for the owner, the team and another person."""
+    owner = Owner("ada", "nlp")
+    for action in RULES:
+        for person, team in (("ada", None), ("bob", "nlp"), ("eve", None)):
+            permitted = [
+                is_permitted(Identity(person, role, team), action, (owner,)) for role in Role
+            ]
+            assert permitted == sorted(permitted), (action, person)
+            assert permitted[-1], action
