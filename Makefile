@@ -21,8 +21,10 @@ WHEELS ?= dist
 PINS := build/lock/bin/uv pip compile pyproject.toml --no-config --universal --python-version 3.11 \
 	--fork-strategy fewest --generate-hashes --no-annotate --quiet \
 	--default-index https://pypi.org/simple --custom-compile-command 'make wheels'
-# Arguments for the command behind demo, test, test-kills, soak or lock.
+# Arguments for the command behind demo, test, test-kills, dst, dst-mutations, soak or lock.
 ARGS ?=
+# Number of simulated runs of `make dst`.
+SEEDS ?= 200
 
 IS_SUITABLE := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 15))
 PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 python3; do \
@@ -33,7 +35,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 UNFINISHED := .venv/.unfinished
 INSTALLED := .venv/.installed
 
-.PHONY: help setup demo test test-all test-kills test-aws test-gcp test-optuna test-optuna-next test-frameworks studies lint bench bench-check bench-gpu soak lock wheels image-aws image-gcp clean
+.PHONY: help setup demo test test-all test-kills test-aws test-gcp test-optuna test-optuna-next test-frameworks dst dst-mutations studies lint bench bench-check bench-gpu soak lock wheels image-aws image-gcp clean
 .DEFAULT_GOAL := help
 
 help: ## List these commands.
@@ -94,6 +96,12 @@ build/frameworks/.installed: $(INSTALLED) Makefile
 		"$$(build/frameworks/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth"
 	@build/frameworks/bin/python -m pip --disable-pip-version-check install --quiet $(FRAMEWORKS)
 	@touch $@
+
+dst: $(INSTALLED) ## Simulate SEEDS runs of the whole controller amid faults and check its invariants.
+	@$(BIN)/python -m tests.dst --seeds $(SEEDS) $(ARGS)
+
+dst-mutations: $(INSTALLED) ## Plant defects in the controller; each must break an invariant of a simulated run.
+	@$(BIN)/python -m tests.dst.mutations $(ARGS)
 
 studies: $(INSTALLED) ## Run the studies of examples/ on this machine's cores, three trials each.
 	@cd "$$(mktemp -d)" && for study in digits chargpt; do \

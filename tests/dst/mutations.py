@@ -1,0 +1,206 @@
+"""Planted defects: each must break an invariant within some seeds.
+
+python -m tests.dst.mutations                 all of them
+python -m tests.dst.mutations "budgets" ...   those whose names contain a word
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import AbstractContextManager
+from itertools import count
+from typing import Any, Final
+from unittest import mock
+
+from autoscaler.controller.act import job_lifecycle, reconciler
+from autoscaler.controller.act.intents import IntentExecutor
+from autoscaler.controller.act.job_lifecycle import JobLifecycle
+from autoscaler.controller.act.reconciler import Reconciler
+from autoscaler.controller.budgets import guard
+from autoscaler.controller.budgets.guard import BudgetGuard
+from autoscaler.controller.observe.instance_sync import Observer
+from autoscaler.ledger import bill
+from autoscaler.store.memory.instances import MemoryInstances
+from autoscaler.store.memory.tokens import MemoryTokens
+from autoscaler.store.records import holding
+from providers.aws.launching import Launching as AwsLaunching
+from providers.gcp.launching import Launching as GcpLaunching
+from tests.dst.scenario import scenario_of
+
+MOST_SEEDS: Final = 120
+
+Mutation = Callable[[], AbstractContextManager[Any]]
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+def _no_op(owner: Any, name: str, result: Any = None) -> Mutation:
+    """Return the mutation by which a method does nothing and returns `result`."""
+    return lambda: mock.patch.object(owner, name, lambda *_, **__: result)
+
+
+def _forgotten_order() -> AbstractContextManager[Any]:
+    """Make calls without recording before that they are sent."""
+    return mock.patch.object(MemoryInstances, "begin_launch", lambda *_: True)
+
+
+def _new_token_each_time() -> AbstractContextManager[Any]:
+    """Send each try of a launch with another client token and name."""
+    numbers = count()
+    token = mock.patch.object(AwsLaunching, "_client_token", lambda *_: f"token {next(numbers)}")
+    return token
+
+
+def _new_name_each_time() -> AbstractContextManager[Any]:
+    """Give each try of a launch on Compute Engine another name."""
+    numbers = count()
+    return mock.patch.object(GcpLaunching, "name_of", lambda *_: f"castor-dst-{next(numbers)}")
+
+
+def _lost_reply_is_refusal() -> AbstractContextManager[Any]:
+    """Take an unknown outcome of a launch for a refusal."""
+
+    def handle(self: Any, intent: Any, error: Exception) -> None:
+        held = self._store.instances.get(intent.instance)
+        self._store.instances.launch_failed(held.id, str(error), self._clock.now(), None)
+
+    return mock.patch.object(IntentExecutor, "_handle_unknown_outcome", handle)
+
+
+def _failed_end_is_done() -> AbstractContextManager[Any]:
+    """Take a failed termination for a done one, and end the instance in the store."""
+
+    def end(self: Any, intent: Any, held: Any) -> None:
+        try:
+            if held.cloud_id is not None:
+                self._market.terminate(held.offer, held.cloud_id)
+        except Exception:
+            pass
+        self._store.intents.done(intent.id)
+
+    again = mock.patch.object(Observer, "_terminate_again", _nothing)
+    return _both(mock.patch.object(IntentExecutor, "_terminate", end), again)
+
+
+def _both(*patches: Any) -> AbstractContextManager[Any]:
+    from contextlib import ExitStack
+
+    stack = ExitStack()
+    for patch in patches:
+        stack.enter_context(patch)
+    return stack
+
+
+def _end_is_now() -> AbstractContextManager[Any]:
+    """Book an instance's end at the time of the listing, not at the cloud's time."""
+    seen_in_cloud = holding.seen_in_cloud
+
+    def seen(held: Any, listed: Any, now_seconds: float) -> Any:
+        from dataclasses import replace
+
+        if listed.ended_seconds is not None:
+            listed = replace(listed, ended_seconds=now_seconds)
+        return seen_in_cloud(held, listed, now_seconds)
+
+    return mock.patch("autoscaler.store.memory.instances.seen_in_cloud", seen, create=True)
+
+
+def _reused_join_token() -> AbstractContextManager[Any]:
+    """Accept a join token again."""
+    return mock.patch.object(MemoryTokens, "burn", lambda self, token, now_seconds: True)
+
+
+MUTATIONS: Final[dict[str, Mutation]] = {
+    "launches are not recorded before their call": _forgotten_order,
+    "EC2: each try has a new client token": _new_token_each_time,
+    "GCE: each try has a new name": _new_name_each_time,
+    "a lost reply counts as a refusal": _lost_reply_is_refusal,
+    "failed terminations count as done": _failed_end_is_done,
+    "limits are not checked in the pass": _no_op(Reconciler, "_has_room", True),
+    "limits count only what is launched": lambda: mock.patch.object(
+        reconciler, "_most_use", lambda limit, held, offers: 0.0
+    ),
+    "budgets are not enforced": _no_op(BudgetGuard, "enforce"),
+    "budgets do not count the cost of leaving": lambda: mock.patch.object(
+        BudgetGuard, "is_used_up", lambda self, now_seconds: False
+    ),
+    "instances that end are not noticed": lambda: mock.patch.object(
+        Observer, "_apply_instance", _nothing
+    ),
+    "silent agents are kept": _no_op(Observer, "_check_agent"),
+    "billing does not resume": _no_op(Observer, "_resume_billing"),
+    "unlisted instances end at once": lambda: mock.patch.object(
+        Observer, "_end_vanished", _end_all_unlisted
+    ),
+    "scripts get no time to leave": lambda: mock.patch.object(
+        job_lifecycle,
+        "end_seconds",
+        lambda store, job, held, least: held.draining_seconds or math.inf,
+    ),
+    "failures are not retried": _no_op(JobLifecycle, "_retry_or_fail"),
+    "completed jobs do not end": _no_op(JobLifecycle, "_complete"),
+    "instances of ended jobs are kept": _no_op(JobLifecycle, "give_back"),
+    "lighthouses are kept": _no_op(JobLifecycle, "release_lighthouse"),
+    "stops are ignored": _no_op(JobLifecycle, "_stop"),
+    "a freeze is ignored": lambda: _both(
+        mock.patch("autoscaler.controller.controller.hands_off", lambda *_: None),
+        mock.patch.object(guard, "hands_off", lambda *_: None),
+    ),
+    "join tokens are good for ever": _reused_join_token,
+    "ends are booked when they are seen": _end_is_now,
+    "no minimum is billed": lambda: mock.patch.object(
+        bill.PricePeriod, "minimum_billed_seconds", 0
+    ),
+    "launches are sent for unwanted instances": lambda: mock.patch.object(
+        holding, "may_be_sent", lambda held, phase: True
+    ),
+}
+
+
+def _end_all_unlisted(self: Any, listing: Any, alive: Any, now_seconds: float) -> None:
+    listed = {instance.id for instance in listing.instances}
+    for held in alive.values():
+        if held.cloud_id is not None and held.cloud_id not in listed:
+            self._end_unlisted(held, now_seconds)
+
+
+def caught_by(name: str, most_seeds: int = MOST_SEEDS) -> tuple[int, str] | None:
+    """Return the first seed that breaks an invariant under a mutation, and the violation."""
+    from tests.dst.world import run
+
+    for seed in range(most_seeds):
+        scenario = scenario_of(seed)
+        if scenario.store != "memory":
+            continue
+        with MUTATIONS[name]():
+            violation, _ = run(scenario)
+        if violation is not None:
+            return seed, violation
+    return None
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the mutations; return 1 if one is not caught."""
+    names = [name for name in MUTATIONS if not words or any(word in name for word in words)]
+    began_seconds = time.monotonic()
+    missed = 0
+    with ProcessPoolExecutor() as pool:
+        futures = {pool.submit(caught_by, name): name for name in names}
+        for future in as_completed(futures):
+            name, caught = futures[future], future.result()
+            missed += caught is None
+            text = "NOT CAUGHT" if caught is None else f"seed {caught[0]}: {caught[1][:110]}"
+            print(f"{name}: {text}", flush=True)
+    seconds = time.monotonic() - began_seconds
+    print(f"{len(names) - missed} of {len(names)} mutations caught in {seconds:.0f} s")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,192 @@
+"""Everything that a seed decides before a run: deployment, jobs, and faults with their steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from tests.dst.trainers import Vice
+
+STEPS: Final = 70
+_LAST_FAULT_SHARE: Final = 0.9
+# Actions of clouds' calls, and ways to disturb them; the first ones are the likeliest.
+_ACTIONS: Final = {
+    "launch": 5,
+    "end": 3,
+    "list": 2,
+    "get": 1,
+    "put": 1,
+    "market": 1,
+    "notices": 1,
+    "*": 2,
+}
+_WAYS: Final = {
+    "lost after": 5,
+    "refused": 1,
+    "throttled": 1,
+    "denied": 1,
+    "lost before": 1,
+    "doubled": 1,
+    "slow before": 1,
+    "slow after": 2,
+}
+PRICES: Final = ("0.0001", "9999", "-1", "NaN", "0", "tenth", "rises")
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """One job that a user submits at a step. `work_seconds` is its length on one instance."""
+
+    name: str
+    step: int
+    minimum: int
+    maximum: int
+    work_seconds: int
+    save_seconds: int
+    budget_usd: str | None
+    spot: bool
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Disturbance at one step; the arguments depend on the kind (`World`)."""
+
+    step: int
+    kind: str
+    arguments: tuple[object, ...] = ()
+
+    def __str__(self) -> str:
+        words = ",".join(str(argument) for argument in self.arguments)
+        return f"{self.step}:{self.kind}({words})"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Run of one seed."""
+
+    seed: int
+    clouds: tuple[str, ...]
+    policy: str
+    store: str
+    pauses: float
+    lag_seconds: int
+    boot_seconds: int
+    max_instances: int
+    max_usd_per_hour: str
+    fleet_usd_per_hour: float | None
+    fleet_usd: str | None
+    jobs: tuple[JobPlan, ...]
+    faults: tuple[Fault, ...]
+
+
+def scenario_of(seed: int) -> Scenario:
+    """Return the scenario of a seed."""
+    chance = Random(f"scenario {seed}")
+    clouds = chance.choice((("aws",), ("gcp",), ("aws", "gcp")))
+    return Scenario(
+        seed=seed,
+        clouds=clouds,
+        policy=chance.choice(("whims", "whims", "marginal")),
+        store="sql" if chance.random() < 0.04 else "memory",
+        pauses=chance.choice((0.0, 0.5, 1.0)),
+        lag_seconds=chance.choice((0, 5, 20, 50, 50)),
+        boot_seconds=chance.choice((10, 30, 60)),
+        max_instances=chance.choice((3, 6, 10)),
+        max_usd_per_hour=chance.choice(("2.5", "6", "20")),
+        fleet_usd_per_hour=chance.choice((None, 1.6, 3.0)),
+        fleet_usd=chance.choice((None, None, "0.12")),
+        jobs=tuple(_job(chance, number) for number in range(chance.choice((1, 2, 2, 3)))),
+        faults=_faults(chance, clouds),
+    )
+
+
+def _job(chance: Random, number: int) -> JobPlan:
+    maximum = chance.choice((1, 2, 4))
+    return JobPlan(
+        name=f"job{number}",
+        step=0 if number == 0 else chance.randrange(STEPS // 2),
+        minimum=min(chance.choice((1, 1, 2)), maximum),
+        maximum=maximum,
+        work_seconds=chance.choice((60, 200, 600, 1500)),
+        save_seconds=chance.choice((1, 5, 25)),
+        budget_usd=chance.choice((None, None, "0.02", "0.06", "0.2")),
+        spot=chance.random() < 0.7,
+    )
+
+
+def _faults(chance: Random, clouds: tuple[str, ...]) -> tuple[Fault, ...]:
+    last = int(STEPS * _LAST_FAULT_SHARE)
+    count = chance.choice((1, 3, 6, 10, 16))
+    steps = sorted(chance.randrange(last) for _ in range(count))
+    return tuple(_fault(chance, step, clouds) for step in steps)
+
+
+def _fault(chance: Random, step: int, clouds: tuple[str, ...]) -> Fault:
+    kind = chance.choices(list(_KINDS), [weight for weight, _ in _KINDS.values()])[0]
+    return Fault(step, kind, _KINDS[kind][1](chance, clouds))
+
+
+Arguments = Callable[[Random, tuple[str, ...]], tuple[object, ...]]
+
+# Kind of fault: how often, and its arguments.
+_KINDS: Final[dict[str, tuple[float, Arguments]]] = {
+    "call": (
+        5.0,
+        lambda chance, clouds: (
+            *chance.choices(list(_ACTIONS), list(_ACTIONS.values())),
+            *chance.choices(list(_WAYS), list(_WAYS.values())),
+            chance.choice((1, 2, 6, 40)),
+            chance.choice((20, 90, 300)),
+        ),
+    ),
+    "kill": (4.0, lambda chance, clouds: (chance.randrange(60), chance.choice((1, 15, 90, 500)))),
+    "usurp": (0.7, lambda chance, clouds: (chance.choice((1, 3, 8)),)),
+    "writes fail": (1.5, lambda chance, clouds: (chance.choice((1, 2, 5, 20)),)),
+    "disk full": (0.7, lambda chance, clouds: (chance.choice((5, 30, 120)),)),
+    "replies lost": (1.5, lambda chance, clouds: (chance.choice((1, 3, 10)),)),
+    "clock jumps": (
+        0.8,
+        lambda chance, clouds: (
+            chance.choice((-86400, -3600, -40, 40, 3600, 86400)),
+            chance.choice((5, 60, 300)),
+        ),
+    ),
+    "reclaim": (
+        2.0,
+        lambda chance, clouds: (chance.choice((1, 1, 2, 9)), chance.choice((0, 0, 60, 150))),
+    ),
+    "machine dies": (1.0, lambda chance, clouds: (chance.choice((1, 1, 3)),)),
+    "zone fails": (
+        0.7,
+        lambda chance, clouds: (
+            chance.choice(clouds),
+            chance.randrange(2),
+            chance.choice((60, 300)),
+        ),
+    ),
+    "no capacity": (
+        1.5,
+        lambda chance, clouds: (
+            chance.choice(clouds),
+            chance.choice((0, 1, None)),
+            chance.choice((30, 120, 400)),
+        ),
+    ),
+    "price": (
+        1.0,
+        lambda chance, clouds: (
+            chance.choice(clouds),
+            chance.randrange(4),
+            chance.choice(PRICES),
+        ),
+    ),
+    "poison": (0.4, lambda chance, clouds: ()),
+    "vice": (2.5, lambda chance, clouds: (chance.choice(tuple(Vice)).name, chance.randrange(6))),
+    "script fails": (1.0, lambda chance, clouds: (chance.randrange(6),)),
+    "stop": (0.8, lambda chance, clouds: (chance.randrange(3),)),
+    "change": (0.8, lambda chance, clouds: (chance.randrange(3), chance.choice((1, 2, 4)))),
+    "freeze": (0.4, lambda chance, clouds: (chance.choice((3, 10)),)),
+    "drain": (0.2, lambda chance, clouds: ()),
+}
