@@ -10,36 +10,29 @@ from __future__ import annotations
 
 import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from pathlib import Path
 
 import psutil
 import pytest
 
-from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import Unavailable
-from autoscaler.domain.instance import INSTANCE_TAG, CloudInstance, HeldInstance
-from autoscaler.domain.intent import IntentKind, IntentState
 from autoscaler.domain.job import JobPhase, JobSpec
-from autoscaler.ledger.ledger import Ledger
-from autoscaler.lighthouse.host import LighthouseHost
 from autoscaler.spec.bundle import pack
 from autoscaler.spec.job_file import load_job
 from autoscaler.store.opening import open_store
-from autoscaler.store.store import Store
 from autoscaler.wire.client import Client
-from autoscaler.wire.connection import connect
-from providers.local.provider import LocalProvider
-from providers.local.settings import LocalSettings
+from tests.controller.killed import (
+    KilledController,
+    lighthouses_of,
+    processes_of,
+    require_agreement,
+)
 from tests.training.fleet import wait_until
 
 KILLS = int(os.environ.get("CASTOR_KILLS", "50"))
@@ -74,63 +67,6 @@ SMALL = "{min: 1, max: 1, offers: [local-small], spot: false}"
 ANY = "{min: 1, max: 2, spot: false}"
 
 
-class Victim:
-    """`castor serve`: killed, and started again on what is left."""
-
-    def __init__(self, state: Path) -> None:
-        cores = ",".join(str(core) for core in sorted(os.sched_getaffinity(0))[:2])
-        self.state = state
-        self._command = [
-            *(sys.executable, "-P", "-m", "autoscaler.cli.app", "serve"),
-            *("--state", str(state), "--port", "0", "--devices", cores),
-            *("--boot-seconds", "0.1", "--checkpoint-seconds", "2"),
-        ]
-        self._log = state.with_suffix(".log")
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
-
-    def kill(self) -> None:
-        self._end(signal.SIGKILL)
-
-    def end(self) -> None:
-        self._end(signal.SIGTERM)
-
-    @contextmanager
-    def client(self) -> Iterator[Client]:
-        """A client, once the controller has ticked."""
-        with closing(
-            wait_until(self._connected, seconds=60, description="a controller that answers")
-        ) as client:
-            yield client
-
-    def calls(self) -> set[Path]:
-        """Return the launches and terminations that the cloud has recorded."""
-        instances = self.state / "local" / "instances"
-        return {*instances.glob("*"), *instances.glob("*/terminate")}
-
-    def last_lines(self) -> str:
-        return self._log.read_text()[-4000:]
-
-    def _connected(self) -> Client | None:
-        assert self._process is not None
-        assert self._process.poll() is None, f"it ended by itself:\n{self.last_lines()}"
-        with suppress(Unavailable):
-            client = connect(self.state)
-            if client.fleet().ticked_seconds is not None:
-                return client
-            client.close()
-        return None
-
-    def _end(self, number: int) -> None:
-        if self._process is not None:
-            self._process.send_signal(number)
-            self._process.wait(60)
-            self._process = None
-
-
 @dataclass(frozen=True)
 class Work:
     """A job to be submitted, and how many times over it goes."""
@@ -148,7 +84,7 @@ class Story:
     """Random submissions and kills of one deployment."""
 
     def __init__(self, directory: Path, chance: random.Random) -> None:
-        self.victim = Victim(directory / "state")
+        self.victim = KilledController(directory / "state")
         self.submitted: list[Work] = []
         self._directory = directory
         self.chance = chance
@@ -242,7 +178,7 @@ def story(tmp_path: Path) -> Iterator[Story]:
     story = Story(tmp_path, random.Random(SEED))
     yield story
     story.victim.kill()
-    for process in _processes_of(story.victim.state):
+    for process in processes_of(story.victim.state):
         with suppress(psutil.Error):
             process.kill()
 
@@ -277,15 +213,17 @@ def test_controllers_killed_at_random_leak_double_and_lose_nothing(story: Story)
         )
         _assert_done_once(client, story.submitted)
         wait_until(
-            lambda: not _lighthouses(victim.state),
+            lambda: not lighthouses_of(victim.state),
             seconds=30,
             description="the end of all lighthouses",
         )
     victim.end()
     with closing(open_store(f"sqlite:///{victim.state / 'castor.db'}")) as store:
-        _assert_store_and_cloud_agree(store, victim.state)
+        require_agreement(store, victim.state)
+        kinds = Counter(event.kind for event in store.events.latest(limit=10_000))
+        assert not kinds["orphan"] and not kinds["instance lost"] and not kinds["retry"], kinds
     wait_until(
-        lambda: not _processes_of(victim.state), seconds=15, description="the end of all processes"
+        lambda: not processes_of(victim.state), seconds=15, description="the end of all processes"
     )
 
 
@@ -304,56 +242,3 @@ def _assert_done_once(client: Client, submitted: list[Work]) -> None:
         else:
             written = "".join(part.text for part in client.logs(job.id, {}))
             assert written.split() == [str(number) for number in range(work.rounds)], job.id
-
-
-def _assert_store_and_cloud_agree(store: Store, state: Path) -> None:
-    """Assert that store and cloud agree on launches, ends and costs."""
-    clock = SystemClock()
-    local = LocalProvider(state / "local", store.settings.controller_id(), LocalSettings(), clock)
-    seen = {each.tags[INSTANCE_TAG]: each for each in local.instances()}
-    assert len(seen) == len(local.instances()), "an order was launched twice"
-    ordered = [
-        held
-        for job in store.jobs.all()
-        for held in store.instances.of_job(job.id, include_ended=True)
-    ]
-    assert seen.keys() <= {held.id for held in ordered}, "launched, and nobody knows it"
-    for held in ordered:
-        _assert_settled(store, held, seen.get(held.id))
-    spent_usd = Ledger(store.ledger.entries()).by_instance(clock.now())
-    billed_usd = {line.instance: line.usd for line in local.bill()}
-    assert {seen[name].id for name in spent_usd} == billed_usd.keys()
-    for name, usd in spent_usd.items():
-        assert abs(usd - billed_usd[seen[name].id]) < Decimal("0.00001"), name
-    kinds = Counter(event.kind for event in store.events.latest(limit=10_000))
-    assert not kinds["orphan"] and not kinds["instance lost"] and not kinds["retry"], kinds
-    print(f"{len(store.jobs.all())} jobs, {len(ordered)} orders, {len(seen)} instances")
-
-
-def _assert_settled(store: Store, held: HeldInstance, seen: CloudInstance | None) -> None:
-    """No call for this order is open, and its instance, if there ever was one, is gone."""
-    intents = store.intents.of_instance(held.id)
-    assert all(intent.state is not IntentState.PENDING for intent in intents), intents
-    assert held.phase == "ended", held
-    launches = [intent for intent in intents if intent.kind is IntentKind.LAUNCH]
-    if seen is None:
-        assert held.cloud_id is None and launches[0].state is IntentState.FAILED, held
-    else:
-        assert (held.cloud_id, launches[0].token) == (seen.id, seen.token)
-        assert held.ended_seconds == pytest.approx(seen.ended_seconds)
-
-
-def _lighthouses(state: Path) -> set[str]:
-    host = LighthouseHost(state / "lighthouses", "127.0.0.1", SystemClock())
-    return set(host.running())
-
-
-def _processes_of(state: Path) -> list[psutil.Process]:
-    """Whatever runs for this deployment: it names a place of its in its command or environment."""
-    found = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            words = [*process.cmdline(), *process.environ().values()]
-            if any(str(state) in word for word in words):
-                found.append(process)
-    return found
