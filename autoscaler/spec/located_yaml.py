@@ -79,7 +79,7 @@ def _child(node: yaml.Node | None, part: str | int) -> tuple[int, yaml.Node] | N
 
 
 class _TextLoader(yaml.BaseLoader):
-    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+    def construct_scalar(self, node: yaml.ScalarNode) -> Any:
         """Return the text of a node, with surrogate pairs as JSON escapes them joined."""
         text = super().construct_scalar(node)
         if not _SURROGATE.search(text):
