@@ -28,20 +28,23 @@ from autoscaler.controller.predict.forecasts import Forecasts
 from autoscaler.controller.predict.what_if import WhatIfs
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.controller.workers import ThreadWorkers
-from autoscaler.domain.errors import Conflict
+from autoscaler.domain.errors import Conflict, SpecError, StoreError
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.training import Engine
+from autoscaler.lead import Lead
 from autoscaler.lighthouse.host import LighthouseHost, LighthouseSettings
 from autoscaler.loop_watch import LoopWatch
 from autoscaler.policies.base import Policy
 from autoscaler.policies.registry import create_policy, require_ground
 from autoscaler.service.access.authentication import Authentication, load_key
 from autoscaler.service.access.job_secrets import AllowedSecrets
+from autoscaler.service.access.shared_secrets import require_same_key, require_shared_secrets
 from autoscaler.service.app import ServiceDependencies, create_app
 from autoscaler.service.files.logs import Logs
 from autoscaler.service.files.stored import StoredFiles
 from autoscaler.service.files.stored_logs import StoredLogs
 from autoscaler.service.files.uploads import Bundles, TrialFiles
+from autoscaler.service.following import FollowerGate, LeaderAddress
 from autoscaler.service.health import Health, HealthGate
 from autoscaler.service.instances.assignments import Assignments, TrainingTimes
 from autoscaler.service.instances.nodes import Nodes
@@ -53,12 +56,14 @@ from autoscaler.service.studies.studies import Studies
 from autoscaler.state_directory import (
     hold_state,
     let_owner_in,
+    owner_token,
     port_before,
     store_url_of,
 )
 from autoscaler.store.opening import open_store
 from autoscaler.store.repositories.events import Event
-from autoscaler.store.sql.claim import Claim, claim_store
+from autoscaler.store.sql.file_lock import hold_database, process_name
+from autoscaler.store.sql.leadership import LEASE_SECONDS, Candidate
 from autoscaler.store.store import Store
 from autoscaler.supervision import GIVE_BACK_SECONDS
 from providers.local.settings import LocalSettings
@@ -87,6 +92,12 @@ class ServeSettings:
         engine: the communication engine of new jobs; None selects the best one available.
         parent: the id of the parent process. When it dies, all jobs stop, all instances are
             terminated and the controller ends. None: no parent.
+        follows: wait for the lead of a PostgreSQL store that another controller leads.
+        public_url: the URL of the API for instances and for requests to followers; None for
+            host and port.
+        store_lease_seconds: a leader that does not renew its lease of a PostgreSQL store for this
+            long is replaced.
+        replaces_key: whether this controller may have another signing key than the one before.
         local: the devices of this machine to offer; None for none.
         pools: sources of pools in clouds (`autoscaler.clouds`).
         secret_directories: directories with files that jobs may use as secrets.
@@ -104,6 +115,10 @@ class ServeSettings:
     maximum_bundle_bytes: int = 1 << 30
     engine: Engine | None = None
     parent: int | None = None
+    follows: bool = False
+    public_url: str | None = None
+    store_lease_seconds: float = LEASE_SECONDS
+    replaces_key: bool = False
     controller: ControllerSettings = ControllerSettings()
     times: TrainingTimes = TrainingTimes()
     local: LocalSettings | None = field(default_factory=LocalSettings)
@@ -115,12 +130,21 @@ class ServeSettings:
 class Deployment:
     """A controller with its store, providers and API, assembled but not running."""
 
-    def __init__(self, settings: ServeSettings, url: str, clock: Clock) -> None:
+    def __init__(
+        self, settings: ServeSettings, url: str, clock: Clock, lead: Lead | None = None
+    ) -> None:
+        """Assemble the parts; without `lead`, nothing keeps another process off the store."""
         state = settings.state
         self._settings = settings
         self._clock = clock
         policy = _planner(settings.policy)
-        self.store: Store = open_store(store_url_of(settings.state, settings.store_url))
+        self.url = url
+        self._lead = lead
+        self.store: Store = (
+            open_store(store_url_of(settings.state, settings.store_url))
+            if lead is None
+            else lead.store
+        )
         self.authentication = Authentication(
             self.store, load_key(state / "secret.key"), clock, settings.lease_seconds
         )
@@ -134,20 +158,31 @@ class Deployment:
         """Run one iteration of the control loop."""
         return self.controller.tick(self._clock.now())
 
-    def run_loop(
-        self, stopped: threading.Event, is_claimed: Callable[[], bool] = lambda: True
-    ) -> None:
-        """Tick until `stopped` is set, or `is_claimed`, asked before each tick, returns False."""
+    def run_loop(self, stopped: threading.Event) -> None:
+        """Tick until `stopped` is set or the lead is lost. A follower first waits for the lead."""
         long_ticks = threading.Thread(
             target=self.watch.run, args=(stopped,), name="castor-watch", daemon=True
         )
         long_ticks.start()
-        self.loop.run(stopped, is_claimed)
+        lead = self._lead
+        if lead is not None and not lead.leads:
+            if not lead.wait(stopped, self.watch):
+                return
+            self._record_change_of_lead()
+        self.loop.run(stopped, lambda: lead is None or not lead.is_lost)
+
+    def _record_change_of_lead(self) -> None:
+        text = f"the controller at {self.url} leads the store now"
+        try:
+            self.store.events.add(Event(self._clock.now(), "new leader", text, None))
+        except StoreError:
+            _log.exception("the change of the lead could not be recorded")
 
     def health(self) -> Health:
         """Return the health of this controller, from memory."""
         test = self._store_test
-        return Health("leader", self.watch.state(), test.error, test.age_seconds())
+        role = "leader" if self._lead is None or self._lead.leads else "follower"
+        return Health(role, self.watch.state(), test.error, test.age_seconds())
 
     def end_polls(self) -> None:
         """End all long polls, because the server ends; call this in its event loop."""
@@ -203,6 +238,7 @@ class Deployment:
             on_capacity=self.authentication.issue,
             on_console=self._keep_console,
             files_network=None if self.storage is None else self.storage.network,
+            require_lead=(lambda: None) if self._lead is None else self._lead.require_lease,
         )
         return assemble(parts, settings.controller)
 
@@ -333,49 +369,85 @@ def serve(settings: ServeSettings) -> None:
     """Run a controller until it is signalled to stop. Instances and jobs continue without it.
 
     Raises:
-        Conflict: another controller uses this state directory or store, or the port is in use.
+        Conflict: another controller uses this state directory or store, or the port is in use, or
+            the state directory has other secrets than the store's controllers.
+        NotLeading: another controller has taken the lead of the store over.
         StoreError: the store can't be opened.
         SpecError: the policy, a source of pools or the host can't be used.
     """
     _check_start(settings)
     clock = SystemClock()
+    store_url = store_url_of(settings.state, settings.store_url)
     with (
         postponed_sigterm(),
         hold_state(settings.state),
-        claim_store(store_url_of(settings.state, settings.store_url), settings.state) as claim,
+        hold_database(store_url, settings.state),
         listening(settings) as listener,
     ):
-        url = f"http://{settings.host}:{listener.getsockname()[1]}"
-        deployment = Deployment(settings, url, clock)
-        deployment.authentication.people.set_owner(let_owner_in(settings.state, url))
-        config = uvicorn.Config(
-            HealthGate(deployment.app, deployment.health, deployment.authentication),
-            log_level="warning",
-            access_log=False,
-            lifespan="off",
-            timeout_graceful_shutdown=None if settings.parent is None else _END_SECONDS,
-        )
-        server = _Server(config, deployment.end_polls)
-        stopped = threading.Event()
-        loop = threading.Thread(
-            target=deployment.run_loop,
-            args=(stopped, lambda: _is_claimed(claim, server)),
-            name="castor-loop",
-            daemon=True,
-        )
-        loop.start()
-        _log.info("listening on %s, state in %s", url, settings.state)
-        if settings.parent is not None:
-            threading.Thread(
-                target=_end_with_parent, args=(settings.parent, deployment, server), daemon=True
-            ).start()
+        url = settings.public_url or f"http://{settings.host}:{listener.getsockname()[1]}"
+        lead = Lead(store_url, Candidate(process_name(), url), settings.store_lease_seconds, clock)
         try:
-            server.run(sockets=[listener])
+            lead.begin(settings.follows)
+            deployment = Deployment(settings, url, clock, lead)
+            _share_secrets(settings, deployment, lead, url)
+            _run(settings, deployment, lead, listener)
         finally:
-            stopped.set()
-            deployment.wake.set()
-            loop.join()
-            deployment.close()
+            lead.end()
+    lead.require_not_lost()
+
+
+def _share_secrets(settings: ServeSettings, deployment: Deployment, lead: Lead, url: str) -> None:
+    """Check the secrets of this controller; a leader stores the hashes of the first ones."""
+    key = load_key(settings.state / "secret.key")
+    store, people = deployment.store, deployment.authentication.people
+    if lead.leads:
+        require_same_key(store.settings, key, settings.state, settings.replaces_key)
+    else:
+        token = owner_token(settings.state)
+        require_shared_secrets(store.settings, people, key, token, settings.state)
+    token = let_owner_in(settings.state, url)
+    if lead.leads:
+        people.set_owner(token)
+
+
+def _run(
+    settings: ServeSettings, deployment: Deployment, lead: Lead, listener: socket.socket
+) -> None:
+    """Serve the API and run the loop, until a signal ends the server or the lead is lost."""
+    address = LeaderAddress(lead.leader_address, SystemClock())
+    app = FollowerGate(deployment.app, lambda: not lead.leads, address)
+    config = uvicorn.Config(
+        HealthGate(app, deployment.health, deployment.authentication),
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=None if settings.parent is None else _END_SECONDS,
+    )
+    server = _Server(config, deployment.end_polls)
+
+    def end() -> None:
+        server.should_exit = True
+        deployment.wake.set()
+
+    lead.on_loss = end
+    stopped = threading.Event()
+    loop = threading.Thread(
+        target=deployment.run_loop, args=(stopped,), name="castor-loop", daemon=True
+    )
+    loop.start()
+    role = "leader" if lead.leads else "follower"
+    _log.info("%s, listening on %s, state in %s", role, deployment.url, settings.state)
+    if settings.parent is not None:
+        threading.Thread(
+            target=_end_with_parent, args=(settings.parent, deployment, server), daemon=True
+        ).start()
+    try:
+        server.run(sockets=[listener])
+    finally:
+        stopped.set()
+        deployment.wake.set()
+        loop.join()
+        deployment.close()
 
 
 @contextlib.contextmanager
@@ -407,20 +479,30 @@ def _check_start(settings: ServeSettings) -> None:
     _planner(settings.policy)
     for source in settings.pools:
         cloud_of(source)
+    if settings.follows:
+        _check_follower(settings)
     if not settings.state.exists():
         with listening(settings):
             pass
 
 
-def _is_claimed(claim: Claim, server: uvicorn.Server) -> bool:
-    """Return whether this controller still owns the store; end the server if it does not."""
-    try:
-        claim.check()
-    except Conflict as error:
-        _log.critical("%s; this controller ends", error)
-        server.should_exit = True
-        return False
-    return True
+def _check_follower(settings: ServeSettings) -> None:
+    """Check what only a follower needs.
+
+    Raises:
+        SpecError: the store is not in PostgreSQL.
+        Conflict: the state directory has no signing key.
+    """
+    if not (settings.store_url or "").startswith("postgres"):
+        raise SpecError(
+            "needs a store in PostgreSQL, which two hosts can reach: name it with --store",
+            "--follow",
+        )
+    if not (settings.state / "secret.key").exists():
+        raise Conflict(
+            f"{settings.state}/secret.key is missing: copy secret.key and client.json from the "
+            "state directory of the controller that leads, mode 0600"
+        )
 
 
 def _end_with_parent(parent: int, deployment: Deployment, server: uvicorn.Server) -> None:

@@ -77,6 +77,11 @@ def _client_file(state: Path) -> Mapping[str, str]:
     return {}
 
 
+def owner_token(state: Path) -> str | None:
+    """Return the owner's token of the last run; None if there is none."""
+    return _client_file(state).get("token")
+
+
 def let_owner_in(state: Path, url: str) -> str:
     """Write the API's address and the owner's token to a file that only the owner can read.
 
@@ -84,7 +89,7 @@ def let_owner_in(state: Path, url: str) -> str:
         The token of the last run, or a new one.
     """
     path = state / CLIENT_FILE
-    token = _client_file(state).get("token") or secrets.token_urlsafe(32)
+    token = owner_token(state) or secrets.token_urlsafe(32)
     partial = path.with_name(f".{path.name}")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:

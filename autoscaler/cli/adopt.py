@@ -54,20 +54,23 @@ def adopt_id(controller: str, state: Path, store_url: str) -> None:
         SpecError: the store has jobs.
         StoreError: the store can't be opened.
     """
+    from autoscaler.clock import SystemClock
     from autoscaler.domain.errors import SpecError
+    from autoscaler.lead import Lead
     from autoscaler.state_directory import hold_state
-    from autoscaler.store.opening import open_store
-    from autoscaler.store.sql.claim import claim_store
+    from autoscaler.store.sql.file_lock import hold_database, process_name
+    from autoscaler.store.sql.leadership import LEASE_SECONDS, Candidate
 
-    with hold_state(state), claim_store(store_url, state):
-        opened = open_store(store_url)
+    with hold_state(state), hold_database(store_url, state):
+        lead = Lead(store_url, Candidate(process_name(), ""), LEASE_SECONDS, SystemClock())
         try:
-            if opened.jobs.all():
+            lead.begin(follows=False)
+            if lead.store.jobs.all():
                 raise SpecError(
                     "this controller has jobs, whose instances it would lose: name the state "
                     "directory of a new one",
                     "--state",
                 )
-            opened.settings.adopt(controller)
+            lead.store.settings.adopt(controller)
         finally:
-            opened.close()
+            lead.end()

@@ -44,6 +44,7 @@ class ControllerParts:
     queued instance whose cloud found capacity, and `on_console` with the console output of an
     instance that did not start. `truth` returns a simulation's true model of a job.
     `files_network` is the network of the storage with jobs' files; None without cloud storage.
+    `require_lead` raises `NotLeading` if this controller may call no cloud.
     """
 
     store: Store
@@ -61,6 +62,7 @@ class ControllerParts:
     on_console: Callable[[HeldInstance, str], None] = lambda held, text: None
     truth: Callable[[str], GroundTruth | None] = lambda job: None
     files_network: str | None = None
+    require_lead: Callable[[], None] = lambda: None
 
 
 def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller:
@@ -83,6 +85,7 @@ def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller
         settings.discounts,
         parts.files_network,
         rounds,
+        parts.require_lead,
     )
     controller_id = store.settings.controller_id()
     spending = Spending(store)

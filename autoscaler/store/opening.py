@@ -6,6 +6,7 @@ from autoscaler.store.sql.audit import SqlAudit
 from autoscaler.store.sql.capacity import SqlCapacity
 from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.events import SqlEvents
+from autoscaler.store.sql.fence import WriteFence
 from autoscaler.store.sql.instances import SqlInstances
 from autoscaler.store.sql.intents import SqlIntents
 from autoscaler.store.sql.jobs import SqlJobs
@@ -24,15 +25,18 @@ from autoscaler.store.sql.trials import SqlLeases, SqlTrials
 from autoscaler.store.store import Store
 
 
-def open_store(url: str) -> Store:
+def open_store(url: str, fence: WriteFence | None = None) -> Store:
     """Open a store, and migrate its tables to the version of this code.
 
     Args:
         url: `sqlite:////path/to/castor.db`, created if it is missing, or
             `postgresql://user@host/database`, which must exist.
+        fence: permission to write, which the process has while it leads; None for tools and
+            tests.
 
     Raises:
-        StoreError: the database can't be opened, is not a database, or is of a newer version.
+        StoreError: the database can't be opened, is not a database, or is of a newer version, or a
+            controller leads one of an earlier version.
     """
     database = Database(url)
     try:
@@ -40,6 +44,7 @@ def open_store(url: str) -> Store:
     except BaseException:
         database.close()
         raise
+    database.fence = fence
     return Store(
         url=database.name,
         version=version,

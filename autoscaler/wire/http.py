@@ -1,11 +1,16 @@
-"""HTTP requests to a controller, authenticated by a token."""
+"""HTTP requests to a controller, authenticated by a token.
+
+A controller that follows another one redirects requests to it. The client follows once, and sends
+its token only to a URL that it was configured with, or over HTTPS.
+"""
 
 from __future__ import annotations
 
 import os
 import ssl
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, TypeVar
 from urllib.parse import SplitResult, quote, urlsplit
@@ -19,6 +24,7 @@ from autoscaler.wire.codec import decode, decode_printable
 from autoscaler.wire.messages import Fault
 
 Value = TypeVar("Value")
+Content = bytes | Iterator[bytes] | None
 
 _TIMEOUT_SECONDS: Final = 30.0
 _TIMEOUTS: Final = dict.fromkeys(("connect", "read", "write", "pool"), _TIMEOUT_SECONDS)
@@ -26,6 +32,7 @@ _CHUNK_BYTES: Final = 1 << 16
 _CONNECTIONS: Final = 100
 _IDLE_CONNECTIONS: Final = 20
 _IDLE_SECONDS: Final = 5.0
+_REDIRECT: Final = 307
 _ERRORS: Final = (
     httpcore.TimeoutException,
     httpcore.NetworkError,
@@ -37,6 +44,16 @@ _ERRORS: Final = (
 _SAFE: Final = "%/:?[]@!$&'()*+,;=~"
 
 
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """Request, which may be sent more than once. `path` is quoted."""
+
+    method: str
+    path: str
+    content: Callable[[], Content]
+    headers: dict[str, str]
+
+
 class Http:
     """HTTP connections to a controller, which threads may share.
 
@@ -46,22 +63,21 @@ class Http:
     def __init__(
         self, url: str, token: str | None, connections: httpcore.ConnectionInterface | None = None
     ) -> None:
-        """Prepare requests to `url`; `connections` stand in for real ones in tests.
+        """Prepare requests to `url`, or to the first that answers of several with commas between.
+
+        `connections` stand in for real ones in tests.
 
         Raises:
             SpecError: the URL is none.
         """
         self._url = url
-        self._base = url.rstrip("/")
+        self._urls = tuple(part.strip().rstrip("/") for part in url.split(","))
+        self._base = self._urls[0]
         self.token = token
-        try:
-            parts = urlsplit(url)
-            _ = parts.port  # which is checked as it is read
-        except ValueError as error:
-            raise SpecError(
-                f"{url!r} is not a URL ({error}): write http://HOST:PORT", "CASTOR_URL"
-            ) from None
-        self._connections = connections or _connections_to(parts)
+        self._given_connections = connections
+        self._pools: dict[str, httpcore.ConnectionPool] = {}
+        for part in self._urls:
+            self._connections(part)
 
     def use_token(self, token: str) -> None:
         """Use another token for all requests that begin from now on."""
@@ -77,7 +93,7 @@ class Http:
         """Send a request and return the body of the answer."""
         headers = {} if content is None else {"Content-Type": content_type}
         try:
-            with self._answer(method, path, content, headers) as response:
+            with self._answer(method, path, lambda: content, headers) as response:
                 response.read()
         except _ERRORS as error:
             raise Unavailable(
@@ -89,8 +105,13 @@ class Http:
 
     def upload(self, path: str, file: BinaryIO) -> None:
         """Upload a file from its current position."""
+        start = file.tell()
+
+        def chunks() -> Iterator[bytes]:
+            file.seek(start)
+            return iter(lambda: file.read(_CHUNK_BYTES), b"")
+
         try:
-            chunks = iter(lambda: file.read(_CHUNK_BYTES), b"")
             with self._answer("PUT", path, chunks) as response:
                 response.read()
         except _ERRORS as error:
@@ -135,29 +156,97 @@ class Http:
 
     def close(self) -> None:
         """Close the connections."""
-        if isinstance(self._connections, httpcore.ConnectionPool):
-            self._connections.close()
+        for pool in self._pools.values():
+            pool.close()
 
     @contextmanager
     def _answer(
         self,
         method: str,
         path: str,
-        content: bytes | Iterator[bytes] | None = None,
+        content: Callable[[], Content] = lambda: None,
         headers: dict[str, str] | None = None,
     ) -> Iterator[httpcore.Response]:
-        """Send a request and yield its answer, whose body is not read yet."""
+        """Send a request and yield its answer, whose body is not read yet.
+
+        `content` is called for each attempt.
+        """
+        request = _Request(method, quote(path, safe=_SAFE), content, headers or {})
+        with ExitStack() as stack:
+            response = self._first_answer(stack, request)
+            if response.status == _REDIRECT:
+                response.read()
+                self._base = self._leader(response)
+                response = stack.enter_context(self._stream(self._base, request))
+            yield response
+
+    def _first_answer(self, stack: ExitStack, request: _Request) -> httpcore.Response:
+        """Return the answer of the last controller that answered, or else of the next one."""
+        bases = (self._base, *(url for url in self._urls if url != self._base))
+        for base in bases:
+            try:
+                response = stack.enter_context(self._stream(base, request))
+            except (httpcore.ConnectError, httpcore.ConnectTimeout):  # nothing was sent
+                if base == bases[-1]:
+                    raise
+            else:
+                self._base = base
+                return response
+        raise AssertionError("the last attempt returns or raises")
+
+    @contextmanager
+    def _stream(self, base: str, request: _Request) -> Iterator[httpcore.Response]:
         token = self.token
         authorization = {"Authorization": f"Bearer {token}"} if token else {}
-        all_headers = {"Accept": "*/*", **authorization, **(headers or {})}
-        with self._connections.stream(
-            method,
-            f"{self._base}{quote(path, safe=_SAFE)}",
+        all_headers = {"Accept": "*/*", **authorization, **request.headers}
+        with self._connections(base).stream(
+            request.method,
+            f"{base}{request.path}",
             headers=[(name.encode(), value.encode()) for name, value in all_headers.items()],
-            content=content,
+            content=request.content(),
             extensions={"timeout": _TIMEOUTS},
         ) as response:
             yield response
+
+    def _leader(self, response: httpcore.Response) -> str:
+        """Return the URL of the leader from a follower's redirect.
+
+        Raises:
+            Unavailable: the token must not be sent there.
+        """
+        locations = [value for name, value in response.headers if name.lower() == b"location"]
+        location = locations[0].decode("latin-1") if locations else ""
+        try:
+            parts = urlsplit(location)
+            base = f"{parts.scheme}://{parts.netloc}"
+        except ValueError:
+            base = ""
+        if base in self._urls or (base.startswith("https://") and parts.hostname):
+            return base
+        raise Unavailable(
+            f"{self._base} follows the controller at {printable_lines(base) or 'no address'}, to "
+            "which no token is sent over HTTP unless it is configured: set "
+            "CASTOR_URL=http://FIRST:PORT,http://SECOND:PORT"
+        )
+
+    def _connections(self, base: str) -> httpcore.ConnectionInterface | httpcore.ConnectionPool:
+        """Return the connections for a URL.
+
+        Raises:
+            SpecError: the URL is none.
+        """
+        if base not in self._pools:
+            try:
+                parts = urlsplit(base)
+                _ = parts.port  # which is checked as it is read
+            except ValueError as error:
+                raise SpecError(
+                    f"{base!r} is not a URL ({error}): write http://HOST:PORT", "CASTOR_URL"
+                ) from None
+            if self._given_connections is not None:
+                return self._given_connections
+            self._pools[base] = _connections_to(parts)
+        return self._pools[base]
 
     def _raise_for(self, response: httpcore.Response, path: str) -> None:
         """Raise the error that an answer names; an error of the server itself as `Unavailable`."""
@@ -177,7 +266,7 @@ class Http:
 
 
 def _is_error(response: httpcore.Response) -> bool:
-    return response.status >= 400
+    return response.status >= 300
 
 
 def _connections_to(url: SplitResult) -> httpcore.ConnectionPool:

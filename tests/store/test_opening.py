@@ -57,6 +57,7 @@ ADDED_COLUMNS = {
 
 # Statements that undo other changes of a version.
 UNDONE = {
+    "0014": ("DROP TABLE leadership",),
     "0013": (
         *("DROP TABLE access_tokens", "DROP TABLE owners", "DROP TABLE node_tokens"),
         *("DROP TABLE audit", "DROP TABLE people"),

@@ -92,6 +92,29 @@ SecretVariables = Annotated[
     str | None,
     Option(help="Environment variables of this command that jobs may use as secrets, as A,B."),
 ]
+Follow = Annotated[
+    bool,
+    Option(
+        "--follow",
+        help="If another controller leads the PostgreSQL store, serve reads and replace it when "
+        "it fails; see docs/reliability.md.",
+    ),
+]
+PublicUrl = Annotated[
+    str | None,
+    Option(
+        help="URL of the API for instances and other controllers, such as that of a proxy. "
+        "Default: http, --host and --port."
+    ),
+]
+NewKey = Annotated[
+    bool,
+    Option(
+        "--new-key",
+        help="Accept that the signing key of the store's controllers is lost. Instances that are "
+        "starting can't join.",
+    ),
+]
 Parent = Annotated[int | None, Option(hidden=True)]
 
 
@@ -116,6 +139,9 @@ def serve(
     engine: HowTrained = None,
     secrets: Secrets = None,
     secret_variables: SecretVariables = None,
+    follow: Follow = False,
+    public_url: PublicUrl = None,
+    new_key: NewKey = False,
     parent: Parent = None,
 ) -> None:
     """Run the controller, for local cores or cloud pools.
@@ -150,6 +176,9 @@ def serve(
         policy=policy,
         engine=engine,
         parent=parent,
+        follows=follow,
+        public_url=public_url,
+        replaces_key=new_key,
     )
     warn_without_torch(settings)
     run(settings)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import SpecError
@@ -48,6 +50,7 @@ def serve_settings(
     pools: Sequence[str] = (),
     secrets: Sequence[Path] = (),
     secret_variables: str = "",
+    public_url: str | None = None,
     **settings: Any,
 ) -> ServeSettings:
     """Return the settings of a controller; each parameter is an option of `castor serve`.
@@ -84,6 +87,7 @@ def serve_settings(
         pools=tuple(pools),
         secret_directories=tuple(_secret_directory(path, state) for path in secrets),
         secret_variables=_secret_variables(secret_variables),
+        public_url=None if public_url is None else _public_url(public_url),
         **settings,
     )
 
@@ -112,6 +116,21 @@ def _secret_directory(path: Path, state: Path) -> Path:
             "--secrets",
         )
     return directory
+
+
+def _public_url(text: str) -> str:
+    """Return the URL under which others reach the API, without a slash at its end.
+
+    Raises:
+        SpecError: it is no URL of HTTP or HTTPS, or has a path, a query or a user.
+    """
+    with suppress(ValueError):  # the port is no number
+        parts = urlsplit(text.rstrip("/"))
+        has_rest = parts.path or parts.query or parts.fragment or parts.username
+        is_web = parts.scheme in ("http", "https")
+        if is_web and parts.hostname and not has_rest and (parts.port or 1) > 0:
+            return parts.geturl()
+    raise SpecError(f"{text!r} must be like https://castor.example.org:8470", "--public-url")
 
 
 def _secret_variables(text: str) -> tuple[str, ...]:

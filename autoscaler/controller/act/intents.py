@@ -33,6 +33,7 @@ from autoscaler.domain.audit import AuditEntry
 from autoscaler.domain.errors import (
     CastorError,
     Conflict,
+    NotLeading,
     ProviderError,
     Throttled,
     Unavailable,
@@ -55,8 +56,8 @@ _log = logging.getLogger(__name__)
 
 # A launch counts as refused after this many failed calls; other offers are then tried.
 _MOST_TRIES = 5
-LAUNCH_ACTION = "launch"
 _LONGEST_RETRY_SECONDS = 60.0
+LAUNCH_ACTION = "launch"
 
 
 class Lighthouses(Protocol):
@@ -153,6 +154,8 @@ class IntentExecutor:
                 self._terminate(intent, held)
             elif self._may_launch(intent, held):
                 self._launch(intent, held)
+        except NotLeading as error:  # another controller makes the call
+            _log.warning("%s of %s is not called: %s", intent.kind, intent.instance, error)
         except Unavailable as error:
             self._handle_unknown_outcome(intent, error)
         except Exception as error:  # workers must not die: any error leads to a retry

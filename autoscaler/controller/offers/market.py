@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autoscaler.clock import SystemClock
@@ -36,7 +36,8 @@ class Market:
     """Providers of one deployment. A failure of one provider does not affect the others.
 
     `files_network` is the network of the storage with jobs' files; None for a shared disk.
-    `rounds` ask the providers; None asks them inline.
+    `rounds` ask the providers; None asks them inline. `require_lead` raises `NotLeading` before a
+    launch, a termination or a console request if this controller may not make it.
     """
 
     def __init__(
@@ -46,9 +47,11 @@ class Market:
         discounts: Sequence[Discount] = (),
         files_network: str | None = None,
         rounds: ProviderRounds | None = None,
+        require_lead: Callable[[], None] = lambda: None,
     ) -> None:
         self._providers = providers
         self._rounds = rounds or ProviderRounds(providers, SystemClock())
+        self._require_lead = require_lead
         self._answers: dict[str, Answer] = {}
         self._listed: dict[str, frozenset[str]] = {}
         self._listed_seconds: dict[str, float] = {}
@@ -220,14 +223,20 @@ class Market:
         raise NotFound(f"offer {offer_id} is no longer available")
 
     def launch(self, request: LaunchRequest) -> CloudInstance:
-        """Launch an instance at the offer's provider; errors are those of `Provider.launch`."""
+        """Launch an instance at the offer's provider.
+
+        Errors are those of `Provider.launch`, and `NotLeading`.
+        """
+        self._require_lead()
         return self._providers[self.offer(request.offer).provider].launch(request)
 
     def terminate(self, offer_id: str, cloud_id: str) -> None:
-        """Terminate an instance of that offer; errors are those of `Provider.terminate`.
+        """Terminate an instance of that offer.
 
-        If neither the offer nor the instance is known, all providers are asked.
+        If neither the offer nor the instance is known, all providers are asked. Errors are those
+        of `Provider.terminate`, and `NotLeading`.
         """
+        self._require_lead()
         name = self.provider_of(offer_id, cloud_id)
         for provider in [self._providers[name]] if name else self._providers.values():
             provider.terminate([cloud_id])
@@ -235,8 +244,9 @@ class Market:
     def console(self, offer_id: str, cloud_id: str) -> str:
         """Return an instance's console output; empty if its offer is no longer sold.
 
-        Errors are those of `Provider.console`.
+        Errors are those of `Provider.console`, and `NotLeading`.
         """
+        self._require_lead()
         name = self.provider_of(offer_id, cloud_id)
         return self._providers[name].console(cloud_id) if name else ""
 

@@ -69,6 +69,14 @@ class Settings(ABC):
         self._drop("controller_id")
         self.once("controller_id", lambda: controller)
 
+    def known(self, key: str) -> str | None:
+        """Return the value of `key`; None if it has none."""
+        return self._value(key)
+
+    def replace(self, key: str, value: str) -> None:
+        """Store the value of `key` in place of an earlier one."""
+        self._put(key, value)
+
     def mark(self, key: str, value: str) -> None:
         """Store a value of `key` in place of an earlier one, for a test of the store."""
         self._put(f"mark {key}", value)

@@ -20,8 +20,16 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, TimeoutError
 from sqlalchemy.orm import Session
 
 from autoscaler.domain.errors import StoreError
+from autoscaler.store.sql.fence import WriteFence
 
 _TIMEOUT_SECONDS = 30
+# A transaction whose client is frozen or gone is ended after this time, with its locks. This is
+# shorter than the lease of a leader, so that a follower need not wait for it.
+_IDLE_SECONDS = 4
+# A statement that waits for locks is limited by `_TIMEOUT_SECONDS`.
+_STATEMENT_SECONDS = 60
+# A vanished host is noticed by both sides after this time.
+_VANISHED_SECONDS = 10
 _WRITES_OPTION = "castor_writes"
 _WRITERS_LOCK_KEY = 0x0CA5704
 _URL_HELP = "use sqlite:////path/to/castor.db or postgresql://user@host/database"
@@ -44,6 +52,8 @@ class Database:
     def __init__(self, url: str) -> None:
         """Prepare connections to `url`, without connecting yet.
 
+        Once `fence` is set, only the leader of the store can write.
+
         Raises:
             StoreError: the URL names neither an SQLite file nor a PostgreSQL database.
         """
@@ -54,6 +64,7 @@ class Database:
         unsynced = _sqlite(parsed, "NORMAL") if is_sqlite(parsed) else self._engine
         self._unsynced_writer = unsynced.execution_options(**{_WRITES_OPTION: True})
         self._write_lock = threading.Lock()
+        self.fence: WriteFence | None = None
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -73,11 +84,17 @@ class Database:
         `may_be_lost`: a power cut may undo it, together with later unsynced transactions.
 
         Raises:
+            NotLeading: this process does not lead the store. Nothing has changed.
             StoreError: the database refused, or did not answer. Nothing has changed, unless the
                 connection broke during the commit.
         """
         writer = self._unsynced_writer if may_be_lost else self._writer
+        fence = self.fence
+        if fence is not None:
+            fence.require_leading()
         with self._write_lock, self._errors(), Session(writer) as session, session.begin():
+            if fence is not None:
+                fence.check(session.connection())
             yield session
 
     def close(self) -> None:
@@ -148,12 +165,31 @@ def _sqlite(url: URL, synchronous: str = "FULL") -> Engine:
     return engine
 
 
-def _postgresql(url: URL) -> Engine:
-    arguments = {
-        "connect_timeout": _TIMEOUT_SECONDS,
-        "options": f"-c lock_timeout={_TIMEOUT_SECONDS}s",
+def connection_arguments(
+    lock_seconds: float = _TIMEOUT_SECONDS, statement_seconds: float = _STATEMENT_SECONDS
+) -> dict[str, str | int]:
+    """Return the arguments of connections to PostgreSQL, with limits on all that may hang."""
+    server_options = {
+        "lock_timeout": f"{lock_seconds * 1000:.0f}ms",
+        "statement_timeout": f"{statement_seconds * 1000:.0f}ms",
+        "idle_in_transaction_session_timeout": f"{_IDLE_SECONDS}s",
+        "tcp_keepalives_idle": str(_VANISHED_SECONDS // 2),
+        "tcp_keepalives_interval": "2",
+        "tcp_keepalives_count": "3",
+        "tcp_user_timeout": f"{_VANISHED_SECONDS}s",
     }
-    engine = create_engine(url, pool_pre_ping=True, connect_args=arguments)
+    return {
+        "connect_timeout": _TIMEOUT_SECONDS,
+        "options": " ".join(f"-c {name}={value}" for name, value in server_options.items()),
+        "keepalives_idle": _VANISHED_SECONDS // 2,
+        "keepalives_interval": 2,
+        "keepalives_count": 3,
+        "tcp_user_timeout": _VANISHED_SECONDS * 1000,
+    }
+
+
+def _postgresql(url: URL) -> Engine:
+    engine = create_engine(url, pool_pre_ping=True, connect_args=connection_arguments())
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:

@@ -13,11 +13,14 @@ from typing import Final
 
 from sqlalchemy import Connection, inspect, text
 
+from autoscaler.domain.errors import StoreError
 from autoscaler.store.sql.database import Database
 
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 NEWEST_TABLES: Final = _MIGRATIONS / "newest.sql"
 VERSION_TABLE: Final = "alembic_version"
+EARLIER_CLAIM_KEY: Final = 0x0CA5705
+"""Advisory lock that controllers of earlier releases hold in a session of PostgreSQL."""
 
 
 def migrate(database: Database) -> str:
@@ -25,7 +28,7 @@ def migrate(database: Database) -> str:
 
     Raises:
         StoreError: the database holds tables of another program, or of a version that this code
-            does not know.
+            does not know, or a controller leads a store that has to be migrated.
     """
     newest = newest_version()
     with database.read() as session:
@@ -34,6 +37,7 @@ def migrate(database: Database) -> str:
         with database.write() as session:
             # Another process may have migrated the database since the first check.
             connection = session.connection()
+            _prepare(connection, database.name)
             if connection.dialect.name == "sqlite" and not inspect(connection).get_table_names():
                 _create_tables(connection)
             else:
@@ -41,6 +45,28 @@ def migrate(database: Database) -> str:
 
                 upgrade(connection, version_of(connection), database.name)
     return newest
+
+
+def _prepare(connection: Connection, name: str) -> None:
+    """Check that no controller leads the store, and let the migration take its time.
+
+    Raises:
+        StoreError: a controller leads the store. A file lock shows it beforehand for SQLite.
+    """
+    if connection.dialect.name == "sqlite":
+        return
+    for timeout in ("statement_timeout", "idle_in_transaction_session_timeout"):
+        connection.exec_driver_sql(f"SET LOCAL {timeout} = 0")
+    lock = text(f"SELECT pg_try_advisory_xact_lock({EARLIER_CLAIM_KEY})")
+    is_led = not connection.scalar(lock)
+    if not is_led and inspect(connection).has_table("leadership"):
+        lease = "SELECT expires_seconds > extract(epoch FROM clock_timestamp()) FROM leadership"
+        is_led = bool(connection.scalar(text(lease)))
+    if is_led:
+        raise StoreError(
+            f"store {name} has tables of an earlier version, and a controller leads it: stop that "
+            "controller, then start this one"
+        )
 
 
 def newest_version() -> str:

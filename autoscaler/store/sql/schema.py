@@ -333,6 +333,22 @@ class EventRow(Table):
     text: Mapped[str]
 
 
+class LeadershipRow(Table):
+    """The lease of the controller that leads this store, in the one row of the table.
+
+    `epoch` counts the leaders. The lease ends at `expires_seconds` by the clock of the database;
+    it has no end in SQLite, where a file lock ends with its process.
+    """
+
+    __tablename__ = "leadership"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    epoch: Mapped[int]
+    holder: Mapped[str]
+    address: Mapped[str]
+    expires_seconds: Mapped[float]
+
+
 class SettingRow(Table):
     """A setting of this store."""
 

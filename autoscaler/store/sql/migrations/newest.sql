@@ -15,7 +15,7 @@ CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL,
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('0013');
+INSERT INTO "alembic_version" VALUES('0014');
 CREATE TABLE audit (
 	number INTEGER NOT NULL,
 	at_seconds DOUBLE NOT NULL,
@@ -140,6 +140,14 @@ CREATE TABLE join_tokens (
 	burned_seconds DOUBLE, key_hash TEXT,
 	CONSTRAINT pk_join_tokens PRIMARY KEY (hash),
 	CONSTRAINT fk_join_tokens_instance FOREIGN KEY(instance) REFERENCES instances (id)
+);
+CREATE TABLE leadership (
+	id INTEGER NOT NULL,
+	epoch INTEGER NOT NULL,
+	holder TEXT NOT NULL,
+	address TEXT NOT NULL,
+	expires_seconds DOUBLE NOT NULL,
+	CONSTRAINT pk_leadership PRIMARY KEY (id)
 );
 CREATE TABLE leases (
 	study TEXT NOT NULL,
