@@ -73,6 +73,7 @@ class FakeController:
         self.is_away = False
         self.loses_replies = False
         self.joins: list[JoinRequest] = []
+        self.tokens: list[str] = []
         self.reports: list[NodeReport] = []
         self.assignments_asked = 0
         self.bundles_fetched = 0
@@ -166,13 +167,14 @@ class FakeController:
                 log = instance if is_first else f"{instance} of {job}"
                 return encode(int, self._append(log, offset, body))
             case "POST", "/v1/node/heartbeat":
+                self.tokens.append(token)
                 self._record_report(decode(NodeReport, body))
                 return encode(NodeReply, self.reply)
         raise NotFound(f"{method} {path}")
 
     def _join(self, request: JoinRequest) -> bytes:
-        known = any(join.token == request.token for join in self.joins)
-        if self.refuses_join or known:
+        others = (join for join in self.joins if join.token == request.token)
+        if self.refuses_join or any(join.key != request.key for join in others):
             raise NotAllowed("the join token has expired or was used before")
         self.joins.append(request)
         token = f"lasting-{request.instance}"
