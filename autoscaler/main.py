@@ -41,6 +41,7 @@ from autoscaler.service.access.job_secrets import AllowedSecrets
 from autoscaler.service.access.shared_secrets import require_same_key, require_shared_secrets
 from autoscaler.service.app import ServiceDependencies, create_app
 from autoscaler.service.files.logs import Logs
+from autoscaler.service.files.retention import FileRetention
 from autoscaler.service.files.stored import StoredFiles
 from autoscaler.service.files.stored_logs import StoredLogs
 from autoscaler.service.files.uploads import Bundles, TrialFiles
@@ -152,10 +153,13 @@ class Deployment:
         self.wake = self.loop.wake
         self.workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="castor-lighthouse")
         self.controller = self._controller(policy, url)
+        keep_seconds = settings.controller.keep_seconds
+        self._file_retention = FileRetention(state, self.store, keep_seconds, clock)
         self.app = self._app()
 
     def tick(self) -> TickReport:
         """Run one iteration of the control loop."""
+        self._file_retention.run_when_due()
         return self.controller.tick(self._clock.now())
 
     def run_loop(self, stopped: threading.Event) -> None:

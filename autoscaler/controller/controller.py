@@ -403,11 +403,14 @@ class Controller:
         moment_seconds = self._time.monotonic()
         if moment_seconds - self._pruned_seconds < _PRUNE_SECONDS:
             return
+        if self._store.retention.prune(now_seconds - self._settings.keep_seconds):
+            return  # the next tick deletes more
         self._pruned_seconds = moment_seconds
-        before_seconds = now_seconds - self._settings.keep_seconds
-        self._store.journal.prune(before_seconds)
-        self._store.events.prune(before_seconds)
-        self._snapshots.forget(job.id for job in self._store.jobs.alive())
+        jobs = self._store.jobs.alive()
+        alive = {job.id for job in jobs}
+        self._snapshots.forget(alive)
+        self._reported = {job: self._reported[job] for job in self._reported.keys() & alive}
+        self._budgets.spending.forget({job.spec.study for job in jobs if job.spec.study})
 
     def _update_status(self, plan: Plan | None, observed: Observed, now_seconds: float) -> None:
         self.status.offers = self._market.offers

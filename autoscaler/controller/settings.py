@@ -28,7 +28,8 @@ class ControllerSettings:
         unknown_launch_seconds: an unwanted launch of unknown outcome is dropped after complete
             listings have not shown its instance for this long.
         vanished_seconds: an instance missing from complete listings for this long has ended.
-        keep_seconds: how long events, and decisions with their inputs, are kept.
+        keep_seconds: how long events, decisions with their inputs, and facts of ended jobs are
+            kept (`Retention`).
         fleet_usd_per_hour: the limit on the hourly price of all instances; None for no limit.
         fleet_usd: the budget of all jobs together since the first instance; None for no limit.
         job_usd: the default budget of jobs outside studies; None for none.

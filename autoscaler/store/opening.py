@@ -18,6 +18,7 @@ from autoscaler.store.sql.owners import SqlOwners
 from autoscaler.store.sql.people import SqlPeople
 from autoscaler.store.sql.programs import SqlPrograms
 from autoscaler.store.sql.reports import SqlReports
+from autoscaler.store.sql.retention import SqlRetention
 from autoscaler.store.sql.settings import SqlSettings
 from autoscaler.store.sql.studies import SqlStudyBook
 from autoscaler.store.sql.tokens import SqlTokens
@@ -66,5 +67,6 @@ def open_store(url: str, fence: WriteFence | None = None) -> Store:
         owners=SqlOwners(database),
         audit=SqlAudit(database),
         settings=SqlSettings(database),
+        retention=SqlRetention(database),
         close=database.close,
     )

@@ -18,6 +18,7 @@ from autoscaler.store.repositories.owners import Owners
 from autoscaler.store.repositories.people import People
 from autoscaler.store.repositories.programs import Programs
 from autoscaler.store.repositories.reports import Reports
+from autoscaler.store.repositories.retention import Retention
 from autoscaler.store.repositories.settings import Settings
 from autoscaler.store.repositories.studies import StudyBook
 from autoscaler.store.repositories.tokens import Tokens
@@ -54,4 +55,5 @@ class Store:
     owners: Owners
     audit: Audit
     settings: Settings
+    retention: Retention
     close: Callable[[], None]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import stat
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Final
 
 import pytest
@@ -97,6 +99,31 @@ def test_the_store_of_before_is_kept_beside_its_upgrade(
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
     assert sqlite_version(copy) == "0011"
     require_same_meaning(f"sqlite:///{copy}", "0011")
+
+
+def can_shrink(path: Path) -> bool:
+    with sqlite3.connect(path) as connection:
+        return bool(connection.execute("PRAGMA auto_vacuum").fetchone()[0] == 2)
+
+
+def test_the_file_of_an_upgraded_store_can_shrink(tmp_path: Path) -> None:
+    for path in (tmp_path / "castor.db", tmp_path / "new.db"):
+        if path.name == "castor.db":
+            read_into_sqlite("0011", path)
+            assert not can_shrink(path)
+        open_store(f"sqlite:///{path}").close()
+        assert can_shrink(path)
+
+
+def test_without_room_the_file_of_an_upgraded_store_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "castor.db"
+    read_into_sqlite("0011", path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda directory: SimpleNamespace(free=100))
+    open_store(f"sqlite:///{path}").close()
+    assert not can_shrink(path)
+    assert "can't shrink: 100 bytes of disk are free" in caplog.text
 
 
 def test_a_store_whose_backup_cannot_be_written_is_not_upgraded(

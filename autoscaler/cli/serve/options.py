@@ -74,6 +74,13 @@ Lease = Annotated[
     str,
     Option(help="Time without contact to the controller after which an instance ends: 1m to 1d."),
 ]
+Keep = Annotated[
+    str,
+    Option(
+        help="Time for which decisions, events, logs and unused files are kept, 1d or longer; see "
+        "docs/keeping.md."
+    ),
+]
 Observe = Annotated[
     bool, Option("--observe", help="Plan and show decisions, but launch and end no instance.")
 ]
@@ -135,6 +142,7 @@ def serve(
     reclaims_per_hour: ReclaimsPerHour = 0.0,
     checkpoint_seconds: CheckpointSeconds = 300.0,
     lease: Lease = "30m",
+    keep: Keep = "30d",
     observe: Observe = False,
     engine: HowTrained = None,
     secrets: Secrets = None,
@@ -165,6 +173,7 @@ def serve(
         study_usd=study_usd,
         checkpoint_seconds=checkpoint_seconds,
         lease=lease,
+        keep=keep,
         observe=observe,
         fleet=fleet,
         pools=pools or (),

@@ -30,6 +30,7 @@ _NONE = "none"
 # Default budgets of jobs and studies on a cloud, in US dollars.
 _JOB_USD, _STUDY_USD = Decimal(50), Decimal(200)
 _MOST_RECLAIMS_PER_HOUR: Final = 3600.0
+_LEAST_KEEP_SECONDS: Final = 86_400.0
 _LEAST_LEASE_SECONDS, _LONGEST_LEASE_SECONDS = 60.0, 86_400.0
 
 
@@ -45,6 +46,7 @@ def serve_settings(
     study_usd: str | None = None,
     checkpoint_seconds: float,
     lease: str = "30m",
+    keep: str = "30d",
     observe: bool = False,
     fleet: Path | None = None,
     pools: Sequence[str] = (),
@@ -77,6 +79,7 @@ def serve_settings(
             job_usd=_default_usd(job_usd, _JOB_USD, pools, "--job-usd"),
             study_usd=_default_usd(study_usd, _STUDY_USD, pools, "--study-usd"),
             listing_seconds=_LISTING_SECONDS["cloud" if pools else "local"],
+            keep_seconds=_keep_seconds(keep),
             observes=observe,
             shares=rules.shares,
             discounts=rules.discounts,
@@ -187,6 +190,21 @@ def _lease_seconds(text: str) -> float:
     if not _LEAST_LEASE_SECONDS <= lease_seconds <= _LONGEST_LEASE_SECONDS:
         raise SpecError(f'"{text}" must be from 1m to 1d', "--lease")
     return lease_seconds
+
+
+def _keep_seconds(text: str) -> float:
+    """Return how long old facts are kept, at least a day.
+
+    Raises:
+        SpecError: the text is no duration, or is too short.
+    """
+    try:
+        keep_seconds = parse_duration(text)
+    except ValueError as error:
+        raise SpecError(str(error), "--keep") from error
+    if keep_seconds < _LEAST_KEEP_SECONDS:
+        raise SpecError(f'"{text}" must be 1d or longer', "--keep")
+    return keep_seconds
 
 
 def _cores(text: str) -> tuple[int, ...]:

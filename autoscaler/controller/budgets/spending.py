@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -92,6 +92,16 @@ class Spending:
             usd = Ledger(self._store.ledger.entries()).total(now_seconds)
             self._sums.fleet, since_seconds = (usd, now_seconds), 0.0
         return usd + cost_usd(held, max(since_seconds, 0.0))
+
+    def forget(self, studies: Collection[str]) -> None:
+        """Drop the sums of all studies but `studies`; a later call reads them again."""
+        by_study = {
+            study: jobs for study, jobs in self._sums.jobs_by_study.items() if study in studies
+        }
+        kept = set().union(*by_study.values())
+        usd_by_ended = self._sums.usd_by_ended
+        self._sums.usd_by_ended = {job: usd_by_ended[job] for job in usd_by_ended.keys() & kept}
+        self._sums.jobs_by_study = by_study
 
     def _of_trial(self, job: str, is_alive: bool, now_seconds: float) -> Decimal:
         by_ended = self._sums.usd_by_ended

@@ -21,6 +21,7 @@ _log = logging.getLogger(__name__)
 
 _LARGEST_PART: Final = 64 << 20  # agents write parts of 4 MiB
 _LEAST_SECONDS: Final = 2.0  # between two listings for one job
+_MOST_LISTED_JOBS: Final = 1000
 
 
 class StoredLogs(Logs):
@@ -54,6 +55,8 @@ class StoredLogs(Logs):
             looked_seconds = self._looked_seconds.get(job)
             if looked_seconds is not None and now_seconds - looked_seconds < _LEAST_SECONDS:
                 return False
+            if len(self._looked_seconds) >= _MOST_LISTED_JOBS:
+                self._looked_seconds.clear()
             self._looked_seconds[job] = now_seconds
             return True
 

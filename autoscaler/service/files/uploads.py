@@ -31,14 +31,16 @@ class Bundles:
         directory.mkdir(parents=True, exist_ok=True)
 
     def path(self, sha256: str) -> Path:
-        """Return the path of a bundle.
+        """Return the path of a bundle, and record its use, since unused bundles are deleted.
 
         Raises:
             NotFound: the bundle was not uploaded.
         """
         path = self._at(sha256)
-        if not path.exists():
-            raise unknown_bundle(sha256)
+        try:
+            os.utime(path)
+        except FileNotFoundError:
+            raise unknown_bundle(sha256) from None
         return path
 
     async def receive(self, sha256: str, chunks: AsyncIterator[bytes]) -> None:

@@ -15,6 +15,7 @@ from autoscaler.store.memory.owners import MemoryOwners
 from autoscaler.store.memory.people import MemoryPeople
 from autoscaler.store.memory.programs import MemoryPrograms
 from autoscaler.store.memory.reports import MemoryReports
+from autoscaler.store.memory.retention import MemoryRetention
 from autoscaler.store.memory.settings import MemorySettings
 from autoscaler.store.memory.studies import MemoryStudyBook
 from autoscaler.store.memory.tables import Tables
@@ -31,6 +32,7 @@ def memory_store(inputs_kept: int = 100) -> Store:
     """
     tables = Tables()
     measurements = MemoryMeasurements(tables)
+    journal, events = MemoryJournal(tables, inputs_kept), MemoryEvents(tables)
     return Store(
         url="memory",
         version="memory",
@@ -44,13 +46,14 @@ def memory_store(inputs_kept: int = 100) -> Store:
         trials=MemoryTrials(tables),
         leases=MemoryLeases(tables),
         studies=MemoryStudyBook(tables),
-        journal=MemoryJournal(tables, inputs_kept),
-        events=MemoryEvents(tables),
+        journal=journal,
+        events=events,
         ledger=MemoryLedgerLines(tables),
         tokens=MemoryTokens(tables),
         people=MemoryPeople(tables),
         owners=MemoryOwners(tables),
         audit=MemoryAudit(tables),
         settings=MemorySettings(tables),
+        retention=MemoryRetention(journal, events),
         close=lambda: None,
     )

@@ -8,11 +8,13 @@ store, and readers and writers do not block each other.
 
 from __future__ import annotations
 
+import logging
 import os
+import shutil
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
@@ -21,6 +23,8 @@ from sqlalchemy.orm import Session
 
 from autoscaler.domain.errors import StoreError
 from autoscaler.store.sql.fence import WriteFence
+
+_log = logging.getLogger(__name__)
 
 _TIMEOUT_SECONDS = 30
 # A transaction whose client is frozen or gone is ended after this time, with its locks. This is
@@ -97,6 +101,30 @@ class Database:
                 fence.check(session.connection())
             yield session
 
+    def let_shrink(self) -> None:
+        """Rewrite an SQLite file of an earlier release, so that it can give back free space.
+
+        This needs as much free disk as the file has bytes, twice. Without that room, or while
+        another process uses the file, it stays as it is: new rows reuse its free space.
+        """
+        path = self._engine.url.database
+        if self._engine.dialect.name != "sqlite" or path is None:
+            return
+        with closing(sqlite3.connect(path, timeout=0.0)) as connection:
+            if connection.execute("PRAGMA auto_vacuum").fetchone()[0] != 0:
+                return
+            needed_bytes = 2 * Path(path).stat().st_size
+            free_bytes = shutil.disk_usage(Path(path).parent).free
+            try:
+                if free_bytes < needed_bytes:
+                    raise sqlite3.OperationalError(
+                        f"{free_bytes:,} bytes of disk are free, {needed_bytes:,} needed"
+                    )
+                connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+                connection.execute("VACUUM")
+            except sqlite3.OperationalError as error:
+                _log.warning("%s can't shrink: %s; the next upgrade tries again", path, error)
+
     def close(self) -> None:
         """Close all idle connections."""
         self._engine.dispose()
@@ -152,6 +180,8 @@ def _sqlite(url: URL, synchronous: str = "FULL") -> Engine:
     def configure(connection: sqlite3.Connection, _: object) -> None:
         # The listener below begins transactions; the driver would begin them too late.
         connection.isolation_level = None
+        # Before the first table, so that the file of a new store can shrink.
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("PRAGMA journal_mode = WAL")
         # FULL syncs each commit: an intent must survive a power cut before its call is made.
         connection.execute(f"PRAGMA synchronous = {synchronous}")

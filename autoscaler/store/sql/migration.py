@@ -44,6 +44,7 @@ def migrate(database: Database) -> str:
                 from autoscaler.store.sql.upgrading import upgrade
 
                 upgrade(connection, version_of(connection), database.name)
+        database.let_shrink()
     return newest
 
 

@@ -61,6 +61,25 @@ def test_a_lease_is_a_duration_within_bounds() -> None:
         with_lease("soon")
 
 
+def with_keep(keep: str) -> float:
+    return serve_settings(
+        Path("state"),
+        devices=None,
+        boot_seconds=1.0,
+        fleet_usd_per_hour=None,
+        checkpoint_seconds=300.0,
+        keep=keep,
+    ).controller.keep_seconds
+
+
+def test_old_facts_are_kept_for_a_day_or_longer() -> None:
+    assert [with_keep(text) for text in ("1d", "30d", "36h")] == [86_400, 2_592_000, 129_600]
+    with pytest.raises(SpecError, match=r'--keep: "23h" must be 1d or longer'):
+        with_keep("23h")
+    with pytest.raises(SpecError, match=r"--keep: .*write a number and a unit"):
+        with_keep("for ever")
+
+
 def with_secrets(state: Path, *directories: Path, variables: str = "") -> ServeSettings:
     return serve_settings(
         state,

@@ -65,6 +65,18 @@ def test_what_ended_trials_cost_counts(world: World) -> None:
     assert phases(world, [second]) == {JobPhase.STOPPED}
 
 
+def test_forgotten_sums_of_a_study_are_read_again(world: World) -> None:
+    (job,) = trials(world, 1, None)
+    world.tick(20, seconds=SECONDS)
+    world.store.jobs.request_stop(job, world.clock.now())
+    world.tick(10, seconds=SECONDS)
+    spending, now_seconds = Spending(world.store), world.clock.now()
+    before_usd = spending.of_study("sweep", (), now_seconds)
+    for studies in ({"sweep"}, set[str]()):
+        spending.forget(studies)
+        assert spending.of_study("sweep", (), now_seconds) == before_usd > 0
+
+
 def test_a_study_leaves_an_epoch_before_its_money_is_gone(world: World) -> None:
     (job,) = trials(world, 1, "1000")
     world.tick(20, seconds=SECONDS)
