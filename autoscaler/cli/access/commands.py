@@ -23,7 +23,10 @@ Expires = Annotated[
 ]
 Grace = Annotated[
     str,
-    Option(help="How long the earlier token stays valid, such as 1h; 0: not.", metavar="DURATION"),
+    Option(
+        help="Time for which the earlier token stays valid, such as 1h; 0: none.",
+        metavar="DURATION",
+    ),
 ]
 RoleOption = Annotated[Role | None, Option("--role", help="Role; each includes those before.")]
 

@@ -273,8 +273,8 @@ class Authentication:
             return self._instance_of_signed(token)
         if known.expires_seconds <= self._clock.now():
             raise NotAllowed(
-                f"the token of {known.instance} has expired: its next heartbeat renews it while "
-                "the instance lives"
+                f"the token of {known.instance} has expired: the next heartbeat of the "
+                "instance renews it, unless the instance has ended"
             )
         return known.instance
 

@@ -75,7 +75,7 @@ def test_a_heartbeat_renews_a_token_at_half_of_its_life(api: Api) -> None:
     for token in (first, second):
         assert api.node(token).assignment().job == "job", "the reply may have been lost"
     api.world.clock.advance(LIFE_SECONDS / 2)
-    with pytest.raises(NotAllowed, match="token of job-0-1 has expired: its next heartbeat"):
+    with pytest.raises(NotAllowed, match="token of job-0-1 has expired: the next heartbeat"):
         api.node(first).assignment()
     assert api.node(second).assignment().job == "job"
 
