@@ -25,7 +25,7 @@ from autoscaler.domain.storage import StorageGrant
 from autoscaler.domain.text import printable
 from autoscaler.service.access.authentication import NO_TOKEN, Authentication
 from autoscaler.service.access.gate import AccessGate, Requester, has_bundle
-from autoscaler.service.access.permissions import Action, is_permitted
+from autoscaler.service.access.permissions import AccessAction, is_permitted
 from autoscaler.service.access.request_gate import RequestGate, bearer_token
 from autoscaler.service.files.logs import Logs
 from autoscaler.service.files.uploads import Bundles, unknown_bundle
@@ -141,7 +141,7 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
     def shown(job: JobRecord, requester: Requester, with_events: bool = False) -> JobView:
         view = dependencies.views.job(job, dependencies.clock.now(), with_events)
         owners = (job.spec.owner,)
-        may_read_log = is_permitted(requester.identity, Action.READ_LOGS, owners)
+        may_read_log = is_permitted(requester.identity, AccessAction.READ_LOGS, owners)
         return view if may_read_log else replace(view, last_lines=())
 
     def reply(job: JobRecord, requester: Requester, with_events: bool = False) -> Response:
@@ -149,7 +149,7 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
 
     @router.post("")
     def submit(
-        requester: Requester = Depends(Permit(Action.SUBMIT)),
+        requester: Requester = Depends(Permit(AccessAction.SUBMIT)),
         submission: Submission = Depends(Body(Submission)),
     ) -> Response:
         job = submissions.submit(submission.spec, requester.identity)
@@ -158,20 +158,20 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
 
     @router.get("")
     def all_jobs(
-        include_ended: bool = True, requester: Requester = Depends(Permit(Action.READ))
+        include_ended: bool = True, requester: Requester = Depends(Permit(AccessAction.READ))
     ) -> Response:
         jobs = store.jobs.all() if include_ended else store.jobs.alive()
         views = tuple(shown(job, requester) for job in reversed(jobs))
         return json_response(tuple[JobView, ...], views)
 
     @router.get("/{name}")
-    def one_job(name: str, requester: Requester = Depends(Permit(Action.READ))) -> Response:
+    def one_job(name: str, requester: Requester = Depends(Permit(AccessAction.READ))) -> Response:
         return reply(store.jobs.find(name), requester, with_events=True)
 
     @router.patch("/{name}")
     def change(
         name: str,
-        requester: Requester = Depends(Permit(Action.CHANGE_JOB)),
+        requester: Requester = Depends(Permit(AccessAction.CHANGE_JOB)),
         change: Change = Depends(Body(Change)),
     ) -> Response:
         before = store.jobs.find(name).spec
@@ -180,7 +180,7 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
         return reply(job, requester)
 
     @router.post("/{name}/stop")
-    def stop(name: str, requester: Requester = Depends(Permit(Action.STOP_JOB))) -> Response:
+    def stop(name: str, requester: Requester = Depends(Permit(AccessAction.STOP_JOB))) -> Response:
         before = store.jobs.find(name).phase
         job = submissions.stop(name, requester.identity.person)
         requester.record(job.id, before, job.phase)
@@ -189,7 +189,7 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
     @router.post("/{name}/resume")
     def resume(
         name: str,
-        requester: Requester = Depends(Permit(Action.RESUME_JOB)),
+        requester: Requester = Depends(Permit(AccessAction.RESUME_JOB)),
         resumption: Resumption = Depends(Body(Resumption)),
     ) -> Response:
         before = store.jobs.find(name).id
@@ -197,7 +197,7 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
         requester.record(job.id, f"goes on from {before}", _job_text(job.spec))
         return reply(job, requester)
 
-    @router.get("/{name}/decisions", dependencies=[Depends(Permit(Action.READ))])
+    @router.get("/{name}/decisions", dependencies=[Depends(Permit(AccessAction.READ))])
     def decisions(name: str, limit: int = Query(default=100, ge=1, le=10_000)) -> Response:
         job = store.jobs.find(name)
         entries = store.journal.decisions(job.id, limit)
@@ -205,7 +205,7 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
             tuple[DecisionView, ...], tuple(decision_view(entry) for entry in entries)
         )
 
-    @router.get("/{name}/forecast", dependencies=[Depends(Permit(Action.READ))])
+    @router.get("/{name}/forecast", dependencies=[Depends(Permit(AccessAction.READ))])
     def forecast(name: str) -> Response:
         job = store.jobs.find(name)
         sizes = dependencies.fixed_sizes(job.id)
@@ -213,7 +213,7 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
             tuple[ForecastView, ...], tuple(forecast_view(size) for size in sizes)
         )
 
-    @router.post("/{name}/logs", dependencies=[Depends(Permit(Action.READ_LOGS))])
+    @router.post("/{name}/logs", dependencies=[Depends(Permit(AccessAction.READ_LOGS))])
     def logs(name: str, offsets: dict[str, int] = Depends(Body(dict[str, int]))) -> Response:
         job = store.jobs.find(name)
         return json_response(tuple[LogPart, ...], dependencies.logs.read(job.id, offsets))
@@ -235,42 +235,42 @@ def _fleet(dependencies: ServiceDependencies) -> APIRouter:
     router = APIRouter(prefix="/v1")
     submissions, views, clock = dependencies.submissions, dependencies.views, dependencies.clock
 
-    @router.get("/fleet", dependencies=[Depends(Permit(Action.READ))])
+    @router.get("/fleet", dependencies=[Depends(Permit(AccessAction.READ))])
     def fleet() -> Response:
         return json_response(FleetView, views.fleet(clock.now()))
 
-    @router.get("/offers", dependencies=[Depends(Permit(Action.READ))])
+    @router.get("/offers", dependencies=[Depends(Permit(AccessAction.READ))])
     def offers() -> Response:
         return json_response(OffersView, views.offers(clock.now()))
 
-    @router.get("/costs", dependencies=[Depends(Permit(Action.READ))])
+    @router.get("/costs", dependencies=[Depends(Permit(AccessAction.READ))])
     def costs() -> Response:
         return json_response(CostView, views.costs(clock.now()))
 
-    @router.get("/costs/days", dependencies=[Depends(Permit(Action.READ))])
+    @router.get("/costs/days", dependencies=[Depends(Permit(AccessAction.READ))])
     def daily_costs(first: date, last: date) -> Response:
         costs = views.daily_costs(first, last, clock.now())
         return json_response(tuple[DailyCost, ...], costs)
 
     @router.post("/freeze")
-    def freeze(requester: Requester = Depends(Permit(Action.FREEZE))) -> Response:
+    def freeze(requester: Requester = Depends(Permit(AccessAction.FREEZE))) -> Response:
         submissions.freeze(requester.identity.person)
         requester.record(_FLEET)
         return Response(status_code=204)
 
     @router.post("/unfreeze")
-    def unfreeze(requester: Requester = Depends(Permit(Action.UNFREEZE))) -> Response:
+    def unfreeze(requester: Requester = Depends(Permit(AccessAction.UNFREEZE))) -> Response:
         submissions.unfreeze(requester.identity.person)
         requester.record(_FLEET)
         return Response(status_code=204)
 
     @router.post("/drain")
-    def drain(requester: Requester = Depends(Permit(Action.DRAIN))) -> Response:
+    def drain(requester: Requester = Depends(Permit(AccessAction.DRAIN))) -> Response:
         submissions.drain(requester.identity.person)
         requester.record(_FLEET)
         return Response(status_code=204)
 
-    @router.post("/plans", dependencies=[Depends(Permit(Action.PLAN))])
+    @router.post("/plans", dependencies=[Depends(Permit(AccessAction.PLAN))])
     def plan(submission: Submission = Depends(Body(Submission))) -> Response:
         spec = submissions.prepare(submission.spec)
         return json_response(PlanView, plan_view(spec, dependencies.what_if(spec)))
@@ -284,7 +284,9 @@ def _bundles(dependencies: ServiceDependencies) -> APIRouter:
     bundles = dependencies.bundles
 
     @router.head("/{sha256}")
-    def has(sha256: str, requester: Requester = Depends(Permit(Action.ADD_BUNDLE))) -> Response:
+    def has(
+        sha256: str, requester: Requester = Depends(Permit(AccessAction.ADD_BUNDLE))
+    ) -> Response:
         bundles.path(sha256)
         if not has_bundle(dependencies.store, requester.identity, sha256):
             raise unknown_bundle(sha256)
@@ -292,7 +294,9 @@ def _bundles(dependencies: ServiceDependencies) -> APIRouter:
 
     @router.put("/{sha256}")
     async def put(
-        sha256: str, request: Request, requester: Requester = Depends(Permit(Action.ADD_BUNDLE))
+        sha256: str,
+        request: Request,
+        requester: Requester = Depends(Permit(AccessAction.ADD_BUNDLE)),
     ) -> Response:
         await bundles.receive(sha256, request.stream())
         await run_in_threadpool(
@@ -308,11 +312,11 @@ def _programs(dependencies: ServiceDependencies) -> APIRouter:
     """Return the routes for stored measurements of programs."""
     router = APIRouter(prefix="/v1/programs")
 
-    @router.get("", dependencies=[Depends(Permit(Action.READ))])
+    @router.get("", dependencies=[Depends(Permit(AccessAction.READ))])
     def all_programs() -> Response:
         return json_response(tuple[ProgramMemory, ...], dependencies.store.programs.all())
 
-    @router.get("/{name}", dependencies=[Depends(Permit(Action.READ))])
+    @router.get("/{name}", dependencies=[Depends(Permit(AccessAction.READ))])
     def one_program(name: str) -> Response:
         memory = dependencies.store.programs.recall(name)
         if memory is None:
@@ -321,7 +325,7 @@ def _programs(dependencies: ServiceDependencies) -> APIRouter:
 
     @router.delete("/{name}")
     def forget(
-        name: str, requester: Requester = Depends(Permit(Action.FORGET_PROGRAM))
+        name: str, requester: Requester = Depends(Permit(AccessAction.FORGET_PROGRAM))
     ) -> Response:
         dependencies.submissions.forget_program(name, requester.identity.person)
         requester.record(name)

@@ -11,7 +11,7 @@ from autoscaler.domain.audit import AuditEntry, shortened
 from autoscaler.service.access.authentication import Authentication
 from autoscaler.service.access.permissions import (
     RULES,
-    Action,
+    AccessAction,
     Subject,
     is_permitted,
     needs_owners,
@@ -37,7 +37,7 @@ class AccessGate:
     store: Store
     clock: Clock
 
-    def require(self, identity: Identity, action: Action, name: str = "") -> None:
+    def require(self, identity: Identity, action: AccessAction, name: str = "") -> None:
         """Check that an identity may take an action on the subject `name`.
 
         Raises:
@@ -46,11 +46,11 @@ class AccessGate:
         """
         require_on_subject(self.store, identity, action, name)
 
-    def needs_store(self, identity: Identity, action: Action) -> bool:
+    def needs_store(self, identity: Identity, action: AccessAction) -> bool:
         """Return whether `require` reads the store, which may block."""
         return needs_owners(identity, action)
 
-    def record(self, identity: Identity, action: Action, change: Recorded) -> None:
+    def record(self, identity: Identity, action: AccessAction, change: Recorded) -> None:
         """Add a change to the audit log."""
         self.store.audit.add(
             AuditEntry(
@@ -80,8 +80,8 @@ class Requester:
     """Person behind a permitted request, and the action that was permitted."""
 
     identity: Identity
-    action: Action
-    record_change: Callable[[Identity, Action, Recorded], None]
+    action: AccessAction
+    record_change: Callable[[Identity, AccessAction, Recorded], None]
 
     @property
     def owner(self) -> Owner:
@@ -89,14 +89,14 @@ class Requester:
         return Owner(self.identity.person, self.identity.team)
 
     def record(
-        self, subject: str, before: str = "", after: str = "", action: Action | None = None
+        self, subject: str, before: str = "", after: str = "", action: AccessAction | None = None
     ) -> None:
         """Add a row to the audit log, of the permitted action or of another one."""
         change = Recorded(subject, before, after)
         self.record_change(self.identity, action or self.action, change)
 
 
-def require_on_subject(store: Store, identity: Identity, action: Action, name: str) -> None:
+def require_on_subject(store: Store, identity: Identity, action: AccessAction, name: str) -> None:
     """Check that an identity may take an action on the subject `name`.
 
     Raises:
@@ -116,13 +116,13 @@ def claim_study(store: Store, study: str, identity: Identity) -> None:
         Forbidden: the study belongs to another person, and the identity may not join it.
     """
     owner = store.owners.claim(OwnedKind.STUDY, study, Owner(identity.person, identity.team))
-    require_permitted(identity, Action.JOIN_STUDY, study, (owner,))
+    require_permitted(identity, AccessAction.JOIN_STUDY, study, (owner,))
 
 
 def has_bundle(store: Store, identity: Identity, sha256: str) -> bool:
     """Return whether an identity may use a bundle: who has uploaded it has its content."""
     owners = store.owners.of(OwnedKind.BUNDLE, sha256)
-    return is_permitted(identity, Action.USE_BUNDLE, owners or (_NOBODY,))
+    return is_permitted(identity, AccessAction.USE_BUNDLE, owners or (_NOBODY,))
 
 
 def _owners(store: Store, subject: Subject | None, name: str) -> tuple[Owner, ...]:

@@ -24,7 +24,7 @@ class Subject(StrEnum):
     PERSON = "person"
 
 
-class Action(StrEnum):
+class AccessAction(StrEnum):
     """Kind of request of a person. The values are the actions of the audit log."""
 
     READ = "read"
@@ -82,53 +82,53 @@ def _own(subject: Subject) -> Rule:
 _TOKENS: Final = Rule(Role.ADMIN, Role.VIEWER, Subject.PERSON, is_for_services=False)
 _PEOPLE: Final = Rule(Role.ADMIN, is_for_services=False)
 
-RULES: Final[dict[Action, Rule]] = {
-    Action.READ: Rule(Role.VIEWER),
-    Action.PLAN: Rule(Role.SUBMITTER),
-    Action.SUBMIT: Rule(Role.SUBMITTER),
-    Action.ADD_BUNDLE: Rule(Role.SUBMITTER),
+RULES: Final[dict[AccessAction, Rule]] = {
+    AccessAction.READ: Rule(Role.VIEWER),
+    AccessAction.PLAN: Rule(Role.SUBMITTER),
+    AccessAction.SUBMIT: Rule(Role.SUBMITTER),
+    AccessAction.ADD_BUNDLE: Rule(Role.SUBMITTER),
     **dict.fromkeys(
         (
-            Action.CHANGE_JOB,
-            Action.STOP_JOB,
-            Action.RESUME_JOB,
-            Action.ADOPT_CHECKPOINTS,
-            Action.READ_LOGS,
-            Action.FETCH_FILES,
+            AccessAction.CHANGE_JOB,
+            AccessAction.STOP_JOB,
+            AccessAction.RESUME_JOB,
+            AccessAction.ADOPT_CHECKPOINTS,
+            AccessAction.READ_LOGS,
+            AccessAction.FETCH_FILES,
         ),
         _own(Subject.JOB),
     ),
-    Action.USE_BUNDLE: _own(Subject.BUNDLE),
-    Action.FORGET_PROGRAM: _own(Subject.PROGRAM),
+    AccessAction.USE_BUNDLE: _own(Subject.BUNDLE),
+    AccessAction.FORGET_PROGRAM: _own(Subject.PROGRAM),
     **dict.fromkeys(
         (
-            Action.CHANGE_STUDY,
-            Action.STOP_STUDY,
-            Action.DRIVE_STUDY,
-            Action.LEAVE_STUDY,
-            Action.STATE_TERMS,
-            Action.END_TRIALS,
-            Action.REMOVE_CHECKPOINTS,
-            Action.JOIN_STUDY,
+            AccessAction.CHANGE_STUDY,
+            AccessAction.STOP_STUDY,
+            AccessAction.DRIVE_STUDY,
+            AccessAction.LEAVE_STUDY,
+            AccessAction.STATE_TERMS,
+            AccessAction.END_TRIALS,
+            AccessAction.REMOVE_CHECKPOINTS,
+            AccessAction.JOIN_STUDY,
         ),
         _own(Subject.STUDY),
     ),
-    Action.FREEZE: Rule(Role.OPERATOR),
-    Action.UNFREEZE: Rule(Role.OPERATOR),
-    Action.DRAIN: Rule(Role.OPERATOR),
-    Action.READ_PEOPLE: _PEOPLE,
-    Action.INVITE: _PEOPLE,
-    Action.CHANGE_PERSON: _PEOPLE,
-    Action.REMOVE_PERSON: _PEOPLE,
-    Action.READ_TOKENS: _TOKENS,
-    Action.CREATE_TOKEN: _TOKENS,
-    Action.ROTATE_TOKEN: _TOKENS,
-    Action.REVOKE_TOKEN: _TOKENS,
-    Action.READ_AUDIT: Rule(Role.ADMIN),
+    AccessAction.FREEZE: Rule(Role.OPERATOR),
+    AccessAction.UNFREEZE: Rule(Role.OPERATOR),
+    AccessAction.DRAIN: Rule(Role.OPERATOR),
+    AccessAction.READ_PEOPLE: _PEOPLE,
+    AccessAction.INVITE: _PEOPLE,
+    AccessAction.CHANGE_PERSON: _PEOPLE,
+    AccessAction.REMOVE_PERSON: _PEOPLE,
+    AccessAction.READ_TOKENS: _TOKENS,
+    AccessAction.CREATE_TOKEN: _TOKENS,
+    AccessAction.ROTATE_TOKEN: _TOKENS,
+    AccessAction.REVOKE_TOKEN: _TOKENS,
+    AccessAction.READ_AUDIT: Rule(Role.ADMIN),
 }
 
 
-def is_permitted(identity: Identity, action: Action, owners: Sequence[Owner] = ()) -> bool:
+def is_permitted(identity: Identity, action: AccessAction, owners: Sequence[Owner] = ()) -> bool:
     """Return whether an identity may take an action on a subject of these owners."""
     rule = RULES[action]
     if identity.is_service and not rule.is_for_services:
@@ -140,7 +140,7 @@ def is_permitted(identity: Identity, action: Action, owners: Sequence[Owner] = (
     return not owners or any(owner.is_shared_with(identity) for owner in owners)
 
 
-def needs_owners(identity: Identity, action: Action) -> bool:
+def needs_owners(identity: Identity, action: AccessAction) -> bool:
     """Return whether the owners of the subject decide, beside the role."""
     rule = RULES[action]
     is_refused = identity.is_service and not rule.is_for_services
@@ -148,7 +148,7 @@ def needs_owners(identity: Identity, action: Action) -> bool:
 
 
 def require_permitted(
-    identity: Identity, action: Action, name: str = "", owners: Sequence[Owner] = ()
+    identity: Identity, action: AccessAction, name: str = "", owners: Sequence[Owner] = ()
 ) -> None:
     """Check that an identity may take an action on the subject `name` of these owners.
 
@@ -159,7 +159,7 @@ def require_permitted(
         raise Forbidden(_reason(identity, action, name, owners))
 
 
-def _reason(identity: Identity, action: Action, name: str, owners: Sequence[Owner]) -> str:
+def _reason(identity: Identity, action: AccessAction, name: str, owners: Sequence[Owner]) -> str:
     rule, standing = RULES[action], f"{identity.person} is {_with_article(identity.role)}"
     if identity.is_service and not rule.is_for_services:
         return (

@@ -37,7 +37,7 @@ from autoscaler.domain.restart_rules import require_restartable_bounds
 from autoscaler.domain.shards import ShardChoice
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.service.access.gate import claim_study, has_bundle, require_on_subject
-from autoscaler.service.access.permissions import Action, require_permitted
+from autoscaler.service.access.permissions import AccessAction, require_permitted
 from autoscaler.service.files.uploads import Bundles, unknown_bundle
 from autoscaler.service.instances.assignments import Assignments
 from autoscaler.service.jobs.results import Results
@@ -232,11 +232,11 @@ class Submissions:
         if bundle is not None and is_new and not has_bundle(self._store, requester, bundle):
             raise unknown_bundle(bundle)
         if spec.study is not None:
-            require_on_subject(self._store, requester, Action.JOIN_STUDY, spec.study)
+            require_on_subject(self._store, requester, AccessAction.JOIN_STUDY, spec.study)
         origin = require_own_checkpoints(spec, self._store.jobs.all())
         if origin is not None:
             owners = (origin.spec.owner,)
-            require_permitted(requester, Action.ADOPT_CHECKPOINTS, origin.id, owners)
+            require_permitted(requester, AccessAction.ADOPT_CHECKPOINTS, origin.id, owners)
 
     def change(self, name: str, change: Change, person: str) -> JobRecord:
         """Change a job that has not ended.

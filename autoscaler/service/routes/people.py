@@ -9,7 +9,7 @@ from autoscaler.domain.audit import AuditEntry
 from autoscaler.domain.rules import LATEST_SECONDS, LONGEST_SECONDS
 from autoscaler.service.access.authentication import Authentication
 from autoscaler.service.access.gate import Requester
-from autoscaler.service.access.permissions import Action
+from autoscaler.service.access.permissions import AccessAction
 from autoscaler.service.routes.bodies import Body, json_response
 from autoscaler.service.routes.permits import Permit
 from autoscaler.store.store import Store
@@ -29,14 +29,14 @@ def people_router(authentication: Authentication) -> APIRouter:
     """Return the routes for people and their tokens."""
     router = APIRouter(prefix="/v1/people")
 
-    @router.get("", dependencies=[Depends(Permit(Action.READ_PEOPLE))])
+    @router.get("", dependencies=[Depends(Permit(AccessAction.READ_PEOPLE))])
     def all_people() -> Response:
         return json_response(tuple[PersonView, ...], authentication.people.people())
 
     @router.post("/{name}")
     def invite(
         name: str,
-        requester: Requester = Depends(Permit(Action.INVITE)),
+        requester: Requester = Depends(Permit(AccessAction.INVITE)),
         wanted: InvitationRequest = Depends(Body(InvitationRequest, may_be_empty=True)),
     ) -> Response:
         invitation = authentication.people.invite(name, wanted, requester.identity)
@@ -46,7 +46,7 @@ def people_router(authentication: Authentication) -> APIRouter:
     @router.patch("/{name}")
     def change(
         name: str,
-        requester: Requester = Depends(Permit(Action.CHANGE_PERSON)),
+        requester: Requester = Depends(Permit(AccessAction.CHANGE_PERSON)),
         change: PersonChange = Depends(Body(PersonChange)),
     ) -> Response:
         before, after = authentication.people.change(name, change)
@@ -55,7 +55,7 @@ def people_router(authentication: Authentication) -> APIRouter:
 
     @router.delete("/{name}")
     def remove(
-        name: str, requester: Requester = Depends(Permit(Action.REMOVE_PERSON))
+        name: str, requester: Requester = Depends(Permit(AccessAction.REMOVE_PERSON))
     ) -> Response:
         authentication.people.remove(name)
         requester.record(name)
@@ -69,14 +69,16 @@ def _add_token_routes(router: APIRouter, authentication: Authentication) -> None
     """Add the routes for the tokens of a person; `me` names the requester."""
 
     @router.get("/{name}/tokens")
-    def tokens(name: str, requester: Requester = Depends(Permit(Action.READ_TOKENS))) -> Response:
+    def tokens(
+        name: str, requester: Requester = Depends(Permit(AccessAction.READ_TOKENS))
+    ) -> Response:
         listed = authentication.people.tokens(_person(name, requester))
         return json_response(tuple[AccessToken, ...], listed)
 
     @router.post("/{name}/tokens")
     def create(
         name: str,
-        requester: Requester = Depends(Permit(Action.CREATE_TOKEN)),
+        requester: Requester = Depends(Permit(AccessAction.CREATE_TOKEN)),
         wanted: TokenRequest = Depends(Body(TokenRequest)),
     ) -> Response:
         token = authentication.people.create(_person(name, requester), wanted, requester.identity)
@@ -88,7 +90,7 @@ def _add_token_routes(router: APIRouter, authentication: Authentication) -> None
     def rotate(
         name: str,
         token: str,
-        requester: Requester = Depends(Permit(Action.ROTATE_TOKEN)),
+        requester: Requester = Depends(Permit(AccessAction.ROTATE_TOKEN)),
         grace_seconds: float = Query(default=0.0, ge=0.0, le=LONGEST_SECONDS),
     ) -> Response:
         person = _person(name, requester)
@@ -99,7 +101,7 @@ def _add_token_routes(router: APIRouter, authentication: Authentication) -> None
 
     @router.delete("/{name}/tokens/{token}")
     def revoke(
-        name: str, token: str, requester: Requester = Depends(Permit(Action.REVOKE_TOKEN))
+        name: str, token: str, requester: Requester = Depends(Permit(AccessAction.REVOKE_TOKEN))
     ) -> Response:
         person = _person(name, requester)
         authentication.people.revoke(person, token)
@@ -111,7 +113,7 @@ def audit_router(store: Store) -> APIRouter:
     """Return the route for the audit log."""
     router = APIRouter(prefix="/v1")
 
-    @router.get("/audit", dependencies=[Depends(Permit(Action.READ_AUDIT))])
+    @router.get("/audit", dependencies=[Depends(Permit(AccessAction.READ_AUDIT))])
     def audit(
         since_seconds: float = Query(default=0.0, ge=0.0, le=LATEST_SECONDS),
         below: int | None = Query(default=None, ge=0, le=_LARGEST_NUMBER),

@@ -15,7 +15,7 @@ from autoscaler.domain.access import MYSELF, Identity
 from autoscaler.domain.errors import NotAllowed
 from autoscaler.service.access.authentication import NO_TOKEN
 from autoscaler.service.access.gate import AccessGate, Requester
-from autoscaler.service.access.permissions import RULES, Action, Subject
+from autoscaler.service.access.permissions import RULES, AccessAction, Subject
 from autoscaler.service.access.request_gate import bearer_token
 
 _PATHS: Final = "/v1/"
@@ -37,7 +37,7 @@ class Permit:
     The application's state has the `AccessGate`.
     """
 
-    action: Action
+    action: AccessAction
 
     async def __call__(self, request: Request) -> Requester:
         """Return the person behind the request.
@@ -84,7 +84,7 @@ def require_permits(app: FastAPI) -> None:
                 raise RuntimeError(f"{route.path}: name one action, not {len(actions)}")
 
 
-def actions_of(dependant: Dependant) -> Iterator[Action]:
+def actions_of(dependant: Dependant) -> Iterator[AccessAction]:
     """Yield the actions that a route or a dependency needs."""
     if isinstance(dependant.call, Permit):
         yield dependant.call.action

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fastapi import APIRouter, Depends, Response
 from fastapi.responses import StreamingResponse
 
-from autoscaler.service.access.permissions import Action
+from autoscaler.service.access.permissions import AccessAction
 from autoscaler.service.jobs.results import Results
 from autoscaler.service.routes.bodies import json_response
 from autoscaler.service.routes.permits import Permit
@@ -18,7 +18,7 @@ from autoscaler.wire.results import CheckpointView, OutputsView
 def results_router(store: Store, results: Results) -> APIRouter:
     """Return the routes for lists and contents of outputs and checkpoints."""
     router = APIRouter(
-        prefix="/v1/jobs/{name}", dependencies=[Depends(Permit(Action.FETCH_FILES))]
+        prefix="/v1/jobs/{name}", dependencies=[Depends(Permit(AccessAction.FETCH_FILES))]
     )
 
     @router.get("/outputs")

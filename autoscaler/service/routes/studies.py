@@ -16,7 +16,7 @@ from autoscaler.domain.study_stay import StudyStay
 from autoscaler.domain.terms import StudyTerms
 from autoscaler.domain.trial import StudyStop, TrialAnswer, WaitingCall
 from autoscaler.service.access.gate import Requester
-from autoscaler.service.access.permissions import Action
+from autoscaler.service.access.permissions import AccessAction
 from autoscaler.service.routes.bodies import Body, json_response
 from autoscaler.service.routes.permits import Permit
 from autoscaler.service.studies.studies import Studies
@@ -36,7 +36,7 @@ _LONGEST_WAIT_SECONDS = 25.0
 def studies_router(studies: Studies) -> APIRouter:
     """Return the routes for users of studies."""
     router = APIRouter(prefix="/v1/studies/{study}")
-    read = [Depends(Permit(Action.READ))]
+    read = [Depends(Permit(AccessAction.READ))]
 
     @router.get("", dependencies=read)
     def view(study: str) -> Response:
@@ -49,7 +49,7 @@ def studies_router(studies: Studies) -> APIRouter:
     @router.post("/budget")
     def set_budget(
         study: str,
-        requester: Requester = Depends(Permit(Action.CHANGE_STUDY)),
+        requester: Requester = Depends(Permit(AccessAction.CHANGE_STUDY)),
         wanted: StudyBudget = Depends(Body(StudyBudget)),
     ) -> Response:
         before = _budget_text(studies.terms(study))
@@ -59,7 +59,7 @@ def studies_router(studies: Studies) -> APIRouter:
 
     @router.post("/stop")
     def stop(
-        study: str, at_once: bool, requester: Requester = Depends(Permit(Action.STOP_STUDY))
+        study: str, at_once: bool, requester: Requester = Depends(Permit(AccessAction.STOP_STUDY))
     ) -> Response:
         studies.stop(study, at_once)
         requester.record(study, after="at once" if at_once else "after its trials")
@@ -74,12 +74,12 @@ def drivers_router(studies: Studies) -> APIRouter:
     Messages between a driver and its trials are not audited: its lease and what it ends are.
     """
     router = APIRouter(prefix="/v1/studies/{study}")
-    drive = [Depends(Permit(Action.DRIVE_STUDY))]
+    drive = [Depends(Permit(AccessAction.DRIVE_STUDY))]
 
     @router.post("/lease")
     def lease(
         study: str,
-        requester: Requester = Depends(Permit(Action.DRIVE_STUDY)),
+        requester: Requester = Depends(Permit(AccessAction.DRIVE_STUDY)),
         wanted: StudyLease = Depends(Body(StudyLease)),
     ) -> Response:
         before = studies.driver(study)
@@ -90,7 +90,7 @@ def drivers_router(studies: Studies) -> APIRouter:
 
     @router.delete("/lease")
     def leave(
-        study: str, holder: str, requester: Requester = Depends(Permit(Action.LEAVE_STUDY))
+        study: str, holder: str, requester: Requester = Depends(Permit(AccessAction.LEAVE_STUDY))
     ) -> Response:
         before = studies.driver(study)
         studies.leave(study, holder)
@@ -101,7 +101,7 @@ def drivers_router(studies: Studies) -> APIRouter:
     @router.post("/terms")
     def state(
         study: str,
-        requester: Requester = Depends(Permit(Action.STATE_TERMS)),
+        requester: Requester = Depends(Permit(AccessAction.STATE_TERMS)),
         statement: StudyStatement = Depends(Body(StudyStatement)),
     ) -> Response:
         before = studies.terms(study)
@@ -124,7 +124,7 @@ def drivers_router(studies: Studies) -> APIRouter:
     @router.post("/answers")
     async def give(
         study: str,
-        requester: Requester = Depends(Permit(Action.END_TRIALS)),
+        requester: Requester = Depends(Permit(AccessAction.END_TRIALS)),
         given: StudyAnswers = Depends(Body(StudyAnswers)),
         wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
         beyond: int = Query(default=0, ge=0, le=MOST_NUMBER),
@@ -153,7 +153,7 @@ def _objective_text(terms: StudyTerms | None) -> str:
 def study_files_router(studies: Studies) -> APIRouter:
     """Return the routes for uploaded files and checkpoints of a study's trials."""
     router = APIRouter(prefix="/v1/studies/{study}")
-    drive = [Depends(Permit(Action.DRIVE_STUDY))]
+    drive = [Depends(Permit(AccessAction.DRIVE_STUDY))]
 
     @router.get("/files/{sha256}", dependencies=drive)
     def file(study: str, sha256: str) -> FileResponse:
@@ -167,7 +167,7 @@ def study_files_router(studies: Studies) -> APIRouter:
     @router.post("/checkpoints/removal")
     def remove_checkpoints(
         study: str,
-        requester: Requester = Depends(Permit(Action.REMOVE_CHECKPOINTS)),
+        requester: Requester = Depends(Permit(AccessAction.REMOVE_CHECKPOINTS)),
         trials: tuple[str, ...] = Depends(Body(tuple[str, ...])),
     ) -> Response:
         removed = studies.remove_checkpoints(study, trials)
