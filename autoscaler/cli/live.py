@@ -86,6 +86,8 @@ def overview(jobs: Sequence[JobView], fleet: FleetView, now_seconds: float) -> R
             parts.append(Text(f"{job.id}: {job.cause}", style="red"))
         if job.trouble is not None:
             parts.append(Text(f"{job.id}: {job.trouble}", style="red"))
+        if job.stall is not None:
+            parts.append(Text(f"{job.id}: stalled: {job.stall}", style="red"))
         if job.alarm is not None:
             parts.append(Text(f"{job.id}: {alarm_text(job.alarm, now_seconds)}", style="yellow"))
         parts.extend(Text(f"{job.id}: {text}", style="yellow") for text in job.false_starts)
@@ -127,7 +129,10 @@ def job_detail(
     if job.decision is not None:
         parts.append(_decision_line(job.decision))
     if job.cause is not None:
-        parts.append(Text(job.cause, style="red"))
+        kind = "" if job.failure_category is None else f"{job.failure_category}: "
+        parts.append(Text(f"{kind}{job.cause}", style="red"))
+    if job.stall is not None:
+        parts.append(Text(f"stalled: {job.stall}", style="red"))
     if job.trouble is not None:
         parts.append(Text(f"error of this job: {job.trouble}", style="red"))
     if job.alarm is not None:

@@ -12,10 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from autoscaler.cli.output import print_json
+from autoscaler.domain.activity import STALL
 from autoscaler.domain.alarm import ModelAlarm
 from autoscaler.domain.gang import GANG_GIVEN_BACK
 from autoscaler.domain.instance import OTHER_ZONE, InstancePhase
 from autoscaler.domain.job import JobPhase
+from autoscaler.domain.report import CONSEQUENCE
 from autoscaler.domain.trial import TrialEnding
 from autoscaler.goodput.draws import is_usable
 from autoscaler.spec.objective_text import describe_objective
@@ -39,6 +41,8 @@ _PHASE_STYLE = {
 
 
 _UNLIMITED_COLUMNS = 10_000
+
+_REMARKS = (OTHER_ZONE, GANG_GIVEN_BACK, CONSEQUENCE, STALL)
 
 
 def number(value: float | None) -> str:
@@ -243,10 +247,11 @@ def print_decisions(decisions: Sequence[DecisionView], of: str, as_json: bool) -
 def print_remarks(job: JobView, now_seconds: float) -> None:
     """Print remarks on a job, which explain what its decisions alone do not.
 
-    They are other zones than planned, gangs given back, a missing session, memory and its alarm.
+    They are other zones than planned, gangs given back, what follows from failures, stalls, a
+    missing session, memory and its alarm.
     """
     for event in job.events:
-        if event.kind in (OTHER_ZONE, GANG_GIVEN_BACK):
+        if event.kind in _REMARKS:
             print(event.text)
     if job.is_sessionless:
         print(f"{job.id}: {job.cause}")

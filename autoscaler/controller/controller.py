@@ -103,6 +103,7 @@ class ControllerStatus:
     study_troubles: Mapping[str, str] = field(default_factory=dict)
     job_troubles: Mapping[str, str] = field(default_factory=dict)
     alarms: Mapping[str, ModelAlarm] = field(default_factory=dict)
+    stalls: Mapping[str, str] = field(default_factory=dict)
     hands_off: str | None = None
     failed_plans: int = 0
     solver_failures: int = 0
@@ -409,6 +410,7 @@ class Controller:
         jobs = self._store.jobs.alive()
         alive = {job.id for job in jobs}
         self._snapshots.forget(alive)
+        self._lifecycle.stall_watch.forget(alive)
         self._reported = {job: self._reported[job] for job in self._reported.keys() & alive}
         self._budgets.spending.forget({job.spec.study for job in jobs if job.spec.study})
 
@@ -429,6 +431,7 @@ class Controller:
             **{job: f"can't be planned: {entry.reason}" for job, entry in unplanned},
         }
         self.status.alarms = self._snapshots.alarms
+        self.status.stalls = self._lifecycle.stall_watch.stalls
         study_troubles = (
             f"study {name}: {text}" for name, text in self.status.study_troubles.items()
         )

@@ -46,6 +46,7 @@ class Fact(StrEnum):
     WORLD_SAVE = "world save"
     WORLD_READY = "ready for a world"
     LEAVES_WORLD = "leaves its world"
+    ACTIVITY = "activity"
 
 
 class HasFacts(Protocol):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 
+from autoscaler.domain.activity import activity_of
 from autoscaler.domain.errors import ProviderError
 from autoscaler.domain.facts import Fact, FactValue, seconds_of
 from autoscaler.domain.gang import parse_seat, parse_start
@@ -237,6 +238,8 @@ class HeldInstance:
     # Times from which the instance can be a member of a world, and from which it is to leave it.
     world_ready_seconds = FactValue(Fact.WORLD_READY, seconds_of)
     leaves_world_seconds = FactValue(Fact.LEAVES_WORLD, seconds_of)
+    # Activity of a script that has made no step for a while; None while it makes steps.
+    activity = FactValue(Fact.ACTIVITY, activity_of)
 
     @property
     def ordered_offer(self) -> str:

@@ -226,6 +226,16 @@ class CheckpointSpec:
     adopt: str | None = None
 
 
+class StallPolicy(StrEnum):
+    """Consequence of a stall: an event alone, or a pause too.
+
+    A paused job leaves its instances and ends with its checkpoint; `castor resume` continues it.
+    """
+
+    TELL = "tell"
+    PAUSE = "pause"
+
+
 @dataclass(frozen=True, slots=True)
 class JobSpec:
     """Everything that is submitted for one job.
@@ -267,6 +277,7 @@ class JobSpec:
     resumes: str | None = None
     restart: RestartSpec | None = None
     model: ModelSpec | None = None
+    stalls: StallPolicy = StallPolicy.TELL
     team: str | None = None
 
     @property

@@ -136,6 +136,8 @@ class TrainingReport:
 
 
 MOST_REASON_LETTERS: Final = 200
+CONSEQUENCE: Final = "consequence"
+"""Kind of the event that says what follows from a failure."""
 
 
 class Ending(StrEnum):

@@ -10,7 +10,7 @@ from typing import Final
 
 from autoscaler.domain.report import FailureCategory, FailureReason
 from autoscaler.failures.evidence import Evidence, Raised, raised_of, read_evidence
-from autoscaler.failures.rules import CODE_ERRORS, RULES, Beside, Rule
+from autoscaler.failures.rules import CODE_ERRORS, RULES, Beside, FailureRule
 
 _LONGEST_CAUSE: Final = 1000
 _LONGEST_ERROR: Final = 800
@@ -46,11 +46,11 @@ def diagnose(
         reason: as the training process reported it, if it did.
     """
     evidence = read_evidence(exit_code, last_lines)
-    found = _decisive(evidence)
-    if found is None and not evidence.was_killed:
-        found = _match_rules(evidence)
-    found = found or _describe_unmatched(evidence)
-    return found if reason is None else replace(found, category=_OF_REASON[reason])
+    diagnosis = _decisive(evidence)
+    if diagnosis is None and not evidence.was_killed:
+        diagnosis = _match_rules(evidence)
+    diagnosis = diagnosis or _describe_unmatched(evidence)
+    return diagnosis if reason is None else replace(diagnosis, category=_OF_REASON[reason])
 
 
 def cause_of_failure(exit_code: int, last_lines: Sequence[str]) -> str:
@@ -89,7 +89,7 @@ def _texts_of(lines: Sequence[str]) -> dict[str, str]:
 
 
 def _first_match(
-    rules: Iterable[Rule], whole_texts: Mapping[str, str], place: str
+    rules: Iterable[FailureRule], whole_texts: Mapping[str, str], place: str
 ) -> Diagnosis | None:
     """Return the diagnosis by the first rule that matches a text, which stands for a whole one."""
     for rule in rules:

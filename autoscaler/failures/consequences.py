@@ -1,4 +1,4 @@
-"""What follows from a failure of each category.
+"""Consequences of failures, by category.
 
 The rules follow the recommendations of Jeon et al. (USENIX ATC'19), section 6: do not repeat what
 will fail again, and do not blame a program for a machine.
@@ -24,7 +24,7 @@ class Retry(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Consequence:
-    """What follows from a failure.
+    """Consequence of a failure.
 
     Attributes:
         retry: whether the script starts again.

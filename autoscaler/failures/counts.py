@@ -14,7 +14,7 @@ _SUSPECT_JOBS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class FailedStart:
     """A failed start: its job, the job's owner, and the offer of its instance, None if unknown."""
 
     job: str
@@ -23,20 +23,25 @@ class Start:
     failure: Failure
 
 
-def counts_text(start: Start, recent: Iterable[Start]) -> str:
+def counts_text(start: FailedStart, recent: Iterable[FailedStart]) -> str:
     """Return the numbers of failed starts that share the job, owner, machine or offer of one."""
-    starts = list(recent)
-    parts = [f"{_count(starts, lambda one: one.job == start.job)} of this job"]
+    starts, instance = list(recent), start.failure.instance
+    count = _count(starts, lambda other: other.job == start.job)
+    parts = [f"{count} of this job"]
     if start.person is not None:
-        parts.append(f"{_count(starts, lambda one: one.person == start.person)} of its owner")
-    instance = start.failure.instance
-    parts.append(f"{_count(starts, lambda one: one.failure.instance == instance)} on {instance}")
+        count = _count(starts, lambda other: other.person == start.person)
+        parts.append(f"{count} of its owner")
+    count = _count(starts, lambda other: other.failure.instance == instance)
+    parts.append(f"{count} on {instance}")
     if start.offer is not None:
-        parts.append(f"{_count(starts, lambda one: one.offer == start.offer)} on {start.offer}")
+        count = _count(starts, lambda other: other.offer == start.offer)
+        parts.append(f"{count} on {start.offer}")
     return ", ".join(parts)
 
 
-def jobs_alike(job: str, person: str | None, failure: Failure, recent: Iterable[Start]) -> int:
+def jobs_alike(
+    job: str, person: str | None, failure: Failure, recent: Iterable[FailedStart]
+) -> int:
     """Return the number of an owner's other jobs with a failure of the same signature.
 
     It is 0 for failures that may pass by themselves or are the machine's.
@@ -55,7 +60,7 @@ def jobs_alike(job: str, person: str | None, failure: Failure, recent: Iterable[
     )
 
 
-def is_suspect(offer: str, recent: Iterable[Start]) -> bool:
+def is_suspect(offer: str, recent: Iterable[FailedStart]) -> bool:
     """Return whether several jobs failed on an offer's machines, for reasons of the machines."""
     blamed = [
         start
@@ -66,5 +71,5 @@ def is_suspect(offer: str, recent: Iterable[Start]) -> bool:
     return len(blamed) >= _SUSPECT_STARTS and len(jobs) >= _SUSPECT_JOBS
 
 
-def _count(starts: Iterable[Start], belongs: Callable[[Start], bool]) -> int:
+def _count(starts: Iterable[FailedStart], belongs: Callable[[FailedStart], bool]) -> int:
     return sum(1 for start in starts if belongs(start))

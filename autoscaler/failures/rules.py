@@ -28,7 +28,7 @@ class Beside(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class FailureRule:
     """A pattern in the text of a failure, with its category and the line for the user.
 
     `words` may use the pattern's named groups, `{error}` for the exception or the line that
@@ -41,8 +41,10 @@ class Rule:
     beside: Beside = Beside.NEVER
 
 
-def _rule(category: Category, pattern: str, words: str, beside: Beside = Beside.NEVER) -> Rule:
-    return Rule(re.compile(pattern, re.MULTILINE), category, words, beside)
+def _rule(
+    category: Category, pattern: str, words: str, beside: Beside = Beside.NEVER
+) -> FailureRule:
+    return FailureRule(re.compile(pattern, re.MULTILINE), category, words, beside)
 
 
 RAISED_WORDS: Final = "the script raised {error}{place}"

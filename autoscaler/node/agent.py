@@ -75,7 +75,7 @@ class Agent:
         self._transfers = Transfers(disk.transfers, self._grants.meter, clock, job)
         line = Line(disk.socket(), self._wakeup.set, self._trial_relay.take, self._transfers.hear)
         self._trial_relay.on_answer = line.answer
-        self._trainer = Trainer(instance, line)
+        self._trainer = Trainer(instance, line, clock)
         self._trainer.on_end = self._wakeup.set
         self._port = RendezvousPort(instance.metadata.bind_address)
         self._reply: NodeReply | None = None
@@ -432,6 +432,7 @@ class Agent:
             generation=0 if start is None else start.generation,
             is_generation_over=start is not None and start.is_generation_over,
             saved=self._command.saved,
+            activity=self._trainer.activity(start),
         )
 
     @property

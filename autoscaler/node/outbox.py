@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from autoscaler.domain.activity import Activity
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.report import (
     Ending,
@@ -37,6 +38,7 @@ class Standing:
     generation: int = 0
     is_generation_over: bool = False
     saved: str | None = None
+    activity: Activity | None = None
 
 
 class Outbox:
@@ -149,6 +151,7 @@ class Outbox:
             generation=standing.generation,
             is_generation_over=standing.is_generation_over,
             saved=standing.saved,
+            activity=standing.activity,
         )
         self._report = self._failure = None
         self._notes = []

@@ -21,6 +21,7 @@ from autoscaler.domain.job import (
     JobSpec,
     ParallelismSpec,
     SecretReference,
+    StallPolicy,
 )
 from autoscaler.domain.job_rules import (
     MOST_EXAMPLES_OF_BATCH,
@@ -287,6 +288,7 @@ class JobForm(Form):
     total_progress: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     retries: Annotated[int, Field(ge=0, le=MOST_RETRIES)] = 3
     priority: Priority = 1.0
+    stalls: StallPolicy = StallPolicy.TELL
     kind: JobKind = JobKind.SESSION
     restart: Annotated[RestartForm, short_for("checkpoint")] | None = None
 
@@ -317,6 +319,7 @@ class JobForm(Form):
             retries=self.retries,
             program=self.program,
             priority=self.priority,
+            stalls=self.stalls,
             outputs=self.outputs.spec(),
             restart=None if self.restart is None else self.restart.spec(),
         )

@@ -81,6 +81,10 @@ class AgentConnection:
         """Report `steps` steps since this start, the last of them the job's step `step`."""
         self._send({"kind": "stepped", "steps": steps, "step": step})
 
+    def phase(self, name: str | None, seconds: float = 0.0) -> None:
+        """Report a phase without steps that takes at most `seconds`; None ends the last one."""
+        self._send({"kind": "phase", "name": name, "seconds": seconds})
+
     def left(self) -> None:
         """Report that this replica has left at a step boundary, as requested."""
         self._send({"kind": "left"})

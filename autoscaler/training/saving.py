@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import CheckpointError, DivergedError
@@ -12,6 +14,7 @@ from autoscaler.training.opening import Parts
 _log = logging.getLogger(__name__)
 
 _SAVE_RETRY_SECONDS = 1.0
+_LONGEST_SAVE_SECONDS = 3600.0
 
 
 class CheckpointSchedule:
@@ -55,9 +58,22 @@ class CheckpointSchedule:
         """
         self._saved_seconds = self._clock.monotonic()
         if self._parts.checkpoints is not None:
-            self._parts.state.save(self._parts.checkpoints, at_once)
+            with self._declared():
+                self._parts.state.save(self._parts.checkpoints, at_once)
         if self._parts.job_ranks.is_leader:
             self._write_batch_log()
+
+    @contextmanager
+    def _declared(self) -> Iterator[None]:
+        """Declare the save as a phase, so that the job does not count as stalled meanwhile."""
+        channel = self._parts.channel
+        if channel is not None:
+            channel.phase("checkpoint", _LONGEST_SAVE_SECONDS)
+        try:
+            yield
+        finally:
+            if channel is not None:
+                channel.phase(None)
 
     def _write_batch_log(self) -> None:
         path = self._parts.batch_log_file

@@ -24,6 +24,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.utils.data import Dataset
 
 from autoscaler.clock import Clock, SystemClock
+from autoscaler.domain.activity import phase_name
 from autoscaler.training.arguments import Rehearsal, Script
 from autoscaler.training.data.loader import Collate, WorkerInit
 from autoscaler.training.data.orders import ChosenOrder
@@ -336,6 +337,30 @@ class TrainingSession:
             TypeError: the reason is no text.
         """
         self._parts.replica.stop.ask(reason)
+
+    @contextmanager
+    def phase(self, name: str, seconds: float) -> Iterator[None]:
+        """Declare a phase without steps, such as an evaluation or a compilation.
+
+        A job that makes no step for long is reported as stalled, and paused if its job file says
+        `stalls: pause`, but not within such a phase.
+
+        Args:
+            name: shown with the job, up to 60 letters.
+            seconds: the longest time that the phase may take.
+
+        Raises:
+            ValueError: the name is no such text, or the time is not above 0.
+        """
+        declared = phase_name(name, seconds)
+        channel = self._parts.channel
+        if channel is not None:
+            channel.phase(*declared)
+        try:
+            yield
+        finally:
+            if channel is not None:
+                channel.phase(None)
 
     def report(self, **metrics: float) -> None:
         """Report numbers to show with the job, such as an accuracy."""

@@ -14,6 +14,7 @@ from typing import ClassVar, Final
 
 from pydantic import ConfigDict
 
+from autoscaler.domain.activity import Activity
 from autoscaler.domain.alarm import ModelAlarm
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.gang import GangPlace
@@ -23,7 +24,7 @@ from autoscaler.domain.job import InstanceBounds, JobPhase, JobSpec, StopReason
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.plan import Action
-from autoscaler.domain.report import Ending, Failure, TrainingReport
+from autoscaler.domain.report import Ending, Failure, FailureCategory, TrainingReport
 from autoscaler.domain.storage import StorageGrant
 from autoscaler.domain.transfer import TransferCount
 from autoscaler.domain.trial import TrialEnding
@@ -119,7 +120,8 @@ class JobView:
     `alarm` reports measured step times that contradict the job's model. `is_sessionless`: the
     script has run for a while without a training session, so it gets one instance and its
     progress is unknown. `trial_ending` is the end of a stopped job's trial;
-    `stop_reason` is the budget that stopped the job.
+    `stop_reason` is the budget that stopped the job. `failure_category` is that of its last
+    failure; None if it has not failed. `stall` says why it seems not to learn; None if it does.
     """
 
     id: str
@@ -154,6 +156,8 @@ class JobView:
     trial_ending: TrialEnding | None = None
     stop_reason: StopReason | None = None
     team: str | None = None
+    failure_category: FailureCategory | None = None
+    stall: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +345,7 @@ class NodeReport:
     ranks, now or at the next start. `generation` is the one of the gang in which this instance
     started the script last, 0 for none; `is_generation_over`: the script failed or left there, so
     that the whole gang must start again. `saved` names the newest checkpoint of that start of a
-    restartable job; None without one.
+    restartable job; None without one. `activity` is that of a script without a step for a while.
     """
 
     instance: str
@@ -364,6 +368,7 @@ class NodeReport:
     generation: int = 0
     is_generation_over: bool = False
     saved: str | None = None
+    activity: Activity | None = None
 
 
 class Wanted(StrEnum):

@@ -11,6 +11,7 @@ from typing import Any, Final, get_type_hints
 
 from pydantic_core import to_json
 
+from autoscaler.domain.activity import require_activity
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.gang import MOST_GENERATIONS, require_address
 from autoscaler.domain.report import TrainingReport
@@ -89,8 +90,12 @@ def _checked(report: NodeReport, refusals: Refusals) -> NodeReport:
         address = None
     if not refusals.allows(require_count, generation, "generation", MOST_GENERATIONS, 0):
         generation = 0
+    activity = report.activity
+    if activity is not None and not refusals.allows(require_activity, activity):
+        activity = None
     return replace(
         report,
+        activity=activity,
         rendezvous=address,
         generation=generation,
         saved=None if report.saved is None else printable(report.saved)[:_LONGEST_NAME],

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autoscaler.domain.activity import Activity
 from autoscaler.domain.facts import Fact
 from autoscaler.domain.gang import GangSeat, GangStart
 from autoscaler.domain.instance import AskedOffer, Desired, HeldInstance, InstancePhase
@@ -77,6 +78,11 @@ OTHERS: dict[Fact, tuple[str, str, object]] = {
     Fact.WORLD_REPORT: ("world_report", "3 1 - 13.0", MemberReport(3, True, None, 13.0)),
     Fact.WORLD_BEGUN: ("world_begun", "3 14.0", GenerationTime(3, 14.0)),
     Fact.WORLD_SAVE: ("world_save", "3 15.0 a/step 1@2", WorldSave(3, 15.0, "a/step 1@2")),
+    Fact.ACTIVITY: (
+        "activity",
+        '{"quiet_seconds": 90.0, "steps": 5}',
+        Activity(90.0, steps=5),
+    ),
 }
 # What an instance with a malformed fact counts as: it ended long ago, or the fact is unknown.
 LONG_AGO = {Fact.STANDBY: 0.0, Fact.COMPLETE: 0.0}
@@ -89,6 +95,7 @@ def held_with(key: Fact, text: str) -> HeldInstance:
 def test_every_fact_has_an_attribute_and_a_key_that_old_stores_hold() -> None:
     assert {*TIMES, *OTHERS} == set(Fact)
     assert sorted(fact.value for fact in Fact) == [
+        "activity",
         "called back",
         "complete",
         "done",
@@ -154,5 +161,7 @@ def test_a_malformed_fact_keeps_no_instance() -> None:
     assert held_with(Fact.SCRIPT_END, "new").script_ending is Ending.WITHOUT_SESSION
     assert held_with(Fact.TRIAL_END, "new").trial_ending is None
     assert held_with(Fact.DONE, "x").done_attempt is None
+    assert held_with(Fact.ACTIVITY, '{"quiet_seconds": -1}').activity is None
+    assert held_with(Fact.ACTIVITY, "[90]").activity is None
     assert held_with(Fact.ASKED, "a b c").asked is None
     assert held_with(Fact.ASKED, "a").alternatives == ()

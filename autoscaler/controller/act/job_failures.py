@@ -1,4 +1,4 @@
-"""What follows from failures of scripts: retries, ends of jobs, and machines left out.
+"""Consequences of scripts' failures: retries, ends of jobs, and machines left out.
 
 Every consequence is an event of the job, with its reason.
 """
@@ -14,14 +14,13 @@ from autoscaler.controller.offers.false_starts import give_up
 from autoscaler.controller.offers.market import Market
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.job import JobPhase, JobRecord
-from autoscaler.domain.report import Failure, FailureCategory
+from autoscaler.domain.report import CONSEQUENCE, Failure, FailureCategory
 from autoscaler.failures.consequences import CONSEQUENCES, main_category
-from autoscaler.failures.counts import Start, counts_text, is_suspect, jobs_alike
+from autoscaler.failures.counts import FailedStart, counts_text, is_suspect, jobs_alike
 from autoscaler.failures.retry import RetryDecision, next_attempt
 from autoscaler.store.repositories.events import Event
 from autoscaler.store.store import Store
 
-CONSEQUENCE = "consequence"
 QUARANTINE = "quarantine"
 
 _OTHER_JOBS = 3
@@ -64,13 +63,13 @@ class JobFailures:
             self._store.jobs.set_phase(job.id, JobPhase.FAILED, now_seconds, cause)
             self._record_event(now_seconds, "failed", cause, job.id)
 
-    def _recent_starts(self, now_seconds: float) -> list[Start]:
+    def _recent_starts(self, now_seconds: float) -> list[FailedStart]:
         """Return the failed starts of all jobs in the last day."""
         records = self._store.reports.recent_failures(now_seconds - FAILURE_WINDOW_SECONDS)
         persons = {job: self._store.jobs.get(job).spec.person for job in {r.job for r in records}}
         offers = {held.id: held.offer for held in self._instances({r.job for r in records})}
         return [
-            Start(
+            FailedStart(
                 record.job,
                 persons[record.job],
                 offers.get(record.failure.instance),
@@ -88,13 +87,13 @@ class JobFailures:
         self,
         job: JobRecord,
         failed: Sequence[Failure],
-        recent: Sequence[Start],
+        recent: Sequence[FailedStart],
         now_seconds: float,
     ) -> None:
         """Record the category of a failure, its rule, and the counts of the last day."""
         category = main_category(tuple(failure.category for failure in failed))
-        failure = next(one for one in failed if one.category is category)
-        start = next((one for one in recent if one.failure == failure), None)
+        failure = next(item for item in failed if item.category is category)
+        start = next((start for start in recent if start.failure == failure), None)
         counts = "" if start is None else f"; in 24 h: {counts_text(start, recent)}"
         rule = CONSEQUENCES[category]
         text = f"{category}, retried {rule.retry}: {rule.words}{counts}"
@@ -104,7 +103,7 @@ class JobFailures:
         self,
         job: JobRecord,
         failed: Sequence[Failure],
-        recent: Sequence[Start],
+        recent: Sequence[FailedStart],
         now_seconds: float,
     ) -> None:
         """End the instances that the failures speak against, and leave out their offers."""
@@ -151,7 +150,7 @@ class JobFailures:
         text = f"{names} left out after {failure.category}: {CONSEQUENCES[failure.category].words}"
         self._record_event(now_seconds, CONSEQUENCE, text, job.id)
 
-    def _quarantine(self, offer: str, recent: Sequence[Start], now_seconds: float) -> None:
+    def _quarantine(self, offer: str, recent: Sequence[FailedStart], now_seconds: float) -> None:
         """Leave an offer out for all jobs for an hour, if several failed so on its machines."""
         if not is_suspect(offer, recent):
             return
@@ -182,7 +181,7 @@ def _unless_others_failed_alike(
     decision: RetryDecision,
     job: JobRecord,
     failed: Sequence[Failure],
-    recent: Sequence[Start],
+    recent: Sequence[FailedStart],
 ) -> RetryDecision:
     """Return the decision, or a refusal if the owner's other jobs failed in the same way.
 

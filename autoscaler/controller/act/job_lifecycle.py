@@ -18,6 +18,7 @@ from autoscaler.controller.act.job_end import (
 )
 from autoscaler.controller.act.job_failures import JobFailures
 from autoscaler.controller.act.restarts import Restarts
+from autoscaler.controller.act.stall_watch import StallWatch
 from autoscaler.controller.budgets.guard import Budgets
 from autoscaler.controller.budgets.leave_limits import end_seconds
 from autoscaler.controller.clock_jumps import SteadyTimes
@@ -62,6 +63,7 @@ class JobLifecycle:
         self._store = store
         self._times = times
         self._failures = failures
+        self.stall_watch = StallWatch(store)
         self._lighthouses = LighthouseRunner(store, lighthouses, workers)
         self.troubles = self._lighthouses.troubles
         self._settings = settings
@@ -82,6 +84,8 @@ class JobLifecycle:
         self._retry_or_fail(job, all_instances, now_seconds)
         self._restart_lost_end(job, all_instances, now_seconds)
         job = self._store.jobs.get(job.id)  # the job may have ended
+        self.stall_watch.keep_up(job, instances, now_seconds)
+        job = self._store.jobs.get(job.id)  # a stalled job may be paused
         self._budgets.of_job(job, instances).enforce(self._store, now_seconds)
         if any(held.seat is not None for held in instances):
             self._gang_losses.keep_up(job, now_seconds)

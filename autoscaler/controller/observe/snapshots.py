@@ -260,10 +260,7 @@ def job_snapshot(
     held = held_allocation(planned)
     needs = memory_needs(job, offers, memory)
     bounds = without_unfit(spec.instances, offers, needs.unfit, held)
-    avoided = {
-        **false_starts(store, job.id, now_seconds),
-        **failed_offers(store, job, offers, now_seconds),
-    }
+    avoided = _avoided(store, job, offers, now_seconds)
     bounds = _without_offers(bounds, offers, avoided, held) if avoided else bounds
     is_sessionless = is_known_without_session(store, job)
     if is_sessionless:
@@ -409,6 +406,16 @@ def bounds_of(batch: BatchSpec) -> BatchBounds:
         adaptive=batch.adaptive,
         kind_maxima=batch.kind_maxima,
     )
+
+
+def _avoided(
+    store: Store, job: JobRecord, offers: Sequence[Offer], now_seconds: float
+) -> dict[str, str]:
+    """Return the offers that the job does not take for now, each with the reason."""
+    return {
+        **false_starts(store, job.id, now_seconds),
+        **failed_offers(store, job, offers, now_seconds),
+    }
 
 
 def _without_offers(

@@ -21,6 +21,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from autoscaler.domain.activity import phase_name
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.report import MOST_REASON_LETTERS, TrainingReport
 from autoscaler.domain.report_rules import MOST_STEPS, Refusals, sound_report
@@ -65,6 +66,14 @@ class DeviceLimit:
     examples: int
 
 
+@dataclass(frozen=True, slots=True)
+class DeclaredPhase:
+    """Phase without steps that the script declares, for at most `seconds`; None ends the last."""
+
+    name: str | None
+    seconds: float
+
+
 class Word(Enum):
     """Messages without content."""
 
@@ -75,7 +84,14 @@ class Word(Enum):
     OUT_OF_MEMORY = auto()
 
 
-Message = Stepped | TrainingReport | EndedEarly | DeviceLimit | Word
+_WORDS = {
+    "left": Word.LEFT,
+    "done": Word.DONE,
+    "diverged": Word.DIVERGED,
+    "out of memory": Word.OUT_OF_MEMORY,
+}
+
+Message = Stepped | TrainingReport | EndedEarly | DeviceLimit | DeclaredPhase | Word
 
 
 class Line:
@@ -212,21 +228,23 @@ def parse_message(line: bytes) -> Message | TrialCall | MeterReading | None:
                 return decode(TrialCall, json.dumps(message["call"]))
             case "transfer":
                 return decode(MeterReading, json.dumps(message["transfer"]))
-            case "left":
-                return Word.LEFT
-            case "done":
-                return Word.DONE
             case "finished":
                 return _parse_finished(message)
-            case "diverged":
-                return Word.DIVERGED
-            case "out of memory":
-                return Word.OUT_OF_MEMORY
+            case "phase":
+                return _parse_phase(message)
             case "device limit":
                 return DeviceLimit(int(message["examples"]))
+            case word:
+                return _WORDS.get(word)
     except _INVALID_MESSAGE_ERRORS as error:
         _log.warning("ignored an invalid message of the training process: %s", error)
     return None
+
+
+def _parse_phase(message: Mapping[str, Any]) -> DeclaredPhase:
+    if message.get("name") is None:
+        return DeclaredPhase(None, 0.0)
+    return DeclaredPhase(*phase_name(message["name"], message["seconds"]))
 
 
 def _parse_finished(message: Mapping[str, Any]) -> Word | EndedEarly:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from autoscaler.clock import Clock
+from autoscaler.domain.activity import Activity
 from autoscaler.domain.gang import PEER_ENDED_STATUS
 from autoscaler.domain.report import (
     Ending,
@@ -16,8 +18,16 @@ from autoscaler.domain.report import (
     TrainingReport,
 )
 from autoscaler.domain.training import SOCKET_VARIABLE, TrainingDirective, TrainingSetup
-from autoscaler.node.channel.line import DeviceLimit, EndedEarly, Line, Stepped, Word
+from autoscaler.node.channel.line import (
+    DeclaredPhase,
+    DeviceLimit,
+    EndedEarly,
+    Line,
+    Stepped,
+    Word,
+)
 from autoscaler.node.instance import Instance
+from autoscaler.node.script.activity_meter import ActivityMeter, use_of_devices
 from autoscaler.node.script.orders import Orders
 from autoscaler.node.script.post_mortem import post_mortem
 from autoscaler.node.shims.process import kill_marked
@@ -34,8 +44,10 @@ _REASONS: Final = {
 class Trainer:
     """Owner of the training process: starts, directs and ends it, and reports its end."""
 
-    def __init__(self, instance: Instance, line: Line) -> None:
+    def __init__(self, instance: Instance, line: Line, clock: Clock) -> None:
         self._instance = instance
+        socket = str(instance.disk.socket())
+        self._meter = ActivityMeter(clock, lambda: use_of_devices(SOCKET_VARIABLE, socket, clock))
         self._line = line
         self._process = instance.process(instance.disk.training)
         self._signals: set[Word] = set()
@@ -83,6 +95,7 @@ class Trainer:
     def answer(self, assignment: Assignment, prepared: Prepared, start: Start) -> None:
         """Set the answer to a training process that connects, also one of an earlier agent."""
         self.steps = start.steps
+        self._meter.begin()
         spec = assignment.spec
         self._has_no_total = spec.study is not None or spec.restart is not None
         self._device_kind = assignment.offer.device_kind
@@ -96,6 +109,9 @@ class Trainer:
             match message:
                 case Stepped(steps):
                     self.steps = steps
+                    self._meter.stepped(steps)
+                case DeclaredPhase(name, seconds):
+                    self._meter.declare(name, seconds)
                 case EndedEarly():
                     self._early_end = message
                 case DeviceLimit(examples):
@@ -132,6 +148,15 @@ class Trainer:
     def exit_code(self) -> int | None:
         """Exit code of the last process; None if it is running or never ran."""
         return self._process.exit_code
+
+    def activity(self, start: Start | None) -> Activity | None:
+        """Return the activity of a script without steps for a while; None if it makes steps.
+
+        None too while the script leaves, and on instances that follow another one of their gang.
+        """
+        if start is None or start.has_ended or start.is_leaving or start.follows:
+            return None
+        return self._meter.activity(start.has_session) if self.is_alive else None
 
     @property
     def lost_its_gang(self) -> bool:

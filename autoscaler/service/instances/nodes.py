@@ -31,6 +31,7 @@ from autoscaler.controller.jobs.sessions import (
 )
 from autoscaler.controller.offers.false_starts import give_up
 from autoscaler.controller.offers.networks import waits_for_network
+from autoscaler.domain.activity import Activity
 from autoscaler.domain.errors import (
     NotAllowed,
     NotFound,
@@ -251,6 +252,7 @@ class Nodes:
             facts[Fact.SCRIPT_END] = report.ending.value
         if report.stop_reason is not None:
             facts[Fact.STOP_REASON] = report.stop_reason[:MOST_REASON_LETTERS]
+        facts |= _activity_facts(held, report.activity)
         facts |= session_facts(held, report.phase, report.has_session, now_seconds)
         facts |= self._worlds.facts(held, report, now_seconds)
         start = GangStart(report.generation, report.is_generation_over)
@@ -449,3 +451,9 @@ def _skipped_text(steps: int, has_earlier_runs: bool) -> str:
         f"at least {count} of {whose} skipped: their loss or gradient was not finite "
         "(NaN or infinity)"
     )
+
+
+def _activity_facts(held: HeldInstance, activity: Activity | None) -> dict[str, str]:
+    """Return the new fact of an instance whose script makes no steps, or makes them again."""
+    text = "" if activity is None else activity.text
+    return {} if text == held.facts.get(Fact.ACTIVITY, "") else {Fact.ACTIVITY: text}

@@ -17,6 +17,7 @@ from autoscaler.domain.errors import SpecError
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.offer import is_stale
+from autoscaler.domain.report import FailureCategory
 from autoscaler.domain.spending import DailyCost
 from autoscaler.domain.trial import TrialEnding
 from autoscaler.ledger.ledger import Ledger
@@ -101,7 +102,15 @@ class Views:
             is_sessionless=is_sessionless,
             alarm=None if job.phase.is_final else self._status.alarms.get(job.id),
             trial_ending=self._trial_ending(job),
+            stall=None if job.phase.is_final else self._status.stalls.get(job.id),
+            failure_category=self._failure_category(job),
         )
+
+    def _failure_category(self, job: JobRecord) -> FailureCategory | None:
+        """Return the category of the job's last failure; None if it has not failed."""
+        has_failed = job.attempt > 1 or job.phase is JobPhase.FAILED
+        failures = self._store.reports.failures(job.id) if has_failed else ()
+        return failures[-1].category if failures else None
 
     def _trial_ending(self, job: JobRecord) -> TrialEnding | None:
         """Return the end of the trial of a stopped job; None without one."""

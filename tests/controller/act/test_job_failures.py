@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.controller.act.job_failures import CONSEQUENCE, QUARANTINE
+from autoscaler.controller.act.job_failures import QUARANTINE
 from autoscaler.controller.jobs.failed_offers import FAILURE_WINDOW_SECONDS, failed_offers
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobPhase
-from autoscaler.domain.report import Failure, FailureCategory
+from autoscaler.domain.report import CONSEQUENCE, Failure, FailureCategory
 from tests.controller.world import World
 
 BROKEN = FailureCategory.BROKEN_DEVICE

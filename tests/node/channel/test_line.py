@@ -14,6 +14,7 @@ from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.training import TrainingDirective, TrainingSetup
 from autoscaler.domain.transfer import MeterReading, Transfer
 from autoscaler.node.channel.line import (
+    DeclaredPhase,
     DeviceLimit,
     EndedEarly,
     Line,
@@ -75,13 +76,16 @@ def test_each_hears_the_other(path: Path, channel: AgentConnection) -> None:
     channel.diverged()
     channel.out_of_memory()
     channel.out_of_memory(8)
+    channel.phase("evaluation", 600)
+    channel.phase(None)
     heard = []
-    wait_until(lambda: heard.extend(line.hear()) or len(heard) == 11)
+    wait_until(lambda: heard.extend(line.hear()) or len(heard) == 13)
     tell_out_of_memory(str(path), 4)  # returns once it was read
     heard += line.hear()
     early = [EndedEarly(None), EndedEarly("no progress" + 189 * "é")]
     words = [Word.LEFT, Word.DONE, Word.FINISHED, *early, Word.FINISHED, Word.DIVERGED]
-    last = [Word.OUT_OF_MEMORY, DeviceLimit(8), DeviceLimit(4)]
+    phases = [DeclaredPhase("evaluation", 600.0), DeclaredPhase(None, 0.0)]
+    last = [Word.OUT_OF_MEMORY, DeviceLimit(8), *phases, DeviceLimit(4)]
     assert heard == [Stepped(3), REPORT, *words, *last]
     assert news.is_set()
 
