@@ -381,8 +381,11 @@ def _nodes(dependencies: ServiceDependencies) -> APIRouter:
     ) -> Response:
         report, refused = read_node_report(await request.body())
         reply = await dependencies.nodes.heartbeat_and_wait(held, report, wait_seconds, refused)
-        renewed = await run_in_threadpool(dependencies.authentication.renewed, presented, held)
-        return json_response(NodeReply, replace(reply, token=renewed))
+        authentication = dependencies.authentication
+        if not authentication.is_fresh(presented):
+            renewed = await run_in_threadpool(authentication.renewed, presented, held)
+            reply = replace(reply, token=renewed)
+        return json_response(NodeReply, reply)
 
     @router.get("/bundle")
     def bundle(held: HeldInstance = Depends(working)) -> FileResponse:

@@ -192,17 +192,27 @@ class Authentication:
             return self.node(token)
         return held
 
+    def is_fresh(self, token: str) -> bool:
+        """Return whether a node token needs no renewal yet, judged without the store.
+
+        This never blocks. False may mean that the store has to be asked.
+        """
+        known = self._nodes.get(digest(token))
+        return known is not None and self._lasts(known)
+
+    def _lasts(self, token: NodeToken) -> bool:
+        """Return whether a token has more than half of its life left, and no more than all."""
+        left_seconds = token.expires_seconds - self._clock.now()
+        return self._node_seconds / 2 < left_seconds <= self._node_seconds
+
     def renewed(self, token: str, held: HeldInstance) -> str | None:
         """Return a new node token if the presented one has lived for half of its time, else None.
 
         The presented one stays valid for the rest, since the reply may be lost. The new one
         replaces all others. Tokens of agents of earlier releases are not renewed.
         """
-        known, now_seconds = self._node_token(token), self._clock.now()
-        if known is None or held.phase is InstancePhase.ENDED:
-            return None
-        left_seconds = known.expires_seconds - now_seconds
-        if self._node_seconds / 2 < left_seconds <= self._node_seconds:
+        known = self._node_token(token)
+        if known is None or held.phase is InstancePhase.ENDED or self._lasts(known):
             return None
         return self._new_node_token(held.id, digest(token))
 
