@@ -70,14 +70,14 @@ RULES: Final = (
     _rule(
         Category.BROKEN_DEVICE,
         r"uncorrectable (?:ECC|NVLink|error)|ECC_UNCORRECTABLE|NVLINK_UNCORRECTABLE"
-        r"|cudaErrorECCUncorrectable",
+        r"|cudaErrorECCUncorrectable|CUDA_ERROR_CONTAINED|a hardware error",
         _BROKEN_WORDS,
         Beside.FALLBACK,
     ),
     _rule(
         Category.DEVICE_MEMORY,
         r"(?:CUDA|HIP|XPU|MPS)(?: error| runtime error|_ERROR)?(?: \(\d+\))?[: _]*"
-        r"(?:backend )?out[ _]of[ _]memory|[Cc]uda failure '?out of memory"
+        r"(?:backend )?(?i:out[ _]of[ _]memory)|[Cc]uda failure '?out of memory"
         r"|CU(?:BLAS|DNN)_STATUS_ALLOC_FAILED|^OutOfMemoryError|resource allocation failed"
         r"|RESOURCE_EXHAUSTED|[Rr]an out of memory in memory space|OOM when allocating"
         r"|cudaErrorMemoryAllocation|hipErrorOutOfMemory",
@@ -99,6 +99,7 @@ RULES: Final = (
     _rule(
         Category.HOST_MEMORY,
         r"oom-kill|oom_kill|OOM[- ]?[Kk]ill|Out of memory: Kill|out-of-memory handler"
+        r"|low on resource: memory|MemoryPressure"
         r"|: Out Of Memory\b|\b\d+ Killed +\S|^Killed$",
         "the instance ran out of memory: {error}",
         Beside.DECISIVE,
@@ -126,7 +127,8 @@ RULES: Final = (
         r"PytorchStreamReader|PytorchStreamWriter|inline_container|CheckpointError"
         r"|^RuntimeError: write\(\): fd \d+ failed|^SafetensorError|Error while (?:de)?serializing"
         r"|^UnpicklingError|pickle data was truncated|invalid load key"
-        r"|^EOFError: Ran out of input|file in archive is not in a subdirectory",
+        r"|^EOFError: Ran out of input|file in archive is not in a subdirectory"
+        r"|\bwrite error: wrote \d+ blocks|(?i:checkpoint|ckpt)\S*; Input/output error",
         "a checkpoint can't be read or written{place}: {error}",
     ),
     _rule(
@@ -156,6 +158,7 @@ RULES: Final = (
     _rule(
         Category.COMMUNICATION,
         r"NCCL|\bnccl\w*Error|\b[Gg]loo\b|Watchdog caught|DistNetworkError|DistStoreError"
+        r"|Horovod has been shut down"
         r"|Rendezvous\w*(?:Timeout|Connection|Closed|Graceful|State)|[Ll]ighthouse|\b[Qq]uorum\b"
         r"|\bc10d\b|TCPStore|DistBackendError|^RuntimeError: Socket Timeout"
         r"|socket has failed to (?:listen|bind)|Address already in use|process group .*timed out",
@@ -163,7 +166,9 @@ RULES: Final = (
     ),
     _rule(
         Category.CUDA_FAILURE,
-        r"CUDA error|CUDNN_STATUS|CUBLAS_STATUS|cuDNN error|[Cc]u(?:blas|dnn) (?:runtime )?error"
+        r"CUDA error|CUDNN_STATUS|CUBLAS_STATUS"
+        r"|C[Uu](?:BLAS|DNN|FFT|SOLVER|SPARSE) (?:error|failure)"
+        r"|cuDNN error|[Cc]u(?:blas|dnn) (?:runtime )?error"
         r"|HIP error|[Cc]uda failure",
         "CUDA failed{place}: {error}",
     ),
@@ -241,6 +246,12 @@ RULES: Final = (
     ),
     _rule(
         Category.INPUT,
+        r"^AssertionError: .*(?:file|path|folder|director|dataset|/).*"
+        r"(?:not found|not exist|n't exist|missing)",
+        "an input is missing{place}: {error}",
+    ),
+    _rule(
+        Category.INPUT,
         r"^FileNotFoundError|No such file|NoSuchKey|NoSuchBucket|404 Client Error"
         r"|^\w*DecodeError|^BadZipFile|^IsADirectoryError|^NotADirectoryError"
         r"|UnidentifiedImageError|image file is truncated|DatasetNotFoundError"
@@ -252,7 +263,7 @@ RULES: Final = (
         Category.NETWORK,
         r"Connection (?:reset|refused|closed|timed out|broken|aborted|was closed)|Broken pipe"
         r"|Max retries exceeded|[Nn]ame resolution|Name or service not known"
-        r"|Network is unreachable"
+        r"|Network is unreachable|EOF from S3"
         r"|[Rr]ead timed out|\b(?:429|50[0234]) (?:Client|Server) Error|Too Many Requests"
         r"|Gateway Time-?out|Service Unavailable|IncompleteRead|SlowDown|RequestTimeout"
         r"|^(?:Connection|Connect|Read|Timeout|SSL|EndpointConnection|Protocol)\w*Error"
@@ -281,6 +292,7 @@ RULES: Final = (
         r"|must match the (?:existing )?size|Sizes of tensors must match|Expected all tensors"
         r"|expected scalar type|modified by an inplace operation|does not require grad"
         r"|through the graph a second time|finished reduction in the prior iteration"
+        r"|to match target|[Tt]arget size|mat1 and mat2"
         r"|more than 1 value per channel|Given groups=|Input type .* weight type"
         r"|(?:[Ii]ndex|[Dd]imension) out of range|unexpected keyword|out of bounds"
         r"|must be the same as|stack expects each tensor|created only for scalar outputs"
@@ -289,7 +301,8 @@ RULES: Final = (
     ),
     _rule(
         Category.CRASH,
-        r"[Ss]egmentation fault|\(core dumped\)|free\(\): |double free|malloc\(\): |munmap_chunk"
+        r"\bCheck failed: |[Ss]egmentation fault|\(core dumped\)|free\(\): |double free"
+        r"|malloc\(\): |munmap_chunk"
         r"|free invalid pointer|Illegal instruction|Signals\.SIG(?:SEGV|ABRT|BUS|ILL|FPE)"
         r"|signal SIG(?:SEGV|ABRT|BUS|ILL|FPE)|return code = -(?:4|6|7|8|11)\b|[Bb]us error"
         r"|\bSIG(?:SEGV|ABRT|BUS|ILL|FPE)\)? .*(?:received|at time)"
