@@ -12,7 +12,7 @@ from autoscaler.domain.errors import (
     Unavailable,
     UnknownRefusal,
 )
-from autoscaler.domain.instance import LaunchRequest
+from autoscaler.domain.instance import InstancePhase, LaunchRequest
 from tests.controller.world import World
 
 NEVER_LAUNCHED = (UnknownRefusal, Unavailable, RuntimeError)
@@ -87,3 +87,55 @@ def test_a_refusal_that_is_known_is_told_at_once_and_waited_out_longer_each_time
     assert len(refusing.seconds) < 15
     kinds = [event.kind for event in world.store.events.latest(job, 50)]
     assert kinds.count("launch refused") == len(refusing.seconds)
+
+
+def _lose_the_reply(world: World) -> str:
+    """Launch an instance whose reply is lost and which no list shows; return its job."""
+
+    def lose(call: str) -> None:
+        world.cloud.after_call = lambda name: None
+        raise Unavailable("the reply was lost")
+
+    job = world.submit()
+    world.set_target(job, 1)
+    world.cloud.after_call = lose
+    world.cloud.unlisted = {"cloud-0"}
+    world.tick(1)
+    assert len(world.cloud.running()) == 1
+    return job
+
+
+def test_a_sent_launch_outlives_a_start_without_offers(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A controller that has just started knows no offers; that refuses no launch."""
+    job = _lose_the_reply(world)
+
+    def fail() -> None:
+        raise Unavailable("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.cloud, "offers", fail)
+        world.restart()
+        world.tick(2)
+    (held,) = world.store.instances.of_job(job)
+    assert held.phase is InstancePhase.REQUESTED
+    assert not world.store.capacity.refusals()
+    world.cloud.unlisted = set()
+    world.tick(8)
+    assert len(world.training(job)) == 1
+    assert len(world.cloud.instances()) == 1
+    world.assert_nothing_leaked()
+
+
+def test_a_sent_launch_outlives_the_end_of_its_offer(world: World) -> None:
+    """An offer that is not sold any more says nothing of a launch whose reply was lost."""
+    job = _lose_the_reply(world)
+    world.cloud.removed = {"small"}
+    world.tick(2)
+    (held,) = world.store.instances.of_job(job)
+    assert held.phase is InstancePhase.REQUESTED
+    world.cloud.unlisted = set()
+    world.tick(5)
+    assert world.store.instances.get(held.id).cloud_id == "cloud-0"
+    world.assert_nothing_leaked()

@@ -33,6 +33,7 @@ from autoscaler.domain.audit import AuditEntry
 from autoscaler.domain.errors import (
     CastorError,
     Conflict,
+    NotFound,
     NotLeading,
     ProviderError,
     Throttled,
@@ -195,6 +196,11 @@ class IntentExecutor:
         record_spend(self._store, held, self._clock.now())
         try:
             launched = self._market.launch(request)
+        except NotFound as error:
+            if intent.sent_seconds is None:
+                self._record_refusal(held, error)
+            else:  # what is not sold any more may have been launched before
+                self._handle_unknown_outcome(intent, error)
         except NOTHING_LAUNCHED as error:
             self._record_refusal(held, error)
         except Throttled as error:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from autoscaler.clock import SystemClock
 from autoscaler.controller.offers.rounds import Answer, ProviderRounds
-from autoscaler.domain.errors import NotFound
+from autoscaler.domain.errors import NotFound, Unavailable
 from autoscaler.domain.instance import CloudInstance, HeldInstance, Interruption, LaunchRequest
 from autoscaler.domain.offer import Limit, LimitUnit, Offer
 from autoscaler.market.egress import egress_usd_per_gb
@@ -228,7 +228,23 @@ class Market:
         Errors are those of `Provider.launch`, and `NotLeading`.
         """
         self._require_lead()
-        return self._providers[self.offer(request.offer).provider].launch(request)
+        return self._seller(request.offer).launch(request)
+
+    def _seller(self, offer_id: str) -> Provider:
+        """Return the provider that sells an offer.
+
+        Raises:
+            NotFound: all providers have reported their offers, and none sells this one.
+            Unavailable: none is known to sell it, and some have not reported since the start.
+        """
+        try:
+            return self._providers[self.offer(offer_id).provider]
+        except NotFound:
+            unknown = sorted(self.names - self._offers.keys())
+            if not unknown:
+                raise
+        names = ", ".join(unknown)
+        raise Unavailable(f"offer {offer_id}: the offers of {names} are not known yet: retry")
 
     def terminate(self, offer_id: str, cloud_id: str) -> None:
         """Terminate an instance of that offer.
