@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 from hypothesis import settings
 
+from tests.builders.postgresql import postgresql as postgresql
+
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 

@@ -167,9 +167,10 @@ class FileCloud(Provider):
 
     @contextmanager
     def _records(self) -> Iterator[dict[str, Any]]:
-        with self._path.open("r+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            text = file.read()
+        # The file is replaced by each change, so that it can't be the lock too.
+        with self._path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            text = self._path.read_text()
             records = json.loads(text)
             yield records
             written = json.dumps(records)

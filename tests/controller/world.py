@@ -119,7 +119,11 @@ class World:
     def restart(self) -> None:
         if self._url is not None:
             self.store = open_store(self._url)
-        parts = ControllerParts(
+        self.controller = assemble(self.parts(), self.settings)
+
+    def parts(self) -> ControllerParts:
+        """Return the parts of the controller."""
+        return ControllerParts(
             store=self.store,
             providers={"file": self.cloud},
             policy=self.policy,
@@ -130,7 +134,6 @@ class World:
             user_data=lambda held: "user data",
             on_console=lambda held, text: self.consoles.append((held.id, text)),
         )
-        self.controller = assemble(parts, self.settings)
 
     def submit(self, name: str = "job", maximum: int = 4, **spec: object) -> str:
         bounds = InstanceBounds(maximum=maximum)

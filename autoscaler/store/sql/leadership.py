@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-LEASE_SECONDS: Final = 7.0
+LEASE_SECONDS: Final = 6.0
 _RENEWALS_PER_LEASE: Final = 5.0
 # A call to a cloud begins only if the lease lasts for this long.
 _CALL_MARGIN_SECONDS: Final = 2.0
