@@ -99,7 +99,7 @@ RULES: Final = (
     _rule(
         Category.HOST_MEMORY,
         r"oom-kill|oom_kill|OOM[- ]?[Kk]ill|Out of memory: Kill|out-of-memory handler"
-        r"|low on resource: memory|MemoryPressure"
+        r"|low on resource: memory|MemoryPressure|(?:return|exit) ?code[ :=]*-9\b"
         r"|: Out Of Memory\b|\b\d+ Killed +\S|^Killed$",
         "the instance ran out of memory: {error}",
         Beside.DECISIVE,
@@ -113,7 +113,9 @@ RULES: Final = (
     ),
     _rule(
         Category.DISK_FULL,
-        r"No space left on device|\[Err(?:no|or) (?:28|122)\]|Disk quota exceeded|StorageFull",
+        r"No space left on device"
+        r"|(?i:not enough (?:free )?(?:disk )?space|insufficient disk space)"
+        r"|\[Err(?:no|or) (?:28|122)\]|Disk quota exceeded|StorageFull",
         "the disk is full{place}: {error}",
         Beside.FALLBACK,
     ),
@@ -142,23 +144,28 @@ RULES: Final = (
     _rule(
         Category.CUDA_START,
         r"No CUDA GPUs are available|CUDA unknown error|failed initialization error"
-        r"|CUDA error: initialization error|CUDA_ERROR_NOT_INITIALIZED|no CUDA-capable device"
+        r"|(?:CUDA error: |[Cc]uda failure ')initialization error|CUDA_ERROR_NOT_INITIALIZED"
+        r"|no CUDA-capable device"
         r"|CUDA driver initialization failed|not compiled with CUDA|system not yet initialized"
         r"|busy or unavailable|Found no NVIDIA driver|THCGeneral.*unknown error"
-        r"|initialize NVML|CUDA_ERROR_NO_DEVICE|cudaErrorNoDevice",
+        r"|initialize NVML|CUDA_ERROR_NO_DEVICE|cudaErrorNoDevice|CUDA_ERROR_INVALID_DEVICE"
+        r"|invalid device ordinal|failed call to cuInit|No visible GPU"
+        r"|backend failed to initialize"
+        r"|Unable to initialize backend|named symbol not found",
         "CUDA does not start: {error}",
     ),
     _rule(
         Category.INVALID_MEMORY_ACCESS,
         r"illegal memory access|misaligned address|device-side assert|cudaErrorIllegalAddress"
-        r"|Assertion `.*` failed\.$|\bXid \([^)]*\): 31\b",
+        r"|Assertion `.*` failed\.$|Memory access fault by GPU|\bXid \([^)]*\): 31\b",
         "a kernel accessed invalid memory, perhaps by an index out of range{place}: {error}",
         Beside.FALLBACK,
     ),
     _rule(
         Category.COMMUNICATION,
-        r"NCCL|\bnccl\w*Error|\b[Gg]loo\b|Watchdog caught|DistNetworkError|DistStoreError"
-        r"|Horovod has been shut down"
+        r"NCCL|\bnccl[A-Z]\w+|\b[Gg]loo\b|Watchdog caught|DistNetworkError|DistStoreError"
+        r"|Horovod has been shut down|unhandled system error|Timed out waiting .*operation"
+        r"|client socket has (?:timed out|failed)|EADDRINUSE|\bMPI_ABORT|ORTE has lost"
         r"|Rendezvous\w*(?:Timeout|Connection|Closed|Graceful|State)|[Ll]ighthouse|\b[Qq]uorum\b"
         r"|\bc10d\b|TCPStore|DistBackendError|^RuntimeError: Socket Timeout"
         r"|socket has failed to (?:listen|bind)|Address already in use|process group .*timed out",
@@ -178,7 +185,10 @@ RULES: Final = (
         r"|\(40[13]\) when calling|^GatedRepoError|gated repo|Access to model \S+ is restricted"
         r"|^NoCredentialsError|ExpiredToken|InvalidAccessKeyId|SignatureDoesNotMatch"
         r"|HTTP Error 40[13]|not have permission|Operation not permitted|Read-only file system"
-        r"|[Nn]ot authorized|Unauthorized|Authentication failed|[Ii]nvalid credentials",
+        r"|[Nn]ot authorized|Unauthorized|Authentication failed|[Ii]nvalid credentials"
+        r"|(?i:api[ _]key) (?:is )?(?:not configured|not set|missing|required|expired|invalid)"
+        r"|(?i:invalid api[ _]key)|Access is denied|[Aa]uthentication (?:required|error)"
+        r"|AuthenticationError|Please log ?in",
         "something is not permitted{place}: {error}",
         Beside.FALLBACK,
     ),
@@ -216,7 +226,8 @@ RULES: Final = (
     ),
     _rule(
         Category.IMPORT,
-        r"undefined symbol|cannot open shared object file|^(?:Package|Distribution)NotFound",
+        r"undefined symbol|cannot import name|Failed to import \S+ because|DLL load failed"
+        r"|cannot open shared object file|^(?:Package|Distribution)NotFound",
         "a library can't be loaded{place}: {error}",
     ),
     _rule(
@@ -256,6 +267,10 @@ RULES: Final = (
         r"|^\w*DecodeError|^BadZipFile|^IsADirectoryError|^NotADirectoryError"
         r"|UnidentifiedImageError|image file is truncated|DatasetNotFoundError"
         r"|^\w+NotFoundError|^Arrow\w+|^DatasetGenerationError|^EmptyDataError|^ParserError"
+        r"|^(?:Scanner|Composer|YAML)Error|could not convert string to|invalid literal for int"
+        r"|[Nn]ot a gzipped file|CRC check failed|cannot identify image file"
+        r"|Found 0 (?:files|images)"
+        r"|does not appear to have a file named|No such option|Invalid value for"
         r"|Parquet magic bytes|num_samples=0|not a valid model identifier|HTTP Error 404",
         "an input can't be read{place}: {error}",
     ),
@@ -276,6 +291,7 @@ RULES: Final = (
         Category.DIVERGED,
         r"^(?:FloatingPoint|Diverged)Error|Loss became infinite"
         r"|(?i:\bloss\b.{0,40}\b(?:nan|inf|infinite)\b|\bnan\b.{0,20}\bloss)"
+        r"|NaN or Inf found|returned nan values|[Nn]on-?finite (?:loss|grad)"
         r"|loss scale already at minimum|[Mm]inimum loss scale|loss scale to 0\.0"
         r"|invalid values:\s*tensor\(\[+nan|(?i:gradients?\b.{0,30}\b(?:nan|inf)\b)",
         "training diverged{place}: {error}",
@@ -290,9 +306,13 @@ RULES: Final = (
         r"^(?:TypeError|AttributeError|NameError|UnboundLocalError|AssertionError)"
         r"|shapes? .*(?:invalid|cannot be multiplied|mismatch)|[Ss]ize mismatch"
         r"|must match the (?:existing )?size|Sizes of tensors must match|Expected all tensors"
-        r"|expected scalar type|modified by an inplace operation|does not require grad"
+        r"|(?:expected|found|same) (?:scalar type|dtype)|Found dtype|[Dd]type mismatch"
+        r"|modified by an inplace operation|does not require grad"
         r"|through the graph a second time|finished reduction in the prior iteration"
         r"|to match target|[Tt]arget size|mat1 and mat2"
+        r"|channels, but got|[Ii]ncompatible shapes|Dimensions must be equal"
+        r"|number of dims don't match"
+        r"|Missing key|Non-existent config key|not a valid config key|[Cc]an(?:not|'t) pickle"
         r"|more than 1 value per channel|Given groups=|Input type .* weight type"
         r"|(?:[Ii]ndex|[Dd]imension) out of range|unexpected keyword|out of bounds"
         r"|must be the same as|stack expects each tensor|created only for scalar outputs"
@@ -314,7 +334,8 @@ RULES: Final = (
         Category.ENDED_FROM_OUTSIDE,
         r"^KeyboardInterrupt|Received (?:1|2|15) (?:SIG\w+ )?death signal"
         r"|closing signal SIG(?:TERM|INT|HUP)|killed by signal: (?:Terminated|Hangup|Interrupt)"
-        r"|\bCANCELLED AT\b|DUE TO (?:TIME LIMIT|PREEMPTION|JOB REQUEUE)|job is preempted",
+        r"|\bCANCELLED AT\b|DUE TO (?:TIME LIMIT|PREEMPTION|JOB REQUEUE|NODE FAILURE)"
+        r"|(?i:host ec2\b.*terminated|\b(?:job|instance|node|vm|task)\b.{0,30}\bpreempted)",
         "the script was ended from outside: {error}",
         Beside.FALLBACK,
     ),
