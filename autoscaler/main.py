@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
-import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -31,6 +30,7 @@ from autoscaler.controller.workers import ThreadWorkers
 from autoscaler.domain.errors import Conflict, SpecError, StoreError
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.training import Engine
+from autoscaler.http_server import HttpServer, bound_socket, postponed_sigterm
 from autoscaler.lead import Lead
 from autoscaler.lighthouse.host import LighthouseHost, LighthouseSettings
 from autoscaler.loop_watch import LoopWatch
@@ -58,7 +58,6 @@ from autoscaler.state_directory import (
     hold_state,
     let_owner_in,
     owner_token,
-    port_before,
     store_url_of,
 )
 from autoscaler.store.opening import open_store
@@ -67,6 +66,7 @@ from autoscaler.store.sql.file_lock import hold_database, process_name
 from autoscaler.store.sql.leadership import LEASE_SECONDS, Candidate
 from autoscaler.store.store import Store
 from autoscaler.supervision import GIVE_BACK_SECONDS
+from autoscaler.tls import TlsFiles, keep_self_signed
 from providers.local.settings import LocalSettings
 from providers.plugin import ControllerContext
 
@@ -96,6 +96,7 @@ class ServeSettings:
         follows: wait for the lead of a PostgreSQL store that another controller leads.
         public_url: the URL of the API for instances and for requests to followers; None for
             host and port.
+        tls: certificate and key of the API; None for HTTP without encryption.
         store_lease_seconds: a leader that does not renew its lease of a PostgreSQL store for this
             long is replaced.
         replaces_key: whether this controller may have another signing key than the one before.
@@ -118,6 +119,7 @@ class ServeSettings:
     parent: int | None = None
     follows: bool = False
     public_url: str | None = None
+    tls: TlsFiles | None = None
     store_lease_seconds: float = LEASE_SECONDS
     replaces_key: bool = False
     controller: ControllerSettings = ControllerSettings()
@@ -252,11 +254,13 @@ class Deployment:
         The join token in it is short-lived and valid for one join.
         """
         self.authentication.issue(held)
+        tls = self._settings.tls
         return json.dumps(
             {
                 "controller": url,
                 "join_token": self.authentication.join_token(held),
                 "instance": held.id,
+                **({} if tls is None else {"authority": tls.authority_text()}),
             }
         )
 
@@ -356,19 +360,6 @@ def _planner(name: str) -> Policy:
     return policy
 
 
-class _Server(uvicorn.Server):
-    """An HTTP server that ends long polls before it waits for open requests."""
-
-    def __init__(self, config: uvicorn.Config, end_polls: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._end_polls = end_polls
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer all open requests and close the connections."""
-        self._end_polls()
-        await super().shutdown(sockets)
-
-
 def serve(settings: ServeSettings) -> None:
     """Run a controller until it is signalled to stop. Instances and jobs continue without it.
 
@@ -388,7 +379,11 @@ def serve(settings: ServeSettings) -> None:
         hold_database(store_url, settings.state),
         listening(settings) as listener,
     ):
-        url = settings.public_url or f"http://{settings.host}:{listener.getsockname()[1]}"
+        if settings.tls is not None and settings.tls.is_self_signed:
+            keep_self_signed(settings.tls, settings.host, clock.now())
+        scheme = "http" if settings.tls is None else "https"
+        own_url = f"{scheme}://{settings.host}:{listener.getsockname()[1]}"
+        url = settings.public_url or own_url
         lead = Lead(store_url, Candidate(process_name(), url), settings.store_lease_seconds, clock)
         try:
             lead.begin(settings.follows)
@@ -409,7 +404,8 @@ def _share_secrets(settings: ServeSettings, deployment: Deployment, lead: Lead, 
     else:
         token = owner_token(settings.state)
         require_shared_secrets(store.settings, people, key, token, settings.state)
-    token = let_owner_in(settings.state, url)
+    authority = None if settings.tls is None else settings.tls.authority
+    token = let_owner_in(settings.state, url, authority)
     if lead.leads:
         people.set_owner(token)
 
@@ -426,8 +422,10 @@ def _run(
         access_log=False,
         lifespan="off",
         timeout_graceful_shutdown=None if settings.parent is None else _END_SECONDS,
+        ssl_certfile=None if settings.tls is None else settings.tls.certificate,
+        ssl_keyfile=None if settings.tls is None else settings.tls.key,
     )
-    server = _Server(config, deployment.end_polls)
+    server = HttpServer(config, deployment.end_polls)
 
     def end() -> None:
         server.should_exit = True
@@ -452,25 +450,6 @@ def _run(
         deployment.wake.set()
         loop.join()
         deployment.close()
-
-
-@contextlib.contextmanager
-def postponed_sigterm() -> Iterator[None]:
-    """Let a SIGTERM end this process only after the context, without the interpreter's end.
-
-    uvicorn sends itself the signal again once the server has ended, before the store is closed.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    received: list[int] = []
-    before = signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-        if received:
-            signal.raise_signal(signal.SIGTERM)
 
 
 def _check_start(settings: ServeSettings) -> None:
@@ -509,7 +488,7 @@ def _check_follower(settings: ServeSettings) -> None:
         )
 
 
-def _end_with_parent(parent: int, deployment: Deployment, server: uvicorn.Server) -> None:
+def _end_with_parent(parent: int, deployment: Deployment, server: HttpServer) -> None:
     """Stop all jobs, terminate all instances and end the server once the parent process dies."""
     clock = SystemClock()
     wait_for_exit(lambda: os.getppid() == parent, clock)
@@ -520,23 +499,10 @@ def _end_with_parent(parent: int, deployment: Deployment, server: uvicorn.Server
         server.should_exit = True
 
 
-@contextlib.contextmanager
-def listening(settings: ServeSettings) -> Iterator[socket.socket]:
-    """Yield a socket bound to the host and the port of the settings.
+def listening(settings: ServeSettings) -> AbstractContextManager[socket.socket]:
+    """Return the socket of the API, bound in its context to the host and port of the settings.
 
     Raises:
-        Conflict: the address can't be bound.
+        Conflict: from the context, if the address can't be bound.
     """
-    host, port = settings.host, settings.port
-    # asyncio disables Nagle's algorithm, which delays answers by 40 ms, only for IPPROTO_TCP.
-    with socket.socket(proto=socket.IPPROTO_TCP) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        former_port = port_before(settings.state) if port == 0 else None
-        try:
-            listener.bind((host, former_port or port))
-        except OSError as error:
-            raise Conflict(
-                f"{host}:{former_port or port} can't be listened on ({error.strerror}): "
-                "choose another --port"
-            ) from None
-        yield listener
+    return bound_socket(settings.state, settings.host, settings.port)

@@ -82,8 +82,10 @@ def owner_token(state: Path) -> str | None:
     return _client_file(state).get("token")
 
 
-def let_owner_in(state: Path, url: str) -> str:
+def let_owner_in(state: Path, url: str, authority: Path | None = None) -> str:
     """Write the API's address and the owner's token to a file that only the owner can read.
+
+    `authority` is the file of the only certificates that clients trust; None: those of the system.
 
     Returns:
         The token of the last run, or a new one.
@@ -93,6 +95,7 @@ def let_owner_in(state: Path, url: str) -> str:
     partial = path.with_name(f".{path.name}")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:
-        json.dump({"url": url, "token": token}, file)
+        trusted = {} if authority is None else {"authority": str(authority)}
+        json.dump({"url": url, "token": token, **trusted}, file)
     partial.rename(path)
     return token

@@ -51,7 +51,9 @@ def run_agent(
     environment = base_environment(os.environ)
     instance = Instance(user_data.instance, metadata, disk, environment, settings)
     state, joined = load_state(disk.state), None
-    client = NodeClient(user_data.controller, state.token if state else None)
+    client = NodeClient(
+        user_data.controller, state.token if state else None, authority=user_data.authority
+    )
     if state is None:
         reply = _join(client, user_data, metadata, instance.power, clock)
         joined = placed(reply.assignment, disk)

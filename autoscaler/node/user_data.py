@@ -12,11 +12,15 @@ from autoscaler.wire.codec import decode
 
 @dataclass(frozen=True, slots=True)
 class UserData:
-    """URL of the controller, join token for a single use, and id of the instance."""
+    """URL of the controller, join token for a single use, and id of the instance.
+
+    `authority` has the only certificates to trust, as PEM; None: those of the system.
+    """
 
     controller: str
     join_token: str
     instance: str
+    authority: str | None = None
 
 
 def parse_user_data(text: str) -> UserData:

@@ -64,13 +64,19 @@ class Client:
 
     Every method raises `Unavailable` if no controller answers or the controller fails, and
     `NotAllowed` if the token is not accepted. Other errors are listed with each method. The
-    constructor raises `SpecError` if `url` is malformed.
+    constructor raises `SpecError` if `url` is malformed. `authority` has the only certificates to
+    trust, as PEM; None: those of the system.
     """
 
     def __init__(
-        self, url: str, token: str, connections: ConnectionInterface | None = None
+        self,
+        url: str,
+        token: str,
+        connections: ConnectionInterface | None = None,
+        *,
+        authority: str | None = None,
     ) -> None:
-        self._http = Http(url, token, connections)
+        self._http = Http(url, token, connections, authority)
 
     def submit(self, spec: JobSpec, bundle: Path | None = None) -> JobView:
         """Submit a job. `Conflict`: the name is in use; `SpecError`: the job can't run here."""
@@ -250,9 +256,15 @@ class StudyClient:
     """Client of a controller for one study, mostly used by its driver. Errors as in `Client`."""
 
     def __init__(
-        self, url: str, token: str, study: str, connections: ConnectionInterface | None = None
+        self,
+        url: str,
+        token: str,
+        study: str,
+        connections: ConnectionInterface | None = None,
+        *,
+        authority: str | None = None,
     ) -> None:
-        self._http = Http(url, token, connections)
+        self._http = Http(url, token, connections, authority)
         self.study = study
         self._path = f"/v1/studies/{study}"
 
@@ -351,9 +363,14 @@ class NodeClient:
     """
 
     def __init__(
-        self, url: str, token: str | None = None, connections: ConnectionInterface | None = None
+        self,
+        url: str,
+        token: str | None = None,
+        connections: ConnectionInterface | None = None,
+        *,
+        authority: str | None = None,
     ) -> None:
-        self._http = Http(url, token, connections)
+        self._http = Http(url, token, connections, authority)
 
     def join(self, request: JoinRequest) -> JoinReply:
         """Exchange the join token for an assignment and the first token of the instance.

@@ -6,10 +6,39 @@ import json
 import os
 from ipaddress import ip_address
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from autoscaler.domain.errors import NotAllowed, Unavailable
-from autoscaler.wire.client import Client
+from autoscaler.domain.errors import NotAllowed, SpecError, Unavailable
+from autoscaler.wire.client import Client, StudyClient
+
+
+class Address(NamedTuple):
+    """Controller's URL, a token, and the file of the only certificates to trust (None: usual)."""
+
+    url: str
+    token: str
+    authority: Path | None = None
+
+    def client(self) -> Client:
+        """Return a client. `SpecError`: the file can't be read."""
+        return Client(self.url, self.token, authority=self._authority_text())
+
+    def study_client(self, study: str) -> StudyClient:
+        """Return a client for a study. `SpecError`: the file can't be read."""
+        return StudyClient(self.url, self.token, study, authority=self._authority_text())
+
+    def _authority_text(self) -> str | None:
+        if self.authority is None:
+            return None
+        try:
+            return self.authority.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is not text"
+            raise SpecError(
+                f"{self.authority}: {reason}: name the file of the controller's certificate",
+                "CASTOR_CA",
+            ) from None
 
 
 def state_directory() -> Path:
@@ -23,7 +52,7 @@ def connect(state: Path | None = None) -> Client:
     Raises:
         Unavailable, NotAllowed: as `address_and_token`.
     """
-    return Client(*address_and_token(state))
+    return address_and_token(state).client()
 
 
 def is_loopback(url: str) -> bool:
@@ -35,8 +64,8 @@ def is_loopback(url: str) -> bool:
         return False
 
 
-def address_and_token(state: Path | None = None) -> tuple[str, str]:
-    """Return URL and token from CASTOR_URL and CASTOR_TOKEN, or from the state directory.
+def address_and_token(state: Path | None = None) -> Address:
+    """Return the address of CASTOR_URL, CASTOR_TOKEN and CASTOR_CA, or of the state directory.
 
     Args:
         state: state directory to read instead of the variables; None: both, variables first.
@@ -46,8 +75,9 @@ def address_and_token(state: Path | None = None) -> tuple[str, str]:
         NotAllowed: the file can't be read.
     """
     url, token = os.environ.get("CASTOR_URL"), os.environ.get("CASTOR_TOKEN")
+    authority = os.environ.get("CASTOR_CA")
     if state is None and url and token:
-        return url, token
+        return Address(url, token, Path(authority) if authority else None)
     path = (state or state_directory()) / "client.json"
     try:
         saved = json.loads(path.read_text())
@@ -58,4 +88,7 @@ def address_and_token(state: Path | None = None) -> tuple[str, str]:
         ) from None
     except OSError as error:
         raise NotAllowed(f"{path}: {error.strerror}: set CASTOR_URL and CASTOR_TOKEN") from None
-    return url or saved["url"], token or saved["token"]
+    authority = authority or saved.get("authority")
+    return Address(
+        url or saved["url"], token or saved["token"], Path(authority) if authority else None
+    )

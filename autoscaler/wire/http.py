@@ -61,15 +61,21 @@ class Http:
     """
 
     def __init__(
-        self, url: str, token: str | None, connections: httpcore.ConnectionInterface | None = None
+        self,
+        url: str,
+        token: str | None,
+        connections: httpcore.ConnectionInterface | None = None,
+        authority: str | None = None,
     ) -> None:
         """Prepare requests to `url`, or to the first that answers of several with commas between.
 
-        `connections` stand in for real ones in tests.
+        `connections` stand in for real ones in tests. `authority` has the only certificates that
+        are trusted, as PEM; None: those that the environment or certifi names.
 
         Raises:
-            SpecError: the URL is none.
+            SpecError: the URL is none, or `authority` has no certificate.
         """
+        self._authority = authority
         self._url = url
         self._urls = tuple(part.strip().rstrip("/") for part in url.split(","))
         self._base = self._urls[0]
@@ -245,7 +251,7 @@ class Http:
                 ) from None
             if self._given_connections is not None:
                 return self._given_connections
-            self._pools[base] = _connections_to(parts)
+            self._pools[base] = _connections_to(parts, self._authority)
         return self._pools[base]
 
     def _raise_for(self, response: httpcore.Response, path: str) -> None:
@@ -269,15 +275,35 @@ def _is_error(response: httpcore.Response) -> bool:
     return response.status >= 300
 
 
-def _connections_to(url: SplitResult) -> httpcore.ConnectionPool:
+def _connections_to(url: SplitResult, authority: str | None) -> httpcore.ConnectionPool:
     """Return a pool of connections, through the proxy that the environment names for the URL."""
+    context = None
+    if url.scheme.lower() == "https":
+        context = _trusted() if authority is None else trusting(authority)
     return httpcore.ConnectionPool(
-        ssl_context=_trusted() if url.scheme.lower() == "https" else None,
+        ssl_context=context,
         proxy=proxy_for(url),
         max_connections=_CONNECTIONS,
         max_keepalive_connections=_IDLE_CONNECTIONS,
         keepalive_expiry=_IDLE_SECONDS,
     )
+
+
+def trusting(authority: str) -> ssl.SSLContext:
+    """Return a client's settings that trust these certificates, as PEM, and no others.
+
+    A certificate that is no authority is trusted for itself.
+
+    Raises:
+        SpecError: the text has no certificate.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    try:
+        context.load_verify_locations(cadata=authority)
+    except (ssl.SSLError, ValueError) as error:
+        raise SpecError(f"the controller's certificate can't be read: {error}") from None
+    return context
 
 
 def _trusted() -> ssl.SSLContext:

@@ -17,8 +17,7 @@ from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import Unavailable
 from autoscaler.domain.job import JobSpec
 from autoscaler.supervision import SupervisedController, cores_here, secret_options
-from autoscaler.wire.client import Client
-from autoscaler.wire.connection import address_and_token, state_directory
+from autoscaler.wire.connection import Address, address_and_token, state_directory
 from hpo.runs.process import unwinding_on_sigterm
 
 _log = logging.getLogger(__name__)
@@ -31,7 +30,7 @@ _EMBEDDED_OPTIONS: Final = ("--boot-seconds", "0")
 @contextmanager
 def controller_for(
     study: str, template: JobSpec, is_persistent: bool
-) -> Iterator[tuple[tuple[str, str], Callable[[], None]]]:
+) -> Iterator[tuple[Address, Callable[[], None]]]:
     """Yield the (URL, token) of a controller for a study, and a function that keeps it alive.
 
     Without a running controller, an embedded one starts. It serves only this study, so it may read
@@ -101,8 +100,8 @@ def embedded_state(study: str) -> Path:
     return state_directory() / "studies" / study
 
 
-def running_controller() -> tuple[str, str] | None:
-    """Return the (URL, token) of the running controller; None without one.
+def running_controller() -> Address | None:
+    """Return the address of the running controller; None without one.
 
     A controller that CASTOR_URL names counts as running even while it is unavailable.
     """
@@ -112,7 +111,7 @@ def running_controller() -> tuple[str, str] | None:
         return None
     if "CASTOR_URL" in os.environ:
         return address
-    client = Client(*address)
+    client = address.client()
     try:
         client.fleet()
     except Unavailable:

@@ -22,7 +22,7 @@ from autoscaler.domain.job import JobSpec
 from autoscaler.domain.objective import Objective as Goal
 from autoscaler.domain.trial import WORKER_COMMAND
 from autoscaler.wire.client import Client, StudyClient
-from autoscaler.wire.connection import address_and_token
+from autoscaler.wire.connection import Address, address_and_token
 from hpo.driver.artifacts import StudyArtifacts
 from hpo.driver.checkpoints import remove_checkpoints
 from hpo.driver.driver import Driver
@@ -198,12 +198,12 @@ def run_study(
                 keep_alive,
             ),
         ):
-            clock, client = SystemClock(), Client(*address)
+            clock, client = SystemClock(), address.client()
             retry_until_available(lambda: client.upload(bundle.sha256, archive), clock, keep_alive)
             name = retry_until_available(
                 lambda: _settled_name(study, client, address), clock, keep_alive
             )
-            study_client = StudyClient(*address, name)
+            study_client = address.study_client(name)
             template = replace(
                 template,
                 name=name,
@@ -216,7 +216,7 @@ def run_study(
             driver.keep_alive = keep_alive
             if options.artifact_store is not None:
                 driver.artifacts = StudyArtifacts(options.artifact_store, study_client)
-            with _handling_ended_trials(study, options, StudyClient(*address, name)) as tell:
+            with _handling_ended_trials(study, options, address.study_client(name)) as tell:
                 driver.on_end = tell
                 fatal = _run_driver(driver, study, options.limits)
             if not options.keeps_checkpoints:
@@ -238,11 +238,11 @@ def _run_driver(driver: Driver, study: optuna.Study, limits: RunLimits) -> Ended
         raise
 
 
-def _settled_name(study: optuna.Study, client: Client, address: tuple[str, str]) -> str:
+def _settled_name(study: optuna.Study, client: Client, address: Address) -> str:
     """Return the study's name at the controller; assign it in the first run."""
 
     def is_taken(name: str) -> bool:
-        with closing(StudyClient(*address, name)) as study_client:
+        with closing(address.study_client(name)) as study_client:
             return exists(study_client.view)
 
     return assign_controller_name(study, client.fleet().controller, is_taken)
@@ -263,7 +263,7 @@ def connect_to_study(
     present = running_controller()
     try:
         address = present or address_and_token(embedded_state(slug(study_name)))
-        client = Client(*address)
+        client = address.client()
         controller = client.fleet().controller
     except Unavailable:
         if present is not None:
@@ -272,7 +272,7 @@ def connect_to_study(
             f"study {study_name} does not run here: castor study run continues it; where it is "
             "run elsewhere, set CASTOR_URL and CASTOR_TOKEN to its controller's"
         ) from None
-    study_client = StudyClient(*address, controller_name(study_name, names, controller))
+    study_client = address.study_client(controller_name(study_name, names, controller))
     try:
         yield client, study_client
     finally:

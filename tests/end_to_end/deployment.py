@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -56,10 +56,17 @@ checkpoint: {{interval: 2s}}
 class Deployment:
     """Processes of `castor` with the pools of `sources`.
 
-    `environment` holds the variables that point `castor` at the fake clouds.
+    `environment` holds the variables that point `castor` at the fake clouds, `options` further
+    ones of `castor serve`.
     """
 
-    def __init__(self, directory: Path, environment: Mapping[str, str], *sources: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        environment: Mapping[str, str],
+        *sources: str,
+        options: Sequence[str] = (),
+    ) -> None:
         self.state = directory / "state"
         self._directory = directory
         castor_variables = ("CASTOR_URL", "CASTOR_TOKEN", "CASTOR_STATE")
@@ -70,7 +77,7 @@ class Deployment:
             **environment,
         }
         self.sources = sources
-        self._serve = ["serve", "--port", "0"]
+        self._serve = ["serve", "--port", "0", *options]
         for source in sources:
             self._serve += ["--pools", source]
         if sources:
@@ -90,7 +97,7 @@ class Deployment:
         return completed.stdout
 
     def start(self) -> None:
-        """BootConfiguration the controller and wait until it answers."""
+        """Start the controller and wait until it answers."""
         with (self._directory / "controller.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "autoscaler.cli.app", *self._serve],

@@ -58,7 +58,7 @@ def test_the_controller_serves_the_pools_from_its_own_disk(
     assert served["ExecStart"] == (
         f"{host.root}/opt/castor/bin/castor serve --state {state} --host 10.80.0.7 --port 8470 "
         f"--pools {kind.pools} --fleet-usd 500 --job-usd 50 --study-usd none "
-        "--lease 45m --policy marginal"
+        "--lease 45m --policy marginal --tls-cert auto"
     )
     assert served["RequiresMountsFor"] == state
     assert served["KillMode"] == "process", "lighthouses outlive the service"
@@ -124,11 +124,21 @@ def test_the_controller_gives_jobs_the_secrets_that_its_operator_allows(host: Ma
     served = host.unit("castor.service")
     directory = host.root / "etc/castor/secrets"
     assert served["ExecStart"].endswith(
-        f" --secrets {directory} --secret-variables HF_TOKEN,WANDB_API_KEY"
+        f" --secrets {directory} --secret-variables HF_TOKEN,WANDB_API_KEY --tls-cert auto"
     )
     assert served["EnvironmentFile"] == f"-{host.root}/etc/castor/secrets.env"
     assert directory.stat().st_mode & 0o7777 == 0o2750, "files there are of the group castor"
     assert f"chgrp castor {directory}" in host.calls
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--insecure", "--tls-cert cert.pem --tls-key key.pem", "--public-url https://castor.example"],
+)
+def test_the_operator_chooses_another_encryption(host: Machine, option: str) -> None:
+    host.variables = {"serve_options": f"--fleet-usd 500 {option}"}
+    assert host.start_host() == 0
+    assert host.unit("castor.service")["ExecStart"].endswith(f" --fleet-usd 500 {option}")
 
 
 def test_a_disk_is_formatted_once(host: Machine) -> None:

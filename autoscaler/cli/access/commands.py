@@ -45,16 +45,19 @@ def invite(
     """
     from autoscaler.cli.output import print_json
     from autoscaler.wire.access_messages import Invitation, InvitationRequest
-    from autoscaler.wire.connection import address_and_token, connect, is_loopback
+    from autoscaler.wire.connection import address_and_token, is_loopback
 
+    address = address_and_token()
     request = InvitationRequest(role, team, _seconds(expires, "--expires"))
-    invitation = connect().invite(person, request)
+    invitation = address.client().invite(person, request)
     if as_json:
         print_json(Invitation, invitation)
         return
-    url, *_ = address_and_token()
-    print(f"CASTOR_URL={url}\nCASTOR_TOKEN={invitation.token}")
-    if is_loopback(url):
+    print(f"CASTOR_URL={address.url}\nCASTOR_TOKEN={invitation.token}")
+    if address.authority is not None:
+        text = f"CASTOR_CA names a copy of {address.authority}, which {person} needs too"
+        print(f"castor: {text}", file=sys.stderr)
+    if is_loopback(address.url):
         text = "this URL works on the controller's machine only; docs/how-to.md: from elsewhere"
         print(f"castor: {text}", file=sys.stderr)
 

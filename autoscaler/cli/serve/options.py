@@ -111,8 +111,27 @@ PublicUrl = Annotated[
     str | None,
     Option(
         help="URL of the API for instances and other controllers, such as that of a proxy. "
-        "Default: http, --host and --port."
+        "Default: --host and --port, https with --tls-cert."
     ),
+]
+TlsCertificate = Annotated[
+    str | None,
+    Option(
+        help="Serve HTTPS: file of the certificate in PEM format, or auto for one that this "
+        "controller signs for --host and instances trust; see docs/security.md."
+    ),
+]
+TlsKey = Annotated[Path | None, Option(help="File of the key of --tls-cert in PEM format.")]
+TlsAuthority = Annotated[
+    Path | None,
+    Option(
+        help="File of the authority of --tls-cert, which instances trust, so that the certificate "
+        "can be renewed. Default: the certificate itself."
+    ),
+]
+Insecure = Annotated[
+    bool,
+    Option("--insecure", help="Serve HTTP on a network, with tokens and secrets in the clear."),
 ]
 NewKey = Annotated[
     bool,
@@ -149,6 +168,10 @@ def serve(
     secret_variables: SecretVariables = None,
     follow: Follow = False,
     public_url: PublicUrl = None,
+    tls_cert: TlsCertificate = None,
+    tls_key: TlsKey = None,
+    tls_ca: TlsAuthority = None,
+    insecure: Insecure = False,
     new_key: NewKey = False,
     parent: Parent = None,
 ) -> None:
@@ -157,6 +180,7 @@ def serve(
     Jobs keep training while the controller is stopped, until their lease ends.
     """
     from autoscaler.cli.logging_setup import log_to_stderr
+    from autoscaler.cli.serve.encryption import Encryption
     from autoscaler.cli.serve.settings import serve_settings, warn_without_torch
     from autoscaler.main import serve as run
     from autoscaler.wire.connection import state_directory
@@ -187,6 +211,7 @@ def serve(
         parent=parent,
         follows=follow,
         public_url=public_url,
+        encryption=Encryption(tls_cert, tls_key, tls_ca, insecure),
         replaces_key=new_key,
     )
     warn_without_torch(settings)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from autoscaler.cli.serve.encryption import Encryption
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.rules import require_number, require_variable
@@ -27,6 +28,7 @@ _log = logging.getLogger(__name__)
 # Seconds between listings of instances. Clouds limit and bill calls, and change more slowly.
 _LISTING_SECONDS = {"local": 0.2, "cloud": 5.0}
 _NONE = "none"
+_NO_OPTIONS: Final = Encryption()
 # Default budgets of jobs and studies on a cloud, in US dollars.
 _JOB_USD, _STUDY_USD = Decimal(50), Decimal(200)
 _MOST_RECLAIMS_PER_HOUR: Final = 3600.0
@@ -52,7 +54,9 @@ def serve_settings(
     pools: Sequence[str] = (),
     secrets: Sequence[Path] = (),
     secret_variables: str = "",
+    host: str = "127.0.0.1",
     public_url: str | None = None,
+    encryption: Encryption = _NO_OPTIONS,
     **settings: Any,
 ) -> ServeSettings:
     """Return the settings of a controller; each parameter is an option of `castor serve`.
@@ -90,7 +94,9 @@ def serve_settings(
         pools=tuple(pools),
         secret_directories=tuple(_secret_directory(path, state) for path in secrets),
         secret_variables=_secret_variables(secret_variables),
+        host=host,
         public_url=None if public_url is None else _public_url(public_url),
+        tls=encryption.files(state.absolute(), host, public_url),
         **settings,
     )
 

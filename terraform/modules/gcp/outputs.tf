@@ -80,7 +80,7 @@ output "controller_instance" {
 
 output "controller_address" {
   description = "Internal address of the controller's instance; null if the controller runs elsewhere."
-  value       = one([for address in google_compute_address.controller : "http://${address.address}:${local.api_port}"])
+  value       = one([for address in google_compute_address.controller : "https://${address.address}:${local.api_port}"])
 }
 
 output "instance_templates" {

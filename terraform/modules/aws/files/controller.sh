@@ -41,6 +41,10 @@ if [ -n "$secrets" ]; then
   options="$options --secrets $secrets"
 fi
 [ -z "$secret_variables" ] || options="$options --secret-variables $secret_variables"
+case "$options " in
+  *' --tls-cert '* | *' --insecure '* | *' --public-url https://'*) ;;
+  *) options="$options --tls-cert auto" ;;
+esac
 
 install_castor controller server,aws,training
 

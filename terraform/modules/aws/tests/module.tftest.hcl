@@ -73,7 +73,7 @@ run "ground" {
   }
 
   assert {
-    condition     = output.controller_address == "http://${output.controller_host}:8470" && can(cidrnetmask("${output.controller_host}/32"))
+    condition     = output.controller_address == "https://${output.controller_host}:8470" && can(cidrnetmask("${output.controller_host}/32"))
     error_message = "controller_host is an address without scheme and port."
   }
 

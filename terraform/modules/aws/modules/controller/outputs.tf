@@ -25,7 +25,7 @@ output "instance_id" {
 
 output "address" {
   description = "Internal address of the controller's instance; null if the controller runs elsewhere."
-  value       = one([for instance in aws_instance.controller : "http://${instance.private_ip}:${local.api_port}"])
+  value       = one([for instance in aws_instance.controller : "https://${instance.private_ip}:${local.api_port}"])
 }
 
 output "host" {
