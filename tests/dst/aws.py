@@ -115,11 +115,16 @@ class AwsClient:
 
     def create_fleet(self, **parameters: Any) -> Mapping[str, Any]:
         """Launch one machine, or repeat the reply of this client token."""
-        return self._line.call("launch", lambda: self._create_fleet(parameters))
+        reply = self._line.call("launch", lambda: self._create_fleet(parameters))
+        self._note_answer([name for part in reply["Instances"] for name in part["InstanceIds"]])
+        return reply
 
     def describe_instances(self, **parameters: Any) -> Mapping[str, Any]:
         """List machines."""
-        return self._line.call("list", lambda: self._describe_instances(parameters))
+        try:
+            return self._line.call("list", lambda: self._describe_instances(parameters))
+        finally:
+            self._note_answer(parameters.get("InstanceIds", ()))
 
     def terminate_instances(self, InstanceIds: list[str]) -> Mapping[str, Any]:
         """End machines."""
@@ -190,6 +195,11 @@ class AwsClient:
         """Return a console output."""
         return self._line.call("console", lambda: {"Output": "no driver"})
 
+    def _note_answer(self, instance_ids: Iterable[str]) -> None:
+        """Note when the controller learns of launched machines."""
+        for name in instance_ids:
+            self._truth.machines[name].answered_seconds = self._truth.now_seconds
+
     def _create_fleet(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
         fleets = self._truth.memory.setdefault("fleets", {})
         client_token = parameters["ClientToken"]
@@ -200,8 +210,6 @@ class AwsClient:
                 raise _error("IdempotentParameterMismatch", "CreateFleet")
             if machine is not None and not machine.is_billed:
                 raise _error("IdempotentInstanceTerminated", "CreateFleet")
-            if machine is not None:
-                machine.answered_seconds = self._truth.now_seconds
             return reply  # type: ignore[no-any-return]
         reply, machine = self._new_fleet(parameters)
         fleets[client_token] = fingerprint, reply, machine

@@ -37,7 +37,7 @@ ZONES: Final[Mapping[str, tuple[str, ...]]] = {
 class Machine:
     """Billed machine, from its creation. Times are true seconds since the Unix epoch.
 
-    `answered_seconds` is when EC2 last repeated the reply to the launch; 0 if it never did.
+    `answered_seconds` is when the last reply to the launch on EC2 arrived; 0 if none did.
     """
 
     id: str
@@ -59,6 +59,7 @@ class Machine:
     name: str = ""
     ended_by: str = ""
     answered_seconds: int = 0
+    notice_seconds: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
 
     @property

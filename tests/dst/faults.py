@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.wire.messages import Change
 from tests.dst import aws, gcp
@@ -80,12 +81,21 @@ class Faults:
             self._announce(machine, notice_delay_seconds)
 
     def _announce(self, machine: Machine, notice_delay_seconds: int) -> None:
+        machine.notice_seconds = self._world.scheduler.now_seconds + notice_delay_seconds
         if machine.cloud == "aws":
             machine.reclaim_seconds = self._world.scheduler.now_seconds + aws.NOTICE_SECONDS
             machine.has_known_end = False
             aws.announce(self._world.truth, machine, notice_delay_seconds)
         else:
             gcp.preempt(self._world.truth, machine, notice_delay_seconds)
+
+    def _hidden(self, seconds: int) -> None:
+        """Let lists omit one machine for longer than clouds promise."""
+        machines = list(self._world.truth.billed())
+        if machines:
+            machine = self._world.chance.choice(machines)
+            machine.visible_seconds = self._world.scheduler.now_seconds + seconds
+            self._world.invariants.on_hidden()
 
     def _machine_dies(self, count: int) -> None:
         machines = list(self._world.truth.billed())
@@ -162,4 +172,7 @@ class Faults:
         self._world.ask("POST", "/v1/drain")
 
     def _working(self) -> list[Agent]:
-        return [agent for agent in self._world.agents.values() if not agent.is_off]
+        """Return the agents that train; if there are none, all that run."""
+        running = [agent for agent in self._world.agents.values() if not agent.is_off]
+        training = [agent for agent in running if agent.phase is InstancePhase.TRAINING]
+        return training or running

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 STRAY_SECONDS: Final = 900
 _STUCK_SECONDS: Final = 240
 _REASON_STEPS: Final = 12
+_NOTICE_SECONDS: Final = 90
 _EXACT_USD: Final = Decimal("1e-9")
 
 
@@ -47,6 +48,9 @@ class Invariants:
         self._saving: dict[str, tuple[Agent, int]] = {}
         self._jumped_seconds = -(10**9)
         self._has_jumped = False
+        self._has_hidden = False
+        self._unhealthy_seconds = 0
+        self._reclaimed: set[str] = set()
         self._steps = 0
 
     def on_create(self, machine: Machine, is_second: bool) -> None:
@@ -89,10 +93,19 @@ class Invariants:
         text = f"{name}: {type(error).__name__}: {error}"
         self._break("no error leaves a task", text)
 
+    def on_answer(self, path: str, status: int) -> None:
+        """Check the status of a reply to a user."""
+        if status not in (200, 503):
+            self._break("users get an answer", f"{path}: {status}")
+
     def on_clock_jump(self) -> None:
         """Note that the controller's clock has jumped."""
         self._has_jumped = True
         self._jumped_seconds = self._now_seconds
+
+    def on_hidden(self) -> None:
+        """Note that a list omits a machine for longer than clouds promise."""
+        self._has_hidden = True
 
     def on_second_join(self, agent: Agent) -> None:
         """Record that a join token was accepted again."""
@@ -112,8 +125,11 @@ class Invariants:
         held = {instance.id: instance for instance in self._world.store.instances.alive()}
         jobs = {job.id: job for job in self._world.store.jobs.all()}
         self._check_wanted(held, jobs, seconds)
+        if not self._is_healthy:
+            self._unhealthy_seconds = self._now_seconds
         self._check_caps()
         self._check_budgets(jobs, seconds)
+        self._check_reclaims()
         self._check_saving()
         self._check_reasons(jobs, seconds)
         if self._broken:
@@ -198,6 +214,8 @@ class Invariants:
 
     def _check_caps(self) -> None:
         """Check caps on instances and on prices per hour."""
+        if self._has_hidden:
+            return
         scenario, machines = self._world.scenario, list(self._world.truth.billed())
         for cloud in scenario.clouds:
             of_cloud = [machine for machine in machines if machine.cloud == cloud]
@@ -215,6 +233,8 @@ class Invariants:
 
     def _check_budgets(self, jobs: dict[str, JobRecord], seconds: int) -> None:
         """Check that no budget is passed by more than the cost of leaving, and of outages."""
+        if self._has_hidden:
+            return
         if not self._is_healthy or self._world.truth.price_changes:
             for machine in self._world.truth.billed():
                 self._slack_usd[machine.job] += machine.usd_per_hour * seconds / 3600
@@ -271,6 +291,28 @@ class Invariants:
                     f"{machine.ended_seconds - since_seconds} s into its last save; "
                     f"it had {agent.drain_seconds:.0f} s",
                 )
+
+    def _check_reclaims(self) -> None:
+        """Check that no script trains on until its machine is reclaimed after a notice in time."""
+        for agent in self._world.agents.values():
+            machine = agent.machine
+            is_new = machine.is_reclaimed and machine.id not in self._reclaimed
+            if not is_new or machine.ended_seconds is None:
+                continue
+            self._reclaimed.add(machine.id)
+            in_time_seconds = machine.ended_seconds - machine.notice_seconds
+            is_excused = (
+                in_time_seconds < _NOTICE_SECONDS
+                or self._unhealthy_seconds >= machine.notice_seconds - _NOTICE_SECONDS
+                or self._world.weather.lost_replies > 0
+                or self._has_hidden
+                or self._has_jumped
+                or agent.vices
+                or machine.visible_seconds > machine.notice_seconds
+            )
+            if agent.trained_until_end and not is_excused:
+                text = f"{machine.instance} had a notice {in_time_seconds} s before its end"
+                self._break("a notice of a reclaim ends training", text)
 
     def _check_reasons(self, jobs: dict[str, JobRecord], seconds: int) -> None:
         """Check that a job without training for a while says why."""
@@ -330,8 +372,8 @@ class Invariants:
                 and not self._has_jumped
             )
             booked_usd = booked.get(instance, Decimal(0))
-            # EC2's repeated reply has no launch time: until a list shows it, that of the reply
-            # counts.
+            # EC2's reply to a launch has no launch time: until a list shows the machine, the time
+            # at which the reply arrived counts.
             late_seconds = max(machine.answered_seconds - machine.launched_seconds, 0)
             tolerance_usd = _EXACT_USD + machine.usd_per_hour * late_seconds / 3600
             if is_exact and abs(booked_usd - usd) >= tolerance_usd:

@@ -32,6 +32,7 @@ _WAYS: Final = {
     "slow before": 1,
     "slow after": 2,
 }
+_VICES: Final = (*Vice, Vice.HANGS, Vice.HANGS, Vice.MUTE)
 PRICES: Final = ("0.0001", "9999", "-1", "NaN", "0", "tenth", "rises")
 
 
@@ -183,8 +184,9 @@ _KINDS: Final[dict[str, tuple[float, Arguments]]] = {
         ),
     ),
     "poison": (0.4, lambda chance, clouds: ()),
-    "vice": (2.5, lambda chance, clouds: (chance.choice(tuple(Vice)).name, chance.randrange(6))),
-    "script fails": (1.0, lambda chance, clouds: (chance.randrange(6),)),
+    "hidden": (0.7, lambda chance, clouds: (chance.choice((90, 250, 800)),)),
+    "vice": (3.0, lambda chance, clouds: (chance.choice(_VICES).name, chance.randrange(6))),
+    "script fails": (2.0, lambda chance, clouds: (chance.randrange(6),)),
     "stop": (0.8, lambda chance, clouds: (chance.randrange(3),)),
     "change": (0.8, lambda chance, clouds: (chance.randrange(3), chance.choice((1, 2, 4)))),
     "freeze": (0.4, lambda chance, clouds: (chance.choice((3, 10)),)),

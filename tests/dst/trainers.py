@@ -118,6 +118,7 @@ class Agent:
     failure: Failure | None = None
     joins: int = 0
     is_off: bool = False
+    trained_until_end: bool = False
     on_second_join: Callable[[Agent], None] = lambda agent: None
     reply: NodeReply | None = None
 
@@ -139,6 +140,7 @@ class Agent:
     def advance(self, now_seconds: int) -> None:
         """Take the steps that need no message."""
         if not self.machine.is_billed:
+            self.trained_until_end = self.phase is InstancePhase.TRAINING
             self._stop_training()
             self.is_off = True
             return

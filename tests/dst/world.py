@@ -46,9 +46,12 @@ from tests.dst.whims import Whims
 TOKEN: Final = "the owner's token"
 _KEY: Final = b"k" * 32
 _CONTROLLER: Final = "c0000000-0000-4000-8000-000000000000"
+_LOOKS: Final = 0.05  # probability that a user looks at a page after a step
+_PAGES: Final = ("/v1/jobs", "/v1/fleet", "/v1/offers", "/v1/costs", "/v1/people")
 _MOST_PICKS: Final = 40
 _SPEED: Final = 100.0  # examples a second on one instance
 _HEALING_ROUNDS: Final = 500
+_LAST_STEPS: Final = 3
 
 
 @dataclass
@@ -164,6 +167,9 @@ class World:
             action()
             self._run_tasks(self.chance.choice((0, 1, 4)))
         self._run_tasks(_MOST_PICKS)
+        if self.chance.random() < _LOOKS:
+            path = self.chance.choice(_PAGES)
+            self.invariants.on_answer(path, self.ask("GET", path)[0])
         self._end_tasks_of_the_dead()
         self._note(f"{now_seconds} {len(self.truth.machines)} {len(self.scheduler.tasks)}")
         self.invariants.check(seconds)
@@ -419,6 +425,8 @@ class World:
             self.step(5 if round_number < 60 else 20 if round_number < 200 else 60)
             if self.invariants.is_all_over():
                 break
+        for _ in range(_LAST_STEPS):  # ends that no list has shown yet are booked
+            self.step(30)
         self.invariants.check_end()
 
     def _unfinishable(self) -> list[str]:
