@@ -5,15 +5,35 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 from autoscaler.clock import Clock
-from autoscaler.domain.errors import NotLeading, StoreError
+from autoscaler.domain.errors import Conflict, NotLeading, SpecError, StoreError
 from autoscaler.loop_watch import LoopWatch
 from autoscaler.store.opening import open_store
 from autoscaler.store.sql.fence import WriteFence
 from autoscaler.store.sql.leadership import Candidate, Leadership, acquire_free
 
 _log = logging.getLogger(__name__)
+
+
+def check_follower(store_url: str | None, state: Path) -> None:
+    """Check what only a follower needs: a store that others reach, and their signing key.
+
+    Raises:
+        SpecError: the store is not in PostgreSQL.
+        Conflict: the state directory has no signing key.
+    """
+    if not (store_url or "").startswith("postgres"):
+        raise SpecError(
+            "needs a store in PostgreSQL, which two hosts can reach: name it with --store",
+            "--follow",
+        )
+    if not (state / "secret.key").exists():
+        raise Conflict(
+            f"{state}/secret.key is missing: copy secret.key and client.json from the state "
+            "directory of the controller that leads, mode 0600"
+        )
 
 
 class Lead:

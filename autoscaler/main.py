@@ -27,11 +27,11 @@ from autoscaler.controller.predict.forecasts import Forecasts
 from autoscaler.controller.predict.what_if import WhatIfs
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.controller.workers import ThreadWorkers
-from autoscaler.domain.errors import Conflict, SpecError, StoreError
+from autoscaler.domain.errors import StoreError
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.training import Engine
 from autoscaler.http_server import HttpServer, bound_socket, postponed_sigterm
-from autoscaler.lead import Lead
+from autoscaler.lead import Lead, check_follower
 from autoscaler.lighthouse.host import LighthouseHost, LighthouseSettings
 from autoscaler.loop_watch import LoopWatch
 from autoscaler.policies.base import Policy
@@ -463,29 +463,10 @@ def _check_start(settings: ServeSettings) -> None:
     for source in settings.pools:
         cloud_of(source)
     if settings.follows:
-        _check_follower(settings)
+        check_follower(settings.store_url, settings.state)
     if not settings.state.exists():
         with listening(settings):
             pass
-
-
-def _check_follower(settings: ServeSettings) -> None:
-    """Check what only a follower needs.
-
-    Raises:
-        SpecError: the store is not in PostgreSQL.
-        Conflict: the state directory has no signing key.
-    """
-    if not (settings.store_url or "").startswith("postgres"):
-        raise SpecError(
-            "needs a store in PostgreSQL, which two hosts can reach: name it with --store",
-            "--follow",
-        )
-    if not (settings.state / "secret.key").exists():
-        raise Conflict(
-            f"{settings.state}/secret.key is missing: copy secret.key and client.json from the "
-            "state directory of the controller that leads, mode 0600"
-        )
 
 
 def _end_with_parent(parent: int, deployment: Deployment, server: HttpServer) -> None:

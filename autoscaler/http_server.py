@@ -1,0 +1,68 @@
+"""HTTP server of a controller: its socket, its end, and signals that end it."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import uvicorn
+
+from autoscaler.domain.errors import Conflict
+from autoscaler.state_directory import port_before
+
+
+class HttpServer(uvicorn.Server):
+    """An HTTP server that ends long polls before it waits for open requests."""
+
+    def __init__(self, config: uvicorn.Config, end_polls: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._end_polls = end_polls
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer all open requests and close the connections."""
+        self._end_polls()
+        await super().shutdown(sockets)
+
+
+@contextlib.contextmanager
+def postponed_sigterm() -> Iterator[None]:
+    """Let a SIGTERM end this process only after the context, without the interpreter's end.
+
+    uvicorn sends itself the signal again once the server has ended, before the store is closed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        if received:
+            signal.raise_signal(signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def bound_socket(state: Path, host: str, port: int) -> Iterator[socket.socket]:
+    """Yield a socket bound to an address; port 0 stands for the port before, or for a free one.
+
+    Raises:
+        Conflict: the address can't be bound.
+    """
+    # asyncio disables Nagle's algorithm, which delays answers by 40 ms, only for IPPROTO_TCP.
+    with socket.socket(proto=socket.IPPROTO_TCP) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        former_port = port_before(state) if port == 0 else None
+        try:
+            listener.bind((host, former_port or port))
+        except OSError as error:
+            raise Conflict(
+                f"{host}:{former_port or port} can't be listened on ({error.strerror}): "
+                "choose another --port"
+            ) from None
+        yield listener

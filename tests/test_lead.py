@@ -1,0 +1,75 @@
+"""What a follower is checked for before it starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autoscaler.clock import SystemClock
+from autoscaler.domain.errors import Conflict, NotLeading, SpecError
+from autoscaler.lead import Lead, check_follower
+from autoscaler.service.access.people import PeopleAccess
+from autoscaler.service.access.shared_secrets import require_same_key, require_shared_secrets
+from autoscaler.store.memory.store import memory_store
+from autoscaler.store.sql.leadership import Candidate
+
+POSTGRESQL = "postgresql://castor@db/castor"
+
+
+@pytest.mark.parametrize("url", [None, "sqlite:////data/castor.db"])
+def test_only_a_store_in_postgresql_has_followers(url: str | None, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="--follow: needs a store in PostgreSQL"):
+        check_follower(url, tmp_path)
+
+
+def test_a_follower_needs_the_key_of_the_leader(tmp_path: Path) -> None:
+    with pytest.raises(Conflict, match=r"secret\.key is missing: copy"):
+        check_follower(POSTGRESQL, tmp_path)
+    (tmp_path / "secret.key").touch()
+    check_follower(POSTGRESQL, tmp_path)
+
+
+def test_a_leader_with_another_key_is_refused_unless_it_replaces_the_key(tmp_path: Path) -> None:
+    settings = memory_store().settings
+    require_same_key(settings, b"first", tmp_path)
+    require_same_key(settings, b"first", tmp_path)
+    with pytest.raises(Conflict, match="start with --new-key"):
+        require_same_key(settings, b"second", tmp_path)
+    require_same_key(settings, b"second", tmp_path, replaces=True)
+    with pytest.raises(Conflict):
+        require_same_key(settings, b"first", tmp_path)
+
+
+def test_the_store_has_no_key_that_could_sign(tmp_path: Path) -> None:
+    settings = memory_store().settings
+    require_same_key(settings, b"first", tmp_path)
+    assert "first" not in (settings.known("signing key") or "")
+
+
+@pytest.mark.parametrize(
+    ("key", "token", "file"),
+    [(b"key", None, "client.json"), (b"key", "hers", "client.json"), (b"other", "his", "secret")],
+)
+def test_a_follower_needs_both_secrets(
+    key: bytes, token: str | None, file: str, tmp_path: Path
+) -> None:
+    store = memory_store()
+    people = PeopleAccess(store, SystemClock())
+    people.set_owner("his")
+    require_same_key(store.settings, b"key", tmp_path)
+    require_shared_secrets(store.settings, people, b"key", "his", tmp_path)
+    with pytest.raises(Conflict, match=f"{file}.*copy the file"):
+        require_shared_secrets(store.settings, people, key, token, tmp_path)
+
+
+def test_a_process_leads_an_sqlite_store_until_it_ends(tmp_path: Path) -> None:
+    lead = Lead(f"sqlite:///{tmp_path}/castor.db", Candidate("here", ""), 6.0, SystemClock())
+    with pytest.raises(NotLeading):
+        lead.store.settings.mark("written", "1")
+    lead.begin(follows=False)
+    assert lead.leads and not lead.is_lost
+    lead.store.settings.mark("written", "1")
+    lead.require_lease()
+    lead.end()
+    lead.require_not_lost()
