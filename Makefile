@@ -35,7 +35,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 UNFINISHED := .venv/.unfinished
 INSTALLED := .venv/.installed
 
-.PHONY: help setup demo test test-all test-kills test-aws test-gcp test-optuna test-optuna-next test-frameworks dst dst-mutations studies lint bench bench-check bench-gpu soak lock wheels image-aws image-gcp clean
+.PHONY: help setup demo test test-all test-kills test-aws test-gcp test-optuna test-optuna-next test-frameworks dst dst-mutations studies lint bench bench-check bench-gpu soak lock wheels sbom licences image-aws image-gcp clean
 .DEFAULT_GOAL := help
 
 help: ## List these commands.
@@ -157,6 +157,16 @@ wheels: ## Build what instances of clouds install into WHEELS, and pin their pac
 		--extra training --extra server --extra aws --extra gcp \
 		--output-file $(WHEELS)/requirements-controller.txt
 	@ls $(WHEELS)
+
+sbom: $(INSTALLED) ## Write the list of all packages with versions, hashes and licences: dist/castor.cdx.json (CycloneDX).
+	@"$(PYTHON)" -m venv build/sbom
+	@build/sbom/bin/pip --disable-pip-version-check install --quiet cyclonedx-bom==7.5.0
+	@mkdir -p dist && build/sbom/bin/cyclonedx-py environment --pyproject pyproject.toml \
+		--output-reproducible --spec-version 1.6 --output-file dist/castor.cdx.json $(BIN)/python
+	@echo dist/castor.cdx.json
+
+licences: $(INSTALLED) ## Write docs/licences.md; fail on a licence that is unknown or does not fit.
+	@$(BIN)/python -m tests.supply_chain.licences
 
 image-aws: ## Build an image for instances on EC2 with Packer: ARGS="-var region=us-east-1".
 	$(call build_image,aws)
