@@ -21,8 +21,9 @@ from autoscaler.store.sql.copying import copy_sqlite, copy_store
 
 _DATABASES: Final = "*.db"
 _BUNDLES: Final = "bundles"
-# Folders that are copied whole: files of trials on their way, and pools read from a cloud.
-_FOLDERS: Final = ("files", "pools")
+# Folders that are copied whole: files of trials on their way, pools read from a cloud, and the
+# certificate that running instances trust.
+_FOLDERS: Final = ("files", "pools", "tls")
 # Folders that stay on their disk, because they may be large.
 _LEFT_OUT: Final = ("jobs", "logs")
 # Beginnings of the names of files that belong to processes, or that a process is writing.

@@ -33,7 +33,8 @@ def write_state(state: Path, store_url: str | None = None) -> Store:
     fill(store)
     load_key(state / "secret.key")
     let_owner_in(state, URL)
-    for name in (f"bundles/{BUNDLE}.tar.gz", "bundles/unused.tar.gz", "files/study/a", "lock"):
+    bundles = f"bundles/{BUNDLE}.tar.gz", "bundles/unused.tar.gz"
+    for name in (*bundles, "files/study/a", "tls/cert.pem", "lock"):
         (state / name).parent.mkdir(parents=True, exist_ok=True)
         (state / name).write_text(name)
     for name in ("logs/digits/a.log", "jobs/digits/checkpoint", "lighthouses/digits"):
@@ -66,6 +67,7 @@ def test_a_restored_state_is_that_of_the_backup(state: Path, tmp_path: Path) -> 
         "secret.key",
         f"bundles/{BUNDLE}.tar.gz",
         "files/study/a",
+        "tls/cert.pem",
     }
     assert load_key(restored / "secret.key") == load_key(state / "secret.key")
     assert port_before(restored) == 8470

@@ -77,11 +77,16 @@ def refuse_beside_living(state: Path) -> None:
 
     from autoscaler.domain.errors import CastorError, Conflict
     from autoscaler.state_directory import CLIENT_FILE
-    from autoscaler.wire.client import Client
+    from autoscaler.tls import self_signed_files
+    from autoscaler.wire.connection import Address
 
     client_file = json.loads((state / CLIENT_FILE).read_text())
+    # The path in the file is that of the host whose state it was.
+    certificate = self_signed_files(state).certificate
+    authority = certificate if certificate.exists() else client_file.get("authority")
     try:
-        Client(client_file["url"], client_file["token"]).fleet()
+        address = Address(client_file["url"], client_file["token"], authority and Path(authority))
+        address.client().fleet()
     except CastorError:
         return  # nothing answers, or a controller that does not know the token
     raise Conflict(

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from autoscaler.cli.app import app
 from autoscaler.domain.errors import CastorError, Conflict, NotAllowed, Unavailable
-from autoscaler.wire import client
+from autoscaler.wire import connection
 from tests.backup.test_backups import URL, write_state
 
 
@@ -21,7 +21,7 @@ class AnsweringClient:
     asked: ClassVar[list[str]] = []
     error: ClassVar[CastorError | None] = None
 
-    def __init__(self, url: str, token: str) -> None:
+    def __init__(self, url: str, token: str, authority: str | None = None) -> None:
         self._url = url
 
     def fleet(self) -> object:
@@ -45,7 +45,7 @@ def backup(tmp_path: Path) -> Path:
 @pytest.fixture
 def restore(backup: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[CastorError | None], str]:
     def run(error: CastorError | None) -> str:
-        monkeypatch.setattr(client, "Client", AnsweringClient)
+        monkeypatch.setattr(connection, "Client", AnsweringClient)
         monkeypatch.setattr(AnsweringClient, "error", error)
         monkeypatch.setattr(AnsweringClient, "asked", [])
         state = backup.parent / "restored"
