@@ -118,7 +118,7 @@ def create_app(dependencies: ServiceDependencies, version: str) -> FastAPI:
             await run_in_threadpool(authentication.require_known, path, presented)
 
     app.include_router(_jobs(dependencies))
-    app.include_router(results_router(dependencies.store, dependencies.results))
+    app.include_router(results_router(dependencies.results))
     app.include_router(_fleet(dependencies))
     app.include_router(_bundles(dependencies))
     app.include_router(_programs(dependencies))
@@ -170,31 +170,29 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
 
     @router.patch("/{name}")
     def change(
-        name: str,
         requester: Requester = Depends(Permit(AccessAction.CHANGE_JOB)),
         change: Change = Depends(Body(Change)),
     ) -> Response:
-        before = store.jobs.find(name).spec
-        job = submissions.change(name, change, requester.identity.person)
-        requester.record(job.id, *change_text(Change, change, before, job.spec))
+        before = requester.job
+        job = submissions.change(before, change, requester.identity.person)
+        requester.record(job.id, *change_text(Change, change, before.spec, job.spec))
         return reply(job, requester)
 
     @router.post("/{name}/stop")
-    def stop(name: str, requester: Requester = Depends(Permit(AccessAction.STOP_JOB))) -> Response:
-        before = store.jobs.find(name).phase
-        job = submissions.stop(name, requester.identity.person)
-        requester.record(job.id, before, job.phase)
+    def stop(requester: Requester = Depends(Permit(AccessAction.STOP_JOB))) -> Response:
+        before = requester.job
+        job = submissions.stop(before, requester.identity.person)
+        requester.record(job.id, before.phase, job.phase)
         return reply(job, requester)
 
     @router.post("/{name}/resume")
     def resume(
-        name: str,
         requester: Requester = Depends(Permit(AccessAction.RESUME_JOB)),
         resumption: Resumption = Depends(Body(Resumption)),
     ) -> Response:
-        before = store.jobs.find(name).id
-        job = submissions.resume(name, resumption, requester.identity)
-        requester.record(job.id, f"goes on from {before}", _job_text(job.spec))
+        before = requester.job
+        job = submissions.resume(before, resumption, requester.identity)
+        requester.record(job.id, f"goes on from {before.id}", _job_text(job.spec))
         return reply(job, requester)
 
     @router.get("/{name}/decisions", dependencies=[Depends(Permit(AccessAction.READ))])
@@ -213,10 +211,13 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
             tuple[ForecastView, ...], tuple(forecast_view(size) for size in sizes)
         )
 
-    @router.post("/{name}/logs", dependencies=[Depends(Permit(AccessAction.READ_LOGS))])
-    def logs(name: str, offsets: dict[str, int] = Depends(Body(dict[str, int]))) -> Response:
-        job = store.jobs.find(name)
-        return json_response(tuple[LogPart, ...], dependencies.logs.read(job.id, offsets))
+    @router.post("/{name}/logs")
+    def logs(
+        requester: Requester = Depends(Permit(AccessAction.READ_LOGS)),
+        offsets: dict[str, int] = Depends(Body(dict[str, int])),
+    ) -> Response:
+        parts = dependencies.logs.read(requester.job.id, offsets)
+        return json_response(tuple[LogPart, ...], parts)
 
     return router
 

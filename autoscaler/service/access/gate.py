@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from autoscaler.clock import Clock
 from autoscaler.domain.access import Identity, Owner
 from autoscaler.domain.audit import AuditEntry, shortened
+from autoscaler.domain.job import JobRecord
 from autoscaler.service.access.authentication import Authentication
 from autoscaler.service.access.permissions import (
     RULES,
@@ -38,13 +39,31 @@ class AccessGate:
     clock: Clock
 
     def require(self, identity: Identity, action: AccessAction, name: str = "") -> None:
-        """Check that an identity may take an action on the subject `name`.
+        """Check that an identity may take an action on the subject `name`, which is no job.
 
         Raises:
             Forbidden: it may not.
-            UnknownJob: the subject is a job that does not exist.
         """
         require_on_subject(self.store, identity, action, name)
+
+    def job(self, identity: Identity, action: AccessAction, name: str) -> JobRecord:
+        """Return the job that a name or id means to an identity that takes an action.
+
+        Of a name that several people have used, the newest job that the action is permitted on.
+
+        Raises:
+            Forbidden: it is permitted on none of the name.
+            UnknownJob: there is no such job.
+        """
+        job = self.store.jobs.find(name)
+        if is_permitted(identity, action, (job.spec.owner,)):
+            return job
+        for other in reversed(self.store.jobs.all()):
+            is_named = name in (other.spec.name, other.id)
+            if is_named and is_permitted(identity, action, (other.spec.owner,)):
+                return other
+        require_permitted(identity, action, job.id, (job.spec.owner,))
+        return job
 
     def needs_store(self, identity: Identity, action: AccessAction) -> bool:
         """Return whether `require` reads the store, which may block."""
@@ -82,6 +101,16 @@ class Requester:
     identity: Identity
     action: AccessAction
     record_change: Callable[[Identity, AccessAction, Recorded], None]
+    permitted_job: JobRecord | None = None
+
+    @property
+    def job(self) -> JobRecord:
+        """Job on which the action was permitted; only for actions on jobs.
+
+        A handler that looked for the name again could find a job that was submitted meanwhile.
+        """
+        assert self.permitted_job is not None, "the action is on a job"
+        return self.permitted_job
 
     @property
     def owner(self) -> Owner:
@@ -97,11 +126,10 @@ class Requester:
 
 
 def require_on_subject(store: Store, identity: Identity, action: AccessAction, name: str) -> None:
-    """Check that an identity may take an action on the subject `name`.
+    """Check that an identity may take an action on the subject `name`, which is no job.
 
     Raises:
         Forbidden: it may not.
-        UnknownJob: the subject is a job that does not exist.
     """
     owners: tuple[Owner, ...] = ()
     if needs_owners(identity, action):
@@ -126,8 +154,6 @@ def has_bundle(store: Store, identity: Identity, sha256: str) -> bool:
 
 
 def _owners(store: Store, subject: Subject | None, name: str) -> tuple[Owner, ...]:
-    if subject is Subject.JOB:
-        return (store.jobs.find(name).spec.owner,)
     if subject is Subject.PERSON:
         return (Owner(name),)
     kind = None if subject is None else _OWNED_KINDS[subject]

@@ -137,14 +137,14 @@ class Submissions:
             return spec
         return replace(spec, objective=spec.objective.capped(self._job_usd))
 
-    def resume(self, name: str, resumption: Resumption, requester: Identity) -> JobRecord:
+    def resume(self, job: JobRecord, resumption: Resumption, requester: Identity) -> JobRecord:
         """Add the next run of a job that was stopped or has failed.
 
         It continues from the newest checkpoint of the earlier runs. It has their owner, and their
         bundle and settings, or those of the resumption's spec.
 
         Raises:
-            UnknownJob, Conflict: there is no such job, or its phase does not allow it.
+            Conflict: the phase of the job does not allow it.
             NotFound: the job left no checkpoint.
             SpecError, Unavailable: as `submit`; or the budget is used up; or the spec is of
                 another job.
@@ -153,7 +153,7 @@ class Submissions:
             require_settable(resumption.spec)
         if resumption.objective is not None:
             require_settable_objective(resumption.objective)
-        job, now_seconds = self._store.jobs.find(name), self._clock.now()
+        now_seconds = self._clock.now()
         require_ended(job, self._store.instances.of_job(job.id, include_ended=True))
         origin = self._origin(job)
         spent_usd = self._spent_usd(job, resumption, now_seconds)
@@ -238,14 +238,13 @@ class Submissions:
             owners = (origin.spec.owner,)
             require_permitted(requester, AccessAction.ADOPT_CHECKPOINTS, origin.id, owners)
 
-    def change(self, name: str, change: Change, person: str) -> JobRecord:
+    def change(self, job: JobRecord, change: Change, person: str) -> JobRecord:
         """Change a job that has not ended.
 
         Raises:
-            SpecError, Conflict, UnknownJob: the change is invalid.
+            SpecError, Conflict: the change is invalid.
             Unavailable: the change names offers, and the offers are not known yet.
         """
-        job = self._store.jobs.find(name)
         if change.instances is not None:
             require_valid_bounds(change.instances)
             require_restartable_bounds(job.spec.restart, change.instances)
@@ -289,13 +288,12 @@ class Submissions:
             self._store.events.add(Event(now_seconds, "drained", text, None))
         self._wake()
 
-    def stop(self, name: str, person: str) -> JobRecord:
+    def stop(self, job: JobRecord, person: str) -> JobRecord:
         """Stop a job with a checkpoint.
 
         Raises:
-            Conflict, UnknownJob: the job has ended, or there is none.
+            Conflict: the job has ended.
         """
-        job = self._store.jobs.find(name)
         if job.phase.is_final:
             raise Conflict(f"job {job.id} has ended already: it is {job.phase}")
         job = self._store.jobs.request_stop(job.id, self._clock.now())

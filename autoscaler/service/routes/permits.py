@@ -15,7 +15,12 @@ from autoscaler.domain.access import MYSELF, Identity
 from autoscaler.domain.errors import NotAllowed
 from autoscaler.service.access.authentication import NO_TOKEN
 from autoscaler.service.access.gate import AccessGate, Requester
-from autoscaler.service.access.permissions import RULES, AccessAction, Subject
+from autoscaler.service.access.permissions import (
+    RULES,
+    AccessAction,
+    Subject,
+    require_permitted,
+)
 from autoscaler.service.access.request_gate import bearer_token
 
 _PATHS: Final = "/v1/"
@@ -47,6 +52,7 @@ class Permit:
         Raises:
             NotAllowed: the token is missing or unknown.
             Forbidden: the person's role does not permit the action.
+            UnknownJob: the action is on a job that does not exist.
         """
         gate: AccessGate = request.app.state.access
         presented = bearer_token(request.scope)
@@ -57,6 +63,10 @@ class Permit:
         if identity is None:
             identity = await run_in_threadpool(people.identity, presented)
         name = self._subject(request, identity)
+        require_permitted(identity, self.action, name)  # as far as the role alone decides
+        if RULES[self.action].subject is Subject.JOB:
+            job = await run_in_threadpool(gate.job, identity, self.action, name)
+            return Requester(identity, self.action, gate.record, job)
         if gate.needs_store(identity, self.action):
             await run_in_threadpool(gate.require, identity, self.action, name)
         else:

@@ -6,15 +6,24 @@ from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from autoscaler.domain.access import Role
-from autoscaler.domain.errors import Forbidden, NotAllowed, NotFound, SpecError, UnknownJob
-from autoscaler.domain.job import CheckpointSpec, InstanceBounds, JobPhase, JobSpec
+from autoscaler.domain.errors import (
+    Conflict,
+    Forbidden,
+    NotAllowed,
+    NotFound,
+    SpecError,
+    UnknownJob,
+)
+from autoscaler.domain.job import CheckpointSpec, InstanceBounds, JobPhase, JobRecord, JobSpec
 from autoscaler.domain.report import CheckpointStatus, Failure
 from autoscaler.domain.terms import StudyTerms, TrialProgress
 from autoscaler.domain.trial import GivenAnswer, TrialAnswer, TrialCall, TrialEnd, TrialEnding
+from autoscaler.service.access.gate import AccessGate
 from autoscaler.wire.access_messages import InvitationRequest
 from autoscaler.wire.client import StudyClient
 from autoscaler.wire.messages import Change, Resumption
@@ -164,6 +173,40 @@ def test_checkpoints_of_another_person_are_not_adopted(api: Api, tmp_path: Path)
     with pytest.raises(Forbidden, match="adopt checkpoints: job job belongs to ada"):
         bob.submit(spec)
     assert ada.client.submit(spec).id == "job.2"
+
+
+def test_a_name_means_one_s_own_job_where_others_use_it_later(api: Api) -> None:
+    """Nobody hides a job by another one of the same name."""
+    ada, bob = (replace(api, token=member(api, name, None)) for name in ("ada", "bob"))
+    run(ada)
+    assert bob.client.submit(SPEC).id == "job.2"
+    assert ada.client.logs("job", {"*": 0}) == ()
+    assert ada.client.checkpoint("job").job == "job"
+    with pytest.raises(Conflict, match="job job has ended already"):
+        ada.client.stop("job")
+    with pytest.raises(Forbidden, match=r"stop job: job job\.2 belongs to bob"):
+        ada.client.stop("job.2")
+    assert bob.client.stop("job").id == "job.2"
+
+
+def test_a_job_that_is_submitted_after_the_check_is_not_acted_on(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada = api.stranger(member(api, "ada", None))
+    ada.submit(SPEC)
+    store, permitted = api.world.store, AccessGate.job
+
+    def permitted_too_early(*arguments: Any) -> JobRecord:
+        job = permitted(*arguments)
+        store.jobs.set_phase("job", JobPhase.STOPPED, api.world.clock.now())
+        api.client.submit(SPEC)
+        return job
+
+    monkeypatch.setattr(AccessGate, "job", permitted_too_early)
+    with pytest.raises(Conflict):
+        ada.stop("job")
+    monkeypatch.undo()
+    assert api.client.job("job.2").phase is JobPhase.PENDING
 
 
 def test_a_resumed_job_keeps_its_owner(api: Api) -> None:
