@@ -38,6 +38,7 @@ from autoscaler.policies.base import Policy
 from autoscaler.policies.registry import create_policy, require_ground
 from autoscaler.service.access.authentication import Authentication, load_key
 from autoscaler.service.access.job_secrets import AllowedSecrets
+from autoscaler.service.access.request_limits import RequestLimits
 from autoscaler.service.access.shared_secrets import require_same_key, require_shared_secrets
 from autoscaler.service.app import ServiceDependencies, create_app
 from autoscaler.service.files.logs import Logs
@@ -415,7 +416,8 @@ def _run(
 ) -> None:
     """Serve the API and run the loop, until a signal ends the server or the lead is lost."""
     address = LeaderAddress(lead.leader_address, SystemClock())
-    app = FollowerGate(deployment.app, lambda: not lead.leads, address)
+    limited = RequestLimits(deployment.app, SystemClock())
+    app = FollowerGate(limited, lambda: not lead.leads, address)
     config = uvicorn.Config(
         HealthGate(app, deployment.health, deployment.authentication),
         log_level="warning",

@@ -33,6 +33,7 @@ _CONNECTIONS: Final = 100
 _IDLE_CONNECTIONS: Final = 20
 _IDLE_SECONDS: Final = 5.0
 _REDIRECT: Final = 307
+_TOO_MANY: Final = 429
 _ERRORS: Final = (
     httpcore.TimeoutException,
     httpcore.NetworkError,
@@ -263,7 +264,7 @@ class Http:
         except SpecError:
             raise Unavailable(f"{self._base}{path} answered {response.status}") from None
         message = printable_lines(fault.message)
-        if response.status >= 500:
+        if response.status >= 500 or response.status == _TOO_MANY:
             raise Unavailable(message)
         kind = getattr(errors, fault.error, CastorError)
         if not (isinstance(kind, type) and issubclass(kind, CastorError)):

@@ -31,6 +31,7 @@ def refusing(status: int, error: str) -> Client:
         (503, "StoreError", Unavailable),
         (503, "Unavailable", Unavailable),
         (500, "LedgerError", Unavailable),
+        (429, "Conflict", Unavailable),
     ],
 )
 def test_a_refusal_is_raised_and_trouble_may_pass(

@@ -13,6 +13,7 @@ from typing import BinaryIO, Final
 
 from autoscaler.clock import Clock
 from autoscaler.domain.paths import inside
+from autoscaler.service.files.free_space import DEFAULT_SPACE, FreeSpace
 from autoscaler.wire.messages import EVERY_INSTANCE, LogPart
 
 MAXIMUM_LOG_BYTES = 1 << 30
@@ -27,9 +28,14 @@ class Logs:
     """Logs of jobs, one file for each instance; they outlive the instances."""
 
     def __init__(
-        self, directory: Path, clock: Clock, maximum_bytes: int = MAXIMUM_LOG_BYTES
+        self,
+        directory: Path,
+        clock: Clock,
+        maximum_bytes: int = MAXIMUM_LOG_BYTES,
+        space: FreeSpace = DEFAULT_SPACE,
     ) -> None:
         """Keep logs below `directory`, at most `maximum_bytes` of each instance's log."""
+        self._space = space
         self._directory = directory
         self._clock = clock
         self._maximum_bytes = maximum_bytes
@@ -40,10 +46,15 @@ class Logs:
 
         The part that was stored before is skipped. After a gap nothing is stored. Beyond the size
         limit the rest is discarded.
+
+        Raises:
+            Unavailable: the disk is nearly full; the instance keeps its log meanwhile.
         """
         path = self._at(job, instance)
         with self._lock:
             path.parent.mkdir(parents=True, exist_ok=True)
+            if text:
+                self._space.require(path.parent, f"the log of {instance}")
             with path.open("ab") as file:
                 end = file.tell()
                 if end >= self._maximum_bytes:

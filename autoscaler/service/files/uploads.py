@@ -17,6 +17,7 @@ from autoscaler.domain.errors import NotFound, SpecError
 from autoscaler.domain.paths import inside
 from autoscaler.domain.rules import require_sha256
 from autoscaler.domain.trial import MAXIMUM_FILE_BYTES
+from autoscaler.service.files.free_space import DEFAULT_SPACE, FreeSpace
 from autoscaler.spec.bundle import inspect
 
 _MOST_COMPRESSED = 16  # maximum ratio of a bundle's files to its archive
@@ -25,7 +26,10 @@ _MOST_COMPRESSED = 16  # maximum ratio of a bundle's files to its archive
 class Bundles:
     """Packed working directories, by the SHA-256 of their files."""
 
-    def __init__(self, directory: Path, maximum_bytes: int) -> None:
+    def __init__(
+        self, directory: Path, maximum_bytes: int, space: FreeSpace = DEFAULT_SPACE
+    ) -> None:
+        self._space = space
         self._directory = directory
         self._maximum_bytes = maximum_bytes
         directory.mkdir(parents=True, exist_ok=True)
@@ -48,13 +52,16 @@ class Bundles:
 
         Raises:
             SpecError: the upload is too large, or its files have another SHA-256.
+            Unavailable: the disk is nearly full.
         """
         final = self._at(sha256)
         too_large = (
             f"the bundle is larger than the {self._maximum_bytes:,} bytes that this controller "
             "takes: leave files out with .castorignore"
         )
-        async with _received(chunks, self._directory, self._maximum_bytes, too_large) as (file, _):
+        checked = self._space.checked(chunks, self._directory, "the bundle")
+        upload = _received(checked, self._directory, self._maximum_bytes, too_large)
+        async with upload as (file, _):
             most_bytes = self._maximum_bytes * _MOST_COMPRESSED
             bundle = await run_in_threadpool(inspect, file, most_bytes)
             if bundle.sha256 != sha256:
@@ -72,7 +79,13 @@ class Bundles:
 class TrialFiles:
     """Artifacts on their way from trials to the driver of their study, by SHA-256."""
 
-    def __init__(self, directory: Path, maximum_bytes: int = MAXIMUM_FILE_BYTES) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        maximum_bytes: int = MAXIMUM_FILE_BYTES,
+        space: FreeSpace = DEFAULT_SPACE,
+    ) -> None:
+        self._space = space
         self._directory = directory
         self._maximum_bytes = maximum_bytes
 
@@ -92,11 +105,13 @@ class TrialFiles:
 
         Raises:
             SpecError: the upload is too large, or has another SHA-256.
+            Unavailable: the disk is nearly full.
         """
         final = self._at(study, sha256)
         final.parent.mkdir(parents=True, exist_ok=True)
         too_large = f"the file is larger than the {self._maximum_bytes:,} bytes that are taken"
-        upload = _received(chunks, final.parent, self._maximum_bytes, too_large)
+        checked = self._space.checked(chunks, final.parent, f"the file of study {study}")
+        upload = _received(checked, final.parent, self._maximum_bytes, too_large)
         async with upload as (file, received_sha256):
             if received_sha256 != sha256:
                 raise SpecError(f"the file is not {sha256[:12]}: it was changed on its way")

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from autoscaler.clock import VirtualClock
-from autoscaler.domain.errors import SpecError
+from autoscaler.domain.errors import SpecError, Unavailable
+from autoscaler.service.files.free_space import FreeSpace
 from autoscaler.service.files.logs import Logs
 from autoscaler.service.files.uploads import Bundles, TrialFiles
 from tests.service.agents import packed
@@ -128,3 +129,39 @@ def test_of_an_endless_log_the_beginning_is_kept(tmp_path: Path) -> None:
     (part,) = logs.read("job", {})
     assert part.text.startswith("x" * 100 + "\ncastor: of the log of an instance 100 bytes")
     assert len(part.text) < 200
+
+
+def test_a_disk_that_is_nearly_full_takes_no_logs_and_files_until_there_is_room(
+    tmp_path: Path,
+) -> None:
+    free = {"bytes": 999}
+    space = FreeSpace(1000, lambda directory: free["bytes"])
+    logs = Logs(tmp_path / "logs", VirtualClock(0.0), space=space)
+    with pytest.raises(Unavailable, match=r"the log of job-0-1 must wait until there is more"):
+        logs.append("job", "job-0-1", 0, b"a line\n")
+    assert logs.append("job", "job-0-1", 0, b"") == 0, "its size is told all the same"
+    bundles = Bundles(tmp_path / "bundles", 1000, space)
+    archive, sha256 = packed(tmp_path)
+    with pytest.raises(Unavailable, match="the bundle must wait"):
+        asyncio.run(bundles.receive(sha256, arriving(*parts_of(archive))))
+    assert not [path for path in (tmp_path / "bundles").iterdir()]
+    files = TrialFiles(tmp_path / "files", space=space)
+    with pytest.raises(Unavailable, match="the file of study sweep must wait"):
+        asyncio.run(files.receive("sweep", SHA256, arriving(b"text")))
+    free["bytes"] = 1000
+    assert logs.append("job", "job-0-1", 0, b"a line\n") == 7
+    asyncio.run(bundles.receive(sha256, arriving(*parts_of(archive))))
+
+
+def test_an_upload_that_fills_the_disk_is_cut_off(tmp_path: Path) -> None:
+    measured: list[int] = []
+
+    def measure(directory: Path) -> int:
+        measured.append(1)
+        return 2000 - 1500 * (len(measured) > 1)
+
+    files = TrialFiles(tmp_path, 1 << 30, FreeSpace(1000, measure))
+    chunks = [bytes(4 << 20)] * 8
+    with pytest.raises(Unavailable, match="the file of study sweep must wait"):
+        asyncio.run(files.receive("sweep", SHA256, arriving(*chunks)))
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
