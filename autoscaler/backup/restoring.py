@@ -14,6 +14,7 @@ from autoscaler.domain.errors import StoreError
 from autoscaler.state_directory import store_url_of
 from autoscaler.store.opening import open_store
 from autoscaler.store.repositories.events import Event
+from autoscaler.store.repositories.settings import Restoration
 from autoscaler.store.sql.copying import import_store
 from autoscaler.store.sql.database import is_sqlite, parse_url
 from autoscaler.store.sql.migration import newest_version
@@ -93,6 +94,7 @@ def _require_empty(state: Path, store_url: str | None) -> None:
 def _note_gap(url: str, manifest: Manifest, now_seconds: float) -> None:
     store = open_store(url)
     try:
+        store.settings.note_restoration(Restoration(manifest.made_seconds, now_seconds))
         store.events.add(Event(now_seconds, RESTORED_EVENT, gap_text(manifest, now_seconds)))
     finally:
         store.close()

@@ -17,6 +17,7 @@ from autoscaler.domain.errors import StoreError
 from autoscaler.service.access.authentication import load_key
 from autoscaler.state_directory import let_owner_in, port_before
 from autoscaler.store.opening import open_store
+from autoscaler.store.repositories.settings import Restoration
 from autoscaler.store.store import Store
 from tests.conformance.store_examples import NOW, full_spec, spec
 from tests.store.conftest import Create, postgresql  # noqa: F401  # a fixture
@@ -77,6 +78,8 @@ def test_a_restored_state_is_that_of_the_backup(state: Path, tmp_path: Path) -> 
     assert after.jobs.all() == before.jobs.all()
     assert after.ledger.entries() == before.ledger.entries()
     assert after.settings.controller_id() == CONTROLLER
+    assert after.settings.restoration() == Restoration(NOW + 1000, NOW + 4600)
+    assert before.settings.restoration() is None
     (event,) = after.events.latest(limit=1)
     assert event.kind == "restored"
     assert "costs of the 1.00 h since then are not in this store" in event.text

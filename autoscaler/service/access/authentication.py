@@ -2,8 +2,9 @@
 
 An instance joins with a token from its user data: signed, bound to one instance, short-lived, for
 a single use. It receives a node token: random, bound to the instance, and renewed by heartbeats.
-An instance that has ended can use that token only to learn that it must drain. The store has
-hashes of tokens only. The signing key is a file that only the controller's user can read.
+Its signature counts only in a store that was restored without it. An instance that has ended can
+use that token only to learn that it must drain. The store has hashes of tokens only. The signing
+key is a file that only the controller's user can read.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ _LAUNCH_SECONDS = 300.0
 _NODE_MARGIN_SECONDS = 600.0
 _LEASE_SECONDS = 1800.0
 _MOST_REMEMBERED = 100_000
+# Longest difference between the clocks of a lost and of a restored controller's hosts.
+_CLOCK_DIFFERENCE_SECONDS = 300.0
 
 NO_TOKEN = "a token is needed: set CASTOR_TOKEN"
 
@@ -250,7 +253,8 @@ class Authentication:
 
     def _new_node_token(self, instance: str, presented_hash: str | None = None) -> str:
         """Store a new node token and return its text; of others only the presented one stays."""
-        text, now_seconds = secrets.token_urlsafe(32), self._clock.now()
+        now_seconds = self._clock.now()
+        text = self._signed(f"{now_seconds:.3f}~{instance}~{secrets.token_urlsafe(32)}")
         token = NodeToken(instance, now_seconds, now_seconds + self._node_seconds)
         self._store.tokens.put_node(digest(text), token, presented_hash)
         with self._nodes_lock:
@@ -265,12 +269,40 @@ class Authentication:
     def _node_token(self, token: str) -> NodeToken | None:
         """Return the facts of a node token; None if it is unknown or of an earlier release."""
         token_hash, nodes = digest(token), self._nodes
-        known = nodes.get(token_hash) or self._store.tokens.node(token_hash)
+        known = (
+            nodes.get(token_hash)
+            or self._store.tokens.node(token_hash)
+            or self._node_token_of_lost(token)
+        )
         if known is not None:
             if len(nodes) >= _MOST_REMEMBERED:
                 nodes.clear()
             nodes[token_hash] = known
         return known
+
+    def _node_token_of_lost(self, token: str) -> NodeToken | None:
+        """Return the facts of a node token that the store lost; None if it is not such a token.
+
+        A store that was restored lacks the tokens issued since its backup. Their signature shows
+        the instance, so that agents go on with the restored controller. All others must be known.
+        """
+        text = token.rpartition("~")[0]
+        is_signed = hmac.compare_digest(self._signed(text).encode(), token.encode())
+        if not text or not is_signed:
+            return None
+        issued, instance, _ = text.split("~")
+        restoration = self._store.settings.restoration()
+        if restoration is None:
+            return None
+        last_seconds = restoration.restored_seconds + _CLOCK_DIFFERENCE_SECONDS
+        if not restoration.backup_seconds <= float(issued) <= last_seconds:
+            return None
+        return NodeToken(instance, float(issued), float(issued) + self._node_seconds)
+
+    def _signed(self, text: str) -> str:
+        """Return a text of a node token with its signature under the controller's key."""
+        signature = hmac.new(self._key, f"node\n{text}".encode(), hashlib.sha256)
+        return f"{text}~{signature.hexdigest()}"
 
     def _instance(self, token: str) -> str:
         """Return the instance of a node token.

@@ -10,6 +10,7 @@ from uuid import uuid4
 from autoscaler.domain.trial import StudyStop
 
 _FROZEN = "frozen"
+_RESTORATION = "restoration"
 
 
 def _stop_key(study: str, driver: str, at_once: bool) -> str:
@@ -24,8 +25,27 @@ class Freeze:
     person: str
 
 
+@dataclass(frozen=True, slots=True)
+class Restoration:
+    """Time as of which a store was backed up, and the time at which it was restored."""
+
+    backup_seconds: float
+    restored_seconds: float
+
+
 class Settings(ABC):
     """The settings of one store."""
+
+    def restoration(self) -> Restoration | None:
+        """Return the last restoration of this store from a backup; None if there was none."""
+        text = self._value(_RESTORATION)
+        return None if text is None else Restoration(*map(float, text.split()))
+
+    def note_restoration(self, restoration: Restoration) -> None:
+        """Record that this store was restored."""
+        self._drop(_RESTORATION)
+        text = f"{restoration.backup_seconds!r} {restoration.restored_seconds!r}"
+        self.once(_RESTORATION, lambda: text)
 
     def frozen(self) -> Freeze | None:
         """Return the freeze in force; None if there is none."""
