@@ -75,10 +75,10 @@ def restore_backup(
 def gap_text(manifest: Manifest, now_seconds: float) -> str:
     """Return what a restored controller does not know."""
     made = datetime.fromtimestamp(manifest.made_seconds, UTC)
-    hours = (now_seconds - manifest.made_seconds) / 3600
+    minutes = max(now_seconds - manifest.made_seconds, 0.0) / 60
     return (
         f"restored from a backup of {made:%Y-%m-%d %H:%M:%S} UTC: jobs, instances and costs of "
-        f"the {hours:.2f} h since then are not in this store. Instances that clouds list and no "
+        f"the {minutes:,.0f} min since then are not in this store. Instances that clouds list and no "
         "job ordered are ended. castor reconcile compares the ledger with the bill"
     )
 

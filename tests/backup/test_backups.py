@@ -82,7 +82,7 @@ def test_a_restored_state_is_that_of_the_backup(state: Path, tmp_path: Path) -> 
     assert before.settings.restoration() is None
     (event,) = after.events.latest(limit=1)
     assert event.kind == "restored"
-    assert "costs of the 1.00 h since then are not in this store" in event.text
+    assert "costs of the 60 min since then are not in this store" in event.text
     before.close()
     after.close()
 
