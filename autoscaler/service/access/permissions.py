@@ -39,6 +39,7 @@ class AccessAction(StrEnum):
     ADD_BUNDLE = "add bundle"
     USE_BUNDLE = "use bundle"
     FORGET_PROGRAM = "forget program"
+    READ_STAYS = "read stays"
     CHANGE_STUDY = "change study"
     STOP_STUDY = "stop study"
     DRIVE_STUDY = "drive study"
@@ -102,6 +103,7 @@ RULES: Final[dict[AccessAction, Rule]] = {
     AccessAction.FORGET_PROGRAM: _own(Subject.PROGRAM),
     **dict.fromkeys(
         (
+            AccessAction.READ_STAYS,
             AccessAction.CHANGE_STUDY,
             AccessAction.STOP_STUDY,
             AccessAction.DRIVE_STUDY,

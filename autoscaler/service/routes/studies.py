@@ -36,13 +36,12 @@ _LONGEST_WAIT_SECONDS = 25.0
 def studies_router(studies: Studies) -> APIRouter:
     """Return the routes for users of studies."""
     router = APIRouter(prefix="/v1/studies/{study}")
-    read = [Depends(Permit(AccessAction.READ))]
 
-    @router.get("", dependencies=read)
+    @router.get("", dependencies=[Depends(Permit(AccessAction.READ))])
     def view(study: str) -> Response:
         return json_response(StudyView, studies.view(study))
 
-    @router.get("/stays", dependencies=read)
+    @router.get("/stays", dependencies=[Depends(Permit(AccessAction.READ_STAYS))])
     def stays(study: str) -> Response:
         return json_response(tuple[StudyStay, ...], studies.stays(study))
 

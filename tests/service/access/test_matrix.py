@@ -78,7 +78,7 @@ ALLOWED: Final[dict[str, frozenset[str]]] = {
     "DELETE /v1/people/{name}/tokens/{token}": SELF,
     "GET /v1/audit": ADMINS,
     "GET /v1/studies/{study}": EVERYONE,
-    "GET /v1/studies/{study}/stays": EVERYONE,
+    "GET /v1/studies/{study}/stays": OWN,
     "POST /v1/studies/{study}/budget": OWN,
     "POST /v1/studies/{study}/stop": OWN,
     "POST /v1/studies/{study}/lease": OWN,
