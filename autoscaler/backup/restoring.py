@@ -78,8 +78,8 @@ def gap_text(manifest: Manifest, now_seconds: float) -> str:
     minutes = max(now_seconds - manifest.made_seconds, 0.0) / 60
     return (
         f"restored from a backup of {made:%Y-%m-%d %H:%M:%S} UTC: jobs, instances and costs of "
-        f"the {minutes:,.0f} min since then are not in this store. Instances that clouds list and no "
-        "job ordered are ended. castor reconcile compares the ledger with the bill"
+        f"the {minutes:,.0f} min since then are not in this store. Instances that clouds list and "
+        "no job ordered are ended. castor reconcile compares the ledger with the bill"
     )
 
 

@@ -7,10 +7,13 @@ import os
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Final
 
+import psutil
 import pytest
 
 from autoscaler.domain.job import JobPhase
@@ -104,10 +107,20 @@ class MixedDeployment(Deployment):
         return directory / "end"
 
 
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    """Yield the directory of a deployment; at the end kill its processes that a failure left."""
+    yield tmp_path
+    for process in psutil.process_iter(["cmdline"]):
+        if any(str(tmp_path) in word for word in process.info["cmdline"] or ()):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+
 @pytest.mark.parametrize("new", ["controller", "agent"])
-def test_a_job_runs_logs_drains_and_ends(tmp_path: Path, earlier: Path, new: str) -> None:
+def test_a_job_runs_logs_drains_and_ends(directory: Path, earlier: Path, new: str) -> None:
     directories = (ROOT, earlier) if new == "controller" else (earlier, ROOT)
-    deployment = MixedDeployment(tmp_path, *directories)
+    deployment = MixedDeployment(directory, *directories)
     with deployment.running():
         client = deployment.client()
 
