@@ -13,9 +13,10 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -94,6 +95,7 @@ class Load:
     submitted: list[str] = field(default_factory=list)
     chance: random.Random = field(default_factory=lambda: random.Random(23))
     stopped: threading.Event = field(default_factory=threading.Event)
+    error: CastorError | None = None
 
     def run(self) -> None:
         """Submit a job each half second, and stop each after some seconds."""
@@ -112,7 +114,8 @@ class Load:
         """Submit nothing more, and stop all jobs."""
         self.stopped.set()
         for name in self.submitted:
-            _until(lambda name=name: self._call(lambda: self.client.stop(name)))  # type: ignore[misc]
+            stop = partial(self._call, partial(self.client.stop, name))
+            _until(stop, text=lambda name=name: f"{name}: {self.error!r}")  # type: ignore[misc]
 
     def _call(self, call: Any) -> bool:
         """Return whether a call succeeded, or an earlier one did whose reply was lost."""
@@ -120,7 +123,8 @@ class Load:
             call()
         except Conflict:
             return True
-        except CastorError:
+        except CastorError as error:
+            self.error = error
             return False
         return True
 
@@ -191,11 +195,15 @@ def _free_port() -> int:
         return port
 
 
-def _until(is_so: Any, seconds: float = _PATIENCE_SECONDS) -> float:
+def _until(
+    is_so: Callable[[], bool],
+    seconds: float = _PATIENCE_SECONDS,
+    text: Callable[[], str] = lambda: "it did not happen in time",
+) -> float:
     """Wait until it is so; return the seconds that it took."""
     began_seconds = time.monotonic()
     while not is_so():
-        assert time.monotonic() - began_seconds < seconds, "it did not happen in time"
+        assert time.monotonic() - began_seconds < seconds, text()
         time.sleep(0.05)
     return time.monotonic() - began_seconds
 

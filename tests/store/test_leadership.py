@@ -196,6 +196,16 @@ def test_a_leader_that_is_frozen_in_a_transaction_holds_nobody_up(processes: Pro
     assert second.store.settings.known("mark writer") == "here"
 
 
+def test_only_writers_are_ended_soon_when_they_do_nothing(processes: Processes) -> None:
+    first = processes.start("first")
+    first.leadership.acquire()
+    database = first.store.settings._database  # type: ignore[attr-defined]
+    limit = text("SELECT current_setting('idle_in_transaction_session_timeout')")
+    for transaction, expected in ((database.write, "4s"), (database.read, "10min")):
+        with transaction() as session:
+            assert session.execute(limit).scalar() == expected
+
+
 @contextmanager
 def _writing(store: Store) -> Iterator[None]:
     """Hold a writing transaction of the store open."""

@@ -27,9 +27,11 @@ from autoscaler.store.sql.fence import WriteFence
 _log = logging.getLogger(__name__)
 
 _TIMEOUT_SECONDS = 30
-# A transaction whose client is frozen or gone is ended after this time, with its locks. This is
-# shorter than the lease of a leader, so that a follower need not wait for it.
-_IDLE_SECONDS = 4
+# A writing transaction whose client is frozen or gone is ended after this time, with its locks. It
+# is shorter than the lease of a leader, so that a follower need not wait. A reading transaction
+# locks nobody out, and may take its time with many rows.
+WRITER_IDLE_SECONDS = 4
+_READER_IDLE_SECONDS = 600
 # A statement that waits for locks is limited by `_TIMEOUT_SECONDS`.
 _STATEMENT_SECONDS = 60
 # A vanished host is noticed by both sides after this time.
@@ -196,13 +198,15 @@ def _sqlite(url: URL, synchronous: str = "FULL") -> Engine:
 
 
 def connection_arguments(
-    lock_seconds: float = _TIMEOUT_SECONDS, statement_seconds: float = _STATEMENT_SECONDS
+    lock_seconds: float = _TIMEOUT_SECONDS,
+    statement_seconds: float = _STATEMENT_SECONDS,
+    idle_seconds: float = _READER_IDLE_SECONDS,
 ) -> dict[str, str | int]:
     """Return the arguments of connections to PostgreSQL, with limits on all that may hang."""
     server_options = {
         "lock_timeout": f"{lock_seconds * 1000:.0f}ms",
         "statement_timeout": f"{statement_seconds * 1000:.0f}ms",
-        "idle_in_transaction_session_timeout": f"{_IDLE_SECONDS}s",
+        "idle_in_transaction_session_timeout": f"{idle_seconds * 1000:.0f}ms",
         "tcp_keepalives_idle": str(_VANISHED_SECONDS // 2),
         "tcp_keepalives_interval": "2",
         "tcp_keepalives_count": "3",
@@ -224,7 +228,10 @@ def _postgresql(url: URL) -> Engine:
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
         if connection.get_execution_options().get(_WRITES_OPTION):
-            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITERS_LOCK_KEY})")
+            connection.exec_driver_sql(
+                f"SET LOCAL idle_in_transaction_session_timeout = '{WRITER_IDLE_SECONDS}s';"
+                f"SELECT pg_advisory_xact_lock({_WRITERS_LOCK_KEY})"
+            )
         else:
             connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
 

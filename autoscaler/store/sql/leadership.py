@@ -24,7 +24,12 @@ from sqlalchemy.exc import DBAPIError
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import Conflict, NotLeading, StoreError
-from autoscaler.store.sql.database import connection_arguments, is_sqlite, parse_url
+from autoscaler.store.sql.database import (
+    WRITER_IDLE_SECONDS,
+    connection_arguments,
+    is_sqlite,
+    parse_url,
+)
 from autoscaler.store.sql.fence import WriteFence
 from autoscaler.store.sql.sessions import require_sessions
 
@@ -113,7 +118,7 @@ class Leadership:
         self._passed_seconds = passed_seconds
         self._valid_until_seconds = float("-inf")
         self._is_lost = False
-        arguments = connection_arguments(lease_seconds / 2, lease_seconds / 2)
+        arguments = connection_arguments(lease_seconds / 2, lease_seconds / 2, WRITER_IDLE_SECONDS)
         self._engine: Engine = create_engine(
             parsed,
             poolclass=NullPool,
