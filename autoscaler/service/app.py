@@ -382,10 +382,7 @@ def _nodes(dependencies: ServiceDependencies) -> APIRouter:
     ) -> Response:
         report, refused = read_node_report(await request.body())
         reply = await dependencies.nodes.heartbeat_and_wait(held, report, wait_seconds, refused)
-        authentication = dependencies.authentication
-        if not authentication.is_fresh(presented):
-            renewed = await run_in_threadpool(authentication.renewed, presented, held)
-            reply = replace(reply, token=renewed)
+        reply = await _with_token(dependencies.authentication, presented, held, reply)
         return json_response(NodeReply, reply)
 
     @router.get("/bundle")
@@ -409,6 +406,16 @@ def _nodes(dependencies: ServiceDependencies) -> APIRouter:
 
     router.include_router(trials_router(dependencies.studies, working))
     return router
+
+
+async def _with_token(
+    authentication: Authentication, presented: str, held: HeldInstance, reply: NodeReply
+) -> NodeReply:
+    """Return a reply with a new token, if the presented one is to be renewed."""
+    if authentication.is_fresh(presented):
+        return reply
+    renewed = await run_in_threadpool(authentication.renewed, presented, held)
+    return replace(reply, token=renewed)
 
 
 async def _refuse(request: Request, error: Exception) -> Response:

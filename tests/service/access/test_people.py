@@ -176,7 +176,7 @@ def test_checkpoints_of_another_person_are_not_adopted(api: Api, tmp_path: Path)
 
 
 def test_a_name_means_one_s_own_job_where_others_use_it_later(api: Api) -> None:
-    """Nobody hides a job by another one of the same name."""
+    """Keep a job within reach of its owner when another person reuses the name."""
     ada, bob = (replace(api, token=member(api, name, None)) for name in ("ada", "bob"))
     run(ada)
     assert bob.client.submit(SPEC).id == "job.2"
