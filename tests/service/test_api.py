@@ -19,6 +19,7 @@ from autoscaler.domain.errors import (
 )
 from autoscaler.domain.job import InstanceBounds, JobPhase, JobSpec, SecretReference
 from autoscaler.domain.objective import Objective
+from autoscaler.domain.report import Failure, FailureCategory
 from autoscaler.wire.messages import Change
 from tests.service.agents import SPEC, joined
 from tests.service.conftest import Api
@@ -136,6 +137,18 @@ def test_a_model_that_its_own_step_times_contradict_is_shown(api: Api) -> None:
     headers = {"Authorization": "Bearer the owner's token"}
     text = httpx.get(api.url + "/v1/jobs/job", headers=headers).text
     assert '"code":"model-contradicted"' in text
+
+
+def test_a_stall_and_the_category_of_the_last_failure_are_shown(api: Api) -> None:
+    api.client.submit(SPEC)
+    store = api.world.store
+    failure = Failure("job-0-1", 1, 1, "no space", "s", 0, category=FailureCategory.DISK_FULL)
+    store.reports.add_failure("job", failure, 1.0)
+    assert api.client.job("job").failure_category is None, "it has not been judged"
+    store.jobs.set_phase("job", JobPhase.FAILED, 2.0, "no space")
+    assert api.client.job("job").failure_category is FailureCategory.DISK_FULL
+    api.world.controller.status.stalls = {"job": "no step for 300 s"}
+    assert api.client.job("job").stall is None, "it has ended"
 
 
 def test_offers_can_not_be_named_before_any_are_known(api: Api) -> None:

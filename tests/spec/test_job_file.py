@@ -182,6 +182,11 @@ def test_forms_of_priority(lines: str, priority: float) -> None:
     assert spec_of(lines).priority == priority
 
 
+@pytest.mark.parametrize(("lines", "stalls"), [("", "tell"), ("stalls: pause", "pause")])
+def test_forms_of_stalls(lines: str, stalls: str) -> None:
+    assert spec_of(lines).stalls == stalls
+
+
 @pytest.mark.parametrize(
     ("lines", "batch"),
     [

@@ -295,6 +295,22 @@ def test_a_last_state_that_is_not_saved_is_a_failure(
     assert not {"finished", "left"} & set(channel.said)
 
 
+def test_a_declared_phase_is_told_and_ended_after_an_error_too(tmp_path: Path) -> None:
+    job, _, channel = under_castor(tmp_path, script(*_model(), Numbered()), VirtualClock())
+    with pytest.raises(KeyError), job.phase("evaluation", 600):
+        assert channel.said == ["phase"]
+        raise KeyError
+    assert channel.said == ["phase", "phase"]
+    with pytest.raises(ValueError, match="above 0"), job.phase("evaluation", 0):
+        pass
+
+
+def test_a_phase_without_castor_changes_nothing() -> None:
+    job, _ = opened(script(*_model(), Numbered()))
+    with job.phase("evaluation", 600):
+        pass
+
+
 def test_a_last_state_is_saved_once_there_is_room(tmp_path: Path, monkeypatch) -> None:
     clock = VirtualClock()
     job, parts, channel = under_castor(tmp_path, script(*_model(), Numbered()), clock)

@@ -11,6 +11,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from operator import itemgetter
 from statistics import median
 from typing import Any, Final
 
@@ -46,8 +47,7 @@ class ActivityMeter:
         self._quiet_since = self._clock.monotonic()
         self._steps = 0
         self._step_seconds: deque[float] = deque(maxlen=_STEPS_REMEMBERED)
-        self._phase: str | None = None
-        self._phase_ends = math.inf
+        self._phases: list[tuple[str, float]] = []
         self._use: Use | None = None
         self._idle_since: float | None = None
         self._looked: float = -math.inf
@@ -57,7 +57,7 @@ class ActivityMeter:
         now = self._clock.monotonic()
         if steps <= self._steps:
             return
-        if self._steps and not self._has_phase:
+        if self._steps and not self._phases:
             self._step_seconds.append((now - self._quiet_since) / (steps - self._steps))
         self._steps, self._quiet_since = steps, now
         self._use = self._idle_since = None
@@ -65,12 +65,15 @@ class ActivityMeter:
     def declare(self, phase: str | None, seconds: float) -> None:
         """Record a phase of at most `seconds` that the script declares; None ends the last one.
 
-        The time without a step starts anew with the end of a phase.
+        A phase may contain others, such as a checkpoint. The time without a step starts anew with
+        the end of the outermost one.
         """
         now = self._clock.monotonic()
-        if phase is None and self._phase is not None:
-            self._quiet_since = now
-        self._phase, self._phase_ends = phase, now + seconds
+        if phase is not None:
+            self._phases.append((phase, now + seconds))
+        elif self._phases:
+            self._phases.pop()
+            self._quiet_since = self._quiet_since if self._phases else now
 
     def activity(self, has_session: bool) -> Activity | None:
         """Return the activity of a script that has been quiet for a while; None if it has not."""
@@ -79,18 +82,15 @@ class ActivityMeter:
         if quiet_seconds < QUIET_SECONDS:
             return None
         self._look(now)
+        phase, ends = max(self._phases, key=itemgetter(1), default=(None, math.inf))
         return Activity(
             quiet_seconds=_rounded(quiet_seconds),
             steps=self._steps if has_session else None,
             step_seconds=round(median(self._step_seconds), 3) if self._step_seconds else None,
-            phase=self._phase,
-            phase_seconds=_rounded(self._phase_ends - now) if self._has_phase else None,
+            phase=phase,
+            phase_seconds=None if phase is None else _rounded(ends - now),
             idle_seconds=None if self._idle_since is None else _rounded(now - self._idle_since),
         )
-
-    @property
-    def _has_phase(self) -> bool:
-        return self._phase is not None
 
     def _look(self, now: float) -> None:
         """Measure the use of the devices since the last look, at most every 30 s."""

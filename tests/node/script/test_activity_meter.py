@@ -68,6 +68,24 @@ def test_a_phase_has_its_rest_and_its_end_starts_the_time_anew() -> None:
     assert measured.activity(has_session=True) is None
 
 
+def test_a_checkpoint_within_a_phase_does_not_end_it() -> None:
+    clock = VirtualClock(0.0)
+    measured = meter(clock)
+    measured.declare("evaluation", 600.0)
+    measured.declare("checkpoint", 3600.0)
+    clock.advance(300.0)
+    during = measured.activity(has_session=True)
+    assert during is not None
+    assert (during.phase, during.phase_seconds) == ("checkpoint", 3300.0)
+    measured.declare(None, 0.0)
+    after = measured.activity(has_session=True)
+    assert after is not None
+    assert (after.phase, after.phase_seconds) == ("evaluation", 300.0)
+    measured.declare(None, 0.0)
+    measured.declare(None, 0.0)
+    assert measured.activity(has_session=True) is None
+
+
 @pytest.mark.parametrize(("share", "idle_seconds"), [(0.0, 60.0), (0.5, None), (None, None)])
 def test_idle_time_counts_while_devices_do_nothing(
     share: float | None, idle_seconds: float | None
