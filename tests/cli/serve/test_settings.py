@@ -52,6 +52,30 @@ def with_lease(lease: str) -> float:
     ).lease_seconds
 
 
+@pytest.mark.parametrize(
+    "url",
+    ["", "castor.example.org", "ftp://a", "http://", "http://a:x", "http://me@a", "http://a/b"],
+)
+def test_a_public_url_is_a_host_of_the_web(url: str) -> None:
+    with pytest.raises(SpecError, match=r"--public-url: .* must be like https://"):
+        _with_public_url(url)
+
+
+def test_a_public_url_loses_its_slash() -> None:
+    assert _with_public_url("https://a:8470/").public_url == "https://a:8470"
+
+
+def _with_public_url(url: str) -> ServeSettings:
+    return serve_settings(
+        Path("state"),
+        devices=None,
+        boot_seconds=1.0,
+        fleet_usd_per_hour=None,
+        checkpoint_seconds=300.0,
+        public_url=url,
+    )
+
+
 def test_a_lease_is_a_duration_within_bounds() -> None:
     assert [with_lease(text) for text in ("1m", "30m", "1d")] == [60.0, 1800.0, 86_400.0]
     for lease in ("59s", "1d1s"):
