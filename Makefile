@@ -158,7 +158,7 @@ wheels: ## Build what instances of clouds install into WHEELS, and pin their pac
 		--output-file $(WHEELS)/requirements-controller.txt
 	@ls $(WHEELS)
 
-sbom: $(INSTALLED) ## Write the list of all packages with versions, hashes and licences: dist/castor.cdx.json (CycloneDX).
+sbom: $(INSTALLED) ## Write the list of all installed packages with versions and licences: dist/castor.cdx.json (CycloneDX).
 	@"$(PYTHON)" -m venv build/sbom
 	@build/sbom/bin/pip --disable-pip-version-check install --quiet cyclonedx-bom==7.5.0
 	@mkdir -p dist && build/sbom/bin/cyclonedx-py environment --pyproject pyproject.toml \
