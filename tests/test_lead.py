@@ -1,4 +1,4 @@
-"""What a follower is checked for before it starts."""
+"""Checks of a follower before it starts, and the lead of an SQLite store."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Requests to a controller that follows the leader of its store.
 
 A follower answers reads of what is in the store. It sends all other requests to the leader, by a
-redirect that keeps method and body. What only the leader knows, such as offers, limits, logs and
-files, is not read here.
+redirect that keeps method and body. Offers, limits, logs and files are known to the leader alone.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def test_a_decision_is_ordered_once_though_another_controller_acts_in_between(
 
 
 class LedWorld(World):
-    """World whose store is in PostgreSQL, and led by whoever has its lease."""
+    """World whose store is in PostgreSQL, and led by the holder of its lease."""
 
     def __init__(self, directory: Path, url: str, name: str) -> None:
         self.url = url
