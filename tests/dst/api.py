@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import fields
 from functools import cache
@@ -92,5 +91,4 @@ def _finish(call: Awaitable[None]) -> None:
 def application(slot: int) -> Application:
     """Return one of this process's applications; controllers that overlap use different ones."""
     anyio.to_thread.run_sync = _in_this_thread  # type: ignore[assignment]
-    asyncio.get_event_loop_policy()
     return Application()

@@ -9,7 +9,7 @@ from typing import Any, Final
 from autoscaler.domain.errors import StoreError
 from autoscaler.store.store import Store
 from tests.dst.line import Life, Weather
-from tests.dst.scheduler import Killed, Scheduler
+from tests.dst.scheduler import Scheduler
 
 WRITE_PAUSES: Final = 0.05  # probability of a pause before a write
 _REPOSITORIES: Final = (
@@ -68,6 +68,3 @@ def durable_store(store: Store, life: Life, weather: Weather, scheduler: Schedul
     names = {field.name for field in fields(Store)} & set(_REPOSITORIES)
     repositories = {name: _Repository(getattr(store, name), write) for name in sorted(names)}
     return replace(store, **repositories, close=lambda: None)  # type: ignore[arg-type]
-
-
-__all__ = ["Killed", "durable_store"]

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 from autoscaler.domain.errors import CastorError, StoreError
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.intent import IntentKind
-from autoscaler.domain.job import JobPhase, JobRecord, StopReason
+from autoscaler.domain.job import JobRecord
 from autoscaler.ledger.ledger import Ledger
 from tests.dst.cloud import Machine
 from tests.dst.scheduler import Killed
-from tests.dst.trainers import Agent, Vice
+from tests.dst.trainers import Agent
 
 if TYPE_CHECKING:
     from tests.dst.world import World
@@ -181,9 +181,7 @@ class Invariants:
         world = self._world
         return (
             bool(world.processes)
-            and not world.weather.calls
-            and world.weather.failing_writes == 0
-            and self._now_seconds >= world.weather.disk_full_until_seconds
+            and world.weather.is_calm(self._now_seconds)
             and not world.is_frozen
             and self._now_seconds - self._jumped_seconds > 60
         )
@@ -383,6 +381,3 @@ class Invariants:
                 )
             if not is_exact and booked_usd == 0:
                 raise Violation(f"the ledger is the bill: {instance} is not booked at all")
-
-
-__all__ = ["Invariants", "JobPhase", "StopReason", "Vice", "Violation"]

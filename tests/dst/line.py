@@ -75,6 +75,12 @@ class Weather:
             return disturbance.way
         return None
 
+    def is_calm(self, now_seconds: int) -> bool:
+        """Return whether no fault of calls or of the store is in force."""
+        is_disturbed = any(now_seconds < entry.until_seconds for entry in self.calls)
+        is_full = now_seconds < self.disk_full_until_seconds
+        return not is_disturbed and not is_full and self.failing_writes == 0
+
     def clear(self) -> None:
         """End all faults."""
         self.calls.clear()

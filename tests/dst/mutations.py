@@ -26,7 +26,6 @@ from autoscaler.controller.observe.instance_sync import Observer
 from autoscaler.ledger import bill
 from autoscaler.store.memory.instances import MemoryInstances
 from autoscaler.store.memory.tokens import MemoryTokens
-from autoscaler.store.records import holding
 from providers.aws.launching import Launching as AwsLaunching
 from providers.gcp.launching import Launching as GcpLaunching
 from tests.dst.scenario import scenario_of
@@ -87,20 +86,6 @@ def _both(*patches: Any) -> AbstractContextManager[Any]:
     return stack
 
 
-def _end_is_now() -> AbstractContextManager[Any]:
-    """Book an instance's end at the time of the listing, not at the cloud's time."""
-    seen_in_cloud = holding.seen_in_cloud
-
-    def seen(held: Any, listed: Any, now_seconds: float) -> Any:
-        from dataclasses import replace
-
-        if listed.ended_seconds is not None:
-            listed = replace(listed, ended_seconds=now_seconds)
-        return seen_in_cloud(held, listed, now_seconds)
-
-    return mock.patch("autoscaler.store.memory.instances.seen_in_cloud", seen, create=True)
-
-
 def _reused_join_token() -> AbstractContextManager[Any]:
     """Accept a join token again."""
     return mock.patch.object(MemoryTokens, "burn", lambda *_, **__: True)
@@ -110,7 +95,6 @@ MUTATIONS: Final[dict[str, Mutation]] = {
     "launches are not recorded before their call": _forgotten_order,
     "EC2: each try has a new client token": _new_token_each_time,
     "GCE: each try has a new name": _new_name_each_time,
-    "reclaim notices are ignored": _no_op(Observer, "_reclaim"),
     "failed terminations count as done": _failed_end_is_done,
     "limits are not checked in the pass": _no_op(Reconciler, "_has_room", True),
     "limits count only what is launched": lambda: mock.patch.object(
@@ -133,7 +117,6 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         "end_seconds",
         lambda store, job, held, least: held.draining_seconds or math.inf,
     ),
-    "failures are not retried": _no_op(JobLifecycle, "_retry_or_fail"),
     "completed jobs do not end": _no_op(JobLifecycle, "_complete"),
     "instances of ended jobs are kept": _no_op(JobLifecycle, "give_back"),
     "lighthouses are kept": _no_op(JobLifecycle, "release_lighthouse"),
@@ -143,12 +126,8 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         mock.patch.object(guard, "hands_off", lambda *_: None),
     ),
     "join tokens are good for ever": _reused_join_token,
-    "ends are booked when they are seen": _end_is_now,
     "no minimum is billed": lambda: mock.patch.object(
         bill.PricePeriod, "minimum_billed_seconds", 0
-    ),
-    "launches are sent for unwanted instances": lambda: mock.patch.object(
-        holding, "may_be_sent", lambda held, phase: True
     ),
 }
 

@@ -10,12 +10,12 @@ from dataclasses import replace
 import pytest
 
 from tests.dst.mutations import MUTATIONS
-from tests.dst.scenario import Fault, Scenario, scenario_of
+from tests.dst.scenario import Fault, JobPlan, Scenario, scenario_of
 from tests.dst.shrinking import invariant_of, kept_faults, numbers_of, shrunk
 from tests.dst.world import run
 
 
-@pytest.mark.parametrize("seed", [2, 5, 11, 13])
+@pytest.mark.parametrize("seed", [5, 13])
 def test_a_seed_keeps_all_invariants_and_repeats_itself(seed: int) -> None:
     violation, digest = run(scenario_of(seed))
     assert violation is None
@@ -23,7 +23,9 @@ def test_a_seed_keeps_all_invariants_and_repeats_itself(seed: int) -> None:
 
 
 def test_a_run_on_sqlite_keeps_all_invariants() -> None:
-    scenario = replace(scenario_of(3), store="sql")
+    job = JobPlan("job0", 0, 1, 1, work_seconds=60, save_seconds=1, budget_usd=None, spot=True)
+    faults = (Fault(8, "kill", (9, 15)), Fault(20, "writes fail", (2,)))
+    scenario = replace(scenario_of(0), store="sql", clouds=("aws",), jobs=(job,), faults=faults)
     assert run(scenario)[0] is None
 
 
@@ -65,8 +67,7 @@ def test_shrinking_does_not_move_to_another_invariant() -> None:
     ("mutation", "seed", "invariant"),
     [
         ("launches are not recorded before their call", 0, "an order is recorded before its call"),
-        ("lighthouses are kept", 0, "zero when all is done"),
-        ("completed jobs do not end", 4, "every job ends"),
+        ("limits are not checked in the pass", 5, "no cap is passed"),
     ],
 )
 def test_planted_defects_break_an_invariant(mutation: str, seed: int, invariant: str) -> None:
