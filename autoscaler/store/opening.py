@@ -9,7 +9,7 @@ from autoscaler.store.sql.events import SqlEvents
 from autoscaler.store.sql.fence import WriteFence
 from autoscaler.store.sql.instances import SqlInstances
 from autoscaler.store.sql.intents import SqlIntents
-from autoscaler.store.sql.jobs import SqlJobs
+from autoscaler.store.sql.jobs import SqlJobs, live_jobs
 from autoscaler.store.sql.journal import SqlJournal
 from autoscaler.store.sql.ledger import SqlLedgerLines
 from autoscaler.store.sql.measurements import SqlMeasurements
@@ -46,11 +46,12 @@ def open_store(url: str, fence: WriteFence | None = None) -> Store:
         database.close()
         raise
     database.fence = fence
+    live = live_jobs()
     return Store(
         url=database.name,
         version=version,
-        jobs=SqlJobs(database),
-        reports=SqlReports(database),
+        jobs=SqlJobs(database, live),
+        reports=SqlReports(database, live),
         instances=SqlInstances(database),
         intents=SqlIntents(database),
         capacity=SqlCapacity(database),

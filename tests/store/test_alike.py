@@ -13,9 +13,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from hypothesis.strategies import booleans, integers, none, sampled_from
 
-from autoscaler.domain.errors import CastorError
+from autoscaler.controller.offers.refusals import refusal_by
+from autoscaler.domain.errors import CastorError, InsufficientCapacity
+from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.job import JobPhase
+from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.report import Failure, ReportOrigin
 from autoscaler.domain.spending import EntryKind
 from autoscaler.domain.transfer import Transfer, TransferCount
@@ -34,6 +37,7 @@ from tests.conformance.store_examples import (
     report,
     spec,
 )
+from tests.store.led import led_store
 
 Outcome = TypeVar("Outcome")
 NAMES = ("a", "b")
@@ -41,16 +45,20 @@ FEW = integers(0, 9)
 
 
 class Twins(RuleBasedStateMachine):
-    """Two jobs whose instances are ordered, launched, refused, heard of and ended in any order."""
+    """Two jobs whose instances are ordered, launched, refused, heard of and ended in any order.
+
+    One that leads its database keeps in memory what it reads and writes.
+    """
 
     template: Path
+    leads = False
 
     def __init__(self) -> None:
         super().__init__()
         self.directory = tempfile.mkdtemp()
         copy = shutil.copy(self.template, self.directory)
         self.memory = memory_store()
-        self.database = open_store(f"sqlite:///{copy}")
+        self.database = (led_store if self.leads else open_store)(f"sqlite:///{copy}")
         self.now_seconds = NOW
         self.generations: dict[tuple[str, int], int] = {}
         for name in NAMES:
@@ -167,8 +175,35 @@ class Twins(RuleBasedStateMachine):
         self.both(lambda store: store.jobs.set_phase(self.job(name), last, self.now_seconds))
         self.both(lambda store: store.jobs.add(spec(name), self.now_seconds))
 
+    @rule(name=sampled_from(NAMES), seconds=FEW)
+    def measure(self, name: str, seconds: int) -> None:
+        job = self.job(name)
+        self.both(lambda store: store.measurements.add_duration(job, None, "boot", 1.0 + seconds))
+
+    @rule(which=FEW)
+    def refuse_offer(self, which: int) -> None:
+        instance = self.alive(which)
+        refuse = refusal_by(InsufficientCapacity("none left"), far_offer().id, self.now_seconds)
+        self.both(lambda store: store.instances.launch_failed(instance, "none left", NOW, refuse))
+
+    @rule()
+    def accept_offer(self) -> None:
+        self.both(lambda store: store.capacity.accepted(far_offer().id))
+
+    @rule(name=sampled_from(NAMES))
+    def remember(self, name: str) -> None:
+        seconds = self.now_seconds
+        memory = ProgramMemory(name, 1, (), seconds, 8, 1, BatchBounds(8, 8, 8, False), None)
+        self.both(lambda store: store.programs.remember(memory))
+
+    @rule(name=sampled_from(NAMES))
+    def forget(self, name: str) -> None:
+        self.both(lambda store: store.programs.forget(name))
+
     @rule()
     def look(self) -> None:
+        self.both(lambda store: (store.capacity.refusals(), [*map(store.programs.recall, NAMES)]))
+        self.both(lambda store: store.capacity.unavailable(self.now_seconds))
         self.both(lambda store: (store.jobs.alive(), store.jobs.all(), store.instances.alive()))
         self.both(_everything)
         self.both(lambda store: (store.intents.pending(NOW), store.intents.pending(NOW + 60)))
@@ -229,9 +264,10 @@ def _told_of(store: Store, job: str) -> tuple[object, ...]:
 
 
 @pytest.mark.timeout(400)  # only a failure takes long: it is made small
+@pytest.mark.parametrize("leads", [False, True])
 @pytest.mark.parametrize("examples", [5, pytest.param(50, marks=pytest.mark.slow)])
-def test_both_say_the_same(template: Path, examples: int) -> None:
-    Twins.template = template
+def test_both_say_the_same(template: Path, examples: int, leads: bool) -> None:
+    Twins.template, Twins.leads = template, leads
     run_state_machine_as_test(
         Twins,
         settings=settings(

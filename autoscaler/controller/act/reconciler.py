@@ -118,7 +118,7 @@ class Reconciler:
         A trial takes idle instances of its study before it orders, and waits for those about to
         become idle. `alive` are the instances of all jobs. `offers` have present estimates.
         """
-        job_instances = [held for held in alive if held.job == decision.job]
+        job_instances = self._store.instances.of_job(decision.job)
         wanted = [held for held in job_instances if held.desired is Desired.PRESENT]
         decision = as_launched(decision, wanted)
         if decision.placement is not None:

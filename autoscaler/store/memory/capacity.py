@@ -26,9 +26,7 @@ class MemoryCapacity(Capacity):
     def unavailable(self, now_seconds: float) -> frozenset[str]:
         with self._lock:
             return frozenset(
-                refusal.offer
-                for refusal in self._refusals.values()
-                if refusal.holds(now_seconds)
+                refusal.offer for refusal in self._refusals.values() if refusal.holds(now_seconds)
             )
 
     def _change(self, offer: str, refuse: Refuse) -> Refusal:

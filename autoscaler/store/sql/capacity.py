@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
@@ -13,8 +14,11 @@ from autoscaler.store.repositories.capacity import (
     Refusal,
     Refuse,
 )
+from autoscaler.store.sql.cache import after_commit
 from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.schema import RefusalRow
+
+_KEY: Final = "refusals"
 
 
 class SqlCapacity(Capacity):
@@ -26,26 +30,32 @@ class SqlCapacity(Capacity):
     def accepted(self, offer: str) -> None:
         with self._database.write() as session:
             session.execute(delete(RefusalRow).where(RefusalRow.offer == offer))
+            after_commit(session, lambda: self._database.cache.drop(_KEY))
 
     def refusals(self) -> Mapping[str, Refusal]:
-        with self._database.read() as session:
-            return {row.offer: row.to(Refusal) for row in session.scalars(select(RefusalRow))}
+        return self._database.cached(
+            _KEY,
+            lambda session: {
+                row.offer: row.to(Refusal) for row in session.scalars(select(RefusalRow))
+            },
+        )
 
     def unavailable(self, now_seconds: float) -> frozenset[str]:
-        offers = select(RefusalRow.offer).where(
-            RefusalRow.until_seconds > now_seconds,
-            RefusalRow.until_seconds <= now_seconds + LONGEST_REFUSAL_SECONDS,
+        latest_seconds = now_seconds + LONGEST_REFUSAL_SECONDS
+        return frozenset(
+            offer
+            for offer, refusal in self.refusals().items()
+            if now_seconds < refusal.until_seconds <= latest_seconds
         )
-        with self._database.read() as session:
-            return frozenset(session.scalars(offers))
 
     def _change(self, offer: str, refuse: Refuse) -> Refusal:
         with self._database.write() as session:
-            return keep_refusal(session, offer, refuse)
+            return keep_refusal(self._database, session, offer, refuse)
 
 
-def keep_refusal(session: Session, offer: str, refuse: Refuse) -> Refusal:
+def keep_refusal(database: Database, session: Session, offer: str, refuse: Refuse) -> Refusal:
     """Store and return the result of `refuse` for the known refusal of an offer."""
+    after_commit(session, lambda: database.cache.drop(_KEY))
     row = session.get(RefusalRow, offer)
     refusal = refuse(None if row is None else row.to(Refusal))
     if row is None:

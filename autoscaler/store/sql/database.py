@@ -13,16 +13,20 @@ import os
 import shutil
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, TimeoutError
 from sqlalchemy.orm import Session
 
 from autoscaler.domain.errors import StoreError
+from autoscaler.store.sql.cache import LiveRecords, StoreCache, committed
 from autoscaler.store.sql.fence import WriteFence
+
+Value = TypeVar("Value")
 
 _log = logging.getLogger(__name__)
 
@@ -71,6 +75,35 @@ class Database:
         self._unsynced_writer = unsynced.execution_options(**{_WRITES_OPTION: True})
         self._write_lock = threading.Lock()
         self.fence: WriteFence | None = None
+        self.cache = StoreCache()
+        self._live: list[LiveRecords[Any]] = []
+
+    @property
+    def epoch(self) -> int | None:
+        """Epoch in which this process leads the store; None if it does not, or need not."""
+        return None if self.fence is None else self.fence.epoch
+
+    def cached(self, key: Hashable, load: Callable[[Session], Value]) -> Value:
+        """Return what `load` reads, from memory if this process leads and it has not changed."""
+
+        def read() -> Value:
+            with self.read() as session:
+                return load(session)
+
+        return self.cache.get(self.epoch, key, read)
+
+    def live(self, records: LiveRecords[Any], load: Callable[[Session], Iterable[Any]]) -> bool:
+        """Return whether live records are in memory, after they are read if this process leads."""
+        epoch = self.epoch
+        if epoch is None:
+            return False
+        if not records.is_loaded(epoch):
+            with self._write_lock, self.read() as session:
+                if not records.is_loaded(epoch):
+                    records.load(epoch, load(session))
+                    if records not in self._live:
+                        self._live.append(records)
+        return True
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -98,10 +131,17 @@ class Database:
         fence = self.fence
         if fence is not None:
             fence.require_leading()
-        with self._write_lock, self._errors(), Session(writer) as session, session.begin():
-            if fence is not None:
-                fence.check(session.connection())
-            yield session
+        with self._write_lock, self._errors(), Session(writer) as session:
+            with session.begin() as transaction:
+                if fence is not None:
+                    fence.check(session.connection())
+                yield session
+                try:
+                    transaction.commit()
+                except BaseException:  # what is stored now is unknown
+                    self._forget()
+                    raise
+            committed(session)
 
     def let_shrink(self) -> None:
         """Rewrite an SQLite file of an earlier release, so that it can give back free space.
@@ -126,6 +166,12 @@ class Database:
                 connection.execute("VACUUM")
             except sqlite3.OperationalError as error:
                 _log.warning("%s can't shrink: %s; the next upgrade tries again", path, error)
+
+    def _forget(self) -> None:
+        """Drop all that is kept in memory."""
+        self.cache.clear()
+        for records in self._live:
+            records.clear()
 
     def close(self) -> None:
         """Close all idle connections."""

@@ -21,9 +21,11 @@ from autoscaler.store.records.places import Place, places_of
 from autoscaler.store.records.transfers import Lined
 from autoscaler.store.repositories.capacity import Refuse
 from autoscaler.store.repositories.instances import Instances, unknown_instance
+from autoscaler.store.sql.cache import LiveRecords, after_commit
 from autoscaler.store.sql.capacity import keep_refusal
 from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.jobs import job_row
+from autoscaler.store.sql.ledger import add_line
 from autoscaler.store.sql.schema import InstanceRow, IntentRow, LedgerRow
 
 _OtherInstance = aliased(InstanceRow)
@@ -43,32 +45,70 @@ _NEVER_TRAINED = select(InstanceRow).where(
 )
 
 
+_ALIVE = select(InstanceRow).where(InstanceRow.phase != InstancePhase.ENDED)
+_ENDED = select(InstanceRow).where(InstanceRow.phase == InstancePhase.ENDED)
+
+
 class SqlInstances(Instances):
     """Repository on the table of instances; also writes the tables of intents and the ledger."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._live: LiveRecords[HeldInstance] = LiveRecords(
+            lambda held: held.phase is not InstancePhase.ENDED, _order, lambda held: held.job
+        )
 
     def get(self, instance: str) -> HeldInstance:
+        held = self._live.get(instance) if self._is_live_loaded() else None
+        if held is not None:
+            return held
         with self._database.read() as session:
             return instance_row(session, instance).to(HeldInstance)
 
     def alive(self) -> tuple[HeldInstance, ...]:
-        return self._list(select(InstanceRow).where(InstanceRow.phase != InstancePhase.ENDED))
+        if self._is_live_loaded():
+            return self._live.all()
+        with self._database.read() as session:
+            return _listed(session, _ALIVE)
 
     def of_job(self, job: str, include_ended: bool = False) -> tuple[HeldInstance, ...]:
-        rows = select(InstanceRow).where(InstanceRow.job == job)
+        if not self._is_live_loaded():
+            rows = select(InstanceRow) if include_ended else _ALIVE
+            with self._database.read() as session:
+                return _listed(session, rows.where(InstanceRow.job == job))
+        alive = self._live.of_group(job)
         if not include_ended:
-            rows = rows.where(InstanceRow.phase != InstancePhase.ENDED)
-        return self._list(rows)
+            return alive
+        ended = self._database.cached(
+            ("ended instances", job),
+            lambda session: _listed(session, _ENDED.where(InstanceRow.job == job)),
+        )
+        # One that ended between the two reads is in both.
+        by_id = {held.id: held for held in (*alive, *ended)}
+        return tuple(sorted(by_id.values(), key=_order))
 
     def never_trained(self, job: str) -> tuple[HeldInstance, ...]:
-        return self._list(_NEVER_TRAINED.where(InstanceRow.job == job))
+        return self._database.cached(
+            ("never trained", job),
+            lambda session: _listed(session, _NEVER_TRAINED.where(InstanceRow.job == job)),
+        )
 
-    def _list(self, rows: Select[InstanceRow]) -> tuple[HeldInstance, ...]:
-        with self._database.read() as session:
-            in_order = rows.order_by(InstanceRow.requested_seconds, InstanceRow.id)
-            return tuple(row.to(HeldInstance) for row in session.scalars(in_order))
+    def _is_live_loaded(self) -> bool:
+        return self._database.live(self._live, lambda session: _listed(session, _ALIVE))
+
+    def _keep(self, session: Session, before: HeldInstance | None, after: HeldInstance) -> None:
+        """Keep a changed instance in memory, once the transaction is committed."""
+
+        def keep() -> None:
+            self._live.put(after)
+            states = (after,) if before is None else (before, after)
+            jobs = {held.job for held in states}
+            if any(held.phase is InstancePhase.ENDED for held in states):
+                self._database.cache.drop(*(("ended instances", job) for job in jobs))
+            if any(map(_is_over, states)) or len({held.training_seconds for held in states}) > 1:
+                self._database.cache.drop(*(("never trained", job) for job in jobs))
+
+        after_commit(session, keep)
 
     def _add(self, order: InstanceOrder) -> Holding | None:
         with self._database.write() as session:
@@ -83,6 +123,7 @@ class SqlInstances(Instances):
             session.add(row)
             session.flush()
             _keep_intent(session, None, holding.launch)
+            self._keep(session, None, holding.held)
             return holding
 
     def _move(self, instance: str, order: HandOver) -> Holding:
@@ -90,7 +131,7 @@ class SqlInstances(Instances):
             before = job_row(session, instance_row(session, instance).job).to(JobRecord)
             after = job_row(session, order.job).to(JobRecord)
             places = _places(session, order.job)
-            return _change_row(
+            return self._change_row(
                 session,
                 instance,
                 lambda holding: handed_over(holding, order, (before, after), places),
@@ -101,10 +142,12 @@ class SqlInstances(Instances):
     ) -> HeldInstance:
         with self._database.write() as session:
             row = instance_row(session, instance)
-            lined = change(row.to(HeldInstance))
+            before = row.to(HeldInstance)
+            lined = change(before)
             row.take(lined.held)
             for line in lined.new_lines:
-                _add_line(session, line)
+                add_line(self._database, session, line)
+            self._keep(session, before, lined.held)
             return lined.held
 
     def _change_of_job(
@@ -112,7 +155,8 @@ class SqlInstances(Instances):
     ) -> tuple[Holding, JobPhase]:
         with self._database.write() as session:
             phase = job_row(session, instance_row(session, instance).job).phase
-            return _change_row(session, instance, lambda holding: change(holding, phase)), phase
+            changed = self._change_row(session, instance, lambda holding: change(holding, phase))
+            return changed, phase
 
     def _change_holding(
         self,
@@ -121,10 +165,36 @@ class SqlInstances(Instances):
         refuse: Refuse | None = None,
     ) -> Holding:
         with self._database.write() as session:
-            holding = _change_row(session, instance, change)
+            holding = self._change_row(session, instance, change)
             if refuse is not None:
-                keep_refusal(session, holding.held.offer, refuse)
+                keep_refusal(self._database, session, holding.held.offer, refuse)
             return holding
+
+    def _change_row(
+        self, session: Session, instance: str, change: Callable[[Holding], Holding]
+    ) -> Holding:
+        row = instance_row(session, instance)
+        before = row.to(HeldInstance)
+        intent_rows = select(IntentRow).where(IntentRow.instance == instance)
+        intents = {intent.kind: intent for intent in session.scalars(intent_rows)}
+        launch, termination = intents[IntentKind.LAUNCH], intents.get(IntentKind.TERMINATE)
+        holding = change(
+            Holding(
+                held=before,
+                minimum_billed_seconds=row.minimum_billed_seconds,
+                launch=launch.to(Intent),
+                termination=None if termination is None else termination.to(Intent),
+                last_line=_last_line(session, instance),
+            )
+        )
+        row.take(holding.held)
+        launch.take(holding.launch)
+        if holding.termination is not None:
+            _keep_intent(session, termination, holding.termination)
+        for line in holding.new_lines:
+            add_line(self._database, session, line)
+        self._keep(session, before, holding.held)
+        return holding
 
 
 def instance_row(session: Session, instance: str) -> InstanceRow:
@@ -139,27 +209,18 @@ def instance_row(session: Session, instance: str) -> InstanceRow:
     return row
 
 
-def _change_row(session: Session, instance: str, change: Callable[[Holding], Holding]) -> Holding:
-    row = instance_row(session, instance)
-    intent_rows = select(IntentRow).where(IntentRow.instance == instance)
-    intents = {intent.kind: intent for intent in session.scalars(intent_rows)}
-    launch, termination = intents[IntentKind.LAUNCH], intents.get(IntentKind.TERMINATE)
-    holding = change(
-        Holding(
-            held=row.to(HeldInstance),
-            minimum_billed_seconds=row.minimum_billed_seconds,
-            launch=launch.to(Intent),
-            termination=None if termination is None else termination.to(Intent),
-            last_line=_last_line(session, instance),
-        )
-    )
-    row.take(holding.held)
-    launch.take(holding.launch)
-    if holding.termination is not None:
-        _keep_intent(session, termination, holding.termination)
-    for line in holding.new_lines:
-        _add_line(session, line)
-    return holding
+def _order(held: HeldInstance) -> tuple[float, str]:
+    return held.requested_seconds, held.id
+
+
+def _listed(session: Session, rows: Select[InstanceRow]) -> tuple[HeldInstance, ...]:
+    in_order = rows.order_by(InstanceRow.requested_seconds, InstanceRow.id)
+    return tuple(row.to(HeldInstance) for row in session.scalars(in_order))
+
+
+def _is_over(held: HeldInstance) -> bool:
+    """Return whether an instance has ended, or shall end."""
+    return held.phase is InstancePhase.ENDED or held.desired is Desired.ABSENT
 
 
 def _alive_instances(session: Session, job: str) -> list[HeldInstance]:
@@ -185,12 +246,6 @@ def _last_line(session: Session, instance: str) -> LedgerEntry | None:
     )
     last = session.scalars(lines.order_by(LedgerRow.id.desc()).limit(1)).first()
     return None if last is None else last.to(LedgerEntry)
-
-
-def _add_line(session: Session, line: LedgerEntry) -> None:
-    row = LedgerRow()
-    row.take(line)
-    session.add(row)
 
 
 def _keep_intent(session: Session, row: IntentRow | None, intent: Intent) -> None:

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
 from autoscaler.domain.job import JobPhase, JobRecord, JobSpec
 from autoscaler.store.repositories.jobs import FINAL_PHASES, Jobs, new_id, unknown_job
+from autoscaler.store.sql.cache import LiveRecords, after_commit
 from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.schema import JobRow
+
+
+def live_jobs() -> LiveRecords[JobRecord]:
+    """Return an empty table of the jobs that have not ended, by number."""
+    return LiveRecords(
+        lambda record: not record.phase.is_final, lambda record: record.number, lambda record: ""
+    )
 
 
 class SqlJobs(Jobs):
     """Repository on the table of jobs."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, live: LiveRecords[JobRecord]) -> None:
         self._database = database
+        self._live = live
 
     def add(self, spec: JobSpec, now_seconds: float) -> JobRecord:
         with self._database.write() as session:
@@ -33,7 +42,9 @@ class SqlJobs(Jobs):
             )
             session.add(row)
             session.flush()
-            return row.to(JobRecord)
+            record = row.to(JobRecord)
+            keep_job(session, self._live, record)
+            return record
 
     def find(self, name_or_id: str) -> JobRecord:
         with self._database.read() as session:
@@ -42,11 +53,20 @@ class SqlJobs(Jobs):
             return (row or job_row(session, name_or_id)).to(JobRecord)
 
     def get(self, job: str) -> JobRecord:
+        record = self._live.get(job) if self._is_live_loaded() else None
+        if record is not None:
+            return record
         with self._database.read() as session:
             return job_row(session, job).to(JobRecord)
 
     def alive(self) -> tuple[JobRecord, ...]:
-        return self._list(select(JobRow).where(JobRow.phase.not_in(FINAL_PHASES)))
+        if self._is_live_loaded():
+            return self._live.all()
+        with self._database.read() as session:
+            return tuple(_alive_jobs(session))
+
+    def _is_live_loaded(self) -> bool:
+        return self._database.live(self._live, _alive_jobs)
 
     def ended_with_lighthouse(self) -> tuple[JobRecord, ...]:
         has_ended = JobRow.phase.in_(FINAL_PHASES)
@@ -65,7 +85,18 @@ class SqlJobs(Jobs):
             row = job_row(session, job)
             record = change(row.to(JobRecord))
             row.take(record)
+            keep_job(session, self._live, record)
             return record
+
+
+def keep_job(session: Session, live: LiveRecords[JobRecord], record: JobRecord) -> None:
+    """Keep a changed job in memory, once the transaction is committed."""
+    after_commit(session, lambda: live.put(record))
+
+
+def _alive_jobs(session: Session) -> Iterator[JobRecord]:
+    rows = select(JobRow).where(JobRow.phase.not_in(FINAL_PHASES)).order_by(JobRow.number)
+    return (row.to(JobRecord) for row in session.scalars(rows))
 
 
 def job_row(session: Session, job: str) -> JobRow:

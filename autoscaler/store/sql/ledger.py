@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from sqlalchemy import select
+from typing import Final
+
+from sqlalchemy import Select, select
+from sqlalchemy.orm import Session
 
 from autoscaler.domain.spending import LedgerEntry
 from autoscaler.store.repositories.ledger import LedgerLines
+from autoscaler.store.sql.cache import after_commit
 from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.schema import LedgerRow
+
+_LINES: Final = select(LedgerRow).order_by(LedgerRow.id)
 
 
 class SqlLedgerLines(LedgerLines):
@@ -17,9 +23,29 @@ class SqlLedgerLines(LedgerLines):
         self._database = database
 
     def entries(self, job: str | None = None) -> tuple[LedgerEntry, ...]:
-        rows = select(LedgerRow).order_by(LedgerRow.id)
-        if job is not None:
+        if job is None:
+            with self._database.read() as session:
+                return _entries(session, _LINES)
+
+        def load(session: Session) -> tuple[LedgerEntry, ...]:
             paid_instances = select(LedgerRow.instance).where(LedgerRow.job == job)
-            rows = rows.where(LedgerRow.instance.in_(paid_instances))
-        with self._database.read() as session:
-            return tuple(row.to(LedgerEntry) for row in session.scalars(rows))
+            return _entries(session, _LINES.where(LedgerRow.instance.in_(paid_instances)))
+
+        return self._database.cached(("ledger", job), load)
+
+
+def add_line(database: Database, session: Session, line: LedgerEntry) -> None:
+    """Store a line, and drop the lines in memory of all jobs that paid for its instance."""
+    row = LedgerRow()
+    row.take(line)
+    session.add(row)
+    jobs = {line.job, *session.scalars(_payers(line.instance))}
+    after_commit(session, lambda: database.cache.drop(*(("ledger", job) for job in jobs)))
+
+
+def _payers(instance: str) -> Select[str]:
+    return select(LedgerRow.job).where(LedgerRow.instance == instance).distinct()
+
+
+def _entries(session: Session, rows: Select[LedgerRow]) -> tuple[LedgerEntry, ...]:
+    return tuple(row.to(LedgerEntry) for row in session.scalars(rows))

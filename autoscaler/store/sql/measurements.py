@@ -17,6 +17,7 @@ from autoscaler.store.repositories.measurements import (
     Measurements,
     NoisePoint,
 )
+from autoscaler.store.sql.cache import after_commit
 from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.jobs import job_row
 from autoscaler.store.sql.schema import DurationRow, JobRow, ModelsRow, NoiseRow, ObservationRow
@@ -33,7 +34,7 @@ class SqlMeasurements(Measurements):
     ) -> None:
         with self._database.write() as session:
             job_row(session, job)
-            SqlBook(session, job).add_observations(observations, now_seconds)
+            SqlBook(self._database, session, job).add_observations(observations, now_seconds)
 
     def observations(self, job: str) -> tuple[StepObservation, ...]:
         with self._database.read() as session:
@@ -48,9 +49,11 @@ class SqlMeasurements(Measurements):
         )
 
     def observations_revision(self, job: str) -> int:
-        revision = select(JobRow.observations_revision).where(JobRow.id == job)
-        with self._database.read() as session:
+        def load(session: Session) -> int:
+            revision = select(JobRow.observations_revision).where(JobRow.id == job)
             return session.scalar(revision) or 0
+
+        return self._database.cached(("observations revision", job), load)
 
     def step_seconds(self, job: str) -> float | None:
         with self._database.read() as session:
@@ -60,14 +63,16 @@ class SqlMeasurements(Measurements):
     def add_duration(self, job: str, offer: str | None, what: str, seconds: float) -> None:
         with self._database.write() as session:
             job_row(session, job)
-            SqlBook(session, job).add_duration(offer, what, seconds)
+            SqlBook(self._database, session, job).add_duration(offer, what, seconds)
 
     def durations(self, job: str) -> Mapping[tuple[str | None, str], Mean]:
-        with self._database.read() as session:
+        def load(session: Session) -> Mapping[tuple[str | None, str], Mean]:
             rows = session.scalars(select(DurationRow).where(DurationRow.job == job))
             return {
                 (row.offer or None, row.what): Mean(row.mean_seconds, row.count) for row in rows
             }
+
+        return self._database.cached(("durations", job), load)
 
     def noise_history(self, job: str) -> tuple[NoisePoint, ...]:
         rows = select(NoiseRow).where(NoiseRow.job == job).order_by(NoiseRow.id)
@@ -88,9 +93,11 @@ class SqlMeasurements(Measurements):
 class SqlBook(Book):
     """Rows of one job's measurements, within a transaction."""
 
-    def __init__(self, session: Session, job: str) -> None:
+    def __init__(self, database: Database, session: Session, job: str) -> None:
         self._session = session
         self._job = job
+        keys = ("observations revision", job), ("durations", job)
+        after_commit(session, lambda: database.cache.drop(*keys))
         self._eras: dict[Size, int] = {}
 
     def _merge(

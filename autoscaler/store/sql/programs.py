@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from autoscaler.domain.program import ProgramMemory
 from autoscaler.store.repositories.programs import Programs
+from autoscaler.store.sql.cache import after_commit
 from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.schema import ProgramRow
 
@@ -19,11 +21,14 @@ class SqlPrograms(Programs):
     def remember(self, memory: ProgramMemory) -> None:
         with self._database.write() as session:
             session.merge(ProgramRow(program=memory.program, memory=memory))
+            self._drop(session, memory.program)
 
     def recall(self, program: str) -> ProgramMemory | None:
-        with self._database.read() as session:
+        def load(session: Session) -> ProgramMemory | None:
             row = session.get(ProgramRow, program)
             return None if row is None else row.memory
+
+        return self._database.cached(("program", program), load)
 
     def all(self) -> tuple[ProgramMemory, ...]:
         with self._database.read() as session:
@@ -36,4 +41,8 @@ class SqlPrograms(Programs):
             if row is None:
                 return False
             session.delete(row)
+            self._drop(session, program)
             return True
+
+    def _drop(self, session: Session, program: str) -> None:
+        after_commit(session, lambda: self._database.cache.drop(("program", program)))

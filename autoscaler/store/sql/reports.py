@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sqlalchemy import func, select
+from sqlalchemy.orm import Session
 
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobRecord
@@ -16,9 +17,10 @@ from autoscaler.store.repositories.reports import (
     judge,
     reported,
 )
+from autoscaler.store.sql.cache import LiveRecords, after_commit
 from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.instances import instance_row
-from autoscaler.store.sql.jobs import job_row
+from autoscaler.store.sql.jobs import job_row, keep_job
 from autoscaler.store.sql.measurements import SqlBook
 from autoscaler.store.sql.schema import FailureRow
 
@@ -26,8 +28,10 @@ from autoscaler.store.sql.schema import FailureRow
 class SqlReports(Reports):
     """Repository on the table of failures. Rows of jobs and instances hold the reports."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, live: LiveRecords[JobRecord]) -> None:
+        """Use a database, and the live jobs that its other repositories keep."""
         self._database = database
+        self._live = live
 
     def add(
         self, job: str, report: TrainingReport, origin: ReportOrigin, now_seconds: float
@@ -43,10 +47,12 @@ class SqlReports(Reports):
             )
             if verdict.counts:
                 instance.take(InstanceMark(origin.started_seconds, report.step))
-                SqlBook(session, job).add_report(report, now_seconds)
+                SqlBook(self._database, session, job).add_report(report, now_seconds)
             if verdict.is_latest:
-                row.take(reported(record, report, now_seconds))
+                latest = reported(record, report, now_seconds)
+                row.take(latest)
                 row.take(JobMark(origin.attempt, origin.started_seconds))
+                keep_job(session, self._live, latest)
             return verdict.is_latest
 
     def add_failure(self, job: str, failure: Failure, now_seconds: float) -> bool:
@@ -68,13 +74,18 @@ class SqlReports(Reports):
                     failure=failure,
                 )
             )
-            row.take(failed(row.to(JobRecord), failure))
+            record = failed(row.to(JobRecord), failure)
+            row.take(record)
+            keep_job(session, self._live, record)
+            after_commit(session, lambda: self._database.cache.drop(("failures", job)))
             return True
 
     def failures(self, job: str) -> tuple[Failure, ...]:
-        with self._database.read() as session:
+        def load(session: Session) -> tuple[Failure, ...]:
             rows = select(FailureRow).where(FailureRow.job == job).order_by(FailureRow.id)
             return tuple(row.failure for row in session.scalars(rows))
+
+        return self._database.cached(("failures", job), load)
 
     def recent_failures(
         self, since_seconds: float, job: str | None = None

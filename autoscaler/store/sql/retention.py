@@ -11,6 +11,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from autoscaler.domain.intent import IntentState
 from autoscaler.store.repositories.retention import MOST_ROWS, Retention
 from autoscaler.store.sql.access_schema import JoinTokenRow, NodeTokenRow
+from autoscaler.store.sql.cache import after_commit
 from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.schema import (
     DecisionRow,
@@ -127,6 +128,7 @@ class SqlRetention(Retention):
                     delete(column.class_).where(column.in_(values)),
                     execution_options={"synchronize_session": False},
                 )
+                after_commit(session, self._database.cache.clear)
         return is_more_left or self._give_back_space()
 
     def _give_back_space(self) -> bool:

@@ -1,0 +1,190 @@
+"""Values of the store that its only writer keeps in memory.
+
+A leader is the only process that writes its store (`fence`), so that it need not read again what
+it has read or written. Each value is loaded once, dropped when a transaction that changes it has
+been committed, and loaded again at its next use. Processes that do not lead keep nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from sqlalchemy.orm import Session
+
+Value = TypeVar("Value")
+_CHANGES: Final = "castor_changes"
+
+
+class StoreCache:
+    """Loaded values by key, for all repositories of one store. Threads may share it.
+
+    Values belong to one epoch of the lease: those of an earlier one are dropped, since another
+    process has led in between.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._epoch: int | None = None
+        self._values: dict[Hashable, Any] = {}
+        # Loads under way by key. A key that is dropped meanwhile keeps none of their values.
+        self._loads: dict[Hashable, set[object]] = {}
+
+    def get(self, epoch: int | None, key: Hashable, load: Callable[[], Value]) -> Value:
+        """Return the value of a key; `load` reads it from the database.
+
+        Args:
+            epoch: epoch in which this process leads; None if it does not.
+            key: name of the value.
+            load: is called without a lock, perhaps by several threads at the same time.
+        """
+        if epoch is None:
+            return load()
+        mark = object()
+        with self._lock:
+            if self._epoch != epoch:
+                self._epoch = epoch
+                self._values.clear()
+                self._loads.clear()
+            if key in self._values:
+                value: Value = self._values[key]
+                return value
+            self._loads.setdefault(key, set()).add(mark)
+        try:
+            value = load()
+        except BaseException:
+            with self._lock:
+                self._ended(key, mark)
+            raise
+        with self._lock:
+            if self._ended(key, mark):
+                self._values[key] = value
+        return value
+
+    def drop(self, *keys: Hashable) -> None:
+        """Drop the values of some keys after they have changed."""
+        with self._lock:
+            for key in keys:
+                self._values.pop(key, None)
+                self._loads.pop(key, None)
+
+    def clear(self) -> None:
+        """Drop all values."""
+        with self._lock:
+            self._values.clear()
+            self._loads.clear()
+
+    def _ended(self, key: Hashable, mark: object) -> bool:
+        """End a load; return whether its value is still that of the key. The lock is held."""
+        marks = self._loads.get(key, set())
+        is_current = mark in marks
+        marks.discard(mark)
+        if not marks:
+            self._loads.pop(key, None)
+        return is_current
+
+
+class Identified(Protocol):
+    """Record with an id."""
+
+    @property
+    def id(self) -> str:
+        """Name of the record, unique in its table."""
+        ...
+
+
+Record = TypeVar("Record", bound=Identified)
+
+
+class LiveRecords(Generic[Record]):
+    """Records of a table that have not ended, kept up to date by their writers.
+
+    One thread at a time may change them. Records are replaced and never changed, so that readers
+    need no lock.
+    """
+
+    def __init__(
+        self,
+        is_live: Callable[[Record], bool],
+        order: Callable[[Record], Any],
+        group: Callable[[Record], str],
+    ) -> None:
+        """Prepare an empty table of records, in groups by the name that `group` returns."""
+        self._is_live = is_live
+        self._order = order
+        self._group = group
+        self._epoch: int | None = None
+        self._by_id: dict[str, Record] = {}
+        self._groups: dict[str, dict[str, Record]] = {}
+        self._version = 0
+        self._sorted: tuple[int, tuple[Record, ...]] = (-1, ())
+
+    def is_loaded(self, epoch: int | None) -> bool:
+        """Return whether the records of an epoch are here."""
+        return epoch is not None and epoch == self._epoch
+
+    def load(self, epoch: int, records: Iterable[Record]) -> None:
+        """Keep the live records of an epoch; nobody may write them meanwhile."""
+        self.clear()
+        for record in records:
+            self._insert(record)
+        self._epoch = epoch
+
+    def put(self, record: Record) -> None:
+        """Replace a record, or remove it if it has ended."""
+        if self._epoch is None:
+            return
+        is_live, before = self._is_live(record), self._by_id.get(record.id)
+        if before is not None and not (is_live and self._group(before) == self._group(record)):
+            self._leave_group(before)
+        if is_live:
+            self._insert(record)
+        else:
+            self._by_id.pop(record.id, None)
+        self._version += 1
+
+    def clear(self) -> None:
+        """Drop all records; they must be loaded again."""
+        self._epoch = None
+        self._by_id, self._groups = {}, {}
+        self._version += 1
+
+    def get(self, record_id: str) -> Record | None:
+        """Return a record; None if it has ended or does not exist."""
+        return self._by_id.get(record_id)
+
+    def of_group(self, name: str) -> tuple[Record, ...]:
+        """Return the records of a group, sorted."""
+        records = list(self._groups.get(name, {}).values())
+        return tuple(sorted(records, key=self._order))
+
+    def all(self) -> tuple[Record, ...]:
+        """Return all records, sorted."""
+        version, records = self._sorted
+        if version != self._version:
+            version = self._version
+            records = tuple(sorted(list(self._by_id.values()), key=self._order))
+            self._sorted = version, records
+        return records
+
+    def _leave_group(self, record: Record) -> None:
+        name = self._group(record)
+        self._groups[name].pop(record.id)
+        if not self._groups[name]:
+            del self._groups[name]
+
+    def _insert(self, record: Record) -> None:
+        self._by_id[record.id] = record
+        self._groups.setdefault(self._group(record), {})[record.id] = record
+
+
+def after_commit(session: Session, act: Callable[[], None]) -> None:
+    """Call `act` once the session's transaction has been committed, before the next writer."""
+    session.info.setdefault(_CHANGES, []).append(act)
+
+
+def committed(session: Session) -> None:
+    """Call what waits for the commit of a session's transaction."""
+    for act in session.info.pop(_CHANGES, ()):
+        act()
