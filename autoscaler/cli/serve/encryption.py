@@ -7,7 +7,7 @@ from pathlib import Path
 
 from autoscaler.domain.errors import SpecError
 from autoscaler.tls import SELF_SIGNED, TlsFiles, require_usable, self_signed_files
-from providers.cloud.hosts import is_here
+from autoscaler.wire.connection import is_loopback
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,8 @@ class Encryption:
     def _require_local(self, host: str, public_url: str | None) -> None:
         self._require_no_files()
         is_encrypted = public_url is not None and public_url.startswith("https://")
-        if not (is_here(host) or is_encrypted or self.is_insecure):
+        is_local = is_loopback(f"//[{host}]" if ":" in host else f"//{host}")
+        if not (is_local or is_encrypted or self.is_insecure):
             raise SpecError(
                 f"{host} can be reached from other machines, and tokens and secrets would travel "
                 "in the clear: add --tls-cert auto, or --public-url https://... of a proxy, or "
