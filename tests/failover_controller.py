@@ -17,6 +17,7 @@ from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.instance import CloudInstance, LaunchRequest
 from autoscaler.store.sql.file_lock import process_name
 from tests.controller.cloud import FileCloud
+from tests.controller.world import RecordedLighthouses
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ def run(options: Options) -> None:
     cloud = CountedCloud(Path(options.cloud), Path(options.calls))
     main.open_providers = lambda *_: {"file": cloud}  # type: ignore[assignment,return-value]
     main.open_storage = lambda *_: None  # type: ignore[assignment]
+    main.LighthouseHost = lambda *_: RecordedLighthouses()  # type: ignore[assignment,misc]
     settings = main.ServeSettings(
         state=Path(options.state),
         store_url=options.store_url,
