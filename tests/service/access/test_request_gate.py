@@ -124,6 +124,7 @@ def test_a_job_that_an_earlier_release_took_hides_no_other(api: Api) -> None:
 def test_a_text_or_truth_value_is_no_number(
     api: Api, path: str, body: dict[str, Any], field: str
 ) -> None:
+    assert posted(api, "/v1/jobs", {"spec": {"name": "a", "command": ["true"]}}).is_success
     response = posted(api, f"/v1/{path}", body)
     fault = response.json()
     assert (response.status_code, fault["field"]) == (422, field), fault
