@@ -99,7 +99,7 @@ def require_agreement(store: Store, state: Path) -> None:
     """Assert that store and cloud agree on launches, ends and costs."""
     clock = SystemClock()
     local = LocalProvider(state / "local", store.settings.controller_id(), LocalSettings(), clock)
-    seen = {each.tags[INSTANCE_TAG]: each for each in local.instances()}
+    seen = {instance.tags[INSTANCE_TAG]: instance for instance in local.instances()}
     assert len(seen) == len(local.instances()), "an order was launched twice"
     ordered = [
         held

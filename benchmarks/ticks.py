@@ -1,0 +1,206 @@
+"""Time of a tick of the control loop, by the number of jobs and instances in its store.
+
+    python benchmarks/ticks.py [--jobs 100,1000,10000] [--instances 10] [--json]
+
+The jobs of an SQLite store have `--instances` instances each, which train on a cloud that answers
+at once. The controller leads its store. `first` is the first tick of a process that has just
+started, `quiet` one in which nothing changes, `reports` one after a heartbeat of every instance
+(1,000 at most). The policy keeps all jobs as they are, since `benchmarks/planning.py` measures
+plans. Times are of the processor, in seconds; `statements` are those of a quiet tick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sqlite3
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.controller import world
+from tests.controller.cloud import FileCloud
+from tests.controller.world import World
+from tests.store.led import led_store
+from tests.store.test_statements import counted
+
+FIRST = "job-0"
+MOST_REPORTS = 1_000
+QUIET_TICKS = 3
+# Tables with rows of a job, in the order in which they refer to each other.
+TABLES = ("jobs", "instances", "intents", "ledger")
+# Keys that the database counts.
+COUNTED = {"jobs": "number", "intents": "id", "ledger": "id"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """Figures for one number of jobs."""
+
+    jobs: int
+    instances: int
+    first_seconds: float
+    quiet_seconds: float
+    reports_seconds: float
+    statements: int
+
+
+class QuickCloud(FileCloud):
+    """Cloud that keeps its records in memory."""
+
+    kept: dict[str, Any]
+
+    @contextmanager
+    def _records(self) -> Iterator[dict[str, Any]]:
+        if not hasattr(self, "kept"):
+            self.kept = {}
+        yield self.kept
+
+
+def copied(value: object, job: str) -> object:
+    """Return a value of the first job as that of another one."""
+    return value.replace(FIRST, job) if isinstance(value, str) else value
+
+
+def copy_rows(database: Path, jobs: int) -> None:
+    """Give the store further jobs with copies of all rows of the first."""
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA synchronous = OFF")
+        for table in TABLES:
+            cursor = connection.execute(f"SELECT * FROM {table}")
+            names = [column[0] for column in cursor.description]
+            kept = [index for index, name in enumerate(names) if name != COUNTED.get(table)]
+            rows = [tuple(row[index] for index in kept) for row in cursor]
+            columns = ", ".join(names[index] for index in kept)
+            marks = ", ".join("?" * len(kept))
+            connection.executemany(
+                f"INSERT INTO {table} ({columns}) VALUES ({marks})",
+                (
+                    tuple(copied(value, f"job-{number}") for value in row)
+                    for number in range(1, jobs)
+                    for row in rows
+                ),
+            )
+        connection.commit()
+
+
+def copy_cloud(cloud: QuickCloud, jobs: int) -> None:
+    """Give the cloud the instances of the further jobs."""
+    with cloud._records() as records:
+        first = list(records.values())
+        for number in range(1, jobs):
+            for record in first:
+                copy = json.loads(json.dumps(record).replace(FIRST, f"job-{number}"))
+                copy["id"] = f"{record['id']}-{number}"
+                copy["token"] = f"{record['token']}-{number}"
+                records[copy["token"]] = copy
+
+
+def set_cloud_ids(database: Path) -> None:
+    """Let the further jobs' instances be those that the cloud has."""
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute(
+            "UPDATE instances SET cloud_id = cloud_id || '-' || substr(job, 5) WHERE job != ?",
+            (FIRST,),
+        )
+        connection.execute(
+            "UPDATE intents SET token = token || '-' || substr("
+            "(SELECT job FROM instances WHERE instances.id = intents.instance), 5)"
+            " WHERE instance NOT LIKE ?",
+            (f"{FIRST}-%",),
+        )
+        connection.commit()
+
+
+def deployment_of(directory: Path, jobs: int, instances: int) -> World:
+    """Return a deployment whose jobs all train, and whose controller has not ticked yet."""
+    led_store(f"sqlite:///{directory / 'castor.db'}").close()
+    deployment = World(directory, devices=2 * jobs * instances)
+    deployment.submit(FIRST, maximum=instances)
+    deployment.set_target(FIRST, instances)
+    deployment.tick(4)
+    deployment.store.close()
+    copy_rows(directory / "castor.db", jobs)
+    set_cloud_ids(directory / "castor.db")
+    assert isinstance(deployment.cloud, QuickCloud)
+    copy_cloud(deployment.cloud, jobs)
+    for number in range(jobs):
+        deployment.set_target(f"job-{number}", instances)
+    deployment.restart()
+    return deployment
+
+
+def timed(deployment: World) -> float:
+    """Return the processor seconds of one tick."""
+    deployment.clock.advance(2.0)
+    begin = time.process_time()
+    deployment.controller.tick(deployment.clock.now())
+    return time.process_time() - begin
+
+
+def report(deployment: World) -> None:
+    """Report for some of the instances, as their agents do."""
+    now_seconds = deployment.clock.now()
+    for held in deployment.store.instances.alive()[:MOST_REPORTS]:
+        deployment.store.instances.record_node(held.id, held.phase, now_seconds)
+
+
+def measure(jobs: int, instances: int) -> Row:
+    """Return the figures for so many jobs."""
+    directory = Path(tempfile.mkdtemp())
+    try:
+        deployment = deployment_of(directory, jobs, instances)
+        first = timed(deployment)
+        timed(deployment)
+        quiet = min(timed(deployment) for _ in range(QUIET_TICKS))
+        with counted() as statements:
+            timed(deployment)
+        report(deployment)
+        reports = timed(deployment)
+        held = len(deployment.store.instances.alive())
+        assert held == jobs * instances, f"{held} instances are left"
+        deployment.store.close()
+        return Row(jobs, held, first, quiet, reports, len(statements))
+    finally:
+        shutil.rmtree(directory)
+
+
+def main() -> None:
+    """Print a table, or JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--jobs", default="100,1000", help="numbers of jobs, with commas between")
+    parser.add_argument("--instances", type=int, default=10, help="instances of each job")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    arguments = parser.parse_args()
+    world.open_store = led_store
+    world.FileCloud = QuickCloud  # type: ignore[misc]
+    numbers = [int(count) for count in arguments.jobs.split(",")]
+    console = Console(stderr=True)
+    rows = [
+        measure(count, arguments.instances)
+        for count in track(numbers, "ticks", console=console, disable=not console.is_terminal)
+    ]
+    if arguments.json:
+        print(json.dumps([asdict(row) for row in rows]))
+        return
+    print("| jobs | instances | first | quiet | reports | statements |\n|---|---|---|---|---|---|")
+    for row in rows:
+        print(
+            f"| {row.jobs:,} | {row.instances:,} | {row.first_seconds:.2f} s "
+            f"| {row.quiet_seconds:.2f} s | {row.reports_seconds:.2f} s | {row.statements} |"
+        )
+
+
+if __name__ == "__main__":
+    main()
