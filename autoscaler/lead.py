@@ -12,7 +12,7 @@ from autoscaler.domain.errors import Conflict, NotLeading, SpecError, StoreError
 from autoscaler.loop_watch import LoopWatch
 from autoscaler.store.opening import open_store
 from autoscaler.store.sql.fence import WriteFence
-from autoscaler.store.sql.leadership import Candidate, Leadership, acquire_free
+from autoscaler.store.sql.leadership import Leadership, LeaseCandidate, acquire_free
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Lead:
     """
 
     def __init__(
-        self, store_url: str, candidate: Candidate, lease_seconds: float, clock: Clock
+        self, store_url: str, candidate: LeaseCandidate, lease_seconds: float, clock: Clock
     ) -> None:
         """Open the store, without leading it yet.
 

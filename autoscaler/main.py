@@ -64,7 +64,7 @@ from autoscaler.state_directory import (
 from autoscaler.store.opening import open_store
 from autoscaler.store.repositories.events import Event
 from autoscaler.store.sql.file_lock import hold_database, process_name
-from autoscaler.store.sql.leadership import LEASE_SECONDS, Candidate
+from autoscaler.store.sql.leadership import LEASE_SECONDS, LeaseCandidate
 from autoscaler.store.store import Store
 from autoscaler.supervision import GIVE_BACK_SECONDS
 from autoscaler.tls import TlsFiles, keep_self_signed
@@ -385,7 +385,9 @@ def serve(settings: ServeSettings) -> None:
         scheme = "http" if settings.tls is None else "https"
         own_url = f"{scheme}://{settings.host}:{listener.getsockname()[1]}"
         url = settings.public_url or own_url
-        lead = Lead(store_url, Candidate(process_name(), url), settings.store_lease_seconds, clock)
+        lead = Lead(
+            store_url, LeaseCandidate(process_name(), url), settings.store_lease_seconds, clock
+        )
         try:
             lead.begin(settings.follows)
             deployment = Deployment(settings, url, clock, lead)

@@ -183,7 +183,7 @@ def main() -> None:
     parser.add_argument("--instances", type=int, default=10, help="instances of each job")
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
-    world.open_store = led_store
+    world.open_store = led_store  # type: ignore[assignment]
     world.FileCloud = QuickCloud  # type: ignore[misc]
     numbers = [int(count) for count in arguments.jobs.split(",")]
     console = Console(stderr=True)

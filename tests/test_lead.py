@@ -12,7 +12,7 @@ from autoscaler.lead import Lead, check_follower
 from autoscaler.service.access.people import PeopleAccess
 from autoscaler.service.access.shared_secrets import require_same_key, require_shared_secrets
 from autoscaler.store.memory.store import memory_store
-from autoscaler.store.sql.leadership import Candidate
+from autoscaler.store.sql.leadership import LeaseCandidate
 
 POSTGRESQL = "postgresql://castor@db/castor"
 
@@ -64,7 +64,7 @@ def test_a_follower_needs_both_secrets(
 
 
 def test_a_process_leads_an_sqlite_store_until_it_ends(tmp_path: Path) -> None:
-    lead = Lead(f"sqlite:///{tmp_path}/castor.db", Candidate("here", ""), 6.0, SystemClock())
+    lead = Lead(f"sqlite:///{tmp_path}/castor.db", LeaseCandidate("here", ""), 6.0, SystemClock())
     with pytest.raises(NotLeading):
         lead.store.settings.mark("written", "1")
     lead.begin(follows=False)

@@ -59,10 +59,10 @@ def adopt_id(controller: str, state: Path, store_url: str) -> None:
     from autoscaler.lead import Lead
     from autoscaler.state_directory import hold_state
     from autoscaler.store.sql.file_lock import hold_database, process_name
-    from autoscaler.store.sql.leadership import LEASE_SECONDS, Candidate
+    from autoscaler.store.sql.leadership import LEASE_SECONDS, LeaseCandidate
 
     with hold_state(state), hold_database(store_url, state):
-        lead = Lead(store_url, Candidate(process_name(), ""), LEASE_SECONDS, SystemClock())
+        lead = Lead(store_url, LeaseCandidate(process_name(), ""), LEASE_SECONDS, SystemClock())
         try:
             lead.begin(follows=False)
             if lead.store.jobs.all():

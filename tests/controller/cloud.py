@@ -128,6 +128,7 @@ class FileCloud(Provider):
         total = Decimal(0)
         prices = {offer.id: offer.usd_per_hour for offer in self.sold}
         for instance in self._all():
+            assert instance.launched_seconds is not None
             ended = self._clock.now() if instance.ended_seconds is None else instance.ended_seconds
             total += amount(prices[instance.offer], ended - instance.launched_seconds)
         return total
@@ -161,6 +162,7 @@ class FileCloud(Provider):
         instance = CloudInstance(**{**record, "state": CloudState(record["state"])})
         if instance.ended_seconds is not None:
             return replace(instance, state=CloudState.TERMINATED)
+        assert instance.launched_seconds is not None
         boots = {offer.id: offer.boot_seconds for offer in self.sold}
         booted = self._clock.now() >= instance.launched_seconds + boots[instance.offer]
         return replace(instance, state=CloudState.RUNNING if booted else CloudState.PENDING)

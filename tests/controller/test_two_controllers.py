@@ -18,7 +18,7 @@ from autoscaler.domain.offer import Offer
 from autoscaler.domain.plan import Decision
 from autoscaler.store.opening import open_store
 from autoscaler.store.sql.fence import WriteFence
-from autoscaler.store.sql.leadership import Candidate, Leadership
+from autoscaler.store.sql.leadership import Leadership, LeaseCandidate
 from tests.builders.postgresql import Create
 from tests.conformance.store_examples import execute
 from tests.controller.world import World
@@ -60,7 +60,9 @@ class LedWorld(World):
         self.url = url
         self.fence = WriteFence()
         self.led_store = open_store(url, self.fence)
-        self.leadership = Leadership(url, Candidate(name, f"http://{name}"), self.fence, 600.0)
+        self.leadership = Leadership(
+            url, LeaseCandidate(name, f"http://{name}"), self.fence, 600.0
+        )
         self.leadership.acquire()  # the first world leads
         super().__init__(directory, devices=8)
 

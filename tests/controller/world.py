@@ -45,7 +45,7 @@ class RecordedLighthouses:
 
     running: set[str] = field(default_factory=set)
 
-    def ensure(self, job: str) -> str | None:
+    def ensure(self, job: str) -> str:
         self.running.add(job)
         return f"http://lighthouse/{job}"
 

@@ -17,7 +17,7 @@ from autoscaler.domain.errors import Conflict, NotLeading, StoreError
 from autoscaler.store.opening import open_store
 from autoscaler.store.sql.database import connection_arguments
 from autoscaler.store.sql.fence import WriteFence
-from autoscaler.store.sql.leadership import Candidate, Leadership, acquire_free
+from autoscaler.store.sql.leadership import Leadership, LeaseCandidate, acquire_free
 from autoscaler.store.sql.sessions import require_sessions
 from autoscaler.store.store import Store
 from tests.conformance.store_examples import execute, spec
@@ -49,7 +49,7 @@ class Processes:
         fence = WriteFence()
         store = open_store(self.url, fence)
         self._stack.callback(store.close)
-        candidate = Candidate(name, f"http://{name}:8470")
+        candidate = LeaseCandidate(name, f"http://{name}:8470")
         leadership = Leadership(
             self.url, candidate, fence, lease_seconds, lambda: process.passed_seconds
         )

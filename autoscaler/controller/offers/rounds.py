@@ -36,7 +36,7 @@ _SLOW_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class ProviderListing:
     """Instances and interruptions of one provider."""
 
     instances: tuple[CloudInstance, ...]
@@ -54,7 +54,7 @@ class Answer:
     provider: str
     began_seconds: float
     sold: tuple[tuple[Offer, ...], tuple[Limit, ...]] | None
-    listing: Listing | None
+    listing: ProviderListing | None
     condition: Condition
     errors: tuple[str, ...]
 
@@ -167,7 +167,7 @@ def _ask(name: str, provider: Provider, now_seconds: float) -> Answer:
     sold = _part(name, lambda: (tuple(provider.offers()), tuple(provider.limits())), errors)
     listing = _part(
         name,
-        lambda: Listing(tuple(provider.instances()), tuple(provider.interruptions())),
+        lambda: ProviderListing(tuple(provider.instances()), tuple(provider.interruptions())),
         errors,
     )
     condition = _part(name, provider.condition, errors) or Condition()

@@ -67,7 +67,7 @@ _ACQUIRE_SQLITE: Final = text(
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class LeaseCandidate:
     """A process that may lead: its name for people, and the address of its API."""
 
     holder: str
@@ -99,7 +99,7 @@ class Leadership:
     def __init__(
         self,
         url: str,
-        candidate: Candidate,
+        candidate: LeaseCandidate,
         fence: WriteFence,
         lease_seconds: float = LEASE_SECONDS,
         passed_seconds: Callable[[], float] = passed_seconds,
