@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple
@@ -68,15 +69,17 @@ def address_and_token(state: Path | None = None) -> Address:
     """Return the address of CASTOR_URL, CASTOR_TOKEN and CASTOR_CA, or of the state directory.
 
     Args:
-        state: state directory to read instead of the variables; None: both, variables first.
+        state: state directory to read, whatever the variables say, because its controller is
+            meant; None: both, variables first.
 
     Raises:
         Unavailable: there are no variables, and the state directory has no controller's file.
         NotAllowed: the file can't be read.
     """
-    url, token = os.environ.get("CASTOR_URL"), os.environ.get("CASTOR_TOKEN")
-    authority = os.environ.get("CASTOR_CA")
-    if state is None and url and token:
+    variables: Mapping[str, str] = os.environ if state is None else {}
+    url, token = variables.get("CASTOR_URL"), variables.get("CASTOR_TOKEN")
+    authority = variables.get("CASTOR_CA")
+    if url and token:
         return Address(url, token, Path(authority) if authority else None)
     path = (state or state_directory()) / "client.json"
     try:
