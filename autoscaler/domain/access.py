@@ -95,13 +95,17 @@ class AccessToken:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Person and token behind a request, with the role that both permit."""
+    """Person and token behind a request, with the role that both permit.
+
+    `limit` is the role that limits the token; None: the token permits as much as its person.
+    """
 
     person: str
     role: Role
     team: str | None = None
     token: str = ""
     is_service: bool = False
+    limit: Role | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -212,7 +212,8 @@ class PeopleAccess:
                 "replaces it"
             )
         role = request.role
-        if role is None and (request.is_service or not by.role.covers(owner.role)):
+        is_limited = request.is_service or by.limit is not None
+        if role is None and (is_limited or not by.role.covers(owner.role)):
             role = by.role
         if role is not None and not by.role.covers(role):
             raise Forbidden(
@@ -246,10 +247,11 @@ class PeopleAccess:
         owner, token = self._person(person), self._usable(person, name)
         if token is None:
             raise _unknown_token(person, name)
-        if not by.role.covers(owner.role.capped(token.role)):
+        is_below_limit = by.limit is None or by.limit.covers(token.role or Role.ADMIN)
+        if not is_below_limit or not by.role.covers(owner.role.capped(token.role)):
             raise Forbidden(
-                f"rotate token: {name} permits more than the role {by.role} of the requester: "
-                "use a token with the person's full role"
+                f"rotate token: {name} permits more than the role {by.limit or by.role} of the "
+                "requester: use a token with the person's full role"
             )
         now_seconds = self._clock.now()
         valid_seconds = (
@@ -322,7 +324,7 @@ class PeopleAccess:
 def _identity(known: KnownToken) -> Identity:
     token, person = known.token, known.person
     role = person.role.capped(token.role)
-    return Identity(person.name, role, person.team, token.name, token.is_service)
+    return Identity(person.name, role, person.team, token.name, token.is_service, token.role)
 
 
 def _require_usable(token: AccessToken, now_seconds: float) -> None:

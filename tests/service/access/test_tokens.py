@@ -108,6 +108,20 @@ def test_a_token_never_permits_more_than_the_one_that_made_it(api: Api) -> None:
     assert viewer.rotate_token("weak").role is Role.VIEWER
 
 
+def test_a_limited_token_makes_none_that_a_later_role_of_its_person_raises(api: Api) -> None:
+    ada = api.stranger(api.client.invite("ada").token)
+    ada.create_token(TokenRequest("full"))
+    weak = limited(api, ada, Role.SUBMITTER)
+    made = weak.create_token(TokenRequest("made"))
+    assert made.role is Role.SUBMITTER
+    with pytest.raises(Forbidden, match="full permits more than the role submitter"):
+        weak.rotate_token("full")
+    api.client.change_person("ada", PersonChange(Role.OPERATOR))
+    with pytest.raises(Forbidden, match="freeze: needs the role operator, and ada is a submitter"):
+        api.stranger(made.token).freeze()
+    assert weak.rotate_token("made").role is Role.SUBMITTER
+
+
 def test_a_service_token_manages_no_tokens(api: Api, ada: Client) -> None:
     made = ada.create_token(TokenRequest("ci", is_service=True))
     assert made.role is Role.SUBMITTER
