@@ -70,10 +70,14 @@ class PeopleAccess:
         self._remembered: dict[str, _Remembered] = {}
 
     def set_owner(self, token: str) -> None:
-        """Make `token` the only one of the owner's state directory, without an expiry."""
+        """Make `token` the only one of the owner's state directory, without an expiry.
+
+        The owner is an admin afterwards, and keeps a team.
+        """
         now_seconds, token_hash = self._clock.now(), digest(token)
         people = self._store.people
-        people.put(Person(OWNER, Role.ADMIN))
+        owner = people.get(OWNER) or Person(OWNER, Role.ADMIN)
+        people.put(replace(owner, role=Role.ADMIN))
         known = people.of_token(token_hash)
         if known is None or not known.token.is_usable(now_seconds):
             made = AccessToken(OWNER, OWNER_TOKEN, now_seconds, OWNER)

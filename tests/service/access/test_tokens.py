@@ -168,6 +168,12 @@ def test_the_owner_stays_an_admin_with_the_token_of_the_state_directory(api: Api
     assert api.client.people()[0].role is Role.ADMIN
 
 
+def test_the_owner_keeps_a_team_when_the_controller_starts_again(api: Api) -> None:
+    api.client.change_person(OWNER, PersonChange(team="nlp"))
+    api.authentication.people.set_owner(api.token)
+    assert [(person.role, person.team) for person in api.client.people()] == [(Role.ADMIN, "nlp")]
+
+
 def test_a_new_token_of_the_state_directory_replaces_the_one_before(api: Api) -> None:
     api.authentication.people.set_owner("another")
     with pytest.raises(NotAllowed, match=r"client\.json of owner was revoked or replaced"):
