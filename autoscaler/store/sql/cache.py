@@ -101,7 +101,7 @@ class LiveRecords(Generic[Record]):
     """Records of a table that have not ended, kept up to date by their writers.
 
     One thread at a time may change them. Records are replaced and never changed, so that readers
-    need no lock.
+    need no lock. A reader that began before `clear` still finds all records of then.
     """
 
     def __init__(
@@ -126,9 +126,13 @@ class LiveRecords(Generic[Record]):
 
     def load(self, epoch: int, records: Iterable[Record]) -> None:
         """Keep the live records of an epoch; nobody may write them meanwhile."""
-        self.clear()
+        by_id: dict[str, Record] = {}
+        groups: dict[str, dict[str, Record]] = {}
         for record in records:
-            self._insert(record)
+            by_id[record.id] = record
+            groups.setdefault(self._group(record), {})[record.id] = record
+        self._by_id, self._groups = by_id, groups
+        self._version += 1
         self._epoch = epoch
 
     def put(self, record: Record) -> None:
@@ -145,10 +149,8 @@ class LiveRecords(Generic[Record]):
         self._version += 1
 
     def clear(self) -> None:
-        """Drop all records; they must be loaded again."""
+        """Note that the records may be wrong; they must be loaded again."""
         self._epoch = None
-        self._by_id, self._groups = {}, {}
-        self._version += 1
 
     def get(self, record_id: str) -> Record | None:
         """Return a record; None if it has ended or does not exist."""

@@ -77,11 +77,15 @@ class Database:
         self.fence: WriteFence | None = None
         self.cache = StoreCache()
         self._live: list[LiveRecords[Any]] = []
+        self._may_commit_late = False  # a commit has failed here, and its server may still do it
 
     @property
     def epoch(self) -> int | None:
-        """Epoch in which this process leads the store; None if it does not, or need not."""
-        return None if self.fence is None else self.fence.epoch
+        """Epoch in which this process leads the store, and keeps in memory what it reads.
+
+        None if it does not lead, need not, or does not know what the store holds.
+        """
+        return None if self.fence is None or self._may_commit_late else self.fence.epoch
 
     def cached(self, key: Hashable, load: Callable[[Session], Value]) -> Value:
         """Return what `load` reads, from memory if this process leads and it has not changed."""
@@ -135,10 +139,12 @@ class Database:
             with session.begin() as transaction:
                 if fence is not None:
                     fence.check(session.connection())
+                    self._note_end_of_writers()
                 yield session
                 try:
                     transaction.commit()
-                except BaseException:  # what is stored now is unknown
+                except BaseException:  # what is stored now, and soon, is unknown
+                    self._may_commit_late = True
                     self._forget()
                     raise
             committed(session)
@@ -166,6 +172,12 @@ class Database:
                 connection.execute("VACUUM")
             except sqlite3.OperationalError as error:
                 _log.warning("%s can't shrink: %s; the next upgrade tries again", path, error)
+
+    def _note_end_of_writers(self) -> None:
+        """Note that all earlier writers have ended, since this transaction holds their lock."""
+        if self._may_commit_late:
+            self._forget()
+            self._may_commit_late = False
 
     def _forget(self) -> None:
         """Drop all that is kept in memory."""

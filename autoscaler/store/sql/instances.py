@@ -100,13 +100,14 @@ class SqlInstances(Instances):
         """Keep a changed instance in memory, once the transaction is committed."""
 
         def keep() -> None:
-            self._live.put(after)
             states = (after,) if before is None else (before, after)
             jobs = {held.job for held in states}
             if any(held.phase is InstancePhase.ENDED for held in states):
                 self._database.cache.drop(*(("ended instances", job) for job in jobs))
             if any(map(_is_over, states)) or len({held.training_seconds for held in states}) > 1:
                 self._database.cache.drop(*(("never trained", job) for job in jobs))
+            # Last, so that a reader finds an instance that ends among the live or the ended ones.
+            self._live.put(after)
 
         after_commit(session, keep)
 

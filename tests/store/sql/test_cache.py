@@ -1,0 +1,109 @@
+"""Values in the memory of a store's only writer: while they change, and after a failed commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import SessionTransaction
+
+from autoscaler.domain.errors import StoreError
+from autoscaler.domain.instance import HeldInstance
+from autoscaler.store.opening import open_store
+from autoscaler.store.sql.cache import LiveRecords
+from tests.conformance.store_examples import add_job, end, launch
+from tests.store.led import led_store
+
+
+@dataclass(frozen=True)
+class Record:
+    """Record with nothing but an id."""
+
+    id: str
+
+
+FIRST, SECOND = Record("1"), Record("2")
+
+
+@pytest.fixture
+def records() -> LiveRecords[Record]:
+    """Two records of the first epoch."""
+    loaded: LiveRecords[Record] = LiveRecords(
+        lambda record: True, lambda record: record.id, lambda record: "all"
+    )
+    loaded.load(1, (FIRST, SECOND))
+    return loaded
+
+
+def test_a_reader_that_began_before_a_failure_finds_all_records(
+    records: LiveRecords[Record],
+) -> None:
+    records.clear()
+    assert not records.is_loaded(1)
+    assert records.all() == records.of_group("all") == (FIRST, SECOND)
+    assert records.get("2") == SECOND
+
+
+def test_a_reader_finds_all_records_while_they_are_loaded_again(
+    records: LiveRecords[Record],
+) -> None:
+    read = []
+
+    def loaded() -> Iterator[Record]:
+        yield FIRST
+        read.append(records.all())
+        yield SECOND
+        yield Record("3")
+
+    records.clear()
+    records.load(1, loaded())
+    assert read == [(FIRST, SECOND)]
+    assert records.all() == (FIRST, SECOND, Record("3"))
+
+
+def test_an_instance_that_ends_is_missing_at_no_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = led_store(f"sqlite:///{tmp_path}/castor.db")
+    job = add_job(store)
+    instance = launch(store, job).id
+    assert [held.id for held in store.instances.of_job(job, include_ended=True)] == [instance]
+    put, listed = LiveRecords.put, []
+
+    def observed_put(records: LiveRecords[Any], record: Any) -> None:
+        put(records, record)
+        if isinstance(record, HeldInstance):
+            listed.append(store.instances.of_job(job, include_ended=True))
+
+    monkeypatch.setattr(LiveRecords, "put", observed_put)
+    end(store, instance)
+    assert [[held.id for held in instances] for instances in listed] == [[instance]]
+    store.close()
+
+
+def test_nothing_is_kept_until_a_failed_commit_can_have_no_effect_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path}/castor.db"
+    store, server = led_store(url), open_store(url)
+    job = add_job(store)
+
+    def fail(transaction: SessionTransaction) -> None:
+        raise OperationalError("COMMIT", {}, Exception("the connection is lost"))
+
+    with monkeypatch.context() as patch, pytest.raises(StoreError, match="connection is lost"):
+        patch.setattr(SessionTransaction, "commit", fail)
+        store.jobs.set_lighthouse(job, "http://late")
+    assert store.jobs.get(job).lighthouse is None
+    assert store.reports.failures(job) == ()
+    server.jobs.set_lighthouse(job, "http://late")
+    assert store.jobs.get(job).lighthouse == "http://late"
+    store.settings.mark("written", "1")
+    assert store.jobs.get(job).lighthouse == "http://late"
+    assert store.jobs.get(job) is store.jobs.get(job)
+    server.close()
+    store.close()
