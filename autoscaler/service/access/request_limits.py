@@ -1,7 +1,8 @@
 """Limits on the requests of one token: how many a second, and how many at once.
 
 A program in a loop then slows its own requests, not those of others. A token's requests are those
-that carry it, known or not: an unknown token is refused by the gate behind.
+that carry it, known or not: an unknown token is refused by the gate behind. Requests without a
+token, such as joins, count by the address that they come from.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from fastapi import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from autoscaler.clock import Clock
+from autoscaler.service.access.people import digest
 from autoscaler.service.access.request_gate import bearer_token
 from autoscaler.wire.codec import encode
 from autoscaler.wire.messages import Fault
@@ -22,14 +24,14 @@ from autoscaler.wire.messages import Fault
 REQUESTS_PER_SECOND: Final = 500.0
 BURST_REQUESTS: Final = 1_000.0
 REQUESTS_AT_ONCE: Final = 64
-# The token that was used least recently is forgotten; a bucket that is full again holds nothing.
-_MOST_TOKENS: Final = 10_000
+# The sender that was seen least recently is forgotten; a bucket that is full again holds nothing.
+_MOST_SENDERS: Final = 10_000
 _TOO_MANY: Final = 429
 
 
 @dataclass(slots=True)
 class _Usage:
-    """Requests that a token may still begin now, and those under way."""
+    """Requests that a sender may still begin now, and those under way."""
 
     left: float
     at_seconds: float
@@ -37,7 +39,7 @@ class _Usage:
 
 
 class RequestLimits:
-    """ASGI middleware that answers 429 to requests beyond a token's limits."""
+    """ASGI middleware that answers 429 to requests beyond a sender's limits."""
 
     def __init__(
         self,
@@ -52,14 +54,14 @@ class RequestLimits:
         self._requests_per_second = requests_per_second
         self._burst_requests = burst_requests
         self._requests_at_once = requests_at_once
-        self._usages: OrderedDict[str | None, _Usage] = OrderedDict()
+        self._usages: OrderedDict[str, _Usage] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request within the limits on to the application."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        usage = self._usage(bearer_token(scope))
+        usage = self._usage(_sender(scope))
         wait_seconds = self._wait_seconds(usage)
         if wait_seconds > 0:
             await _refusal(wait_seconds)(scope, receive, send)
@@ -71,15 +73,15 @@ class RequestLimits:
         finally:
             usage.under_way -= 1
 
-    def _usage(self, token: str | None) -> _Usage:
-        """Return the usage of a token now. Requests without a token count together."""
+    def _usage(self, sender: str) -> _Usage:
+        """Return the usage of a sender now."""
         now_seconds = self._clock.monotonic()
-        usage = self._usages.pop(token, None) or _Usage(self._burst_requests, now_seconds)
+        usage = self._usages.pop(sender, None) or _Usage(self._burst_requests, now_seconds)
         gained = (now_seconds - usage.at_seconds) * self._requests_per_second
         usage.left = min(usage.left + gained, self._burst_requests)
         usage.at_seconds = now_seconds
-        self._usages[token] = usage
-        if len(self._usages) > _MOST_TOKENS:
+        self._usages[sender] = usage
+        if len(self._usages) > _MOST_SENDERS:
             self._usages.popitem(last=False)
         return usage
 
@@ -90,12 +92,22 @@ class RequestLimits:
         return 0.0 if usage.left >= 1 else (1 - usage.left) / self._requests_per_second
 
 
+def _sender(scope: Scope) -> str:
+    """Return what a request counts against: the hash of its token, or its address without one."""
+    token = bearer_token(scope)
+    if token is not None:
+        return digest(token)
+    client = scope.get("client")
+    return "no address" if client is None else f"address {client[0]}"
+
+
 def _refusal(wait_seconds: float) -> Response:
     """Return the response that asks to try again later."""
     seconds = math.ceil(wait_seconds)
     fault = Fault(
         "Unavailable",
-        f"this token has too many requests at once or a second: try again in {seconds} s",
+        "this token, or without one this address, has too many requests at once or a second: "
+        f"try again in {seconds} s",
     )
     return Response(
         encode(Fault, fault),

@@ -27,12 +27,20 @@ class Application:
         await send({"type": "http.response.body", "body": b""})
 
 
-def scope_of(token: str | None) -> Scope:
+def scope_of(token: str | None, address: str) -> Scope:
     authorization = [] if token is None else [(b"authorization", f"Bearer {token}".encode())]
-    return {"type": "http", "method": "GET", "path": "/v1/jobs", "headers": authorization}
+    return {
+        "type": "http",
+        "method": "GET",
+        "path": "/v1/jobs",
+        "headers": authorization,
+        "client": (address, 40_000),
+    }
 
 
-async def answer(app: RequestLimits, token: str | None) -> list[Message]:
+async def answer(
+    app: RequestLimits, token: str | None, address: str = "10.0.0.1"
+) -> list[Message]:
     """Return the messages that answer one request."""
     messages: list[Message] = []
 
@@ -42,12 +50,14 @@ async def answer(app: RequestLimits, token: str | None) -> list[Message]:
     async def send(message: Message) -> None:
         messages.append(message)
 
-    await app(scope_of(token), receive, send)
+    await app(scope_of(token, address), receive, send)
     return messages
 
 
-async def status(app: RequestLimits, token: str | None = "token") -> int:
-    return int((await answer(app, token))[0]["status"])
+async def status(
+    app: RequestLimits, token: str | None = "token", address: str = "10.0.0.1"
+) -> int:
+    return int((await answer(app, token, address))[0]["status"])
 
 
 def test_a_burst_is_served_and_then_so_many_a_second() -> None:
@@ -81,6 +91,32 @@ def test_so_many_are_served_at_once_and_others_after_them() -> None:
     asyncio.run(run())
 
 
+def test_a_stranger_holds_up_no_request_without_a_token_from_another_address() -> None:
+    async def run() -> None:
+        inner = Application()
+        app = RequestLimits(inner, VirtualClock(0.0), requests_at_once=2)
+        held = [asyncio.create_task(status(app, None, "10.0.0.66")) for _ in range(2)]
+        await asyncio.sleep(0)
+        assert await status(app, None, "10.0.0.66") == 429
+        join = asyncio.create_task(status(app, None, "10.0.0.7"))
+        await asyncio.sleep(0)
+        inner.release.set()
+        assert await asyncio.gather(*held, join) == [200, 200, 200]
+
+    asyncio.run(run())
+
+
+def test_a_long_token_is_not_kept() -> None:
+    async def run() -> None:
+        inner = Application()
+        inner.release.set()
+        app = RequestLimits(inner, VirtualClock(0.0))
+        await status(app, "x" * 50_000)
+        assert all(len(sender) < 100 for sender in app._usages)
+
+    asyncio.run(run())
+
+
 def test_a_refusal_says_when_to_try_again_and_is_unavailable_to_a_client() -> None:
     async def run() -> None:
         app = RequestLimits(Application(), VirtualClock(0.0), 0.1, burst_requests=0.5)
@@ -98,8 +134,8 @@ def test_tokens_that_are_not_used_are_forgotten() -> None:
         inner = Application()
         inner.release.set()
         app = RequestLimits(inner, VirtualClock(0.0))
-        for number in range(request_limits._MOST_TOKENS + 5):
+        for number in range(request_limits._MOST_SENDERS + 5):
             await status(app, str(number))
-        assert len(app._usages) == request_limits._MOST_TOKENS
+        assert len(app._usages) == request_limits._MOST_SENDERS
 
     asyncio.run(run())
