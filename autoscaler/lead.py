@@ -37,10 +37,7 @@ def check_follower(store_url: str | None, state: Path) -> None:
 
 
 class Lead:
-    """Store that this process leads, or whose leader it follows.
-
-    `on_loss` is called once after another process has taken the lead over.
-    """
+    """Store that this process leads, or whose leader it follows."""
 
     def __init__(
         self, store_url: str, candidate: LeaseCandidate, lease_seconds: float, clock: Clock
@@ -52,7 +49,7 @@ class Lead:
         """
         fence = WriteFence()
         self.store = open_store(store_url, fence)
-        self.on_loss: Callable[[], None] = lambda: None
+        self._on_loss: Callable[[], None] = lambda: None
         self._clock = clock
         self._stopped = threading.Event()
         self._loss: NotLeading | None = None
@@ -88,8 +85,11 @@ class Lead:
         self._keep()
 
     def wait(self, stopped: threading.Event, watch: LoopWatch) -> bool:
-        """Wait until the lease is free and acquire it; return False if `stopped` is set first."""
-        while not stopped.is_set():
+        """Wait until the lease is free and acquire it; return whether this process leads now.
+
+        It does not if `stopped` is set first, or if it has led before: it must end.
+        """
+        while not (stopped.is_set() or self.is_lost):
             watch.begin()
             try:
                 if self._leadership.acquire():
@@ -101,6 +101,15 @@ class Lead:
                 watch.end(succeeded=False)
             stopped.wait(self._leadership.renewal_seconds / 2)
         return False
+
+    def call_on_loss(self, act: Callable[[], None]) -> None:
+        """Call `act` once another process has taken the lead over; now, if it has already.
+
+        `act` may be called twice.
+        """
+        self._on_loss = act
+        if self.is_lost:
+            act()
 
     def require_lease(self) -> None:
         """Check that a call to a cloud may begin.
@@ -145,4 +154,4 @@ class Lead:
     def _lose(self, error: NotLeading) -> None:
         _log.critical("%s; this controller ends", error)
         self._loss = error
-        self.on_loss()
+        self._on_loss()

@@ -435,7 +435,7 @@ def _run(
         server.should_exit = True
         deployment.wake.set()
 
-    lead.on_loss = end
+    lead.call_on_loss(end)
     stopped = threading.Event()
     loop = threading.Thread(
         target=deployment.run_loop, args=(stopped,), name="castor-loop", daemon=True

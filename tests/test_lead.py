@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,10 +11,11 @@ import pytest
 from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import Conflict, NotLeading, SpecError
 from autoscaler.lead import Lead, check_follower
+from autoscaler.loop_watch import LoopWatch
 from autoscaler.service.access.people import PeopleAccess
 from autoscaler.service.access.shared_secrets import require_same_key, require_shared_secrets
 from autoscaler.store.memory.store import memory_store
-from autoscaler.store.sql.leadership import LeaseCandidate
+from autoscaler.store.sql.leadership import Leadership, LeaseCandidate
 
 POSTGRESQL = "postgresql://castor@db/castor"
 
@@ -73,3 +76,27 @@ def test_a_process_leads_an_sqlite_store_until_it_ends(tmp_path: Path) -> None:
     lead.require_lease()
     lead.end()
     lead.require_not_lost()
+
+
+def test_a_lead_that_is_lost_during_the_start_is_not_taken_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose(
+        leadership: Leadership, stopped: threading.Event, on_loss: Callable[[NotLeading], None]
+    ) -> None:
+        on_loss(NotLeading("another controller leads"))
+
+    monkeypatch.setattr(Leadership, "keep", lose)
+    lead = Lead(f"sqlite:///{tmp_path}/castor.db", LeaseCandidate("here", ""), 6.0, SystemClock())
+    lead.begin(follows=False)
+    for thread in threading.enumerate():
+        if thread.name == "castor-lease":
+            thread.join()
+    ended = threading.Event()
+    lead.call_on_loss(ended.set)
+    assert ended.is_set()
+    assert not lead.wait(threading.Event(), LoopWatch(SystemClock()))
+    assert not lead.leads
+    lead.end()
+    with pytest.raises(NotLeading, match="another controller leads"):
+        lead.require_not_lost()
