@@ -37,6 +37,11 @@ class Activity:
     idle_seconds: float | None = None
 
     @property
+    def is_in_phase(self) -> bool:
+        """Whether the script is in a phase that it declared, before its declared end."""
+        return self.phase_seconds is not None and self.phase_seconds >= 0
+
+    @property
     def text(self) -> str:
         """The activity as text, for `activity_of`."""
         known = {name: value for name, value in asdict(self).items() if value is not None}

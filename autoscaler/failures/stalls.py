@@ -68,7 +68,8 @@ class Observation:
 
     Attributes:
         replicas: the instances that run the script.
-        settled_seconds: time since instances last started, left or changed.
+        settled_seconds: time since instances last started, left, changed or were in a declared
+            phase.
         trainings: training reports of the last while, oldest first.
     """
 
@@ -80,8 +81,8 @@ class Observation:
 def find_stall(observation: Observation) -> Stall | None:
     """Return the stall that an observation shows; None for a job that learns or may yet learn.
 
-    While instances start, leave or change, the others may have to wait for them: then the time
-    without a step counts from the end of the change.
+    While instances start, leave, change or are in a declared phase, the others may have to wait
+    for them: then the time without a step counts from the end of that.
     """
     return _quiet(observation) or _idle(observation) or _worthless(observation.trainings)
 

@@ -116,7 +116,10 @@ def _running(instances: Iterable[HeldInstance]) -> list[HeldInstance]:
 def _note_instances(
     watched: _Watched, instances: Sequence[HeldInstance], now_seconds: float
 ) -> None:
-    """Note when the job's instances last changed. It changes now while some start or leave."""
+    """Note when the job's instances last changed.
+
+    That is now while some start, leave or are in a phase, such as a checkpoint of one of them.
+    """
     running = frozenset(held.id for held in instances if held.phase is InstancePhase.TRAINING)
     changes = any(_is_changing(held, bool(running)) for held in instances)
     if changes or running != watched.running or now_seconds < watched.changed_seconds:
@@ -124,17 +127,20 @@ def _note_instances(
 
 
 def _is_changing(held: HeldInstance, others_train: bool) -> bool:
-    """Return whether the others may have to wait for an instance that starts or leaves.
+    """Return whether the others may have to wait for an instance.
 
-    An instance that starts alone makes its first steps: it is watched. One that starts beside
-    others joins them, until it has had the time of a first step.
+    They wait for one that starts, leaves or is in a declared phase. An instance that starts alone
+    makes its first steps: it is watched. One that starts beside others joins them, until it has
+    had the time of a first step.
     """
     if held.stands_by:
         return False
     if held.desired is Desired.ABSENT or held.reclaim_seconds is not None:
         return True
+    activity = held.activity
+    if activity is not None and activity.is_in_phase:
+        return True
     if held.phase is InstancePhase.STARTING:
-        activity = held.activity
         is_late = activity is not None and activity.quiet_seconds >= FIRST_STEP_SECONDS
         return others_train and not is_late
     return held.phase not in (InstancePhase.TRAINING, InstancePhase.WAITING)

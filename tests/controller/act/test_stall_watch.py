@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -79,6 +80,25 @@ def test_replicas_that_wait_for_one_that_boots_are_no_stall(world: World) -> Non
     show(world, job, DEADLOCK)
     assert events(world, job, STALL) == []
     assert world.store.jobs.get(job).phase is JobPhase.RUNNING
+
+
+def test_replicas_that_wait_for_one_in_a_phase_are_no_stall_until_it_ends(world: World) -> None:
+    job = train(world, StallPolicy.PAUSE)
+    waiting = Activity(1500.0, 500, 0.5)
+    saving = Activity(1500.0, 500, 0.5, "checkpoint", 2100.0)
+
+    def show_each(*activities: Activity | None) -> None:
+        for held, activity in zip(world.training(job), activities, strict=True):
+            facts: Mapping[str, str] = {Fact.ACTIVITY: "" if activity is None else activity.text}
+            world.store.instances.record_node(held.id, held.phase, world.clock.now(), facts)
+        world.tick(1)
+
+    show_each(saving, waiting)
+    show_each(None, waiting)  # the agent of the other one has not reported its step yet
+    assert events(world, job, STALL) == []
+    show_each(replace(saving, phase_seconds=-60.0), waiting)
+    world.tick(1, seconds=200.0)
+    assert len(events(world, job, STALL)) == 1
 
 
 def test_a_malformed_activity_is_none(world: World) -> None:
