@@ -18,7 +18,7 @@ LEAST_QUIET_SECONDS: Final = 120.0
 QUIET_STEPS: Final = 20.0
 """Median steps that fit into the time without a step before it is a stall."""
 FIRST_STEP_SECONDS: Final = 1800.0
-"""Time for a script's first step, which may compile or copy data."""
+"""Time for a script's first step, which may compile or copy data, and until its pace is known."""
 IDLE_SECONDS: Final = 900.0
 """Time for which devices do next to nothing, and no step is made, before it is a stall."""
 _SKIPPED_STEPS: Final = 20
@@ -91,9 +91,9 @@ def quiet_limit_seconds(activity: Activity) -> float:
     """Return the longest time without a step that is no stall."""
     if activity.phase is not None and activity.phase_seconds is not None:
         return max(LEAST_QUIET_SECONDS, activity.quiet_seconds + activity.phase_seconds)
-    if not activity.steps:
+    if not activity.steps or activity.step_seconds is None:
         return FIRST_STEP_SECONDS
-    return max(LEAST_QUIET_SECONDS, QUIET_STEPS * (activity.step_seconds or 0.0))
+    return max(LEAST_QUIET_SECONDS, QUIET_STEPS * activity.step_seconds)
 
 
 def _quiet(observation: Observation) -> Stall | None:

@@ -16,8 +16,11 @@ from autoscaler.failures.stalls import (
 LONG = 100_000.0
 
 
-def quiet(seconds: float, steps: int | None = 500, **facts: object) -> Activity:
-    return Activity(seconds, steps, **facts)  # type: ignore[arg-type]
+def quiet(
+    seconds: float, steps: int | None = 500, step_seconds: float | None = 0.2, **facts: object
+) -> Activity:
+    pace = step_seconds if steps else None
+    return Activity(seconds, steps, pace, **facts)  # type: ignore[arg-type]
 
 
 def seen(*activities: Activity | None, settled: float = LONG) -> Observation:
@@ -40,6 +43,10 @@ PLANTED = {
         StallKind.HUNG_REPLICA,
     ),
     "endless first step": (seen(quiet(FIRST_STEP_SECONDS + 30, 0)), StallKind.NO_STEP),
+    "endless second step": (
+        seen(quiet(FIRST_STEP_SECONDS + 30, 1, None)),
+        StallKind.NO_STEP,
+    ),
     "evaluation without end": (
         seen(quiet(4000, phase="evaluation", phase_seconds=-60.0)),
         StallKind.NO_STEP,
@@ -62,6 +69,7 @@ HEALTHY = {
     "trains": seen(None, None),
     "one slow step": seen(quiet(90, step_seconds=0.2)),
     "slow steps": seen(quiet(500, step_seconds=30.0)),
+    "slow second step": seen(quiet(FIRST_STEP_SECONDS - 30, 1, None)),
     "slow data": seen(quiet(570, step_seconds=30.0, idle_seconds=540.0)),
     "evaluation": seen(quiet(4000, phase="evaluation", phase_seconds=60.0)),
     "checkpoint": seen(quiet(1500, phase="checkpoint", phase_seconds=2100.0)),
@@ -107,7 +115,7 @@ def test_words_name_the_time_the_limit_and_the_replica() -> None:
     assert stall.words == ("i-1 of 2: no step for 150 s, more than 120 s; a step took 0.25 s")
     behind = find_stall(seen(quiet(300, 70), quiet(300, 69), quiet(300, 70)))
     assert behind is not None
-    assert behind.words == "no step for 300 s, more than 120 s; i-1 is behind"
+    assert behind.words == ("no step for 300 s, more than 120 s; a step took 0.2 s; i-1 is behind")
 
 
 def test_the_end_of_a_boot_starts_the_time_anew() -> None:
