@@ -7,11 +7,13 @@ import os
 from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from autoscaler.domain.errors import NotAllowed, SpecError, Unavailable
-from autoscaler.wire.client import Client, StudyClient
+
+if TYPE_CHECKING:  # controllers import this module, and no client
+    from autoscaler.wire.client import Client, StudyClient
 
 
 class Address(NamedTuple):
@@ -23,10 +25,14 @@ class Address(NamedTuple):
 
     def client(self) -> Client:
         """Return a client. `SpecError`: the file can't be read."""
+        from autoscaler.wire.client import Client
+
         return Client(self.url, self.token, authority=self._authority_text())
 
     def study_client(self, study: str) -> StudyClient:
         """Return a client for a study. `SpecError`: the file can't be read."""
+        from autoscaler.wire.client import StudyClient
+
         return StudyClient(self.url, self.token, study, authority=self._authority_text())
 
     def _authority_text(self) -> str | None:

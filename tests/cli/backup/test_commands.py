@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from autoscaler.cli.app import app
 from autoscaler.domain.errors import CastorError, Conflict, NotAllowed, Unavailable
-from autoscaler.wire import connection
+from autoscaler.wire import client
 from tests.backup.test_backups import URL, write_state
 
 
@@ -45,7 +45,7 @@ def backup(tmp_path: Path) -> Path:
 @pytest.fixture
 def restore(backup: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[CastorError | None], str]:
     def run(error: CastorError | None) -> str:
-        monkeypatch.setattr(connection, "Client", AnsweringClient)
+        monkeypatch.setattr(client, "Client", AnsweringClient)
         monkeypatch.setattr(AnsweringClient, "error", error)
         monkeypatch.setattr(AnsweringClient, "asked", [])
         state = backup.parent / "restored"
