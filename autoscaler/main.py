@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import uvicorn
 from fastapi import FastAPI
@@ -129,6 +130,12 @@ class ServeSettings:
     pools: tuple[str, ...] = ()
     secret_directories: tuple[Path, ...] = ()
     secret_variables: tuple[str, ...] = ()
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Names of the hosts at which clients and instances reach the API."""
+        public_host = urlsplit(self.public_url or "").hostname
+        return (self.host,) if public_host is None else (self.host, public_host)
 
 
 class Deployment:
@@ -380,8 +387,7 @@ def serve(settings: ServeSettings) -> None:
         hold_database(store_url, settings.state),
         listening(settings) as listener,
     ):
-        if settings.tls is not None and settings.tls.is_self_signed:
-            keep_self_signed(settings.tls, settings.host, clock.now())
+        _keep_certificate(settings, clock)
         scheme = "http" if settings.tls is None else "https"
         own_url = f"{scheme}://{settings.host}:{listener.getsockname()[1]}"
         url = settings.public_url or own_url
@@ -396,6 +402,17 @@ def serve(settings: ServeSettings) -> None:
         finally:
             lead.end()
     lead.require_not_lost()
+
+
+def _keep_certificate(settings: ServeSettings, clock: Clock) -> None:
+    """Sign the certificate of the API, if the controller keeps it itself and there is none.
+
+    Raises:
+        Conflict: this controller follows another one, whose certificate is missing here.
+    """
+    if settings.tls is None or not settings.tls.is_self_signed:
+        return
+    keep_self_signed(settings.tls, settings.hosts, clock.now(), settings.follows)
 
 
 def _share_secrets(settings: ServeSettings, deployment: Deployment, lead: Lead, url: str) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from autoscaler.domain.errors import SpecError
+from autoscaler.domain.errors import Conflict, SpecError
 
 if TYPE_CHECKING:
     from cryptography.x509 import GeneralName
@@ -79,22 +80,34 @@ def self_signed_files(state: Path) -> TlsFiles:
     return TlsFiles(certificate, key, certificate, is_self_signed=True)
 
 
-def keep_self_signed(files: TlsFiles, host: str, now_seconds: float) -> None:
-    """Write the key and the certificate for `host`, unless they are there.
+def keep_self_signed(
+    files: TlsFiles, hosts: Sequence[str], now_seconds: float, follows: bool = False
+) -> None:
+    """Write the key and the certificate for `hosts`, unless they are there.
 
-    They are kept, since running instances trust no other. A certificate for another host, or one
-    that ends within a year, is replaced.
+    They are kept, since running instances trust no other. A certificate that lacks a host, or ends
+    within a year, is replaced, but not that of a controller that `follows` another one.
+
+    Raises:
+        Conflict: a follower has no such certificate.
     """
     now = datetime.fromtimestamp(now_seconds, UTC)
-    if not _is_for(files, host, now):
-        files.key.parent.mkdir(mode=0o700, exist_ok=True)
-        key, certificate = _signed(host, now)
-        _write(files.key, key)
-        _write(files.certificate, certificate)
+    if _is_for(files, hosts, now):
+        return
+    if follows:
+        raise Conflict(
+            f"{files.certificate} is no certificate for {' and '.join(hosts)}, and running "
+            f"instances trust only the leader's: copy {_DIRECTORY}/ from its state directory and "
+            "use its --host and --public-url, or name files with --tls-cert and --tls-ca"
+        )
+    files.key.parent.mkdir(mode=0o700, exist_ok=True)
+    key, certificate = _signed(hosts, now)
+    _write(files.key, key)
+    _write(files.certificate, certificate)
 
 
-def _is_for(files: TlsFiles, host: str, now: datetime) -> bool:
-    """Return whether the files hold a certificate for a host that lasts for a year."""
+def _is_for(files: TlsFiles, hosts: Sequence[str], now: datetime) -> bool:
+    """Return whether the files hold a certificate for all hosts that lasts for a year."""
     from cryptography import x509
 
     try:
@@ -103,7 +116,8 @@ def _is_for(files: TlsFiles, host: str, now: datetime) -> bool:
     except (OSError, ValueError, x509.ExtensionNotFound):
         return False
     lasts = certificate.not_valid_after_utc - now > _LEAST_LEFT
-    return lasts and files.key.exists() and _name_of(host) in names
+    is_complete = all(_name_of(host) in names for host in hosts)
+    return lasts and files.key.exists() and is_complete
 
 
 def _name_of(host: str) -> GeneralName:
@@ -116,15 +130,15 @@ def _name_of(host: str) -> GeneralName:
         return x509.DNSName(host)
 
 
-def _signed(host: str, now: datetime) -> tuple[bytes, bytes]:
-    """Return a new key and a certificate for a host, signed with it, both as PEM."""
+def _signed(hosts: Sequence[str], now: datetime) -> tuple[bytes, bytes]:
+    """Return a new key and a certificate for hosts, signed with it, both as PEM."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
     key = ec.generate_private_key(ec.SECP256R1())
     # Users reach the API through a forwarded port of their machine, too.
-    names = [_name_of(name) for name in dict.fromkeys((host, *_FORWARDED))]
+    names = [_name_of(name) for name in dict.fromkeys((*hosts, *_FORWARDED))]
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "castor controller")])
     certificate = (
         x509.CertificateBuilder()

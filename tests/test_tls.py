@@ -8,7 +8,7 @@ import pytest
 from cryptography import x509
 
 from autoscaler.cli.serve.encryption import Encryption
-from autoscaler.domain.errors import SpecError
+from autoscaler.domain.errors import Conflict, SpecError
 from autoscaler.tls import TlsFiles, keep_self_signed, require_usable, self_signed_files
 from autoscaler.wire.http import trusting
 
@@ -18,9 +18,16 @@ HOST = "10.0.0.5"
 FORWARDED = ["localhost", "127.0.0.1"]
 
 
-def kept(state: Path, host: str = HOST, now_seconds: float = NOW_SECONDS) -> TlsFiles:
+def kept(
+    state: Path,
+    host: str = HOST,
+    now_seconds: float = NOW_SECONDS,
+    public_host: str | None = None,
+    follows: bool = False,
+) -> TlsFiles:
     files = self_signed_files(state)
-    keep_self_signed(files, host, now_seconds)
+    hosts = (host,) if public_host is None else (host, public_host)
+    keep_self_signed(files, hosts, now_seconds, follows)
     return files
 
 
@@ -50,6 +57,26 @@ def test_a_certificate_for_another_host_or_near_its_end_is_replaced(
     files = kept(tmp_path, host, NOW_SECONDS + later_seconds)
     assert files.authority_text() != text
     assert hosts_of(files) == [host, *FORWARDED]
+
+
+def test_a_certificate_is_for_the_public_host_too(tmp_path: Path) -> None:
+    text = kept(tmp_path).authority_text()
+    files = kept(tmp_path, public_host="castor.example")
+    assert files.authority_text() != text
+    assert hosts_of(files) == [HOST, "castor.example", *FORWARDED]
+    text = files.authority_text()
+    assert kept(tmp_path, public_host="castor.example").authority_text() == text
+
+
+def test_a_follower_needs_the_certificate_that_instances_trust(tmp_path: Path) -> None:
+    with pytest.raises(Conflict, match=r"cert\.pem is no certificate for 10\.0\.0\.5.*copy tls/"):
+        kept(tmp_path, follows=True)
+    assert not list(tmp_path.iterdir())
+    text = kept(tmp_path).authority_text()
+    assert kept(tmp_path, follows=True).authority_text() == text
+    with pytest.raises(Conflict, match=r"for 10\.0\.0\.6, and running"):
+        kept(tmp_path, "10.0.0.6", follows=True)
+    assert kept(tmp_path).authority_text() == text
 
 
 def test_a_damaged_certificate_or_a_lost_key_is_replaced(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_an_instance_joins_over_tls_and_others_are_not_trusted(tmp_path: Path) -
         certificate = Path(saved["authority"]).read_text()
         Client(saved["url"], saved["token"], authority=certificate).fleet()
         other = self_signed_files(tmp_path)
-        keep_self_signed(other, "127.0.0.1", 1_800_000_000.0)
+        keep_self_signed(other, ["127.0.0.1"], 1_800_000_000.0)
         for authority in (other.authority_text(), None):
             with pytest.raises(Unavailable, match="certificate verify failed"):
                 Client(saved["url"], saved["token"], authority=authority).fleet()

@@ -65,6 +65,11 @@ def test_a_public_url_loses_its_slash() -> None:
     assert _with_public_url("https://a:8470/").public_url == "https://a:8470"
 
 
+def test_a_public_url_names_a_host_of_the_certificate() -> None:
+    assert _with_public_url("https://castor.example:8470").hosts == ("127.0.0.1", "castor.example")
+    assert ServeSettings(state=Path("state"), host="10.0.0.5").hosts == ("10.0.0.5",)
+
+
 def _with_public_url(url: str) -> ServeSettings:
     return serve_settings(
         Path("state"),
