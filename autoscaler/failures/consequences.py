@@ -34,7 +34,7 @@ class Consequence:
         is_elsewhere: the job's next instances are not of the same instance type.
         needs_device_memory: they have devices with more memory.
         ends_machine: the instance ends, and no job gets it again; its offer is left out by all
-            after several jobs failed so there.
+            after several programs failed so there.
     """
 
     retry: Retry

@@ -10,15 +10,19 @@ from autoscaler.domain.report import Failure
 from autoscaler.failures.consequences import CONSEQUENCES
 
 _SUSPECT_STARTS: Final = 3
-_SUSPECT_JOBS: Final = 2
+_SUSPECT_PROGRAMS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class FailedStart:
-    """A failed start: its job, the job's owner, and the offer of its instance, None if unknown."""
+    """A failed start: its job, the job's owner, and the offer of its instance, None if unknown.
+
+    `program` names the study of a trial, else the program of the job.
+    """
 
     job: str
     person: str | None
+    program: str
     offer: str | None
     failure: Failure
 
@@ -61,14 +65,17 @@ def jobs_alike(
 
 
 def is_suspect(offer: str, recent: Iterable[FailedStart]) -> bool:
-    """Return whether several jobs failed on an offer's machines, for reasons of the machines."""
+    """Return whether several programs failed on an offer's machines, for reasons of the machines.
+
+    All trials of a study, and jobs of one program, have the same code: that may be the reason.
+    """
     blamed = [
         start
         for start in recent
         if start.offer == offer and CONSEQUENCES[start.failure.category].ends_machine
     ]
-    jobs = {start.job for start in blamed}
-    return len(blamed) >= _SUSPECT_STARTS and len(jobs) >= _SUSPECT_JOBS
+    programs = {(start.person, start.program) for start in blamed}
+    return len(blamed) >= _SUSPECT_STARTS and len(programs) >= _SUSPECT_PROGRAMS
 
 
 def _count(starts: Iterable[FailedStart], belongs: Callable[[FailedStart], bool]) -> int:

@@ -66,12 +66,13 @@ class JobFailures:
     def _recent_starts(self, now_seconds: float) -> list[FailedStart]:
         """Return the failed starts of all jobs in the last day."""
         records = self._store.reports.recent_failures(now_seconds - FAILURE_WINDOW_SECONDS)
-        persons = {job: self._store.jobs.get(job).spec.person for job in {r.job for r in records}}
+        specs = {job: self._store.jobs.get(job).spec for job in {r.job for r in records}}
         offers = {held.id: held.offer for held in self._instances({r.job for r in records})}
         return [
             FailedStart(
                 record.job,
-                persons[record.job],
+                specs[record.job].person,
+                specs[record.job].study or specs[record.job].program_name,
                 offers.get(record.failure.instance),
                 record.failure,
             )
@@ -151,10 +152,10 @@ class JobFailures:
         self._record_event(now_seconds, CONSEQUENCE, text, job.id)
 
     def _quarantine(self, offer: str, recent: Sequence[FailedStart], now_seconds: float) -> None:
-        """Leave an offer out for all jobs for an hour, if several failed so on its machines."""
+        """Leave an offer out for all jobs for an hour, if several programs failed so there."""
         if not is_suspect(offer, recent):
             return
-        text = f"{offer}: machines failed under several jobs; not ordered for an hour"
+        text = f"{offer}: machines failed under several programs; not ordered for an hour"
         until_seconds = now_seconds + _QUARANTINE_SECONDS
         self._store.capacity.refused(offer, _QUARANTINE_KIND, now_seconds, until_seconds, text)
         self._record_event(now_seconds, QUARANTINE, text, None)

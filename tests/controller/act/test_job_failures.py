@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -74,7 +75,7 @@ def test_a_broken_machine_is_not_handed_to_another_trial(world: World) -> None:
     assert broken.cloud_id not in {held.cloud_id for held in world.training(second)}
 
 
-def test_an_offer_whose_machines_fail_under_several_jobs_is_left_out_for_an_hour(
+def test_an_offer_whose_machines_fail_under_several_programs_is_left_out_for_an_hour(
     world: World,
 ) -> None:
     one, two = train(world, "one"), train(world, "two")
@@ -86,8 +87,18 @@ def test_an_offer_whose_machines_fail_under_several_jobs_is_left_out_for_an_hour
     assert "small" in world.store.capacity.unavailable(now_seconds)
     assert "small" not in world.store.capacity.unavailable(now_seconds + 3700.0)
     assert texts(world, QUARANTINE) == [
-        "small: machines failed under several jobs; not ordered for an hour"
+        "small: machines failed under several programs; not ordered for an hour"
     ]
+
+
+@pytest.mark.parametrize("shared", [{"study": "s"}, {"program": "digits"}], ids=str)
+def test_jobs_of_one_code_put_no_offer_into_quarantine(
+    world: World, shared: Mapping[str, str]
+) -> None:
+    one, two = train(world, "one", **shared), train(world, "two", **shared)
+    for job in (one, two, one, two):
+        fail(world, job, FailureCategory.CUDA_START, ticks=20)
+    assert texts(world, QUARANTINE) == []
 
 
 def test_one_job_alone_puts_no_offer_into_quarantine(world: World) -> None:
