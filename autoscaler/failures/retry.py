@@ -191,9 +191,9 @@ def _refusal_of_category(last: _Attempt, counted: Sequence[_Attempt]) -> str | N
     is_of_code = category is FailureCategory.SYNTAX
     if rule.retry is Retry.NEVER and (is_of_code or not last.is_setup):
         return f"not retried, {rule.words}"
-    alike = sum(attempt.category is category for attempt in counted)
-    if rule.retry is Retry.ONCE and alike > 1:
-        return f"not retried, a failure of this kind ({category}) is retried once"
+    alike = takewhile(lambda attempt: attempt.category is category, reversed(counted))
+    if rule.retry is Retry.ONCE and len(list(alike)) > 1:
+        return f"not retried, a failure of this kind ({category}) is retried once in a row"
     return None
 
 

@@ -224,7 +224,10 @@ def test_a_setup_is_tried_twice_whatever_it_lacks_but_code_that_is_no_python() -
 def test_what_may_be_the_machine_is_retried_once(category: FailureCategory) -> None:
     history = [of_category(n, category, steps=100, signature=f"A{n}") for n in (1, 2)]
     assert next_attempt(history[:1], retries=9).retry
-    assert "is retried once" in next_attempt(history, retries=9).reason
+    assert "is retried once in a row" in next_attempt(history, retries=9).reason
+    network = of_category(2, FailureCategory.NETWORK, steps=100, signature="B")
+    between = [history[0], network, replace(history[1], attempt=3)]
+    assert next_attempt(between, retries=9).retry
 
 
 @pytest.mark.parametrize("category", [FailureCategory.NETWORK, FailureCategory.COMMUNICATION])
