@@ -13,12 +13,12 @@ from typing import Final
 
 from fastapi import Response
 from fastapi.concurrency import run_in_threadpool
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from autoscaler.domain.errors import CastorError
 from autoscaler.loop_watch import LoopState
 from autoscaler.service.access.authentication import Authentication
+from autoscaler.service.access.request_gate import bearer_token
 
 FRESH_SECONDS: Final = 30.0
 """A controller is ready while its last tick is younger, and so is its last write to the store."""
@@ -84,9 +84,8 @@ class HealthGate:
         health = self.health()
         is_well = health.loop.is_alive if path == "/livez" else not health.obstacles
         content: dict[str, object] = {"status": "ok" if is_well else "failing"}
-        scheme, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
-        is_bearer = scheme.lower() == "bearer"
-        if is_bearer and await run_in_threadpool(self._is_person, token.strip()):
+        token = bearer_token(scope)
+        if token is not None and await run_in_threadpool(self._is_person, token):
             content |= health.details()
         response = Response(
             json.dumps(content), 200 if is_well else 503, media_type="application/json"
