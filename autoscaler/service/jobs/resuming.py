@@ -19,7 +19,7 @@ from autoscaler.wire.messages import Resumption
 def require_ended(job: JobRecord, instances: Sequence[HeldInstance]) -> None:
     """Check that the phase of a job allows its resumption.
 
-    `every` are all instances of the job so far.
+    `instances` are all instances of the job so far.
 
     Raises:
         Conflict: the job has not ended, its training is complete, or it is a trial.
