@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,15 @@ def test_files_that_can_not_be_used_are_named(
         options.files(tmp_path, HOST, None)
 
 
+def test_files_may_be_named_below_the_home_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = kept(tmp_path)
+    monkeypatch.setenv("HOME", str(files.key.parent))
+    options = Encryption("~/cert.pem", Path("~/key.pem"), Path("~/cert.pem"))
+    assert options.files(tmp_path, HOST, None) == replace(files, is_self_signed=False)
+
+
 def test_a_key_of_another_certificate_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     files, other = kept(tmp_path), kept(tmp_path / "other")
@@ -121,7 +131,9 @@ def test_a_key_of_another_certificate_is_refused(tmp_path: Path) -> None:
     [
         (Encryption(), HOST, None, "--host: .*tokens and secrets would travel in the clear"),
         (Encryption(), "0.0.0.0", None, "--insecure in a network that you trust"),
-        (Encryption(), HOST, "http://castor.example", "--host"),
+        (Encryption(), HOST, "http://castor.example", "--public-url: .* in the clear"),
+        (Encryption(), "127.0.0.1", "http://castor.example", "--public-url: .* in the clear"),
+        (Encryption(), HOST, "http://127.0.0.1:8470", "--host"),
         (Encryption("cert.pem"), HOST, None, "--tls-key: is required"),
         (Encryption(key=Path("key.pem")), "127.0.0.1", None, "--tls-key: needs --tls-cert"),
         (Encryption("auto", Path("key.pem")), HOST, None, "--tls-key: needs --tls-cert with"),
@@ -142,7 +154,9 @@ def test_a_network_is_not_served_without_encryption(
         (Encryption(), "127.0.0.1", None),
         (Encryption(), "localhost", None),
         (Encryption(), HOST, "https://castor.example"),
+        (Encryption(), "127.0.0.1", "http://localhost:8470"),
         (Encryption(is_insecure=True), HOST, None),
+        (Encryption(is_insecure=True), "127.0.0.1", "http://castor.example"),
     ],
 )
 def test_http_is_served_where_it_is_meant(

@@ -25,6 +25,7 @@ class Encryption:
         Raises:
             SpecError: the files can't be used, or other machines would be served over HTTP.
         """
+        self._require_encrypted(public_url)
         if self.certificate is None:
             self._require_local(host, public_url)
             return None
@@ -35,9 +36,9 @@ class Encryption:
             return self_signed_files(state)
         if self.key is None:
             raise SpecError("is required with --tls-cert: the file of its key", "--tls-key")
-        certificate = Path(self.certificate).expanduser().absolute()
-        authority = self.authority or certificate
-        files = TlsFiles(certificate, self.key.absolute(), authority.absolute())
+        certificate = _absolute(Path(self.certificate))
+        authority = certificate if self.authority is None else _absolute(self.authority)
+        files = TlsFiles(certificate, _absolute(self.key), authority)
         require_usable(files)
         return files
 
@@ -53,7 +54,22 @@ class Encryption:
                 "--host",
             )
 
+    def _require_encrypted(self, public_url: str | None) -> None:
+        """Check that others reach the API by HTTPS, or on this machine."""
+        if public_url is None or self.is_insecure or is_loopback(public_url):
+            return
+        if not public_url.startswith("https://"):
+            raise SpecError(
+                f"tokens and secrets would travel to {public_url} in the clear: write https://..., "
+                "or add --insecure in a network that you trust",
+                "--public-url",
+            )
+
     def _require_no_files(self) -> None:
         for path, option in ((self.key, "--tls-key"), (self.authority, "--tls-ca")):
             if path is not None:
                 raise SpecError("needs --tls-cert with the file of a certificate", option)
+
+
+def _absolute(path: Path) -> Path:
+    return path.expanduser().absolute()

@@ -75,6 +75,7 @@ def serve_settings(
         local = LocalSettings(catalogue=default_catalogue(boot_seconds, reclaims_per_hour))
     if local is not None and devices is not None:
         local = replace(local, devices=_cores(devices))
+    public_url = None if public_url is None else _public_url(public_url)
     return ServeSettings(
         state=state.absolute(),
         controller=ControllerSettings(
@@ -95,7 +96,7 @@ def serve_settings(
         secret_directories=tuple(_secret_directory(path, state) for path in secrets),
         secret_variables=_secret_variables(secret_variables),
         host=host,
-        public_url=None if public_url is None else _public_url(public_url),
+        public_url=public_url,
         tls=encryption.files(state.absolute(), host, public_url),
         **settings,
     )

@@ -63,6 +63,7 @@ def test_a_public_url_is_a_host_of_the_web(url: str) -> None:
 
 def test_a_public_url_loses_its_slash() -> None:
     assert _with_public_url("https://a:8470/").public_url == "https://a:8470"
+    assert _with_public_url("HTTPS://a:8470/").public_url == "https://a:8470"
 
 
 def test_a_public_url_names_a_host_of_the_certificate() -> None:
