@@ -60,7 +60,7 @@ class Encryption:
             return
         if not public_url.startswith("https://"):
             raise SpecError(
-                f"tokens and secrets would travel to {public_url} in the clear: write https://..., "
+                f"tokens and secrets would travel to {public_url} in the clear: write https://... "
                 "or add --insecure in a network that you trust",
                 "--public-url",
             )
