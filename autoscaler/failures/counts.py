@@ -48,10 +48,13 @@ def jobs_alike(
 ) -> int:
     """Return the number of an owner's other jobs with a failure of the same signature.
 
-    It is 0 for failures that may pass by themselves or are the machine's.
+    It is 0 for failures that may pass by themselves or are the machine's, and for those after
+    which the next start has more memory, fewer examples at once or another instance type.
     """
     rule = CONSEQUENCES[failure.category]
-    if rule.is_transient or rule.is_free or rule.ends_machine or not failure.signature:
+    is_of_machine = rule.is_free or rule.ends_machine
+    starts_otherwise = rule.is_elsewhere or rule.needs_device_memory
+    if rule.is_transient or is_of_machine or starts_otherwise or not failure.signature:
         return 0
     return len(
         {

@@ -186,3 +186,22 @@ def test_the_event_of_a_failure_has_its_rule_and_the_counts(world: World) -> Non
         "network, retried with back-off: the service may recover; in 24 h: 1 of this job, "
         f"1 of its owner, 1 on {held.id}, 1 on small"
     ]
+
+
+@pytest.mark.parametrize(
+    ("category", "facts"),
+    [
+        (FailureCategory.DEVICE_MEMORY, {"device_limit": ("core", 16)}),
+        (FailureCategory.HOST_MEMORY, {}),
+    ],
+)
+def test_a_job_whose_next_start_differs_is_retried_though_others_failed_alike(
+    world: World, category: FailureCategory, facts: Mapping[str, object]
+) -> None:
+    for number in range(4):
+        job = train(world, f"job-{number}", person="ada")
+        fail(world, job, category, **facts)
+        record = world.store.jobs.get(job)
+        assert (record.phase.is_final, record.attempt) == (False, 2), record.cause
+        world.set_target(job, 0)
+        world.tick(6)
