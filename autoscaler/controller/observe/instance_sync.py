@@ -234,14 +234,17 @@ class Observer:
     ) -> None:
         """End instances that complete listings have not shown for `vanished_seconds`.
 
-        Clouds remove ended instances from their listings after some time.
+        Clouds remove ended instances from their listings after some time. A listing of other
+        providers says nothing about an instance.
         """
         listed = {instance.id for instance in listing.instances} | listing.listed_elsewhere
         covered, moment_seconds = self._covered(listing, alive), self._time.monotonic()
+        self._missing = {name: first for name, first in self._missing.items() if name in alive}
         for held in alive.values():
-            is_covered = held.id in covered
-            if held.cloud_id is None or held.cloud_id in listed or not is_covered:
+            if held.cloud_id is None or held.cloud_id in listed:
                 self._missing.pop(held.id, None)
+                continue
+            if held.id not in covered:
                 continue
             first_seconds = self._missing.setdefault(held.id, moment_seconds)
             if moment_seconds - first_seconds >= self._settings.vanished_seconds:

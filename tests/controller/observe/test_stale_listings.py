@@ -79,6 +79,30 @@ def test_a_stale_listing_ends_no_instance_that_was_launched_after_it_began(
     assert world.store.instances.get(held.id).phase is InstancePhase.ENDED, "a newer one says so"
 
 
+def test_an_instance_that_vanished_ends_although_each_provider_answers_at_another_time(
+    tmp_path: Path,
+) -> None:
+    settings = ControllerSettings(replan_seconds=0.0, vanished_seconds=10.0)
+    world, lists = World(tmp_path, settings), LateLists()
+    other = FileCloud(tmp_path / "other.json", world.clock)
+    other.sold = (replace(offer("other"), provider="other"),)
+    world.controller = _controller(world, lists, other=other)
+    job = world.submit()
+    world.set_target(job, 1)
+    world.tick(4)
+    (held,) = world.store.instances.of_job(job)
+    assert held.cloud_id is not None
+    world.cloud.unlisted = {held.cloud_id}
+    lists.is_late = True
+    world.tick(1, agents=False)
+    began_seconds = world.clock.now()
+    while world.store.instances.get(held.id).phase is not InstancePhase.ENDED:
+        assert world.clock.now() - began_seconds < 60.0
+        lists.waiting.pop(0)()
+        world.tick(1, agents=False)
+    assert world.clock.now() - began_seconds > settings.vanished_seconds
+
+
 class Threads:
     """Threads for each kind of call and provider."""
 
