@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from autoscaler.controller.offers.market import Market
 from autoscaler.domain.errors import (
     InsufficientCapacity,
     PermissionDenied,
     ProviderError,
     QuotaExceeded,
+    StoreError,
     Unavailable,
     UnknownRefusal,
 )
@@ -139,3 +141,22 @@ def test_a_sent_launch_outlives_the_end_of_its_offer(world: World) -> None:
     world.tick(5)
     assert world.store.instances.get(held.id).cloud_id == "cloud-0"
     world.assert_nothing_leaked()
+
+
+def test_a_launch_is_tried_again_after_an_error_before_its_call(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors, provider_of = [StoreError("the database does not answer")], Market.provider_of
+
+    def failing_once(market: Market, offer_id: str, cloud_id: str | None) -> str | None:
+        if errors:
+            raise errors.pop()
+        return provider_of(market, offer_id, cloud_id)
+
+    monkeypatch.setattr(Market, "provider_of", failing_once)
+    job = world.submit()
+    world.set_target(job, 1)
+    with pytest.raises(StoreError):
+        world.tick(4)
+    world.tick(5)
+    assert len(world.training(job)) == 1

@@ -133,11 +133,12 @@ class IntentExecutor:
         for intent in self._store.intents.pending(now_seconds):
             if intent.kind is IntentKind.LAUNCH and not launches:
                 continue
+            workers = self._workers_for(intent)
             with self._lock:
                 if intent.id in self._running:
                     continue
                 self._running.add(intent.id)
-            self._workers_for(intent).submit(partial(self._run, intent))
+            workers.submit(partial(self._run, intent))
             started += 1
         return started
 
