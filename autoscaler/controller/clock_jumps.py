@@ -6,7 +6,6 @@ clock at any moment. A suspended machine looks the same: its wall clock jumps fo
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -55,6 +54,7 @@ class SteadyTimes:
     def __init__(self) -> None:
         self._jumps_seconds = 0.0
         self._corrections: dict[str, tuple[float, float]] = {}
+        self._asked: set[str] = set()
 
     def add_jump(self, jumped_seconds: float) -> None:
         """Note a jump of the wall clock."""
@@ -68,6 +68,7 @@ class SteadyTimes:
             stored_seconds: the stored time, in seconds since the epoch.
             now_seconds: the present wall clock, which is returned unchanged without jumps.
         """
+        self._asked.add(subject)
         known = self._corrections.get(subject)
         if known is None or known[0] != stored_seconds:
             is_future = stored_seconds > now_seconds + JUMP_SECONDS
@@ -77,12 +78,14 @@ class SteadyTimes:
         correction_seconds = self._jumps_seconds - known[1]
         return now_seconds - correction_seconds if correction_seconds else now_seconds
 
-    def keep(self, subjects: Collection[str]) -> None:
-        """Forget the first looks at times of all other subjects."""
-        kept = set(subjects)
+    def forget_unused(self) -> None:
+        """Forget the first looks at times that nobody asked for since the last call."""
         self._corrections = {
-            subject: known for subject, known in self._corrections.items() if subject in kept
+            subject: known
+            for subject, known in self._corrections.items()
+            if subject in self._asked
         }
+        self._asked.clear()
 
 
 @dataclass(frozen=True, slots=True)

@@ -407,6 +407,7 @@ class Controller:
         if self._store.retention.prune(now_seconds - self._settings.keep_seconds):
             return  # the next tick deletes more
         self._pruned_seconds = moment_seconds
+        self._time.steady.forget_unused()
         jobs = self._store.jobs.alive()
         alive = {job.id for job in jobs}
         self._snapshots.forget(alive)

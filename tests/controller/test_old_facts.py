@@ -51,6 +51,14 @@ def test_what_is_old_is_deleted_and_bills_stay(world: World) -> None:
     assert Ledger(world.store.ledger.entries()).total(world.clock.now()) == paid_usd > 0
 
 
+def test_the_loop_forgets_when_it_first_looked_at_what_has_ended(world: World) -> None:
+    end_job(world)
+    times = world.controller._time.steady
+    assert times._corrections
+    world.tick(3, seconds=3600.0)
+    assert not times._corrections
+
+
 def test_a_tick_deletes_few_rows_and_the_next_ones_go_on(world: World) -> None:
     for number in range(2500):
         world.store.events.add(Event(world.clock.now(), "test", str(number)))
