@@ -137,10 +137,13 @@ class PeopleAccess:
             for person in self._store.people.all()
         )
 
-    def invite(self, name: str, request: InvitationRequest, by: Identity) -> Invitation:
-        """Return a token for a person, who is added with the requested role if needed.
+    def invite(
+        self, name: str, request: InvitationRequest, by: Identity
+    ) -> tuple[Person | None, Invitation]:
+        """Make a token for a person, who is added with the requested role if needed.
 
-        An earlier invitation's token becomes invalid, other tokens stay.
+        Return the person as before, None for a new one, and the invitation. The token of an
+        earlier invitation becomes invalid, other tokens stay.
 
         Raises:
             SpecError: the name, the team or the validity is invalid.
@@ -149,13 +152,14 @@ class PeopleAccess:
         if request.team is not None:
             require_team_name(request.team)
         expires_seconds = self._expiry(request.valid_seconds)
-        known = self._store.people.get(name) or Person(name, Role.SUBMITTER)
+        before = self._store.people.get(name)
+        known = before or Person(name, Role.SUBMITTER)
         person = replace(known, role=request.role or known.role, team=request.team or known.team)
         self._store.people.put(person)
         token = self._add(
             AccessToken(name, INVITATION, self._clock.now(), by.person, expires_seconds)
         )
-        return Invitation(name, token, person.role, person.team, expires_seconds)
+        return before, Invitation(name, token, person.role, person.team, expires_seconds)
 
     def change(self, name: str, change: PersonChange) -> tuple[Person, Person]:
         """Change role and team of a person; tokens follow at once. Return before and after.

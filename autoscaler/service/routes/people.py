@@ -39,8 +39,8 @@ def people_router(authentication: Authentication) -> APIRouter:
         requester: Requester = Depends(Permit(AccessAction.INVITE)),
         wanted: InvitationRequest = Depends(Body(InvitationRequest, may_be_empty=True)),
     ) -> Response:
-        invitation = authentication.people.invite(name, wanted, requester.identity)
-        requester.record(name, after=f"{invitation.role}, team {invitation.team or NO_TEAM}")
+        before, invitation = authentication.people.invite(name, wanted, requester.identity)
+        requester.record(name, "" if before is None else _standing(before), _standing(invitation))
         return json_response(Invitation, invitation)
 
     @router.patch("/{name}")
@@ -50,7 +50,7 @@ def people_router(authentication: Authentication) -> APIRouter:
         change: PersonChange = Depends(Body(PersonChange)),
     ) -> Response:
         before, after = authentication.people.change(name, change)
-        requester.record(name, _person_text(before), _person_text(after))
+        requester.record(name, _standing(before), _standing(after))
         return json_response(Person, after)
 
     @router.delete("/{name}")
@@ -129,7 +129,7 @@ def _person(name: str, requester: Requester) -> str:
     return requester.identity.person if name == MYSELF else name
 
 
-def _person_text(person: Person) -> str:
+def _standing(person: Person | Invitation) -> str:
     return f"{person.role}, team {person.team or NO_TEAM}"
 
 

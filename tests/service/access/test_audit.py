@@ -10,10 +10,11 @@ from typing import Final
 import httpx
 import pytest
 
+from autoscaler.domain.access import Role
 from autoscaler.domain.audit import MOST_LETTERS, AuditEntry
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.job import InstanceBounds
-from autoscaler.wire.access_messages import TokenRequest
+from autoscaler.wire.access_messages import InvitationRequest, TokenRequest
 from autoscaler.wire.messages import Change
 from tests.conformance.store_programs import memory
 from tests.service.agents import SPEC, packed
@@ -234,6 +235,13 @@ def test_the_log_has_pages_and_is_for_admins(api: Api) -> None:
     rest = client.audit(below=first[-1].number)
     assert (*first, *rest) == client.audit()
     assert client.audit(api.world.clock.now() + 1) == ()
+
+
+def test_an_invitation_that_changes_a_person_names_the_earlier_role(api: Api) -> None:
+    api.client.invite("ada", InvitationRequest(Role.VIEWER, "nlp"))
+    api.client.invite("ada", InvitationRequest(Role.ADMIN))
+    row = rows_by_people(api)[0]
+    assert (row.before, row.after) == ("viewer, team nlp", "admin, team nlp")
 
 
 def test_long_values_are_shortened(api: Api) -> None:
