@@ -190,7 +190,6 @@ RULES: Final = (
         r"|(?i:invalid api[ _]key)|Access is denied|[Aa]uthentication (?:required|error)"
         r"|AuthenticationError|Please log ?in",
         "something is not permitted{place}: {error}",
-        Beside.FALLBACK,
     ),
     _rule(
         Category.SEMANTIC,

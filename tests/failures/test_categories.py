@@ -77,6 +77,12 @@ def test_lines_beside_an_exception_that_explains_nothing_are_searched() -> None:
     assert diagnose(1, own).category is FailureCategory.ENDED_FROM_OUTSIDE
 
 
+@pytest.mark.parametrize("warning", ["wandb: ERROR Please log in", "W: Not authorized to read"])
+def test_a_refusal_that_the_script_survived_does_not_forbid_retries(warning: str) -> None:
+    lines = [warning, *traceback(HERE, "RuntimeError: no result", "step")]
+    assert diagnose(1, lines).category is FailureCategory.EXCEPTION
+
+
 @pytest.mark.parametrize(
     ("exit_code", "category"),
     [
