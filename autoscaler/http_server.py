@@ -29,18 +29,19 @@ class HttpServer(uvicorn.Server):
 
 
 @contextlib.contextmanager
-def postponed_sigterm() -> Iterator[None]:
+def postponed_sigterm() -> Iterator[Callable[[], bool]]:
     """Let a SIGTERM end this process only after the context, without the interpreter's end.
 
     uvicorn sends itself the signal again once the server has ended, before the store is closed.
+    The function in the context returns whether a SIGTERM has come, such as one before uvicorn.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield lambda: False
         return
     received: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
     try:
-        yield
+        yield lambda: bool(received)
     finally:
         signal.signal(signal.SIGTERM, before)
         if received:

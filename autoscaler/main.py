@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -382,7 +382,7 @@ def serve(settings: ServeSettings) -> None:
     clock = SystemClock()
     store_url = store_url_of(settings.state, settings.store_url)
     with (
-        postponed_sigterm(),
+        postponed_sigterm() as must_end,
         hold_state(settings.state),
         hold_database(store_url, settings.state),
         listening(settings) as listener,
@@ -398,7 +398,7 @@ def serve(settings: ServeSettings) -> None:
             lead.begin(settings.follows)
             deployment = Deployment(settings, url, clock, lead)
             _share_secrets(settings, deployment, lead, url)
-            _run(settings, deployment, lead, listener)
+            _run(settings, deployment, lead, listener, must_end)
         finally:
             lead.end()
     lead.require_not_lost()
@@ -431,28 +431,25 @@ def _share_secrets(settings: ServeSettings, deployment: Deployment, lead: Lead, 
 
 
 def _run(
-    settings: ServeSettings, deployment: Deployment, lead: Lead, listener: socket.socket
+    settings: ServeSettings,
+    deployment: Deployment,
+    lead: Lead,
+    listener: socket.socket,
+    must_end: Callable[[], bool],
 ) -> None:
-    """Serve the API and run the loop, until a signal ends the server or the lead is lost."""
-    address = LeaderAddress(lead.leader_address, SystemClock())
-    limited = RequestLimits(deployment.app, SystemClock())
-    app = FollowerGate(limited, lambda: not lead.leads, address)
-    config = uvicorn.Config(
-        HealthGate(app, deployment.health, deployment.authentication),
-        log_level="warning",
-        access_log=False,
-        lifespan="off",
-        timeout_graceful_shutdown=None if settings.parent is None else _END_SECONDS,
-        ssl_certfile=None if settings.tls is None else settings.tls.certificate,
-        ssl_keyfile=None if settings.tls is None else settings.tls.key,
-    )
-    server = HttpServer(config, deployment.end_polls)
+    """Serve the API and run the loop, until a signal ends the server or the lead is lost.
+
+    `must_end` returns whether a signal has come before the server.
+    """
+    server = _server(settings, deployment, lead)
 
     def end() -> None:
         server.should_exit = True
         deployment.wake.set()
 
     lead.call_on_loss(end)
+    if must_end():
+        end()
     stopped = threading.Event()
     loop = threading.Thread(
         target=deployment.run_loop, args=(stopped,), name="castor-loop", daemon=True
@@ -471,6 +468,23 @@ def _run(
         deployment.wake.set()
         loop.join()
         deployment.close()
+
+
+def _server(settings: ServeSettings, deployment: Deployment, lead: Lead) -> HttpServer:
+    """Return the server of the API, which has not started."""
+    address = LeaderAddress(lead.leader_address, SystemClock())
+    limited = RequestLimits(deployment.app, SystemClock())
+    app = FollowerGate(limited, lambda: not lead.leads, address)
+    config = uvicorn.Config(
+        HealthGate(app, deployment.health, deployment.authentication),
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=None if settings.parent is None else _END_SECONDS,
+        ssl_certfile=None if settings.tls is None else settings.tls.certificate,
+        ssl_keyfile=None if settings.tls is None else settings.tls.key,
+    )
+    return HttpServer(config, deployment.end_polls)
 
 
 def _check_start(settings: ServeSettings) -> None:

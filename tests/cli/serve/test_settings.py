@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -13,11 +15,12 @@ from typing import Any
 
 import pytest
 
+from autoscaler import main
 from autoscaler.cli.demo.scenario import examples_directory, run_demo
 from autoscaler.cli.serve.settings import serve_settings, warn_without_torch
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import CastorError, SpecError
-from autoscaler.main import ServeSettings, listening, serve
+from autoscaler.main import Deployment, ServeSettings, listening, serve
 
 
 @pytest.mark.parametrize("policy", ["fifo", "nobody"])
@@ -64,6 +67,23 @@ def test_a_public_url_is_a_host_of_the_web(url: str) -> None:
 def test_a_public_url_loses_its_slash() -> None:
     assert _with_public_url("https://a:8470/").public_url == "https://a:8470"
     assert _with_public_url("HTTPS://a:8470/").public_url == "https://a:8470"
+
+
+def test_a_signal_during_the_start_ends_the_controller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*arguments: Any, **options: Any) -> Deployment:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return Deployment(*arguments, **options)
+
+    received: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
+    monkeypatch.setattr(main, "Deployment", start)
+    try:
+        serve(ServeSettings(tmp_path / "state", port=0))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert received == [signal.SIGTERM], "again, once the store is closed"
 
 
 def test_a_public_url_names_a_host_of_the_certificate() -> None:
