@@ -8,12 +8,7 @@ from typing import Final
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from autoscaler.store.repositories.capacity import (
-    LONGEST_REFUSAL_SECONDS,
-    Capacity,
-    Refusal,
-    Refuse,
-)
+from autoscaler.store.repositories.capacity import Capacity, Refusal, Refuse
 from autoscaler.store.sql.cache import after_commit
 from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.schema import RefusalRow
@@ -41,11 +36,8 @@ class SqlCapacity(Capacity):
         )
 
     def unavailable(self, now_seconds: float) -> frozenset[str]:
-        latest_seconds = now_seconds + LONGEST_REFUSAL_SECONDS
         return frozenset(
-            offer
-            for offer, refusal in self.refusals().items()
-            if now_seconds < refusal.until_seconds <= latest_seconds
+            offer for offer, refusal in self.refusals().items() if refusal.holds(now_seconds)
         )
 
     def _change(self, offer: str, refuse: Refuse) -> Refusal:

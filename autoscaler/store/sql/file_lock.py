@@ -99,11 +99,11 @@ def _open_locked(path: Path, database: Path) -> IO[str]:
     except OSError:
         holder = file.read().strip() or "an unnamed process"
         file.close()
-        raise _claim_conflict(str(database), holder) from None
+        raise _lock_conflict(str(database), holder) from None
     return file
 
 
-def _claim_conflict(store: str, holder: str) -> Conflict:
+def _lock_conflict(store: str, holder: str) -> Conflict:
     return Conflict(
         f"another controller holds the store {store}: {holder}; stop that controller, or name "
         "another --store"
