@@ -7,7 +7,7 @@ import io
 import os
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, Final
 
@@ -30,7 +30,9 @@ def write_archive(
 ) -> Manifest:
     """Write files by name to a new archive, which appears whole or not at all.
 
-    The archive is read and verified before it gets its name. Only its owner can read it.
+    A file that has been deleted since it was named is left out: a controller deletes files of
+    trials and old logs meanwhile. The archive is read and verified before it gets its name. Only
+    its owner can read it.
 
     Raises:
         StoreError: the archive exists, can't be written, or reads back differently.
@@ -42,7 +44,10 @@ def write_archive(
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _OWNER_ONLY)
         with os.fdopen(descriptor, "wb") as written:
             with tarfile.open(fileobj=written, mode="w") as archive:
-                members = {name: _add(archive, name, path) for name, path in contents.items()}
+                members = {}
+                for name, path in contents.items():
+                    with suppress(FileNotFoundError):
+                        members[name] = _add(archive, name, path)
                 made = manifest(members)
                 _add_text(archive, MANIFEST, encode(made))
             written.flush()

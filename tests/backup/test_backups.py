@@ -7,11 +7,13 @@ import stat
 import tarfile
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from autoscaler.backup import making
 from autoscaler.backup.making import make_backup
-from autoscaler.backup.manifest import MANIFEST
+from autoscaler.backup.manifest import MANIFEST, Manifest
 from autoscaler.backup.restoring import restore_backup
 from autoscaler.domain.errors import StoreError
 from autoscaler.service.access.authentication import load_key
@@ -91,6 +93,23 @@ def test_logs_are_copied_on_request(state: Path, tmp_path: Path) -> None:
     made = make_backup(tmp_path / "a.backup", state, None, NOW, with_logs=True)
     assert "logs/digits/a.log" in made.manifest.members
     assert set(made.left_out) == {"jobs"}
+
+
+def test_a_file_that_is_deleted_meanwhile_is_left_out(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = making.write_archive
+
+    def delete_and_write(file: Path, *contents: Any) -> Manifest:
+        (state / "files/study/a").unlink()
+        return written(file, *contents)
+
+    monkeypatch.setattr(making, "write_archive", delete_and_write)
+    file = tmp_path / "a.backup"
+    made = make_backup(file, state, None, NOW)
+    assert "files/study/a" not in made.manifest.members
+    assert made.manifest == restore_backup(file, tmp_path / "restored", None, NOW)
+    assert not (tmp_path / "restored" / "files").exists()
 
 
 def test_a_backup_under_writes_has_a_prefix_of_them(state: Path, tmp_path: Path) -> None:
