@@ -10,15 +10,35 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from autoscaler.domain.errors import Conflict
 from autoscaler.state_directory import port_before
+from autoscaler.tls import TlsFiles
 
 
 class HttpServer(uvicorn.Server):
-    """An HTTP server that ends long polls before it waits for open requests."""
+    """An HTTP server that ends long polls before it waits for open requests.
 
-    def __init__(self, config: uvicorn.Config, end_polls: Callable[[], None]) -> None:
+    It speaks HTTPS with `tls`. It waits at most `end_seconds` for open requests; None: no limit.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        end_polls: Callable[[], None],
+        tls: TlsFiles | None,
+        end_seconds: int | None,
+    ) -> None:
+        config = uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=end_seconds,
+            ssl_certfile=None if tls is None else tls.certificate,
+            ssl_keyfile=None if tls is None else tls.key,
+        )
         super().__init__(config)
         self._end_polls = end_polls
 

@@ -9,13 +9,11 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import uvicorn
 from fastapi import FastAPI
 
 from autoscaler.clock import Clock, SystemClock
@@ -385,9 +383,10 @@ def serve(settings: ServeSettings) -> None:
         postponed_sigterm() as must_end,
         hold_state(settings.state),
         hold_database(store_url, settings.state),
-        listening(settings) as listener,
+        bound_socket(settings.state, settings.host, settings.port) as listener,
     ):
-        _keep_certificate(settings, clock)
+        if settings.tls is not None:
+            keep_self_signed(settings.tls, settings.hosts, clock.now(), settings.follows)
         scheme = "http" if settings.tls is None else "https"
         own_url = f"{scheme}://{settings.host}:{listener.getsockname()[1]}"
         url = settings.public_url or own_url
@@ -402,17 +401,6 @@ def serve(settings: ServeSettings) -> None:
         finally:
             lead.end()
     lead.require_not_lost()
-
-
-def _keep_certificate(settings: ServeSettings, clock: Clock) -> None:
-    """Sign the certificate of the API, if the controller keeps it itself and there is none.
-
-    Raises:
-        Conflict: this controller follows another one, whose certificate is missing here.
-    """
-    if settings.tls is None or not settings.tls.is_self_signed:
-        return
-    keep_self_signed(settings.tls, settings.hosts, clock.now(), settings.follows)
 
 
 def _share_secrets(settings: ServeSettings, deployment: Deployment, lead: Lead, url: str) -> None:
@@ -475,16 +463,12 @@ def _server(settings: ServeSettings, deployment: Deployment, lead: Lead) -> Http
     address = LeaderAddress(lead.leader_address, SystemClock())
     limited = RequestLimits(deployment.app, SystemClock())
     app = FollowerGate(limited, lambda: not lead.leads, address)
-    config = uvicorn.Config(
+    return HttpServer(
         HealthGate(app, deployment.health, deployment.authentication),
-        log_level="warning",
-        access_log=False,
-        lifespan="off",
-        timeout_graceful_shutdown=None if settings.parent is None else _END_SECONDS,
-        ssl_certfile=None if settings.tls is None else settings.tls.certificate,
-        ssl_keyfile=None if settings.tls is None else settings.tls.key,
+        deployment.end_polls,
+        settings.tls,
+        end_seconds=None if settings.parent is None else _END_SECONDS,
     )
-    return HttpServer(config, deployment.end_polls)
 
 
 def _check_start(settings: ServeSettings) -> None:
@@ -500,7 +484,7 @@ def _check_start(settings: ServeSettings) -> None:
     if settings.follows:
         check_follower(settings.store_url, settings.state)
     if not settings.state.exists():
-        with listening(settings):
+        with bound_socket(settings.state, settings.host, settings.port):
             pass
 
 
@@ -513,12 +497,3 @@ def _end_with_parent(parent: int, deployment: Deployment, server: HttpServer) ->
         terminate_all(deployment.store, deployment.wake.set, clock, GIVE_BACK_SECONDS)
     finally:
         server.should_exit = True
-
-
-def listening(settings: ServeSettings) -> AbstractContextManager[socket.socket]:
-    """Return the socket of the API, bound in its context to the host and port of the settings.
-
-    Raises:
-        Conflict: from the context, if the address can't be bound.
-    """
-    return bound_socket(settings.state, settings.host, settings.port)

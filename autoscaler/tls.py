@@ -83,7 +83,7 @@ def self_signed_files(state: Path) -> TlsFiles:
 def keep_self_signed(
     files: TlsFiles, hosts: Sequence[str], now_seconds: float, follows: bool = False
 ) -> None:
-    """Write the key and the certificate for `hosts`, unless they are there.
+    """Write the key and the certificate for `hosts`, unless they are there or the owner's.
 
     They are kept, since running instances trust no other. A certificate that lacks a host, or ends
     within a year, is replaced, but not that of a controller that `follows` another one.
@@ -92,7 +92,7 @@ def keep_self_signed(
         Conflict: a follower has no such certificate.
     """
     now = datetime.fromtimestamp(now_seconds, UTC)
-    if _is_for(files, hosts, now):
+    if not files.is_self_signed or _is_for(files, hosts, now):
         return
     if follows:
         raise Conflict(

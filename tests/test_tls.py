@@ -80,6 +80,12 @@ def test_a_follower_needs_the_certificate_that_instances_trust(tmp_path: Path) -
     assert kept(tmp_path).authority_text() == text
 
 
+def test_files_of_the_owner_stay_as_they_are(tmp_path: Path) -> None:
+    files = replace(self_signed_files(tmp_path), is_self_signed=False)
+    keep_self_signed(files, [HOST], NOW_SECONDS)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_damaged_certificate_or_a_lost_key_is_replaced(tmp_path: Path) -> None:
     files = kept(tmp_path)
     files.certificate.write_text("no certificate")

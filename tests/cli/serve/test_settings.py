@@ -20,7 +20,8 @@ from autoscaler.cli.demo.scenario import examples_directory, run_demo
 from autoscaler.cli.serve.settings import serve_settings, warn_without_torch
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import CastorError, SpecError
-from autoscaler.main import Deployment, ServeSettings, listening, serve
+from autoscaler.http_server import bound_socket
+from autoscaler.main import Deployment, ServeSettings, serve
 
 
 @pytest.mark.parametrize("policy", ["fifo", "nobody"])
@@ -188,7 +189,7 @@ def test_answers_leave_at_once(tmp_path: Path) -> None:
             writer.close()
         return answer
 
-    with listening(ServeSettings(tmp_path, port=0)) as listener:
+    with bound_socket(tmp_path, "127.0.0.1", 0) as listener:
         assert asyncio.run(has_no_delay(listener))
 
 
