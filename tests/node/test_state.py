@@ -53,7 +53,7 @@ def test_user_data_is_read(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ('{"controller": "http://host:1", "instance": "i"}', "join_token"),
-        ('{"controller": "host", "join_token": "t", "instance": "i"}', "controller: 'host' is no"),
+        ('{"controller": "host", "join_token": "t", "instance": "i"}', 'controller: "host" is no'),
         ("nonsense", "JSON"),
     ],
 )

@@ -123,7 +123,7 @@ def test_one_of_a_newer_format_is_refused_not_set_aside(tmp_path: Path) -> None:
     _save(_state(), _checkpoints(tmp_path), 1)
     manifest = tmp_path / "step-000000000001" / "manifest.json"
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 99}))
-    with pytest.raises(CheckpointError, match="format 99"):
+    with pytest.raises(CheckpointError, match='format "99"'):
         _checkpoints(tmp_path).newest()
     assert manifest.exists()
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from datetime import timedelta
 from itertools import count
+from threading import Thread
 from typing import Any, TypeVar
 
 import torch
@@ -22,9 +23,21 @@ GLOO: FormGradients = gradients_of(torch.device("cpu"), "nccl", timedelta(second
 
 
 def at_once(functions: list[Callable[[], Result]]) -> list[Result]:
-    """Return the results of all functions, each of which runs in its own thread."""
-    with ThreadPoolExecutor(len(functions)) as threads:
-        return [future.result() for future in [threads.submit(function) for function in functions]]
+    """Return the results of all functions, each of which runs in its own thread.
+
+    A thread that hangs ends with the process: the test's time-out is an error, and no wait for it.
+    """
+    futures: list[Future[Result]] = [Future() for _ in functions]
+    for function, future in zip(functions, futures, strict=True):
+        Thread(target=_run, args=(function, future), daemon=True).start()
+    return [future.result() for future in futures]
+
+
+def _run(function: Callable[[], Result], future: Future[Result]) -> None:
+    try:
+        future.set_result(function())
+    except BaseException as error:
+        future.set_exception(error)
 
 
 class Members:
