@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 
+from autoscaler.controller.act.intents import light
 from autoscaler.controller.act.job_lifecycle import LighthouseRunner
 from autoscaler.controller.offers.false_starts import false_starts_everywhere
 from autoscaler.domain.errors import InsufficientCapacity, Unavailable
@@ -74,6 +75,25 @@ def test_one_look_at_a_lighthouse_is_under_way_at_a_time(world: World) -> None:
     waiting.pop()()
     assert world.lighthouses.running == set()
     assert world.store.jobs.get(job).lighthouse is None
+
+
+def test_a_lighthouse_whose_address_was_never_stored_is_put_out_too(world: World) -> None:
+    job, ensure = world.submit(), world.lighthouses.ensure
+
+    def light_and_die(job: str) -> str:
+        ensure(job)
+        raise KeyboardInterrupt("the controller is killed")
+
+    world.lighthouses.ensure = light_and_die  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        light(world.store, world.lighthouses, job)
+    assert world.lighthouses.running == {job}
+    world.lighthouses.ensure = ensure  # type: ignore[method-assign]
+    world.restart()
+    world.store.jobs.request_stop(job, world.clock.now())
+    world.tick(3)
+    assert world.store.jobs.get(job).phase is JobPhase.STOPPED
+    assert world.lighthouses.running == set()
 
 
 def test_a_lighthouse_is_known_until_it_has_been_put_out(world: World) -> None:

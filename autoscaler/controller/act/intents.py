@@ -79,9 +79,16 @@ def launch_token(controller: str, instance: str, offer: str) -> str:
 
 
 def light(store: Store, lighthouses: Lighthouses, job: str) -> None:
-    """Start the job's lighthouse unless it runs, and store its address."""
+    """Start the job's lighthouse unless it runs, and store its address.
+
+    The store has an empty address before the start, so that the lighthouse is ended with its job
+    if this controller is killed meanwhile.
+    """
+    known = store.jobs.get(job).lighthouse
+    if known is None:
+        store.jobs.set_lighthouse(job, "")
     address = lighthouses.ensure(job)
-    if address != store.jobs.get(job).lighthouse:
+    if address != known:
         store.jobs.set_lighthouse(job, address)
 
 

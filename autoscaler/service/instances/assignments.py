@@ -68,7 +68,7 @@ class Assignments:
             offer=offer,
             devices_used=held.devices_used,
             attempt=job.attempt,
-            lighthouse=job.lighthouse,
+            lighthouse=job.lighthouse or None,
             peer_token=self._authentication.peer_token(job.id),
             checkpoint_directory=self._checkpoint_directory_of_instance(job),
             checkpoint_interval_seconds=(

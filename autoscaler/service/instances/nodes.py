@@ -185,7 +185,7 @@ class Nodes:
 
     def _assignment(self, held: HeldInstance) -> Assignment:
         job = self._store.jobs.get(held.job)
-        if job.lighthouse is None and needs_light(job, (held,)):
+        if not job.lighthouse and needs_light(job, (held,)):
             raise Unavailable(f"the lighthouse of {job.id} is being lit")
         offer = self._offer(held.offer)
         with self._reporting_storage_errors(held):

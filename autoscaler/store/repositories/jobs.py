@@ -129,6 +129,8 @@ class Jobs(ABC):
     def set_lighthouse(self, job: str, address: str | None) -> None:
         """Store the address of the job's lighthouse; None if the job has no lighthouse.
 
+        An empty address is that of a lighthouse that is being started.
+
         Raises:
             UnknownJob: no job has this id.
         """
