@@ -286,8 +286,9 @@ def loss_alone(epochs: int) -> float:
 
 
 def trials_of(study: Any) -> list[tuple[dict[str, Any], float | None]]:
-    """Return parameters and value of each trial."""
-    return [(trial.params, trial.value) for trial in study.trials]
+    """Return parameters and value of each trial, sorted: concurrent trials begin in any order."""
+    trials = [(trial.params, trial.value) for trial in study.trials]
+    return sorted(trials, key=lambda trial: sorted(trial[0].items()))
 
 
 def run(directory: Path, arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
