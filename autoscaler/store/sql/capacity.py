@@ -9,7 +9,6 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from autoscaler.store.repositories.capacity import Capacity, Refusal, Refuse
-from autoscaler.store.sql.cache import after_commit
 from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.schema import RefusalRow
 
@@ -25,7 +24,7 @@ class SqlCapacity(Capacity):
     def accepted(self, offer: str) -> None:
         with self._database.write() as session:
             session.execute(delete(RefusalRow).where(RefusalRow.offer == offer))
-            after_commit(session, lambda: self._database.cache.drop(_KEY))
+            self._database.drop_after_commit(session, _KEY)
 
     def refusals(self) -> Mapping[str, Refusal]:
         return self._database.cached(
@@ -47,7 +46,7 @@ class SqlCapacity(Capacity):
 
 def keep_refusal(database: Database, session: Session, offer: str, refuse: Refuse) -> Refusal:
     """Store and return the result of `refuse` for the known refusal of an offer."""
-    after_commit(session, lambda: database.cache.drop(_KEY))
+    database.drop_after_commit(session, _KEY)
     row = session.get(RefusalRow, offer)
     refusal = refuse(None if row is None else row.to(Refusal))
     if row is None:

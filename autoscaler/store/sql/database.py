@@ -23,7 +23,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, TimeoutError
 from sqlalchemy.orm import Session
 
 from autoscaler.domain.errors import StoreError
-from autoscaler.store.sql.cache import LiveRecords, StoreCache, committed
+from autoscaler.store.sql.cache import LiveRecords, StoreCache, after_commit, committed
 from autoscaler.store.sql.fence import WriteFence
 
 Value = TypeVar("Value")
@@ -95,6 +95,10 @@ class Database:
                 return load(session)
 
         return self.cache.get(self.epoch, key, read)
+
+    def drop_after_commit(self, session: Session, *keys: Hashable) -> None:
+        """Drop values of `cached` once the transaction that changes them has been committed."""
+        after_commit(session, lambda: self.cache.drop(*keys))
 
     def live(self, records: LiveRecords[Any], load: Callable[[Session], Iterable[Any]]) -> bool:
         """Return whether live records are in memory, after they are read if this process leads."""

@@ -9,7 +9,6 @@ from sqlalchemy.orm import Session
 
 from autoscaler.domain.spending import LedgerEntry
 from autoscaler.store.repositories.ledger import LedgerLines
-from autoscaler.store.sql.cache import after_commit
 from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.schema import LedgerRow
 
@@ -40,7 +39,7 @@ def add_line(database: Database, session: Session, line: LedgerEntry) -> None:
     row.take(line)
     session.add(row)
     jobs = {line.job, *session.scalars(_payers(line.instance))}
-    after_commit(session, lambda: database.cache.drop(*(("ledger", job) for job in jobs)))
+    database.drop_after_commit(session, *(("ledger", job) for job in jobs))
 
 
 def _payers(instance: str) -> Select[str]:

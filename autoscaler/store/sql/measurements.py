@@ -17,7 +17,6 @@ from autoscaler.store.repositories.measurements import (
     Measurements,
     NoisePoint,
 )
-from autoscaler.store.sql.cache import after_commit
 from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.jobs import job_row
 from autoscaler.store.sql.schema import DurationRow, JobRow, ModelsRow, NoiseRow, ObservationRow
@@ -96,8 +95,7 @@ class SqlBook(Book):
     def __init__(self, database: Database, session: Session, job: str) -> None:
         self._session = session
         self._job = job
-        keys = ("observations revision", job), ("durations", job)
-        after_commit(session, lambda: database.cache.drop(*keys))
+        database.drop_after_commit(session, ("observations revision", job), ("durations", job))
         self._eras: dict[Size, int] = {}
 
     def _merge(

@@ -7,7 +7,6 @@ from sqlalchemy.orm import Session
 
 from autoscaler.domain.program import ProgramMemory
 from autoscaler.store.repositories.programs import Programs
-from autoscaler.store.sql.cache import after_commit
 from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.schema import ProgramRow
 
@@ -45,4 +44,4 @@ class SqlPrograms(Programs):
             return True
 
     def _drop(self, session: Session, program: str) -> None:
-        after_commit(session, lambda: self._database.cache.drop(("program", program)))
+        self._database.drop_after_commit(session, ("program", program))

@@ -17,7 +17,7 @@ from autoscaler.store.repositories.reports import (
     judge,
     reported,
 )
-from autoscaler.store.sql.cache import LiveRecords, after_commit
+from autoscaler.store.sql.cache import LiveRecords
 from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.instances import instance_row
 from autoscaler.store.sql.jobs import job_row, keep_job
@@ -77,7 +77,7 @@ class SqlReports(Reports):
             record = failed(row.to(JobRecord), failure)
             row.take(record)
             keep_job(session, self._live, record)
-            after_commit(session, lambda: self._database.cache.drop(("failures", job)))
+            self._database.drop_after_commit(session, ("failures", job))
             return True
 
     def failures(self, job: str) -> tuple[Failure, ...]:
