@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from autoscaler.cli.serve.encryption import Encryption
@@ -22,6 +22,8 @@ from autoscaler.spec.fleet_file import FleetFile, load_fleet
 from autoscaler.spec.quantities import parse_duration, parse_money
 from autoscaler.supervision import cores_here
 from providers.local.settings import LocalSettings, default_catalogue
+
+Value = TypeVar("Value")
 
 _log = logging.getLogger(__name__)
 
@@ -162,7 +164,7 @@ def _fleet_usd(text: str | None, pools: Sequence[str]) -> Decimal | None:
             "such as 500, or none for no limit",
             "--fleet-usd",
         )
-    return None if text is None or text == _NONE else _parse_usd(text, "--fleet-usd")
+    return None if text is None or text == _NONE else _parsed(parse_money, text, "--fleet-usd")
 
 
 def _default_usd(
@@ -174,14 +176,7 @@ def _default_usd(
     """
     if text is None:
         return cloud_usd if pools else None
-    return None if text == _NONE else _parse_usd(text, option)
-
-
-def _parse_usd(text: str, option: str) -> Decimal:
-    try:
-        return parse_money(text)
-    except ValueError as error:
-        raise SpecError(str(error), option) from error
+    return None if text == _NONE else _parsed(parse_money, text, option)
 
 
 def _lease_seconds(text: str) -> float:
@@ -190,10 +185,7 @@ def _lease_seconds(text: str) -> float:
     Raises:
         SpecError: the text is no duration, or is out of this range.
     """
-    try:
-        lease_seconds = parse_duration(text)
-    except ValueError as error:
-        raise SpecError(str(error), "--lease") from error
+    lease_seconds = _parsed(parse_duration, text, "--lease")
     if not _LEAST_LEASE_SECONDS <= lease_seconds <= _LONGEST_LEASE_SECONDS:
         raise SpecError(f'"{text}" must be from 1m to 1d', "--lease")
     return lease_seconds
@@ -205,13 +197,22 @@ def _keep_seconds(text: str) -> float:
     Raises:
         SpecError: the text is no duration, or is too short.
     """
-    try:
-        keep_seconds = parse_duration(text)
-    except ValueError as error:
-        raise SpecError(str(error), "--keep") from error
+    keep_seconds = _parsed(parse_duration, text, "--keep")
     if keep_seconds < _LEAST_KEEP_SECONDS:
         raise SpecError(f'"{text}" must be 1d or longer', "--keep")
     return keep_seconds
+
+
+def _parsed(parse: Callable[[str], Value], text: str, option: str) -> Value:
+    """Return the value of an option.
+
+    Raises:
+        SpecError: `parse` does not accept the text.
+    """
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise SpecError(str(error), option) from error
 
 
 def _cores(text: str) -> tuple[int, ...]:
