@@ -8,25 +8,22 @@ from datetime import date
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse
-from starlette.exceptions import HTTPException
 
 from autoscaler.clock import Clock
 from autoscaler.controller.predict.forecasts import FixedSize
 from autoscaler.controller.predict.what_if import WhatIf
-from autoscaler.domain import errors
-from autoscaler.domain.errors import CastorError, NotAllowed, NotFound, SpecError
+from autoscaler.domain.errors import NotAllowed, NotFound
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobRecord, JobSpec
 from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.spending import DailyCost
 from autoscaler.domain.storage import StorageGrant
-from autoscaler.domain.text import printable
 from autoscaler.service.access.authentication import NO_TOKEN, Authentication
 from autoscaler.service.access.gate import AccessGate, Requester, has_bundle
 from autoscaler.service.access.permissions import AccessAction, is_permitted
 from autoscaler.service.access.request_gate import RequestGate, bearer_token
+from autoscaler.service.faults import handle_errors, refusal
 from autoscaler.service.files.logs import Logs
 from autoscaler.service.files.uploads import Bundles, unknown_bundle
 from autoscaler.service.instances.nodes import Nodes
@@ -47,13 +44,11 @@ from autoscaler.service.routes.studies import (
 from autoscaler.service.studies.studies import Studies, require_held
 from autoscaler.store.repositories.owners import OwnedKind
 from autoscaler.store.store import Store
-from autoscaler.wire.codec import encode
 from autoscaler.wire.messages import (
     Assignment,
     Change,
     CostView,
     DecisionView,
-    Fault,
     FleetView,
     ForecastView,
     JobView,
@@ -70,20 +65,7 @@ from autoscaler.wire.plan_messages import PlanView
 
 _LONGEST_WAIT_SECONDS = 25.0
 _LARGEST_OFFSET = 1 << 53
-_TOO_LARGE = 413
 _FLEET = "fleet"
-_STATUS: dict[type[CastorError], int] = {
-    errors.NotAllowed: 401,
-    errors.Forbidden: 403,
-    errors.UnknownJob: 404,
-    errors.UnknownInstance: 404,
-    errors.NotFound: 404,
-    errors.Conflict: 409,
-    errors.SpecError: 422,
-    errors.Unavailable: 503,
-    errors.StoreError: 503,
-    errors.ProviderError: 503,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +89,7 @@ class ServiceDependencies:
 def create_app(dependencies: ServiceDependencies, version: str) -> FastAPI:
     """Return the API application over these components."""
     app = FastAPI(title="Castor", version=version, docs_url=None, redoc_url=None, openapi_url=None)
-    app.add_exception_handler(CastorError, _refuse)
-    app.add_exception_handler(RequestValidationError, _refuse_malformed)
-    app.add_exception_handler(HTTPException, _refuse_unknown)
+    handle_errors(app)
     authentication = dependencies.authentication
     app.state.access = AccessGate(authentication, dependencies.store, dependencies.clock)
 
@@ -129,7 +109,7 @@ def create_app(dependencies: ServiceDependencies, version: str) -> FastAPI:
     app.include_router(study_files_router(dependencies.studies))
     app.include_router(_nodes(dependencies))
     require_permits(app)
-    app.add_middleware(RequestGate, check=require_known, refuse=_refusal)
+    app.add_middleware(RequestGate, check=require_known, refuse=refusal)
     return app
 
 
@@ -416,29 +396,3 @@ async def _with_token(
         return reply
     renewed = await run_in_threadpool(authentication.renewed, presented, held)
     return replace(reply, token=renewed)
-
-
-async def _refuse(request: Request, error: Exception) -> Response:
-    return _refusal(error)
-
-
-def _refusal(error: Exception) -> Response:
-    """Return the response for an error, which the client raises again."""
-    status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
-    field = error.field if isinstance(error, SpecError) else None
-    fault = Fault(type(error).__name__, str(error), field)
-    return Response(encode(Fault, fault), status, media_type="application/json")
-
-
-async def _refuse_malformed(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    place = ".".join(printable(str(part)) for part in first["loc"])
-    return await _refuse(request, SpecError(first["msg"], place))
-
-
-async def _refuse_unknown(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    kind = "SpecError" if error.status_code == _TOO_LARGE else "CastorError"
-    fault = Fault(kind, f"{request.method} {request.url.path}: {error.detail}")
-    return Response(encode(Fault, fault), error.status_code, media_type="application/json")

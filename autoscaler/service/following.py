@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import StoreError
-from autoscaler.wire.codec import encode
+from autoscaler.service.faults import fault_response
 from autoscaler.wire.messages import Fault
 
 _PATHS: Final = "/v1/"
@@ -88,5 +88,4 @@ def _reply(scope: Scope, address: str | None) -> Response:
 
 
 def _fault(status: int, text: str, headers: dict[str, str]) -> Response:
-    content = encode(Fault, Fault("Unavailable", text))
-    return Response(content, status, headers, media_type="application/json")
+    return fault_response(Fault("Unavailable", text), status, headers)

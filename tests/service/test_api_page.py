@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autoscaler.service.app import _STATUS
+from autoscaler.service.faults import STATUS_BY_ERROR
 from autoscaler.wire.access_messages import InvitationRequest, PersonChange, TokenRequest
 from autoscaler.wire.bodies import read_body
 from autoscaler.wire.messages import Change, JoinRequest, Resumption, Submission
@@ -67,4 +67,4 @@ def test_the_examples_of_a_route_are_bodies_that_it_takes(route: str) -> None:
 def test_every_refusal_is_on_the_page() -> None:
     rows = re.findall(r"^\| (\d+) \| ([^|]*) \|", PAGE.read_text(), re.MULTILINE)
     named = {(name, int(status)) for status, names in rows for name in re.findall(r"\w+", names)}
-    assert {(kind.__name__, status) for kind, status in _STATUS.items()} <= named
+    assert {(kind.__name__, status) for kind, status in STATUS_BY_ERROR.items()} <= named

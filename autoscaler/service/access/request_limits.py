@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from autoscaler.clock import Clock
 from autoscaler.service.access.people import digest
 from autoscaler.service.access.request_gate import bearer_token
-from autoscaler.wire.codec import encode
+from autoscaler.service.faults import fault_response
 from autoscaler.wire.messages import Fault
 
 REQUESTS_PER_SECOND: Final = 500.0
@@ -109,9 +109,4 @@ def _refusal(wait_seconds: float) -> Response:
         "this token, or without one this address, has too many requests at once or a second: "
         f"try again in {seconds} s",
     )
-    return Response(
-        encode(Fault, fault),
-        _TOO_MANY,
-        headers={"Retry-After": str(seconds)},
-        media_type="application/json",
-    )
+    return fault_response(fault, _TOO_MANY, {"Retry-After": str(seconds)})
