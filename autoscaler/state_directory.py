@@ -92,10 +92,15 @@ def let_owner_in(state: Path, url: str, authority: Path | None = None) -> str:
     """
     path = state / CLIENT_FILE
     token = owner_token(state) or secrets.token_urlsafe(32)
+    trusted = {} if authority is None else {"authority": str(authority)}
+    write_private(path, json.dumps({"url": url, "token": token, **trusted}).encode())
+    return token
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file that only its owner can read; it appears whole or not at all."""
     partial = path.with_name(f".{path.name}")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        trusted = {} if authority is None else {"authority": str(authority)}
-        json.dump({"url": url, "token": token, **trusted}, file)
-    partial.rename(path)
-    return token
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    partial.replace(path)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from autoscaler.domain.errors import Conflict, SpecError
+from autoscaler.state_directory import write_private
 
 if TYPE_CHECKING:
     from cryptography.x509 import GeneralName
@@ -102,8 +103,8 @@ def keep_self_signed(
         )
     files.key.parent.mkdir(mode=0o700, exist_ok=True)
     key, certificate = _signed(hosts, now)
-    _write(files.key, key)
-    _write(files.certificate, certificate)
+    write_private(files.key, key)
+    write_private(files.certificate, certificate)
 
 
 def _is_for(files: TlsFiles, hosts: Sequence[str], now: datetime) -> bool:
@@ -160,12 +161,3 @@ def _signed(hosts: Sequence[str], now: datetime) -> tuple[bytes, bytes]:
         ),
         certificate.public_bytes(serialization.Encoding.PEM),
     )
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file that only its owner can read, at once."""
-    partial = path.with_name(f".{path.name}")
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    partial.replace(path)
