@@ -199,8 +199,13 @@ class Database:
         try:
             yield
         except (DBAPIError, TimeoutError) as error:
-            message = " ".join(str(getattr(error, "orig", None) or error).split())
+            message = driver_message(error)
             raise StoreError(f"store {self.name}: {message}{_remedy(message)}") from error
+
+
+def driver_message(error: DBAPIError | TimeoutError) -> str:
+    """Return the message of the database or its driver, as one line."""
+    return " ".join(str(getattr(error, "orig", None) or error).split())
 
 
 def parse_url(url: str) -> URL:

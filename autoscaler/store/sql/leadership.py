@@ -27,6 +27,7 @@ from autoscaler.domain.errors import Conflict, NotLeading, StoreError
 from autoscaler.store.sql.database import (
     WRITER_IDLE_SECONDS,
     connection_arguments,
+    driver_message,
     is_sqlite,
     parse_url,
 )
@@ -245,8 +246,7 @@ class Leadership:
             with self._engine.begin() as connection:
                 return act(connection)
         except DBAPIError as error:
-            message = " ".join(str(error.orig).split())
-            raise StoreError(f"store {self.store_name}: {message}") from error
+            raise StoreError(f"store {self.store_name}: {driver_message(error)}") from error
 
 
 def acquire_free(leadership: Leadership, clock: Clock) -> None:

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from autoscaler.domain.errors import StoreError
+from autoscaler.store.sql.database import driver_message
 
 _SET: Final = text("SELECT set_config('castor.session', :value, false)")
 _GET: Final = text("SELECT current_setting('castor.session', true)")
@@ -30,8 +31,7 @@ def require_sessions(engine: Engine, name: str) -> None:
         with engine.connect() as first, engine.connect() as second:
             are_kept = _are_kept((first, second)) and _value(first, _TIMEOUT) != "0"
     except DBAPIError as error:
-        message = " ".join(str(error.orig).split())
-        raise StoreError(f"store {name}: {message}") from error
+        raise StoreError(f"store {name}: {driver_message(error)}") from error
     if not are_kept:
         raise StoreError(
             f"store {name}: its connections are no sessions, as behind a pooler of transactions "
