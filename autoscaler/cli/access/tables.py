@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from rich.table import Table
 
@@ -11,9 +10,6 @@ from autoscaler.cli.programs.tables import local_time
 from autoscaler.domain.access import AccessToken
 from autoscaler.domain.audit import AuditEntry
 from autoscaler.wire.access_messages import PersonView
-from autoscaler.wire.client import Client
-
-_PAGE_ROWS: Final = 500
 
 
 def people_table(people: Sequence[PersonView]) -> Table:
@@ -48,19 +44,6 @@ def audit_table(rows: Sequence[AuditEntry]) -> Table:
         words = row.person, row.token, row.role, row.action, row.subject, row.before, row.after
         table.add_row(local_time(row.at_seconds), *(word or "-" for word in words))
     return table
-
-
-def rows_since(client: Client, since_seconds: float, most: int) -> tuple[AuditEntry, ...]:
-    """Return at most `most` rows of the audit log since a time, the latest first."""
-    rows: list[AuditEntry] = []
-    below: int | None = None
-    while len(rows) < most:
-        page = client.audit(since_seconds, below, min(_PAGE_ROWS, most - len(rows)))
-        rows.extend(page)
-        if not page:
-            break
-        below = page[-1].number
-    return tuple(rows)
 
 
 def _state(token: AccessToken, now_seconds: float) -> str:
