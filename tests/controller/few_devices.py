@@ -15,6 +15,7 @@ from numpy.random import Generator
 from autoscaler.clock import VirtualClock
 from autoscaler.controller.assembly import ControllerParts, assemble
 from autoscaler.controller.settings import ControllerSettings
+from autoscaler.controller.workers import InlineWorkers
 from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import CloudState, Desired, HeldInstance, InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobSpec
@@ -26,7 +27,7 @@ from providers.local.settings import default_catalogue
 from providers.simulated.cloud import SimulatedCloud
 from providers.simulated.provider import SimulatedProvider
 from providers.simulated.settings import SimulatedSettings
-from tests.controller.world import RecordedLighthouses, SynchronousWorkers
+from tests.controller.world import RecordedLighthouses
 
 START_SECONDS = 1_000_000.0
 
@@ -102,7 +103,7 @@ class FewDevices:
             providers={self.cloud.name: self.cloud},
             policy=policy,
             lighthouses=RecordedLighthouses(),
-            workers=SynchronousWorkers(),
+            workers=InlineWorkers(),
             clock=self.clock,
             user_data=lambda held: "",
         )

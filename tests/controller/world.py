@@ -7,7 +7,7 @@ times as fast. A test about files uses a database.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from autoscaler.clock import VirtualClock
 from autoscaler.controller.assembly import ControllerParts, assemble
 from autoscaler.controller.offers.networks import waits_for_network
 from autoscaler.controller.settings import ControllerSettings
-from autoscaler.controller.workers import Workers
+from autoscaler.controller.workers import InlineWorkers, Workers
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import CloudState, Desired, HeldInstance, InstancePhase
@@ -29,14 +29,6 @@ from autoscaler.store.store import Store
 from tests.controller.cloud import FileCloud
 
 START_SECONDS = 1_000_000.0
-
-
-class SynchronousWorkers:
-    """Workers that run a call before `submit` returns."""
-
-    def submit(self, call: Callable[[], None]) -> object:
-        call()
-        return None
 
 
 @dataclass
@@ -128,7 +120,7 @@ class World:
             providers={"file": self.cloud},
             policy=self.policy,
             lighthouses=self.lighthouses,
-            workers=self.workers or SynchronousWorkers(),
+            workers=self.workers or InlineWorkers(),
             termination_workers=self.termination_workers,
             clock=self.clock,
             user_data=lambda held: "user data",

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from random import Random
@@ -31,6 +31,7 @@ from autoscaler.store.opening import open_store
 from autoscaler.store.store import Store
 from autoscaler.wire.codec import encode
 from autoscaler.wire.messages import Submission
+from tests.controller.world import RecordedLighthouses
 from tests.dst import aws, gcp
 from tests.dst.api import application
 from tests.dst.cloud import CloudTruth, Machine
@@ -64,22 +65,6 @@ class Process:
     tick: Task | None = None
 
 
-@dataclass
-class Lighthouses:
-    """Lighthouses of all jobs, which outlive controllers."""
-
-    running: set[str] = field(default_factory=set)
-
-    def ensure(self, job: str) -> str:
-        """Start a lighthouse."""
-        self.running.add(job)
-        return f"http://lighthouse/{job}"
-
-    def release(self, job: str) -> None:
-        """End a lighthouse."""
-        self.running.discard(job)
-
-
 class World:
     """Run of one scenario."""
 
@@ -92,7 +77,7 @@ class World:
         self.truth = CloudTruth(
             self.scheduler, lag_seconds=scenario.lag_seconds, boot_seconds=scenario.boot_seconds
         )
-        self.lighthouses = Lighthouses()
+        self.lighthouses = RecordedLighthouses()
         self.trainings: dict[str, Training] = {}
         self.plans: dict[str, JobPlan] = {}
         self.agents: dict[str, Agent] = {}

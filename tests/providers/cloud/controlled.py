@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from autoscaler.controller.assembly import ControllerParts, assemble
 from autoscaler.controller.settings import ControllerSettings
+from autoscaler.controller.workers import InlineWorkers
 from autoscaler.domain.instance import Desired, InstancePhase
 from autoscaler.domain.job import ParallelismSpec
 from autoscaler.store.memory.store import memory_store
 from providers.base import Provider
-from tests.controller.world import PlannedTargets, RecordedLighthouses, SynchronousWorkers, World
+from tests.controller.world import PlannedTargets, RecordedLighthouses, World
 from tests.fakes.faults import Fault, When
 from tests.providers.cloud.world import FakeCloud
 
@@ -45,7 +46,7 @@ class ControlledWorld(World):
             providers={self.fake.provider_name: self.cloud},
             policy=self.policy,
             lighthouses=self.lighthouses,  # type: ignore[arg-type]
-            workers=SynchronousWorkers(),
+            workers=InlineWorkers(),
             clock=self.clock,
             user_data=lambda held: f"join {held.id} at {self.clock.now()}",
         )

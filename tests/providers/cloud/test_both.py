@@ -16,6 +16,7 @@ from autoscaler.clock import SystemClock, VirtualClock
 from autoscaler.controller.assembly import ControllerParts, assemble
 from autoscaler.controller.offers.networks import waits_for_network
 from autoscaler.controller.settings import ControllerSettings
+from autoscaler.controller.workers import InlineWorkers
 from autoscaler.domain.goodput import Batch, BatchBounds
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobSpec
@@ -27,7 +28,7 @@ from autoscaler.domain.report import (
 )
 from autoscaler.policies.registry import create_policy
 from autoscaler.store.memory.store import memory_store
-from tests.controller.world import RecordedLighthouses, SynchronousWorkers
+from tests.controller.world import RecordedLighthouses
 from tests.fakes.aws.server import FakeAws
 from tests.fakes.gcp.server import FakeGcp
 from tests.providers.aws.cloud import AwsWorld
@@ -76,7 +77,7 @@ class BothClouds:
             providers={name: fake.connect(controller) for name, fake in self.fakes.items()},
             policy=create_policy("marginal"),
             lighthouses=RecordedLighthouses(),  # type: ignore[arg-type]
-            workers=SynchronousWorkers(),
+            workers=InlineWorkers(),
             clock=self.clock,
             user_data=lambda held: f"join {held.id}",
             files_network="aws/us-east-1",

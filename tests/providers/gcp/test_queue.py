@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from autoscaler.controller.assembly import ControllerParts, assemble
+from autoscaler.controller.workers import InlineWorkers
 from autoscaler.domain.errors import QuotaExceeded
 from autoscaler.domain.instance import CloudState, Desired, HeldInstance, InstancePhase
 from autoscaler.ledger.ledger import Ledger
 from providers.gcp.provider import GcpProvider
 from tests.conformance.provider import find, state
-from tests.controller.world import SynchronousWorkers
 from tests.fakes.faults import Fault
 from tests.fakes.gcp.server import FakeGcp
 from tests.providers.cloud.controlled import ControlledWorld
@@ -153,7 +153,7 @@ class QueueWorld(ControlledWorld):
             providers={"gcp": self.cloud},
             policy=self.policy,
             lighthouses=self.lighthouses,  # type: ignore[arg-type]
-            workers=SynchronousWorkers(),
+            workers=InlineWorkers(),
             clock=self.clock,
             user_data=lambda held: f"join {held.id}",
             on_capacity=lambda held: self.called.append(held.id),
