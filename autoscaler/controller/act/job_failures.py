@@ -66,8 +66,13 @@ class JobFailures:
     def _recent_starts(self, now_seconds: float) -> list[FailedStart]:
         """Return the failed starts of all jobs in the last day."""
         records = self._store.reports.recent_failures(now_seconds - FAILURE_WINDOW_SECONDS)
-        specs = {job: self._store.jobs.get(job).spec for job in {r.job for r in records}}
-        offers = {held.id: held.offer for held in self._instances({r.job for r in records})}
+        jobs = {record.job for record in records}
+        specs = {job: self._store.jobs.get(job).spec for job in jobs}
+        offers = {
+            held.id: held.offer
+            for job in jobs
+            for held in self._store.instances.of_job(job, include_ended=True)
+        }
         return [
             FailedStart(
                 record.job,
@@ -77,11 +82,6 @@ class JobFailures:
                 record.failure,
             )
             for record in records
-        ]
-
-    def _instances(self, jobs: set[str]) -> list[HeldInstance]:
-        return [
-            held for job in jobs for held in self._store.instances.of_job(job, include_ended=True)
         ]
 
     def _tell(
