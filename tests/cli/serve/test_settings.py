@@ -45,15 +45,19 @@ def test_pools_of_a_cloud_whose_extra_is_not_installed_name_it(
     assert not (state / "place-of-jobs").exists(), "nothing is kept of pools that can't be used"
 
 
-def with_lease(lease: str) -> float:
+def settings_with(state: Path = Path("state"), /, **options: Any) -> ServeSettings:
     return serve_settings(
-        Path("state"),
+        state,
         devices=None,
         boot_seconds=1.0,
         fleet_usd_per_hour=None,
         checkpoint_seconds=300.0,
-        lease=lease,
-    ).lease_seconds
+        **options,
+    )
+
+
+def with_lease(lease: str) -> float:
+    return settings_with(lease=lease).lease_seconds
 
 
 @pytest.mark.parametrize(
@@ -93,14 +97,7 @@ def test_a_public_url_names_a_host_of_the_certificate() -> None:
 
 
 def _with_public_url(url: str) -> ServeSettings:
-    return serve_settings(
-        Path("state"),
-        devices=None,
-        boot_seconds=1.0,
-        fleet_usd_per_hour=None,
-        checkpoint_seconds=300.0,
-        public_url=url,
-    )
+    return settings_with(public_url=url)
 
 
 def test_a_lease_is_a_duration_within_bounds() -> None:
@@ -113,14 +110,7 @@ def test_a_lease_is_a_duration_within_bounds() -> None:
 
 
 def with_keep(keep: str) -> float:
-    return serve_settings(
-        Path("state"),
-        devices=None,
-        boot_seconds=1.0,
-        fleet_usd_per_hour=None,
-        checkpoint_seconds=300.0,
-        keep=keep,
-    ).controller.keep_seconds
+    return settings_with(keep=keep).controller.keep_seconds
 
 
 def test_old_facts_are_kept_for_a_day_or_longer() -> None:
@@ -132,15 +122,7 @@ def test_old_facts_are_kept_for_a_day_or_longer() -> None:
 
 
 def with_secrets(state: Path, *directories: Path, variables: str = "") -> ServeSettings:
-    return serve_settings(
-        state,
-        devices=None,
-        boot_seconds=1.0,
-        fleet_usd_per_hour=None,
-        checkpoint_seconds=300.0,
-        secrets=directories,
-        secret_variables=variables,
-    )
+    return settings_with(state, secrets=directories, secret_variables=variables)
 
 
 def test_places_of_secrets_are_directories_outside_the_state(tmp_path: Path) -> None:
@@ -211,15 +193,7 @@ def test_the_demo_names_the_extras_that_it_needs(monkeypatch: pytest.MonkeyPatch
 
 
 def with_budgets(*pools: str, **budgets: str) -> ControllerSettings:
-    return serve_settings(
-        Path("state"),
-        devices=None,
-        boot_seconds=1.0,
-        fleet_usd_per_hour=None,
-        checkpoint_seconds=300.0,
-        pools=pools,
-        **budgets,
-    ).controller
+    return settings_with(pools=pools, **budgets).controller
 
 
 def test_a_cloud_is_not_bought_from_without_a_word_on_the_total() -> None:
@@ -241,14 +215,7 @@ def test_default_budgets_are_for_clouds_unless_given_or_lifted() -> None:
 
 
 def local_hazards(**options: float) -> set[float]:
-    settings = serve_settings(
-        Path("state"),
-        devices=None,
-        boot_seconds=1.0,
-        fleet_usd_per_hour=None,
-        checkpoint_seconds=300.0,
-        **options,  # type: ignore[arg-type]
-    )
+    settings = settings_with(**options)
     assert settings.local is not None
     return {offer.reclaims_per_hour for offer in settings.local.catalogue}
 
