@@ -15,16 +15,15 @@ import psutil
 import pytest
 
 from autoscaler.clock import SystemClock
-from autoscaler.domain.errors import Unavailable
 from autoscaler.domain.instance import INSTANCE_TAG, CloudInstance, HeldInstance
 from autoscaler.domain.intent import IntentKind, IntentState
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.lighthouse.host import LighthouseHost
 from autoscaler.store.store import Store
 from autoscaler.wire.client import Client
-from autoscaler.wire.connection import connect
 from providers.local.provider import LocalProvider
 from providers.local.settings import LocalSettings
+from tests.builders.controllers import ticking_client
 from tests.training.fleet import wait_until
 
 
@@ -81,12 +80,7 @@ class KilledController:
     def _connected(self) -> Client | None:
         assert self._process is not None
         assert self._process.poll() is None, f"it ended by itself:\n{self.last_lines()}"
-        with suppress(Unavailable):
-            client = connect(self.state)
-            if client.fleet().ticked_seconds is not None:
-                return client
-            client.close()
-        return None
+        return ticking_client(self.state)
 
     def _end(self, number: int) -> None:
         if self._process is not None:

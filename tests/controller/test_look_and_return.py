@@ -14,12 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autoscaler.domain.errors import Unavailable
 from autoscaler.domain.job import JobPhase
 from autoscaler.spec.bundle import pack
 from autoscaler.spec.job_file import load_job
 from autoscaler.wire.client import Client
-from autoscaler.wire.connection import connect
+from tests.builders.controllers import ticking_client
 from tests.controller.look_and_return import AWAY, HOME
 from tests.controller.test_kills import EXAMPLES, TRAIN
 from tests.training.fleet import wait_until
@@ -45,12 +44,7 @@ class Site:
 
     def connected(self) -> Client | None:
         assert self._process.poll() is None, self._log.read_text()[-4000:]
-        with suppress(Unavailable):
-            client = connect(self.state)
-            if client.fleet().ticked_seconds is not None:
-                return client
-            client.close()
-        return None
+        return ticking_client(self.state)
 
     def launches(self) -> int:
         return len(list((self.state / "local" / "instances").glob("*")))

@@ -8,17 +8,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from autoscaler.clock import SystemClock
-from autoscaler.domain.errors import Unavailable
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.lighthouse.host import LighthouseHost
 from autoscaler.wire.client import Client
-from autoscaler.wire.connection import connect
 from autoscaler.wire.messages import JobView
+from tests.builders.controllers import ticking_client
 from tests.fakes.machines import Machines
 from tests.training.fleet import wait_until
 
@@ -165,12 +164,7 @@ class Deployment:
 
     def _connected(self) -> Client | None:
         assert self._process is not None and self._process.poll() is None, self.log()
-        with suppress(Unavailable):
-            client = connect(self.state)
-            if client.fleet().ticked_seconds is not None:
-                return client
-            client.close()
-        return None
+        return ticking_client(self.state)
 
 
 class ObservedJob:
