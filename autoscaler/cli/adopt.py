@@ -8,6 +8,8 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from autoscaler.cli.options import Store
+
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -19,9 +21,7 @@ def adopt(
     state: Annotated[
         Path | None, Option(envvar="CASTOR_STATE", help="State directory of the new controller.")
     ] = None,
-    store: Annotated[
-        str | None, Option(help="URL of the database; default: SQLite in --state.")
-    ] = None,
+    store: Store = None,
 ) -> None:
     """End the instances of a lost controller: take its id.
 

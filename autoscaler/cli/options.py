@@ -8,3 +8,4 @@ from typer import Argument, Option
 
 Json = Annotated[bool, Option("--json", help="Print JSON, for scripts.")]
 JobName = Annotated[str, Argument(help="Name or id of a job.", metavar="JOB")]
+Store = Annotated[str | None, Option(help="URL of the database; default: SQLite in --state.")]

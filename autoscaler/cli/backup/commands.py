@@ -7,10 +7,11 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from autoscaler.cli.options import Store
+
 State = Annotated[
     Path | None, Option(envvar="CASTOR_STATE", help="State directory of the controller.")
 ]
-Store = Annotated[str | None, Option(help="URL of the database; default: SQLite in --state.")]
 
 
 def backup(

@@ -7,13 +7,13 @@ from typing import Annotated
 
 from typer import Option
 
+from autoscaler.cli.options import Store
 from autoscaler.domain.training import Engine
 
 State = Annotated[
     Path | None,
     Option(envvar="CASTOR_STATE", help="Directory of the store, logs and checkpoints."),
 ]
-Store = Annotated[str | None, Option(help="URL of the database; default: SQLite in --state.")]
 Host = Annotated[str, Option(help="Address to listen on. Instances connect to it.")]
 Port = Annotated[int, Option(help="Port to listen on; 0 means any free port.")]
 Policy = Annotated[str, Option(help="Policy that plans instances; see docs/simulator.md.")]
