@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from decimal import Decimal
 from difflib import get_close_matches
+from typing import Final
 
 from autoscaler.clock import Clock
 from autoscaler.controller.act.shutdown import stop_everything
@@ -49,6 +50,9 @@ from autoscaler.store.store import Store
 from autoscaler.wire.messages import Change, Resumption
 
 _CHANGEABLE = tuple(field.name for field in fields(Change))
+# Longest wait of a request for the first listing of a controller that has just started.
+_FIRST_OFFERS_SECONDS: Final = 10.0
+_LOOK_SECONDS: Final = 0.05
 
 
 class Submissions:
@@ -108,10 +112,7 @@ class Submissions:
         """
         if not spec.parallelism.is_undecided:
             return None
-        if not self._status.offers:
-            raise Unavailable(
-                "no offer is known yet to choose a shard by: try again in a moment, or state one"
-            )
+        self._await_offers()
         return choose_shard(
             spec,
             lambda decided: recalled(self._store, decided),
@@ -320,12 +321,25 @@ class Submissions:
         of_jobs = "a job" if memory.jobs == 1 else f"{memory.jobs} jobs"
         return f"; it begins with what {of_jobs} of {memory.program} taught"
 
+    def _await_offers(self) -> None:
+        """Wait for the first offers of a controller that has just started.
+
+        Raises:
+            Unavailable: their providers do not answer.
+        """
+        end_seconds = self._clock.monotonic() + _FIRST_OFFERS_SECONDS
+        while not self._status.offers:
+            trouble = self._status.trouble
+            if trouble is not None or self._clock.monotonic() >= end_seconds:
+                cause = trouble or "the controller has just started"
+                raise Unavailable(f"no offer is known yet ({cause}): try again in a moment")
+            self._clock.sleep(_LOOK_SECONDS)
+
     def _check_instances(self, bounds: InstanceBounds) -> tuple[Offer, ...]:
         """Return the offers that the bounds allow; check that the minimum fits the limits."""
         offer_names = (*(bounds.offers or ()), *(name for name, _ in bounds.maxima))
-        if offer_names and not self._status.offers:
-            cause = self._status.trouble or "the controller has just started"
-            raise Unavailable(f"no offer is known yet ({cause}): try again in a moment")
+        if offer_names:
+            self._await_offers()
         known = {offer.id for offer in self._status.offers}
         known |= {offer.instance_type for offer in self._status.offers}
         for name in offer_names:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.domain.errors import SpecError
+from autoscaler.domain.errors import SpecError, Unavailable
 from autoscaler.domain.job import GpuKind, InstanceBounds, ParallelismSpec
 from autoscaler.wire.messages import Change
 from tests.service.agents import SPEC
@@ -20,6 +20,33 @@ def test_offers_have_the_age_and_the_source_of_their_prices(api: Api) -> None:
     assert small.price_age_seconds == 100.0
     api.world.clock.advance(90 * 86400.0)
     assert api.client.offers().offers[0].is_stale
+
+
+NAMED = replace(SPEC, instances=InstanceBounds(offers=("small",)))
+
+
+def test_a_submission_waits_for_the_first_offers(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = api.world.controller.status
+    listed, status.offers = status.offers, ()
+    monkeypatch.setattr(
+        api.world.clock, "sleep", lambda seconds: setattr(status, "offers", listed)
+    )
+    job = api.client.submit(NAMED)
+    assert api.world.store.jobs.get(job.id).spec.instances == NAMED.instances
+
+
+def test_without_offers_a_submission_that_names_some_is_refused(api: Api) -> None:
+    api.world.controller.status.offers = ()
+    with pytest.raises(Unavailable, match=r"known yet \(the controller has just started\)"):
+        api.client.submit(NAMED)
+    refused_seconds = api.world.clock.now()
+    api.world.controller.status.trouble = "the cloud does not answer"
+    with pytest.raises(Unavailable, match="does not answer"):
+        api.client.submit(NAMED)
+    assert api.world.clock.now() == refused_seconds
+    assert not api.world.store.jobs.all()
 
 
 def test_a_job_whose_gpus_nobody_offers_is_refused_by_name(api: Api) -> None:
