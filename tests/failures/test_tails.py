@@ -37,6 +37,12 @@ def test_labels_are_categories_on_which_two_passes_agree() -> None:
     assert kappa([tail.first for tail in TAILS], [tail.second for tail in TAILS]) >= 0.8
 
 
+def test_a_second_annotator_labels_alike_and_confirms_the_rules() -> None:
+    independent = [tail.independent for tail in TAILS]
+    assert kappa([tail.agreed for tail in TAILS], independent) >= 0.9
+    assert macro_f1(independent, [tail.category for tail in TAILS]) >= 0.90
+
+
 def test_each_tail_has_its_source_and_no_address_or_secret() -> None:
     sources = [tail.source for tail in TAILS]
     assert len(set(sources)) == len(sources)
