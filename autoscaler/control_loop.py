@@ -13,7 +13,8 @@ from autoscaler.loop_watch import LoopWatch
 
 _log = logging.getLogger(__name__)
 
-# After a tick the loop sleeps `_REST_FACTOR` times as long as the tick took, at most this.
+# After a tick the loop sleeps `_REST_FACTOR` times as long as the tick took, at most this or as
+# long as the tick took, so that ticks after each report leave half of the time to requests.
 _LONGEST_REST_SECONDS: Final = 0.2
 _REST_FACTOR: Final = 4.0
 _TEST_WRITE_SECONDS: Final = 10.0
@@ -95,7 +96,8 @@ class ControlLoop:
             if pause_seconds is None:
                 return
             took_seconds = self._clock.monotonic() - began_seconds
-            stopped.wait(min(_REST_FACTOR * took_seconds, _LONGEST_REST_SECONDS))
+            longest_seconds = max(_LONGEST_REST_SECONDS, took_seconds)
+            stopped.wait(min(_REST_FACTOR * took_seconds, longest_seconds))
             self.wake.wait(pause_seconds)
 
     def _turn(self, may_tick: Callable[[], bool]) -> float | None:

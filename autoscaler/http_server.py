@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -15,6 +17,9 @@ from starlette.types import ASGIApp
 from autoscaler.domain.errors import Conflict
 from autoscaler.state_directory import port_before
 from autoscaler.tls import TlsFiles
+
+# Longer than clients keep idle connections, so that none is closed as a request begins.
+_KEEP_ALIVE_SECONDS: Final = 30
 
 
 class HttpServer(uvicorn.Server):
@@ -36,6 +41,7 @@ class HttpServer(uvicorn.Server):
             access_log=False,
             lifespan="off",
             timeout_graceful_shutdown=end_seconds,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             ssl_certfile=None if tls is None else tls.certificate,
             ssl_keyfile=None if tls is None else tls.key,
         )
@@ -66,6 +72,16 @@ def postponed_sigterm() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGTERM, before)
         if received:
             signal.raise_signal(signal.SIGTERM)
+
+
+def permit_connections() -> None:
+    """Let this process have as many open files as its hard limit permits.
+
+    Each agent keeps a connection, and the soft limit is often 1,024.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # the system permits fewer
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 @contextlib.contextmanager

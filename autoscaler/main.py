@@ -29,7 +29,12 @@ from autoscaler.controller.workers import ThreadWorkers
 from autoscaler.domain.errors import StoreError
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.training import Engine
-from autoscaler.http_server import HttpServer, bound_socket, postponed_sigterm
+from autoscaler.http_server import (
+    HttpServer,
+    bound_socket,
+    permit_connections,
+    postponed_sigterm,
+)
 from autoscaler.lead import Lead, check_follower
 from autoscaler.lighthouse.host import LighthouseHost, LighthouseSettings
 from autoscaler.loop_watch import LoopWatch
@@ -48,6 +53,7 @@ from autoscaler.service.files.uploads import Bundles, TrialFiles
 from autoscaler.service.following import FollowerGate, LeaderAddress
 from autoscaler.service.health import Health, HealthGate
 from autoscaler.service.instances.assignments import Assignments, TrainingTimes
+from autoscaler.service.instances.heartbeats import Heartbeats
 from autoscaler.service.instances.nodes import Nodes
 from autoscaler.service.jobs.results import Results
 from autoscaler.service.jobs.submissions import Submissions
@@ -313,6 +319,13 @@ class Deployment:
                 settings.controller.job_usd,
             ),
             nodes=self._nodes,
+            heartbeats=Heartbeats(
+                store,
+                self.authentication,
+                self._nodes,
+                self._clock,
+                settings.heartbeat_seconds,
+            ),
             studies=self._studies,
             views=Views(store, status, assignments, release),
             bundles=bundles,
@@ -377,6 +390,7 @@ def serve(settings: ServeSettings) -> None:
         SpecError: the policy, a source of pools or the host can't be used.
     """
     _check_start(settings)
+    permit_connections()
     clock = SystemClock()
     store_url = store_url_of(settings.state, settings.store_url)
     with (

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 from autoscaler.back_off import BackOff
 from autoscaler.clock import Clock
@@ -23,6 +24,9 @@ _log = logging.getLogger(__name__)
 
 _LOG_LIMIT_SECONDS = 0.5
 _LAST_LOG_LIMIT_SECONDS = 5.0
+_LONGEST_INTERVAL_SECONDS = 300.0
+_LONGEST_WAIT_SECONDS = 20.0
+_SPREAD = 0.1
 _UNANSWERED_ERRORS = (Unavailable, NotAllowed, UnknownInstance)
 _IDLE_PHASES = (InstancePhase.DRAINED, InstancePhase.WAITING)
 
@@ -51,6 +55,7 @@ class Heartbeats:
         self._interval_seconds = interval_seconds
         self._clock = clock
         self._back_off = BackOff()
+        self._chance = Random()
         self._is_urgent = threading.Event()
         self._answered_seconds = self._clock.monotonic() - self._silent_before()
         self.reply: NodeReply | None = None
@@ -85,13 +90,14 @@ class Heartbeats:
         """Send one report; return the seconds to wait before the next.
 
         Once the instance has done its part, the controller delays the reply until it has work, by
-        at most the interval of heartbeats.
+        at most the interval of heartbeats. The reply says when the next heartbeat is due.
         """
         report = self._outbox.next_report()
         self._ship_logs(report)
         begun_seconds = self._clock.monotonic()
         has_done_its_part = report.is_complete or report.is_done
-        wait_seconds = self._interval_seconds if has_done_its_part else 0.0
+        longest_seconds = min(self._interval_seconds, _LONGEST_WAIT_SECONDS)
+        wait_seconds = longest_seconds if has_done_its_part else 0.0
         try:
             counted = replace(report, transfer=self.count(report.job))  # counts the log too
             self.reply = self._client.heartbeat(counted, wait_seconds)
@@ -104,13 +110,17 @@ class Heartbeats:
             return wait_seconds
         self._back_off.reset()
         self._outbox.answered()
+        if self.reply.heartbeat_seconds is not None:
+            self._interval_seconds = min(self.reply.heartbeat_seconds, _LONGEST_INTERVAL_SECONDS)
         self._answered_seconds = self._clock.monotonic()
         with suppress(OSError):  # a full disk
             self._answered.touch()
         self.on_reply()
         if self._outbox.has_news:
             return 0.0
-        return max(begun_seconds + self._interval_seconds - self._answered_seconds, 0.0)
+        # Spread, so that the heartbeats of a fleet do not meet.
+        interval_seconds = self._interval_seconds * self._chance.uniform(1 - _SPREAD, 1 + _SPREAD)
+        return max(begun_seconds + interval_seconds - self._answered_seconds, 0.0)
 
     def _ship_logs(self, report: NodeReport) -> None:
         """Send new text of the log, within a longer limit before a start's end is reported."""

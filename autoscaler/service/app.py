@@ -26,12 +26,14 @@ from autoscaler.service.access.request_gate import RequestGate, bearer_token
 from autoscaler.service.faults import handle_errors, refusal
 from autoscaler.service.files.logs import Logs
 from autoscaler.service.files.uploads import Bundles, unknown_bundle
+from autoscaler.service.instances.heartbeats import Heartbeats
 from autoscaler.service.instances.nodes import Nodes
 from autoscaler.service.jobs.plans import plan_view
 from autoscaler.service.jobs.results import Results
 from autoscaler.service.jobs.submissions import Submissions, unknown_program
 from autoscaler.service.jobs.views import Views, decision_view, forecast_view
 from autoscaler.service.routes.bodies import Body, change_text, json_response
+from autoscaler.service.routes.heartbeats import HeartbeatAnswers, HeartbeatShortcut
 from autoscaler.service.routes.people import audit_router, people_router
 from autoscaler.service.routes.permits import Permit, require_permits
 from autoscaler.service.routes.results import results_router
@@ -55,12 +57,10 @@ from autoscaler.wire.messages import (
     JoinReply,
     JoinRequest,
     LogPart,
-    NodeReply,
     OffersView,
     Resumption,
     Submission,
 )
-from autoscaler.wire.node_reports import read_node_report
 from autoscaler.wire.plan_messages import PlanView
 
 _LONGEST_WAIT_SECONDS = 25.0
@@ -76,6 +76,7 @@ class ServiceDependencies:
     authentication: Authentication
     submissions: Submissions
     nodes: Nodes
+    heartbeats: Heartbeats
     studies: Studies
     views: Views
     bundles: Bundles
@@ -107,8 +108,10 @@ def create_app(dependencies: ServiceDependencies, version: str) -> FastAPI:
     app.include_router(studies_router(dependencies.studies))
     app.include_router(drivers_router(dependencies.studies))
     app.include_router(study_files_router(dependencies.studies))
-    app.include_router(_nodes(dependencies))
+    answer = HeartbeatAnswers(dependencies.heartbeats, dependencies.nodes, authentication)
+    app.include_router(_nodes(dependencies, answer))
     require_permits(app)
+    app.add_middleware(HeartbeatShortcut, answer=answer)
     app.add_middleware(RequestGate, check=require_known, refuse=refusal)
     return app
 
@@ -327,12 +330,9 @@ async def _token(request: Request) -> str:
     return presented
 
 
-def _nodes(dependencies: ServiceDependencies) -> APIRouter:
+def _nodes(dependencies: ServiceDependencies, answer: HeartbeatAnswers) -> APIRouter:
     """Return the routes for node agents."""
     router = APIRouter(prefix="/v1/node")
-
-    def reporting(presented: str = Depends(_token)) -> HeldInstance:
-        return dependencies.authentication.reporting_node(presented)
 
     def working(presented: str = Depends(_token)) -> HeldInstance:
         return dependencies.authentication.working_node(presented)
@@ -357,13 +357,9 @@ def _nodes(dependencies: ServiceDependencies) -> APIRouter:
     async def heartbeat(
         request: Request,
         wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
-        held: HeldInstance = Depends(reporting),
         presented: str = Depends(_token),
     ) -> Response:
-        report, refused = read_node_report(await request.body())
-        reply = await dependencies.nodes.heartbeat_and_wait(held, report, wait_seconds, refused)
-        reply = await _with_token(dependencies.authentication, presented, held, reply)
-        return json_response(NodeReply, reply)
+        return await answer(presented, await request.body(), wait_seconds)
 
     @router.get("/bundle")
     def bundle(held: HeldInstance = Depends(working)) -> FileResponse:
@@ -386,13 +382,3 @@ def _nodes(dependencies: ServiceDependencies) -> APIRouter:
 
     router.include_router(trials_router(dependencies.studies, working))
     return router
-
-
-async def _with_token(
-    authentication: Authentication, presented: str, held: HeldInstance, reply: NodeReply
-) -> NodeReply:
-    """Return a reply with a new token, if the presented one is to be renewed."""
-    if authentication.is_fresh(presented):
-        return reply
-    renewed = await run_in_threadpool(authentication.renewed, presented, held)
-    return replace(reply, token=renewed)

@@ -44,6 +44,12 @@ def refusal(error: Exception) -> Response:
     return fault_response(Fault(type(error).__name__, str(error), field), status)
 
 
+def http_refusal(method: str, path: str, error: HTTPException) -> Response:
+    """Return the response for an error of the framework, such as a body that is too large."""
+    kind = "SpecError" if error.status_code == _TOO_LARGE else "CastorError"
+    return fault_response(Fault(kind, f"{method} {path}: {error.detail}"), error.status_code)
+
+
 def handle_errors(app: FastAPI) -> None:
     """Respond with a fault to errors of the application's routes."""
     app.add_exception_handler(CastorError, _refuse)
@@ -64,6 +70,4 @@ async def _refuse_malformed(request: Request, error: Exception) -> Response:
 
 async def _refuse_unknown(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    kind = "SpecError" if error.status_code == _TOO_LARGE else "CastorError"
-    fault = Fault(kind, f"{request.method} {request.url.path}: {error.detail}")
-    return fault_response(fault, error.status_code)
+    return http_refusal(request.method, request.url.path, error)

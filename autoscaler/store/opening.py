@@ -69,5 +69,6 @@ def open_store(url: str, fence: WriteFence | None = None) -> Store:
         audit=SqlAudit(database),
         settings=SqlSettings(database),
         retention=SqlRetention(database),
+        grouped=database.grouped,
         close=database.close,
     )

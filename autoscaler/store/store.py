@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from autoscaler.store.repositories.audit import Audit
@@ -31,8 +32,9 @@ class Store:
 
     Threads may share a store, and other processes may open the same database. Returned values are
     immutable. Every method may raise `StoreError`: the database refused or did not answer.
-    Nothing has changed then, unless the connection broke during the commit. `close` closes the
-    connections.
+    Nothing has changed then, unless the connection broke during the commit. In the context of
+    `grouped`, all transactions of the thread are committed together, at its end; until then reads
+    may find the state before. `close` closes the connections.
     """
 
     url: str
@@ -56,4 +58,5 @@ class Store:
     audit: Audit
     settings: Settings
     retention: Retention
+    grouped: Callable[[], AbstractContextManager[None]]
     close: Callable[[], None]

@@ -31,7 +31,8 @@ _TIMEOUTS: Final = dict.fromkeys(("connect", "read", "write", "pool"), _TIMEOUT_
 _CHUNK_BYTES: Final = 1 << 16
 _CONNECTIONS: Final = 100
 _IDLE_CONNECTIONS: Final = 20
-_IDLE_SECONDS: Final = 5.0
+# Shorter than the controller keeps connections, and longer than the usual interval of heartbeats.
+_IDLE_SECONDS: Final = 25.0
 _REDIRECT: Final = 307
 _TOO_MANY: Final = 429
 _ERRORS: Final = (

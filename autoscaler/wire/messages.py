@@ -388,7 +388,8 @@ class NodeReply:
     which it can't reach, still train, or one has completed the job. `pauses`: the script of an
     instance on standby must leave; it is started again once it may start. `place` is that in its
     gang, None for an instance that trains alone; the script starts when its address is known, and
-    again when its generation grows. `token` replaces the agent's token; None: it stays.
+    again when its generation grows. `token` replaces the agent's token; None: it stays. The next
+    heartbeat without news is due after `heartbeat_seconds`; None: as at the join.
     """
 
     wanted: Wanted
@@ -403,6 +404,7 @@ class NodeReply:
     pauses: bool = False
     place: GangPlace | None = None
     token: str | None = None
+    heartbeat_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

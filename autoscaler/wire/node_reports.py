@@ -5,7 +5,7 @@ The heartbeat of an instance counts even if its training report is invalid.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, get_type_hints
 
@@ -38,11 +38,20 @@ def read_node_report(body: bytes) -> tuple[NodeReport, tuple[str, ...]]:
         SpecError: the body is not JSON, or an essential field is invalid: instance, phase,
             attempt, devices_used or job.
     """
+    refusals = Refusals()
+    try:
+        report = read_body(NodeReport, body)
+    except SpecError:
+        return _read_parts(body)
+    reports = _sound(report.reports[-_MOST_REPORTS:], refusals)
+    return _checked(replace(report, reports=reports), refusals), tuple(refusals.texts)
+
+
+def _read_parts(body: bytes) -> tuple[NodeReport, tuple[str, ...]]:
+    """Return a heartbeat of which some parts are invalid, as `read_node_report` does."""
     values, refusals = _read_mapping(body), Refusals()
     essential = {name: values[name] for name in _ESSENTIAL if name in values}
     report = read_body(NodeReport, to_json(essential))
-    require_count(report.attempt, "attempt", _MOST_ATTEMPTS)
-    require_count(report.devices_used, "devices_used", _MOST_DEVICES, least=0)
     others = {
         name: value
         for name, kind in _KINDS.items()
@@ -77,11 +86,23 @@ def _read_reports(values: object, refusals: Refusals) -> tuple[TrainingReport, .
         for part in parts[-_MOST_REPORTS:]
         for report in _read_value(TrainingReport, part, "reports", refusals)
     )
-    return tuple(sound for report in read if (sound := sound_report(report, refusals)) is not None)
+    return _sound(read, refusals)
+
+
+def _sound(reports: Iterable[TrainingReport], refusals: Refusals) -> tuple[TrainingReport, ...]:
+    return tuple(
+        sound for report in reports if (sound := sound_report(report, refusals)) is not None
+    )
 
 
 def _checked(report: NodeReport, refusals: Refusals) -> NodeReport:
-    """Return a heartbeat without values out of range; too long texts and lists are cut."""
+    """Return a heartbeat without values out of range; too long texts and lists are cut.
+
+    Raises:
+        SpecError: a count is out of range.
+    """
+    require_count(report.attempt, "attempt", _MOST_ATTEMPTS)
+    require_count(report.devices_used, "devices_used", _MOST_DEVICES, least=0)
     failure, transfer = report.failure, report.transfer
     if transfer is not None and _valid_time(transfer.begun_seconds, "transfer", refusals) is None:
         transfer = None

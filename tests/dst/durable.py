@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import fields, replace
 from typing import Any, Final
 
@@ -65,6 +66,12 @@ def durable_store(store: Store, life: Life, weather: Weather, scheduler: Schedul
         life.mark()
         return result
 
+    # Writes of a group are transactions of their own, so that a controller dies between any two.
     names = {field.name for field in fields(Store)} & set(_REPOSITORIES)
     repositories = {name: _Repository(getattr(store, name), write) for name in sorted(names)}
-    return replace(store, **repositories, close=lambda: None)  # type: ignore[arg-type]
+    return replace(
+        store,
+        **repositories,  # type: ignore[arg-type]
+        grouped=nullcontext,
+        close=lambda: None,
+    )

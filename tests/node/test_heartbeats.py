@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from autoscaler.clock import SystemClock
+from autoscaler.clock import SystemClock, VirtualClock
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.node.files.logs import LogShipping
 from autoscaler.node.heartbeats import Heartbeats
@@ -22,6 +23,8 @@ class Connection:
     def __init__(self) -> None:
         self.tried = 0
         self.heard: list[NodeReport] = []
+        self.waited_seconds: list[float] = []
+        self.due_seconds: float | None = None
 
     interval_seconds = 0.0
     part_bytes = 1 << 18
@@ -34,7 +37,8 @@ class Connection:
         if self.tried == 1:
             raise RuntimeError("an accident")
         self.heard.append(report)
-        return REPLY
+        self.waited_seconds.append(wait_seconds)
+        return replace(REPLY, heartbeat_seconds=self.due_seconds)
 
 
 def test_nothing_silences_them_and_no_failure_is_lost(tmp_path: Path) -> None:
@@ -53,3 +57,16 @@ def test_nothing_silences_them_and_no_failure_is_lost(tmp_path: Path) -> None:
     assert heartbeats.reply == REPLY
     assert connection.heard[0].failure == FAILURE
     assert not outbox.holds_failure
+
+
+def test_the_controller_says_when_the_next_one_is_due(tmp_path: Path) -> None:
+    clock, connection = VirtualClock(), Connection()
+    connection.tried, connection.due_seconds = 1, 100.0
+    outbox = Outbox("job-0")
+    outbox.stand(Standing(InstancePhase.TRAINING, attempt=1, devices_used=1, is_done=True))
+    logs = LogShipping(tmp_path / "job.log", connection, clock, "job")
+    client = cast(NodeClient, connection)
+    heartbeats = Heartbeats(client, outbox, logs, tmp_path / "answered", 600.0, clock)
+    waits = {heartbeats._send_report() for _ in range(20)}
+    assert len(waits) > 1 and all(90.0 <= wait <= 110.0 for wait in waits)
+    assert max(connection.waited_seconds) <= 25.0, "the controller refuses longer waits"

@@ -26,6 +26,7 @@ from autoscaler.service.files.stored import StoredFiles
 from autoscaler.service.files.stored_logs import StoredLogs
 from autoscaler.service.files.uploads import Bundles, TrialFiles
 from autoscaler.service.instances.assignments import Assignments, TrainingTimes
+from autoscaler.service.instances.heartbeats import Heartbeats
 from autoscaler.service.instances.nodes import Nodes
 from autoscaler.service.jobs.results import Results
 from autoscaler.service.jobs.submissions import Submissions
@@ -56,6 +57,11 @@ class Api:
     @property
     def client(self) -> Client:
         return Client(self.url, self.token)
+
+    @property
+    def heartbeats(self) -> Heartbeats:
+        """The receiver of heartbeats behind the API."""
+        return _Present.rooms.heartbeats
 
     def stranger(self, token: str) -> Client:
         return Client(self.url, token)
@@ -133,6 +139,10 @@ def _rooms(world: World, authentication: Authentication, api: Api) -> ServiceDep
     assignments = Assignments(directory / "jobs", authentication, TrainingTimes(), secrets, stored)
     results = Results(assignments, stored)
     logs = directory / "logs"
+    nodes = Nodes(
+        *(store, authentication, assignments, status, wake, clock, 1.0, 60.0, 90.0),
+        verifiers=api.verifiers,
+    )
     return ServiceDependencies(
         store=store,
         authentication=authentication,
@@ -140,10 +150,8 @@ def _rooms(world: World, authentication: Authentication, api: Api) -> ServiceDep
             *(store, bundles, assignments, status, wake, clock, results),
             world.settings.job_usd,
         ),
-        nodes=Nodes(
-            *(store, authentication, assignments, status, wake, clock, 1.0, 60.0, 90.0),
-            verifiers=api.verifiers,
-        ),
+        nodes=nodes,
+        heartbeats=Heartbeats(store, authentication, nodes, clock, 1.0),
         studies=Studies(
             store,
             TrialFiles(directory / "files", 1000),

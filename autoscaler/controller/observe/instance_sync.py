@@ -28,6 +28,7 @@ from autoscaler.controller.settings import ControllerSettings
 from autoscaler.controller.workers import CallKind, CallWorkers
 from autoscaler.domain.errors import CastorError, Conflict, UnknownInstance
 from autoscaler.domain.facts import Fact
+from autoscaler.domain.heartbeats import silence_seconds
 from autoscaler.domain.instance import (
     INSTANCE_TAG,
     CloudInstance,
@@ -105,8 +106,10 @@ class Observer:
             self._record_refused_prices(now_seconds)
             self._follow_prices(now_seconds)
             self._apply_listing(listing, now_seconds, has_jumped)
-        for held in self._store.instances.alive():
-            self._check_agent(held, now_seconds)
+        alive = self._store.instances.alive()
+        longest_seconds = silence_seconds(len(alive), self._settings.silence_seconds)
+        for held in alive:
+            self._check_agent(held, longest_seconds, now_seconds)
         alive = self._store.instances.alive()
         return Observed(alive, self._market.trouble, self._orphans.cloud_ids)
 
@@ -318,11 +321,10 @@ class Observer:
         text = f"{held.id}: its cloud no longer lists it; {bill}"
         self._record_event(now_seconds, "instance lost", text, held.job)
 
-    def _check_agent(self, held: HeldInstance, now_seconds: float) -> None:
-        """Give up an instance whose agent never joined or has stopped its heartbeats."""
+    def _check_agent(self, held: HeldInstance, longest_seconds: float, now_seconds: float) -> None:
+        """Give up an instance whose agent never joined, or is silent for `longest_seconds`."""
         if held.desired is Desired.ABSENT or held.launched_seconds is None:
             return
-        settings = self._settings
         # Time in which the controller did not listen does not count as silence. A time in the
         # future was stored before the clock was set back.
         heard_seconds = held.seen_seconds or held.launched_seconds
@@ -330,15 +332,15 @@ class Observer:
             heard_seconds = self._listening_seconds
         silent_seconds = now_seconds - max(heard_seconds, self._listening_seconds)
         if held.seen_seconds is None:
-            join_seconds = held.join_seconds or settings.join_seconds
+            join_seconds = held.join_seconds or self._settings.join_seconds
             overdue = silent_seconds > join_seconds
             cause = (
                 f"its agent never joined within {join_seconds / 60:.0f} min: look at its "
                 "console, or raise boot_minutes of its pool"
             )
         else:
-            overdue = silent_seconds > settings.silence_seconds
-            cause = f"no heartbeat of its agent for {settings.silence_seconds:.0f} s"
+            overdue = silent_seconds > longest_seconds
+            cause = f"no heartbeat of its agent for {longest_seconds:.0f} s"
         if overdue:
             self.consoles.fetch(held)
             give_up(self._store, held, cause, now_seconds)

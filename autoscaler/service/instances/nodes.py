@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-
-from fastapi.concurrency import run_in_threadpool
+from dataclasses import dataclass
 
 from autoscaler.clock import Clock
 from autoscaler.controller.act.idle_instances import needs_light
@@ -66,6 +65,19 @@ from providers.identity import IdentityVerifier
 
 _EVENTS_LOOKED_AT = 200  # several times the events of one heartbeat
 _ENDS_BADLY = (JobPhase.FAILED, JobPhase.STOPPED)
+
+
+@dataclass(frozen=True, slots=True)
+class TakenReport:
+    """A report that was stored, with its instance before and after it.
+
+    `is_news`: the controller should plan anew.
+    """
+
+    before: HeldInstance
+    after: HeldInstance
+    report: NodeReport
+    is_news: bool
 
 
 class Nodes:
@@ -229,10 +241,10 @@ class Nodes:
             self._add_event_once(held, "storage", text, self._clock.now())
             raise Unavailable(text) from error
 
-    def heartbeat(
+    def take_report(
         self, held: HeldInstance, report: NodeReport, refused: Sequence[str] = ()
-    ) -> NodeReply:
-        """Store the report of an instance; return the instructions for it.
+    ) -> TakenReport:
+        """Store the report of an instance, in transactions that may be committed together.
 
         `refused` lists the invalid parts of the report; each is recorded as an event once.
 
@@ -263,8 +275,6 @@ class Nodes:
         )
         if after.job == job:
             self._store_report(after, report, now_seconds)
-            self._report_missing_session(after, now_seconds)
-            self._worlds.measure(held, after)
         self._store_instance_report(after, report, now_seconds)
         for text in refused:
             self._add_event_once(after, "report refused", f"{after.id}: {text}", now_seconds)
@@ -273,34 +283,33 @@ class Nodes:
             or after.facts != held.facts
             or report.failure is not None
         )
-        if is_news or any(training_report.observations for training_report in report.reports):
+        has_observations = any(training.observations for training in report.reports)
+        return TakenReport(held, after, report, is_news or has_observations)
+
+    def reply(self, taken: TakenReport) -> NodeReply:
+        """Return the reply to a report, once it has been committed."""
+        after = taken.after
+        if after.job == (taken.report.job or taken.before.job):
+            self._report_missing_session(after, self._clock.now())
+            self._worlds.measure(taken.before, after)
+        if taken.is_news:
             self._wake()
-        return self._present_reply(held.id)
+        return self._present_reply(after.id)
 
-    async def heartbeat_and_wait(
-        self,
-        held: HeldInstance,
-        report: NodeReport,
-        wait_seconds: float,
-        refused: Sequence[str] = (),
+    async def wait_for_change(
+        self, instance: str, reply: NodeReply, wait_seconds: float
     ) -> NodeReply:
-        """Store a report as `heartbeat` does, and delay the reply while the job stays the same.
+        """Return the reply to an instance once it has another job or has to drain.
 
-        The reply is sent early if the instance gets another job or has to drain.
-
-        Raises:
-            NotAllowed: the report is from another instance.
+        After `wait_seconds` it is the given reply, which has neither.
         """
-        reply = await run_in_threadpool(self.heartbeat, held, report, refused)
 
         def look() -> tuple[NodeReply, ...]:
-            latest = self._present_reply(held.id)
+            latest = self._present_reply(instance)
             return (latest,) if latest.job != reply.job or latest.wanted is Wanted.DRAIN else ()
 
-        if wait_seconds and reply.job == report.job and reply.wanted is Wanted.RUN:
-            replies = await self._notifier.wait_for(held.id, look, wait_seconds)
-            return replies[0] if replies else reply
-        return reply
+        replies = await self._notifier.wait_for(instance, look, wait_seconds)
+        return replies[0] if replies else reply
 
     def call(self, instance: str) -> None:
         """Send the delayed reply to an instance's agent now, since its job has changed."""
@@ -313,7 +322,7 @@ class Nodes:
     def _present_reply(self, instance: str) -> NodeReply:
         held = self._store.instances.get(instance)
         job = self._store.jobs.get(held.job)
-        reply = self._reply(held, job)
+        reply = self._instructions(held, job)
         return self._worlds.reply(held, job, reply) if job.spec.restart is not None else reply
 
     def _store_report(self, held: HeldInstance, report: NodeReport, now_seconds: float) -> None:
@@ -361,7 +370,7 @@ class Nodes:
         if self._store.reports.add_failure(held.job, failure, now_seconds):
             self._add_event(held, "failure", f"{held.id}: {failure.cause}", now_seconds)
 
-    def _reply(self, held: HeldInstance, job: JobRecord) -> NodeReply:
+    def _instructions(self, held: HeldInstance, job: JobRecord) -> NodeReply:
         # An instance that has done its part may stay for another trial until it has to drain.
         is_cut_short = job.phase in _ENDS_BADLY and not has_done_its_part(held, job)
         is_over = held.phase is InstancePhase.ENDED or is_cut_short

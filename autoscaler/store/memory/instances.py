@@ -53,6 +53,14 @@ class MemoryInstances(Instances):
             or _given_up_seconds(held) > trained_seconds[held.offer]
         )
 
+    def keep_sightings(self) -> None:
+        pass  # all is in memory
+
+    def _sighted(
+        self, instance: str, change: Callable[[HeldInstance], Lined]
+    ) -> HeldInstance | None:
+        return None
+
     def _add(self, order: InstanceOrder) -> Holding | None:
         tables = self._tables
         with tables.lock:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 from autoscaler.store.memory.audit import MemoryAudit
 from autoscaler.store.memory.capacity import MemoryCapacity
 from autoscaler.store.memory.events import MemoryEvents
@@ -55,5 +57,6 @@ def memory_store(inputs_kept: int = 100) -> Store:
         audit=MemoryAudit(tables),
         settings=MemorySettings(tables),
         retention=MemoryRetention(journal, events),
+        grouped=nullcontext,
         close=lambda: None,
     )

@@ -58,6 +58,14 @@ def settled(held: HeldInstance, now_seconds: float) -> Lined:
     return _billed(without_debt, held.job, account.owed, now_seconds)
 
 
+def is_sighting(before: HeldInstance, lined: Lined) -> bool:
+    """Return whether nothing changed but the time of the report and unbilled transfers."""
+    after = lined.held
+    return not lined.new_lines and before == replace(
+        after, seen_seconds=before.seen_seconds, transfer=before.transfer
+    )
+
+
 def line_seconds(now_seconds: float, last_seconds: float | None) -> float:
     """Return the time of a new ledger line: now, but later than the last line of its kind."""
     if last_seconds is None:

@@ -281,6 +281,9 @@ class Instances(ABC):
             transfer: cumulative transfers of the instance. Repeated and late counts are billed
                 once. Traffic for the previous job is billed to that job.
 
+        A leader's report that changes nothing but its time and unbilled transfers stays in memory
+        until `keep_sightings`. A controller that is killed loses those; agents repeat them.
+
         Raises:
             Conflict: nodes do not report this `phase`.
             UnknownInstance: no instance has this id.
@@ -296,7 +299,23 @@ class Instances(ABC):
                 return Lined(with_report(held))
             return transferred(with_report(held), transfer, job, now_seconds)
 
+        sighted = self._sighted(instance, with_report_and_transfer)
+        if sighted is not None:
+            return sighted
         return self._change_lined(instance, with_report_and_transfer)
+
+    @abstractmethod
+    def keep_sightings(self) -> None:
+        """Store the times and transfers of reports that are in memory only, in one transaction."""
+
+    @abstractmethod
+    def _sighted(
+        self, instance: str, change: Callable[[HeldInstance], Lined]
+    ) -> HeldInstance | None:
+        """Keep the result of `change` in memory if it is a mere sighting.
+
+        Returns None, without a change, if it has to be stored now.
+        """
 
     def note(self, instance: str, facts: Mapping[str, str]) -> HeldInstance:
         """Add facts to the known facts of an instance.

@@ -8,7 +8,8 @@ been committed, and loaded again at its next use. Processes that do not lead kee
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from sqlalchemy.orm import Session
@@ -100,8 +101,8 @@ Record = TypeVar("Record", bound=Identified)
 class LiveRecords(Generic[Record]):
     """Records of a table that have not ended, kept up to date by their writers.
 
-    One thread at a time may change them. Records are replaced and never changed, so that readers
-    need no lock. A reader that began before `clear` still finds all records of then.
+    Records are replaced and never changed, so that readers need no lock. A reader that began
+    before `clear` still finds all records of then.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class LiveRecords(Generic[Record]):
         self._is_live = is_live
         self._order = order
         self._group = group
+        self._changing = threading.Lock()
         self._epoch: int | None = None
         self._by_id: dict[str, Record] = {}
         self._groups: dict[str, dict[str, Record]] = {}
@@ -131,22 +133,41 @@ class LiveRecords(Generic[Record]):
         for record in records:
             by_id[record.id] = record
             groups.setdefault(self._group(record), {})[record.id] = record
-        self._by_id, self._groups = by_id, groups
-        self._version += 1
-        self._epoch = epoch
+        with self._changing:
+            self._by_id, self._groups = by_id, groups
+            self._version += 1
+            self._epoch = epoch
 
     def put(self, record: Record) -> None:
         """Replace a record, or remove it if it has ended."""
-        if self._epoch is None:
-            return
-        is_live, before = self._is_live(record), self._by_id.get(record.id)
-        if before is not None and not (is_live and self._group(before) == self._group(record)):
-            self._leave_group(before)
-        if is_live:
-            self._insert(record)
-        else:
-            self._by_id.pop(record.id, None)
-        self._version += 1
+        with self._changing:
+            if self._epoch is None:
+                return
+            before = self._by_id.get(record.id)
+            is_live = self._is_live(record)
+            if before is not None and not (is_live and self._group(before) == self._group(record)):
+                self._leave_group(before)
+            if is_live:
+                self._insert(record)
+            else:
+                self._by_id.pop(record.id, None)
+            self._version += 1
+
+    def replace_if(
+        self, record_id: str, replacement: Callable[[Record], Record | None]
+    ) -> Record | None:
+        """Replace a live record by what `replacement` returns, and return that.
+
+        It must have the same group. None, without a change: there is no such record in memory, or
+        `replacement` has returned None.
+        """
+        with self._changing:
+            before = None if self._epoch is None else self._by_id.get(record_id)
+            after = None if before is None else replacement(before)
+            if after is not None:
+                self._insert(after)
+                self._version += 1
+            return after
 
     def clear(self) -> None:
         """Note that the records may be wrong; they must be loaded again."""
@@ -190,3 +211,15 @@ def committed(session: Session) -> None:
     """Call what waits for the commit of a session's transaction."""
     for act in session.info.pop(_CHANGES, ()):
         act()
+
+
+@contextmanager
+def undone_on_error(session: Session) -> Iterator[None]:
+    """Drop what the context adds to `after_commit` if it ends with an error."""
+    waiting = session.info.setdefault(_CHANGES, [])
+    count = len(waiting)
+    try:
+        yield
+    except BaseException:
+        del waiting[count:]
+        raise

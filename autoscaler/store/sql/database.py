@@ -14,7 +14,8 @@ import shutil
 import sqlite3
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,7 +24,13 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, TimeoutError
 from sqlalchemy.orm import Session
 
 from autoscaler.domain.errors import StoreError
-from autoscaler.store.sql.cache import LiveRecords, StoreCache, after_commit, committed
+from autoscaler.store.sql.cache import (
+    LiveRecords,
+    StoreCache,
+    after_commit,
+    committed,
+    undone_on_error,
+)
 from autoscaler.store.sql.fence import WriteFence
 
 Value = TypeVar("Value")
@@ -74,6 +81,7 @@ class Database:
         unsynced = _sqlite(parsed, "NORMAL") if is_sqlite(parsed) else self._engine
         self._unsynced_writer = unsynced.execution_options(**{_WRITES_OPTION: True})
         self._write_lock = threading.Lock()
+        self._groups = threading.local()
         self.fence: WriteFence | None = None
         self.cache = StoreCache()
         self._live: list[LiveRecords[Any]] = []
@@ -94,6 +102,8 @@ class Database:
             with self.read() as session:
                 return load(session)
 
+        if self._group_session is not None:  # what it reads may never be committed
+            return read()
         return self.cache.get(self.epoch, key, read)
 
     def drop_after_commit(self, session: Session, *keys: Hashable) -> None:
@@ -106,6 +116,8 @@ class Database:
         if epoch is None:
             return False
         if not records.is_loaded(epoch):
+            if self._group_session is not None:  # it holds the lock
+                return False
             with self._write_lock, self.read() as session:
                 if not records.is_loaded(epoch):
                     records.load(epoch, load(session))
@@ -120,6 +132,11 @@ class Database:
         Raises:
             StoreError: the database refused, or did not answer.
         """
+        written = self._group_session
+        if written is not None:
+            with self._errors():
+                yield written
+            return
         with self._errors(), Session(self._engine) as session:
             yield session
 
@@ -127,14 +144,55 @@ class Database:
     def write(self, may_be_lost: bool = False) -> Iterator[Session]:
         """Yield a writing transaction, which commits on exit and rolls back on an error.
 
-        Transactions must be short and not nested. SQLite does not sync a transaction that
-        `may_be_lost`: a power cut may undo it, together with later unsynced transactions.
+        Transactions must be short and not nested. In `grouped`, the commit waits for that of the
+        group. SQLite does not sync a transaction that `may_be_lost`: a power cut may undo it,
+        together with later unsynced transactions.
 
         Raises:
             NotLeading: this process does not lead the store. Nothing has changed.
             StoreError: the database refused, or did not answer. Nothing has changed, unless the
                 connection broke during the commit.
         """
+        group = self._group
+        if group is None:
+            with self._transaction(may_be_lost) as session:
+                yield session
+            return
+        begin = partial(self._transaction, may_be_lost=False)
+        with self._errors(), group.part(begin) as session:
+            yield session
+
+    @contextmanager
+    def grouped(self) -> Iterator[None]:
+        """Commit the writing transactions that this thread makes in the context as one.
+
+        Each is rolled back on its own error. Values in memory change with the commit, at the end
+        of the context; until then, they are those of the state before.
+
+        Raises:
+            NotLeading, StoreError: as `write`. None of the transactions has changed anything.
+        """
+        with ExitStack() as stack:
+            self._groups.open = _Group(stack)
+            try:
+                yield
+            finally:
+                self._groups.open = None
+
+    @property
+    def _group(self) -> _Group | None:
+        """The group of this thread, None outside of `grouped`."""
+        group: _Group | None = getattr(self._groups, "open", None)
+        return group
+
+    @property
+    def _group_session(self) -> Session | None:
+        """The transaction of this thread's group; None if it has written nothing."""
+        group = self._group
+        return None if group is None else group.session
+
+    @contextmanager
+    def _transaction(self, may_be_lost: bool) -> Iterator[Session]:
         writer = self._unsynced_writer if may_be_lost else self._writer
         fence = self.fence
         if fence is not None:
@@ -201,6 +259,22 @@ class Database:
         except (DBAPIError, TimeoutError) as error:
             message = driver_message(error)
             raise StoreError(f"store {self.name}: {message}{_remedy(message)}") from error
+
+
+class _Group:
+    """Writing transactions of one thread, of which the first opens the one that is committed."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self.session: Session | None = None
+
+    @contextmanager
+    def part(self, begin: Callable[[], AbstractContextManager[Session]]) -> Iterator[Session]:
+        """Yield a transaction within that of the group, which its error does not affect."""
+        if self.session is None:
+            self.session = self._stack.enter_context(begin())
+        with undone_on_error(self.session), self.session.begin_nested():
+            yield self.session
 
 
 def driver_message(error: DBAPIError | TimeoutError) -> str:

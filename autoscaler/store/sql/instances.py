@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from sqlalchemy import Select, func, or_, select
+from sqlalchemy import Select, func, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
@@ -18,7 +19,7 @@ from autoscaler.store.records.holding import (
     ordered,
 )
 from autoscaler.store.records.places import Place, places_of
-from autoscaler.store.records.transfers import Lined
+from autoscaler.store.records.transfers import Lined, is_sighting
 from autoscaler.store.repositories.capacity import Refuse
 from autoscaler.store.repositories.instances import Instances, unknown_instance
 from autoscaler.store.sql.cache import LiveRecords, after_commit
@@ -57,6 +58,7 @@ class SqlInstances(Instances):
         self._live: LiveRecords[HeldInstance] = LiveRecords(
             lambda held: held.phase is not InstancePhase.ENDED, _order, lambda held: held.job
         )
+        self._unsaved: set[str] = set()  # ids of instances with sightings in memory only
 
     def get(self, instance: str) -> HeldInstance:
         held = self._live.get(instance) if self._is_live_loaded() else None
@@ -96,6 +98,16 @@ class SqlInstances(Instances):
     def _is_live_loaded(self) -> bool:
         return self._database.live(self._live, lambda session: _listed(session, _ALIVE))
 
+    def _present(self, row: InstanceRow) -> HeldInstance:
+        """Return the instance of a row, with what later reports have changed in memory only."""
+        stored = row.to(HeldInstance)
+        if row.id not in self._unsaved or not self._live.is_loaded(self._database.epoch):
+            return stored
+        live = self._live.get(row.id)
+        if live is None:
+            return stored
+        return replace(stored, seen_seconds=live.seen_seconds, transfer=live.transfer)
+
     def _keep(self, session: Session, before: HeldInstance | None, after: HeldInstance) -> None:
         """Keep a changed instance in memory, once the transaction is committed."""
 
@@ -110,6 +122,34 @@ class SqlInstances(Instances):
             self._live.put(after)
 
         after_commit(session, keep)
+
+    def keep_sightings(self) -> None:
+        unsaved, self._unsaved = self._unsaved, set()
+        if not unsaved:
+            return
+        with self._database.write() as session:
+            sightings = [
+                {"id": held.id, "seen_seconds": held.seen_seconds, "transfer": held.transfer}
+                for name in unsaved
+                if (held := self._live.get(name)) is not None
+            ]
+            if sightings:
+                session.execute(update(InstanceRow), sightings)
+
+    def _sighted(
+        self, instance: str, change: Callable[[HeldInstance], Lined]
+    ) -> HeldInstance | None:
+        if not self._is_live_loaded():
+            return None
+
+        def sighting(held: HeldInstance) -> HeldInstance | None:
+            lined = change(held)
+            return lined.held if is_sighting(held, lined) else None
+
+        after = self._live.replace_if(instance, sighting)
+        if after is not None:
+            self._unsaved.add(instance)
+        return after
 
     def _add(self, order: InstanceOrder) -> Holding | None:
         with self._database.write() as session:
@@ -143,7 +183,7 @@ class SqlInstances(Instances):
     ) -> HeldInstance:
         with self._database.write() as session:
             row = instance_row(session, instance)
-            before = row.to(HeldInstance)
+            before = self._present(row)
             lined = change(before)
             row.take(lined.held)
             for line in lined.new_lines:
@@ -175,7 +215,7 @@ class SqlInstances(Instances):
         self, session: Session, instance: str, change: Callable[[Holding], Holding]
     ) -> Holding:
         row = instance_row(session, instance)
-        before = row.to(HeldInstance)
+        before = self._present(row)
         intent_rows = select(IntentRow).where(IntentRow.instance == instance)
         intents = {intent.kind: intent for intent in session.scalars(intent_rows)}
         launch, termination = intents[IntentKind.LAUNCH], intents.get(IntentKind.TERMINATE)

@@ -55,9 +55,11 @@ class SqlMeasurements(Measurements):
         return self._database.cached(("observations revision", job), load)
 
     def step_seconds(self, job: str) -> float | None:
-        with self._database.read() as session:
+        def load(session: Session) -> float | None:
             row = session.scalar(_latest_first(job).limit(1))
             return None if row is None else row.step_seconds
+
+        return self._database.cached(("step seconds", job), load)
 
     def add_duration(self, job: str, offer: str | None, what: str, seconds: float) -> None:
         with self._database.write() as session:
@@ -82,11 +84,14 @@ class SqlMeasurements(Measurements):
         with self._database.write() as session:
             job_row(session, job)
             session.merge(ModelsRow(job=job, models=models))
+            self._database.drop_after_commit(session, ("models", job))
 
     def models(self, job: str) -> Mapping[str, ThroughputModel]:
-        with self._database.read() as session:
+        def load(session: Session) -> Mapping[str, ThroughputModel]:
             row = session.get(ModelsRow, job)
             return {} if row is None else row.models
+
+        return self._database.cached(("models", job), load)
 
 
 class SqlBook(Book):
@@ -95,7 +100,8 @@ class SqlBook(Book):
     def __init__(self, database: Database, session: Session, job: str) -> None:
         self._session = session
         self._job = job
-        database.drop_after_commit(session, ("observations revision", job), ("durations", job))
+        kept = ("observations revision", "durations", "step seconds")
+        database.drop_after_commit(session, *((name, job) for name in kept))
         self._eras: dict[Size, int] = {}
 
     def _merge(
