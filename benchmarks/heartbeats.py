@@ -90,7 +90,7 @@ class Agent:
 
     def request(self) -> bytes:
         """Return the next heartbeat as an HTTP request."""
-        reports = ()
+        reports: tuple[TrainingReport, ...] = ()
         if self.decides:
             self.step += STEPS
             reports = (training_report(self.step),)
@@ -169,7 +169,7 @@ def training_report(step: int) -> TrainingReport:
 def prepared(directory: Path, jobs: int, instances: int) -> list[Agent]:
     """Prepare the store and the cloud of a deployment, and return its agents."""
     world.open_store = led_store  # type: ignore[assignment]
-    world.FileCloud = ticks.QuickCloud  # type: ignore[misc, attr-defined]
+    world.FileCloud = ticks.QuickCloud  # type: ignore[misc]
     world.START_SECONDS = time.time() - 30.0
     deployment = ticks.deployment_of(directory, jobs, instances)
     assert isinstance(deployment.cloud, ticks.QuickCloud)
@@ -191,7 +191,7 @@ def serve_store(directory: Path, port: int, plans: bool) -> None:
     devices = 1_000_000
     cloud = ticks.QuickCloud(directory / "cloud.json", SystemClock(), devices)
     cloud.kept = json.loads((directory / "kept.json").read_text())
-    controller_process.open_providers = lambda *_: {"file": cloud}  # type: ignore[attr-defined]
+    controller_process.open_providers = lambda *_: {"file": cloud}
     controller_process._planner = lambda name: world.PlannedTargets()
     if plans:
         threading.Thread(target=plan_always, daemon=True).start()
