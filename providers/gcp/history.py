@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from autoscaler.domain.errors import ProviderError
+from autoscaler.clock import Clock
+from autoscaler.domain.errors import PermissionDenied, ProviderError
+from autoscaler.domain.instance import CloudInstance
 from providers.cloud.replies import readable
 from providers.gcp.calls import ProjectCalls
 from providers.gcp.errors import Call, failure
 from providers.gcp.replies import place_of, seconds_of
+
+_log = logging.getLogger(__name__)
 
 PREEMPTED: Final = "compute.instances.preempted"
 MAINTAINED: Final = "compute.instances.terminateOnHostMaintenance"
@@ -36,6 +42,59 @@ class Past:
     taken_seconds: float | None = None
     ended_seconds: float | None = None
     refusal: ProviderError | None = None
+
+
+class GoneInstances:
+    """Instances that Compute Engine no longer has, until their histories are known.
+
+    Only a history has the time at which the bill of an instance ended. While the operations can't
+    be listed, a history is awaited for `wait_seconds` from when the instance was first found gone.
+    """
+
+    def __init__(self, calls: ProjectCalls, wait_seconds: float, clock: Clock) -> None:
+        self._calls = calls
+        self._wait_seconds = wait_seconds
+        self._clock = clock
+        self._first_seconds: dict[str, float] = {}
+        self._errors: dict[str, ProviderError] = {}
+
+    @property
+    def troubles(self) -> Sequence[str]:
+        """Errors for which histories are awaited, by instance."""
+        return [
+            f"{instance} has ended, but counts until its operations are listed: {error}"
+            for instance, error in sorted(self._errors.items())
+        ]
+
+    def past(self, instance: CloudInstance) -> Past | None:
+        """Return the history of an instance that is gone; None while the history is awaited.
+
+        After the wait, the time at which the instance was first found gone stands for its end.
+        """
+        now_seconds = self._clock.now()
+        first_seconds = self._first_seconds.setdefault(instance.id, now_seconds)
+        self._errors.pop(instance.id, None)
+        try:
+            return past_of(self._calls, instance.id)
+        except ProviderError as error:
+            # Ending an instance without a launch time would lose the time that it may have run.
+            can_end = instance.launched_seconds is not None or isinstance(error, PermissionDenied)
+            if can_end and now_seconds - first_seconds >= self._wait_seconds:
+                _log.warning("%s has ended at an unknown time: %s", instance.id, error)
+                return Past(ended_seconds=first_seconds)
+            _log.info("the end of %s is awaited: %s", instance.id, error)
+            self._errors[instance.id] = error
+            return None
+
+    def forget(self, instance: str) -> None:
+        """Drop an instance that was found after all."""
+        self._first_seconds.pop(instance, None)
+        self._errors.pop(instance, None)
+
+    def keep(self, instances: Iterable[str]) -> None:
+        """Drop all but the given instances."""
+        for instance in self._first_seconds.keys() - set(instances):
+            self.forget(instance)
 
 
 def past_of(calls: ProjectCalls, instance: str) -> Past:

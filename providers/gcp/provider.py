@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from autoscaler.clock import Clock
-from autoscaler.domain.errors import PermissionDenied, ProviderError, Unavailable
+from autoscaler.domain.errors import ProviderError, Unavailable
 from autoscaler.domain.instance import (
     CloudInstance,
     CloudState,
@@ -30,7 +30,7 @@ from providers.cloud.replies import readable
 from providers.gcp.calls import ProjectCalls, call_budget
 from providers.gcp.ending import DeleteCalls
 from providers.gcp.errors import is_gone
-from providers.gcp.history import Past, past_of
+from providers.gcp.history import GoneInstances, Past
 from providers.gcp.identity import TokenVerifier
 from providers.gcp.launching import Launching
 from providers.gcp.listing import InstanceLists
@@ -84,6 +84,7 @@ class GcpProvider(CloudProvider[PoolForm]):
         self._identity = TokenVerifier(settings, session, patience, clock)
         self._listing = InstanceLists(settings, controller, self._calls)
         self._listed: set[str] = set()
+        self._gone = GoneInstances(self._calls, patience.history_seconds, clock)
         self._recall()
 
     @property
@@ -118,6 +119,7 @@ class GcpProvider(CloudProvider[PoolForm]):
             errors.append(f"prices may be old: {self._offering.unpriced}")
         if self._ending.trouble is not None:
             errors.append(self._ending.trouble)
+        errors += self._gone.troubles
         if dropped := self._notices.counts["poison"]:
             errors.append(
                 f"{dropped} unreadable messages were dropped since the start: see the log"
@@ -188,13 +190,13 @@ class GcpProvider(CloudProvider[PoolForm]):
 
         Compute Engine drops ended instances from its lists.
         """
-        missing = [
-            owned.instance
+        unlisted = [
+            owned
             for owned in self._register.all()
-            if not owned.has_ended
-            and owned.scope not in silent_zones
-            and owned.instance.id not in listed
+            if not owned.has_ended and owned.instance.id not in listed
         ]
+        self._gone.keep(owned.instance.id for owned in unlisted)
+        missing = [owned.instance for owned in unlisted if owned.scope not in silent_zones]
         due = [instance for instance in missing if self._should_be_listed(instance, asked_seconds)]
         looked_up = {instance.id: self._looked_up(instance) for instance in due[:_MAX_LOOKUPS]}
         return looked_up | {instance.id: instance for instance in due[_MAX_LOOKUPS:]}
@@ -207,25 +209,22 @@ class GcpProvider(CloudProvider[PoolForm]):
     def _looked_up(self, instance: CloudInstance) -> CloudInstance:
         """Return the instance as found by its name.
 
-        An instance without a match has ended. An instance is returned unchanged if the calls fail.
+        An instance without a match has ended. An instance is returned unchanged if the call fails,
+        and while its history is awaited.
         """
         zone, name = place_of(instance.id)
         try:
             description = self._calls.instance(zone, name)
             with readable(f"{zone}: instances.get"):
-                return told_instance(description, zone).instance
+                existing = told_instance(description, zone).instance
         except ProviderError as error:
             if not is_gone(error.__cause__):
                 _log.info("%s is not listed and can't be looked up: %s", name, error)
                 return instance
-        try:
-            past = past_of(self._calls, instance.id)
-        except ProviderError as error:
-            _log.info("%s has ended at an unknown time: %s", instance.id, error)
-            if instance.launched_seconds is None and not isinstance(error, PermissionDenied):
-                return instance  # ending it now would lose the time that it may have run
-            past = Past()
-        return self._ended(instance, past)
+            past = self._gone.past(instance)
+            return instance if past is None else self._ended(instance, past)
+        self._gone.forget(instance.id)
+        return existing
 
     def _ended(self, instance: CloudInstance, past: Past) -> CloudInstance:
         """Return the instance as ended, at the time in its history, or now."""

@@ -223,6 +223,8 @@ class CallTimeouts:
         launch_seconds: maximum time for which a launch is followed until its outcome is known.
         look_seconds: time between two polls of a launch.
         notice_seconds: maximum time from a preemption notice to the end.
+        history_seconds: maximum time for which an ended instance awaits the list of operations
+            that has its end.
         prices_seconds: age at which a price is fetched again.
         reservations_seconds: age at which a reservation is fetched again.
         facts_seconds: age at which quotas, machine types and templates are fetched again.
@@ -235,6 +237,7 @@ class CallTimeouts:
     launch_seconds: float = 30.0
     look_seconds: float = 2.0
     notice_seconds: float = 30.0
+    history_seconds: float = 600.0
     prices_seconds: float = 3600.0
     reservations_seconds: float = 300.0
     facts_seconds: float = 3600.0

@@ -10,13 +10,14 @@ import pytest
 from autoscaler.domain.errors import PermissionDenied, SpecError, Unavailable
 from autoscaler.domain.instance import CONTROLLER_TAG, CloudState
 from providers.gcp.records import Records
-from tests.conformance.provider import OURS, THEIRS, find, launch_running
+from tests.conformance.provider import OURS, THEIRS, find, launch_running, state
 from tests.fakes.faults import Fault
 from tests.fakes.gcp import lifecycle
-from tests.providers.gcp.cloud import SMALL_SPOT, GcpWorld, error_of, name_of
+from tests.providers.gcp.cloud import QUICK, SMALL_SPOT, GcpWorld, error_of, name_of
 
 DELETE = "compute.instances.delete"
 LIST = "compute.instances.aggregatedList"
+OPERATIONS = "compute.zoneOperations.list"
 ROOM = Path(__file__).parents[3] / "providers" / "gcp"
 
 
@@ -117,6 +118,43 @@ def test_what_ended_while_nobody_looked_ended_when_it_did(world: GcpWorld) -> No
     world.pass_time(8000.0)
     provider = world.connect()
     assert list(provider.instances()) == []
+
+
+@pytest.mark.parametrize(("code", "status"), [("backendError", 503), ("forbidden", 403)])
+def test_an_end_awaits_the_operations_that_have_its_time(
+    world: GcpWorld, code: str, status: int
+) -> None:
+    provider = world.connect()
+    launched = launch_running(world, provider, "1")
+    taken_seconds = world.clock.now()
+    world.take(launched.id)
+    world.pass_time(40.0)
+    world.faults.add(Fault(OPERATIONS, code=code, status=status, times=2))
+    for _ in range(2):
+        assert state(provider, launched.id) is CloudState.RUNNING
+        (trouble,) = provider.condition().troubles
+        assert "counts until its operations are listed" in trouble
+        world.pass_time(200.0)
+    found = find(provider, launched.id)
+    assert found is not None and found.state is CloudState.TERMINATED
+    assert found.ended_seconds == pytest.approx(taken_seconds + 30.0)
+    assert provider.condition().troubles == ()
+
+
+def test_without_operations_an_end_is_when_the_instance_was_first_missing(
+    world: GcpWorld,
+) -> None:
+    provider = world.connect()
+    launched = launch_running(world, provider, "1")
+    world.take(launched.id)
+    world.pass_time(100.0)
+    missing_seconds = world.clock.now()
+    world.faults.add(Fault(OPERATIONS, code="backendError", status=503, times=None))
+    assert state(provider, launched.id) is CloudState.RUNNING
+    world.pass_time(QUICK.history_seconds)
+    found = find(provider, launched.id)
+    assert found is not None and found.state is CloudState.TERMINATED
+    assert found.ended_seconds == pytest.approx(missing_seconds)
 
 
 def test_without_its_records_a_controller_finds_what_there_is(world: GcpWorld) -> None:
