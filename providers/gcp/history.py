@@ -62,7 +62,7 @@ class GoneInstances:
     def troubles(self) -> Sequence[str]:
         """Errors for which histories are awaited, by instance."""
         return [
-            f"{instance} has ended, but counts until its operations are listed: {error}"
+            f"{instance} is gone, but its end is unknown until its operations are listed: {error}"
             for instance, error in sorted(self._errors.items())
         ]
 

@@ -68,6 +68,7 @@ class Launching:
         self._patience = patience
         self._clock = clock
         self._attempts: OrderedDict[str, int] = OrderedDict()
+        self._unknown: dict[str, tuple[CloudInstance, float]] = {}  # with the time of the last try
 
     def launch(self, request: LaunchRequest, sale: GcpSale) -> CloudInstance:
         """Launch an instance, or return the instance that this token launched.
@@ -84,12 +85,28 @@ class Launching:
             operation = self._calls.insert(zone, sale.pool_name, **parameters)
         except Unavailable as error:
             if not is_taken(error.__cause__):
+                self._note_unknown(request, sale, name)
                 raise
             return self._existing(request, sale, name)
         if operation.insert_time:
             with readable(f"{zone}: instances.insert"):
                 requested_seconds = seconds_of(operation.insert_time)
         return self._follow(operation, request, sale, requested_seconds)
+
+    def unknown(self, asked_seconds: float) -> list[CloudInstance]:
+        """Return the launches without a reply that a list requested at `asked_seconds` must show.
+
+        Each stands as an instance without a launch time, whether it exists or not.
+        """
+        return [
+            instance
+            for instance, sent_seconds in list(self._unknown.values())
+            if asked_seconds - sent_seconds >= self._patience.visible_seconds
+        ]
+
+    def resolve(self, instance_id: str) -> None:
+        """Drop a launch from the unknown ones, because its outcome is known."""
+        self._unknown.pop(instance_id, None)
 
     def name_of(self, request: LaunchRequest) -> str:
         """Return the instance's name for a request, the same in each try."""
@@ -227,6 +244,17 @@ class Launching:
             "source_instance_template": template,
             "request_id": str(uuid.uuid5(_REQUEST_NAMESPACE, identifying)),
         }
+
+    def _note_unknown(self, request: LaunchRequest, sale: GcpSale, name: str) -> None:
+        instance = CloudInstance(
+            id=instance_id(sale.offer.zone, name),
+            token=request.token,
+            offer=request.offer,
+            state=CloudState.QUEUED,
+            tags=self._tags(request, sale),
+            launched_seconds=None,
+        )
+        self._unknown[instance.id] = instance, self._clock.now()
 
     def _tags(self, request: LaunchRequest, sale: GcpSale) -> dict[str, str]:
         return {

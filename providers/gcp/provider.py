@@ -15,6 +15,7 @@ from typing import Final
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import ProviderError, Unavailable
 from autoscaler.domain.instance import (
+    CONTROLLER_TAG,
     CloudInstance,
     CloudState,
     Interruption,
@@ -165,6 +166,7 @@ class GcpProvider(CloudProvider[PoolForm]):
         self._notices.note_run_ends({seen.instance.id: seen.run_end_seconds for seen in listed})
         self._listed |= instances.keys()
         instances |= self._missing(instances, errors, asked_seconds)
+        instances |= self._lost_launches(instances, errors, asked_seconds)
         self._ending.sweep(seen.instance for seen in listed if seen.is_at_rest)
         by_zone: dict[str, list[CloudInstance]] = {zone: [] for zone in answers}
         for instance in instances.values():
@@ -195,7 +197,8 @@ class GcpProvider(CloudProvider[PoolForm]):
             for owned in self._register.all()
             if not owned.has_ended and owned.instance.id not in listed
         ]
-        self._gone.keep(owned.instance.id for owned in unlisted)
+        unknown = [launch.id for launch in self._launching.unknown(asked_seconds)]
+        self._gone.keep([*unknown, *(owned.instance.id for owned in unlisted)])
         missing = [owned.instance for owned in unlisted if owned.scope not in silent_zones]
         due = [instance for instance in missing if self._should_be_listed(instance, asked_seconds)]
         looked_up = {instance.id: self._looked_up(instance) for instance in due[:_MAX_LOOKUPS]}
@@ -205,6 +208,29 @@ class GcpProvider(CloudProvider[PoolForm]):
         """Return whether a list should show the instance: it was listed before or is not new."""
         age_seconds = self._register.age_seconds(instance, asked_seconds)
         return instance.id in self._listed or age_seconds >= self._patience.visible_seconds
+
+    def _lost_launches(
+        self,
+        listed: Mapping[str, CloudInstance],
+        silent_zones: Collection[str],
+        asked_seconds: float,
+    ) -> dict[str, CloudInstance]:
+        """Return the instances of launches without a reply that no list has shown.
+
+        A spot instance that is reclaimed soon after its launch is deleted before a list shows it.
+        """
+        launched = {}
+        for launch in self._launching.unknown(asked_seconds)[:_MAX_LOOKUPS]:
+            is_known = launch.id in listed or self._register.find(launch.id) is not None
+            if place_of(launch.id)[0] in silent_zones and not is_known:
+                continue
+            instance = launch if is_known else self._looked_up(launch)
+            is_ours = instance.tags.get(CONTROLLER_TAG) == self._controller
+            if instance is not launch and is_ours and instance.launched_seconds is not None:
+                launched[launch.id] = instance
+            if instance is not launch or is_known:
+                self._launching.resolve(launch.id)
+        return launched
 
     def _looked_up(self, instance: CloudInstance) -> CloudInstance:
         """Return the instance as found by its name.

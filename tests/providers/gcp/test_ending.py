@@ -133,7 +133,7 @@ def test_an_end_awaits_the_operations_that_have_its_time(
     for _ in range(2):
         assert state(provider, launched.id) is CloudState.RUNNING
         (trouble,) = provider.condition().troubles
-        assert "counts until its operations are listed" in trouble
+        assert "its end is unknown until its operations are listed" in trouble
         world.pass_time(200.0)
     found = find(provider, launched.id)
     assert found is not None and found.state is CloudState.TERMINATED

@@ -23,6 +23,7 @@ from tests.fakes.gcp import lifecycle
 from tests.providers.gcp.cloud import QUICK, SMALL_SPOT, GcpWorld, error_of, name_of
 
 INSERT = "compute.instances.insert"
+OPERATIONS = "compute.zoneOperations.list"
 
 
 def test_what_is_sent_is_the_template_with_a_name_a_type_and_whose_it_is(world: GcpWorld) -> None:
@@ -78,6 +79,41 @@ def test_a_lost_reply_is_found_out_about_by_the_same_request(world: GcpWorld) ->
     first, second = (sent.parameters["requestId"] for sent in world.project.of(INSERT))
     assert first == second
     assert len(world.project.history) == 1
+
+
+def test_a_launch_without_a_reply_may_end_before_a_list_shows_it(world: GcpWorld) -> None:
+    provider = world.connect()
+    world.project.lag_seconds = QUICK.visible_seconds - 5.0
+    world.faults.add(Fault(INSERT, When.LOST_AFTER, times=1))
+    request = world.request("1", SMALL_SPOT)
+    launched_seconds = world.clock.now()
+    assert isinstance(error_of(lambda: provider.launch(request)), Unavailable)
+    world.pass_time(10.0)
+    (name,) = world.project.remaining()
+    lifecycle.take(world.project, name)
+    world.pass_time(20.0)
+    world.faults.add(Fault(OPERATIONS, code="backendError", status=503, times=1))
+    assert list(provider.instances()) == [], "the operations can't be listed"
+    (ended,) = provider.instances()
+    assert (ended.state, ended.token, ended.offer) == (CloudState.TERMINATED, "1", SMALL_SPOT)
+    assert ended.launched_seconds == pytest.approx(launched_seconds, abs=5.0)
+    assert ended.ended_seconds == world.clock.now()  # within 30 s of the preemption
+    assert provider.launch(request) == ended
+    assert list(provider.instances()) == [ended]
+
+
+def test_a_launch_that_was_never_received_is_no_instance(world: GcpWorld) -> None:
+    provider = world.connect()
+    world.faults.add(Fault(INSERT, When.LOST_BEFORE, times=1))
+    request = world.request("1", SMALL_SPOT)
+    assert isinstance(error_of(lambda: provider.launch(request)), Unavailable)
+    world.pass_time(QUICK.visible_seconds)
+    assert list(provider.instances()) == []
+    world.project.calls.clear()
+    assert list(provider.instances()) == []
+    assert world.project.calls[OPERATIONS] == 0, "it is looked up once"
+    launched = provider.launch(request)
+    assert [instance.id for instance in provider.instances()] == [launched.id]
 
 
 def test_a_name_that_is_taken_is_ours_if_its_labels_say_so(world: GcpWorld) -> None:
