@@ -38,6 +38,8 @@ class Machine:
     """Billed machine, from its creation. Times are true seconds since the Unix epoch.
 
     `answered_seconds` is when the last reply to the launch on EC2 arrived; 0 if none did.
+    `is_resting` is True for a machine that has stopped and stays listed until it is deleted, as
+    Compute Engine does after an error of the host and after a shutdown of the guest.
     """
 
     id: str
@@ -56,6 +58,7 @@ class Machine:
     reclaim_seconds: int | None = None
     is_reclaimed: bool = False
     has_known_end: bool = True
+    is_resting: bool = False
     name: str = ""
     ended_by: str = ""
     answered_seconds: int = 0
@@ -181,6 +184,18 @@ class CloudTruth:
         self._used |= {machine.token, machine.instance}
         self.machines[machine.id] = machine
         return machine
+
+    def rest(self, machine: Machine) -> None:
+        """Stop a machine now; its bill stops, and its disk stays until it is deleted."""
+        if machine.is_billed:
+            self.end(machine)
+            machine.gone_seconds = None
+            machine.is_resting = True
+
+    def delete(self, machine: Machine) -> None:
+        """Delete a machine that rests."""
+        machine.is_resting = False
+        machine.gone_seconds = self.now_seconds + self.end_lag_seconds
 
     def end(self, machine: Machine, is_reclaimed: bool = False, by: str = "cloud") -> None:
         """End a machine now; its bill stops. `by` is "user" for a call of a controller."""

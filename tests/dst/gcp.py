@@ -298,7 +298,9 @@ class InstancesClient:
         machine = self._truth.machines.get(f"{request.zone}/{request.instance}")
         if machine is None or _is_gone(machine, now_seconds):
             raise exceptions.NotFound(request.instance, errors=[{"reason": "notFound"}])
-        if machine.is_billed:
+        if machine.is_billed or machine.is_resting:
+            if machine.is_resting:
+                self._truth.delete(machine)
             self._truth.end(machine, by="user")
             _operation(self._truth, "delete", request.zone, request.instance)
         return _operation(self._truth, "get", request.zone, request.instance)
@@ -376,9 +378,15 @@ def preempt(truth: CloudTruth, machine: Machine, delay_seconds: int) -> None:
     truth.messages["gcp"].append(message)
 
 
-def record_end(truth: CloudTruth, machine: Machine) -> None:
-    """Record the operation by which a machine ended without a call."""
-    _operation(truth, "compute.instances.hostError", machine.zone, machine.name)
+def stop(truth: CloudTruth, machine: Machine, kind: str) -> None:
+    """Stop a machine without a call, by an operation of the cloud.
+
+    Compute Engine does not delete such a machine: `instanceTerminationAction` concerns preemption
+    and the end of `maxRunDuration` only. Without `automaticRestart` the machine stays TERMINATED.
+    """
+    if machine.is_billed:
+        truth.rest(machine)
+        _operation(truth, f"compute.instances.{kind}", machine.zone, machine.name)
 
 
 def _operation(truth: CloudTruth, kind: str, zone: str, name: str) -> Any:
@@ -410,7 +418,7 @@ def _is_gone(machine: Machine, now_seconds: int) -> bool:
 def _described(machine: Machine, now_seconds: int) -> Any:
     status = "RUNNING" if now_seconds >= machine.running_seconds else "STAGING"
     if machine.ended_seconds is not None:
-        status = "STOPPING"
+        status = "TERMINATED" if machine.is_resting else "STOPPING"
     return SimpleNamespace(
         name=machine.name,
         description=json.dumps(machine.tags),

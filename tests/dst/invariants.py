@@ -145,6 +145,7 @@ class Invariants:
             and not world.store.jobs.alive()
             and not world.store.instances.alive()
             and not any(True for _ in world.truth.billed())
+            and not any(machine.is_resting for machine in world.truth.machines.values())
             and not world.lighthouses.running
             and not world.scheduler.tasks
             and all(pool.is_idle for process in world.processes for pool in process.pools)
@@ -343,10 +344,12 @@ class Invariants:
     def _remains(self) -> str:
         world = self._world
         billed = [f"{machine.id} ({machine.instance})" for machine in world.truth.billed()]
+        resting = [machine.id for machine in world.truth.machines.values() if machine.is_resting]
         alive = [f"{held.id} {held.phase}" for held in world.store.instances.alive()]
         tasks = [task.name for task in world.scheduler.tasks]
         return (
-            f"billed {billed}, alive {alive}, lighthouses {world.lighthouses.running}, "
+            f"billed {billed}, resting {resting}, alive {alive}, "
+            f"lighthouses {world.lighthouses.running}, "
             f"tasks {tasks}, unsent {[plan.name for plan in world.unsent]}, "
             f"later {len(world.later)}, leader {world.leader is not None}"
         )

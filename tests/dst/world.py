@@ -320,16 +320,17 @@ class World:
                 self._power_off(agent.machine)
 
     def _power_off(self, machine: Machine) -> None:
-        self.lose(machine)
+        self.lose(machine, "guestTerminate")
         if machine.cloud == "aws":
             aws.announce_end(self.truth, machine)
 
-    def lose(self, machine: Machine) -> None:
-        """End a machine as if its host had failed."""
+    def lose(self, machine: Machine, kind: str = "hostError") -> None:
+        """End a machine without a call; `kind` is the operation on Compute Engine."""
         machine.has_known_end = machine.cloud == "gcp"
-        self.truth.end(machine)
         if machine.cloud == "gcp":
-            gcp.record_end(self.truth, machine)
+            gcp.stop(self.truth, machine, kind)
+        else:
+            self.truth.end(machine)
 
     def _beat(self, agent: Agent) -> None:
         """Start one exchange of an agent with the controller."""
