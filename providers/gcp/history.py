@@ -49,6 +49,7 @@ class GoneInstances:
 
     Only a history has the time at which the bill of an instance ended. While the operations can't
     be listed, a history is awaited for `wait_seconds` from when the instance was first found gone.
+    After an error, a zone's operations are not listed again until the next list of instances.
     """
 
     def __init__(self, calls: ProjectCalls, wait_seconds: float, clock: Clock) -> None:
@@ -57,6 +58,7 @@ class GoneInstances:
         self._clock = clock
         self._first_seconds: dict[str, float] = {}
         self._errors: dict[str, ProviderError] = {}
+        self._zone_errors: dict[str, ProviderError] = {}
 
     @property
     def troubles(self) -> Sequence[str]:
@@ -74,25 +76,30 @@ class GoneInstances:
         now_seconds = self._clock.now()
         first_seconds = self._first_seconds.setdefault(instance.id, now_seconds)
         self._errors.pop(instance.id, None)
-        try:
-            return past_of(self._calls, instance.id)
-        except ProviderError as error:
-            # Ending an instance without a launch time would lose the time that it may have run.
-            can_end = instance.launched_seconds is not None or isinstance(error, PermissionDenied)
-            if can_end and now_seconds - first_seconds >= self._wait_seconds:
-                _log.warning("%s has ended at an unknown time: %s", instance.id, error)
-                return Past(ended_seconds=first_seconds)
-            _log.info("the end of %s is awaited: %s", instance.id, error)
-            self._errors[instance.id] = error
-            return None
+        zone = place_of(instance.id)[0]
+        error = self._zone_errors.get(zone)
+        if error is None:
+            try:
+                return past_of(self._calls, instance.id)
+            except ProviderError as caught:
+                error = self._zone_errors[zone] = caught
+        # Ending an instance without a launch time would lose the time that it may have run.
+        can_end = instance.launched_seconds is not None or isinstance(error, PermissionDenied)
+        if can_end and now_seconds - first_seconds >= self._wait_seconds:
+            _log.warning("%s has ended at an unknown time: %s", instance.id, error)
+            return Past(ended_seconds=first_seconds)
+        _log.info("the end of %s is awaited: %s", instance.id, error)
+        self._errors[instance.id] = error
+        return None
 
     def forget(self, instance: str) -> None:
         """Drop an instance that was found after all."""
         self._first_seconds.pop(instance, None)
         self._errors.pop(instance, None)
 
-    def keep(self, instances: Iterable[str]) -> None:
-        """Drop all but the given instances."""
+    def begin(self, instances: Iterable[str]) -> None:
+        """Begin a list of instances: drop all but the given ones, which the list leaves out."""
+        self._zone_errors.clear()
         for instance in self._first_seconds.keys() - set(instances):
             self.forget(instance)
 

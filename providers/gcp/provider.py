@@ -198,7 +198,7 @@ class GcpProvider(CloudProvider[PoolForm]):
             if not owned.has_ended and owned.instance.id not in listed
         ]
         unknown = [launch.id for launch in self._launching.unknown(asked_seconds)]
-        self._gone.keep([*unknown, *(owned.instance.id for owned in unlisted)])
+        self._gone.begin([*unknown, *(owned.instance.id for owned in unlisted)])
         missing = [owned.instance for owned in unlisted if owned.scope not in silent_zones]
         due = [instance for instance in missing if self._should_be_listed(instance, asked_seconds)]
         looked_up = {instance.id: self._looked_up(instance) for instance in due[:_MAX_LOOKUPS]}

@@ -141,6 +141,20 @@ def test_an_end_awaits_the_operations_that_have_its_time(
     assert provider.condition().troubles == ()
 
 
+def test_operations_that_fail_are_asked_once_in_a_list(world: GcpWorld) -> None:
+    """Retries for each instance would hold up the list."""
+    provider = world.connect()
+    for launched in [launch_running(world, provider, number) for number in ("1", "2", "3")]:
+        world.take(launched.id)
+    world.pass_time(40.0)
+    world.faults.add(Fault(OPERATIONS, code="backendError", status=503, times=None))
+    for _ in range(2):
+        world.project.calls.clear()
+        assert len(provider.instances()) == 3
+        assert world.project.calls[OPERATIONS] == 1
+    assert len(provider.condition().troubles) == 3
+
+
 def test_without_operations_an_end_is_when_the_instance_was_first_missing(
     world: GcpWorld,
 ) -> None:
