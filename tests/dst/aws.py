@@ -259,10 +259,16 @@ class AwsClient:
     def _terminate(self, instance_ids: Iterable[str]) -> Mapping[str, Any]:
         now_seconds = self._truth.now_seconds
         machines = [self._truth.machines.get(name) for name in instance_ids]
-        listed = [m for m in machines if m is not None and _is_listed(m, now_seconds)]
-        if len(listed) < len(machines):
+        # The id of a new machine has yet to propagate. Lists may omit a machine for longer.
+        oldest_seconds = now_seconds - self._truth.lag_seconds
+        known = [
+            m
+            for m in machines
+            if m and _is_kept(m, now_seconds) and m.launched_seconds <= oldest_seconds
+        ]
+        if len(known) < len(machines):
             raise _error("InvalidInstanceID.NotFound", "TerminateInstances")
-        for machine in listed:
+        for machine in known:
             self._truth.end(machine, by="user")
         return {}
 
@@ -301,10 +307,13 @@ def _put(truth: CloudTruth, kind: str, detail: Mapping[str, str], delay_seconds:
 
 
 def _is_listed(machine: Machine, now_seconds: int) -> bool:
-    """Return whether EC2 shows a machine: neither too new nor ended for too long."""
+    """Return whether EC2 lists a machine: neither too new nor ended for too long."""
+    return _is_kept(machine, now_seconds) and now_seconds >= machine.visible_seconds
+
+
+def _is_kept(machine: Machine, now_seconds: int) -> bool:
     ended_seconds = machine.ended_seconds
-    is_kept = ended_seconds is None or now_seconds - ended_seconds < LISTED_SECONDS
-    return is_kept and now_seconds >= machine.visible_seconds
+    return ended_seconds is None or now_seconds - ended_seconds < LISTED_SECONDS
 
 
 def _state(machine: Machine, now_seconds: int) -> str:

@@ -95,7 +95,7 @@ class Faults:
         if machines:
             machine = self._world.chance.choice(machines)
             machine.visible_seconds = self._world.scheduler.now_seconds + seconds
-            self._world.invariants.on_hidden()
+            self._world.invariants.on_hidden(machine)
 
     def _machine_dies(self, count: int) -> None:
         machines = list(self._world.truth.billed())

@@ -48,7 +48,7 @@ class Invariants:
         self._saving: dict[str, tuple[Agent, int]] = {}
         self._jumped_seconds = -(10**9)
         self._has_jumped = False
-        self._has_hidden = False
+        self._hidden: set[str] = set()
         self._unhealthy_seconds = 0
         self._reclaimed: set[str] = set()
         self._steps = 0
@@ -103,9 +103,9 @@ class Invariants:
         self._has_jumped = True
         self._jumped_seconds = self._now_seconds
 
-    def on_hidden(self) -> None:
-        """Note that a list omits a machine for longer than clouds promise."""
-        self._has_hidden = True
+    def on_hidden(self, machine: Machine) -> None:
+        """Note that lists omit a machine for longer than clouds promise."""
+        self._hidden.add(machine.id)
 
     def on_second_join(self, agent: Agent) -> None:
         """Record that a join token was accepted again."""
@@ -202,7 +202,7 @@ class Invariants:
             )
             if is_wanted:
                 self._stray_seconds[machine.id] = 0
-            elif self._is_healthy:
+            elif self._is_healthy and not self._is_hidden(machine):
                 self._stray_seconds[machine.id] += seconds
             if self._stray_seconds[machine.id] > STRAY_SECONDS:
                 state = "unknown" if instance is None else f"{instance.phase}, not wanted"
@@ -211,9 +211,16 @@ class Invariants:
                     f"{machine.id} ({machine.instance}) is {state} for {STRAY_SECONDS} s",
                 )
 
+    def _is_hidden(self, machine: Machine) -> bool:
+        """Return whether lists omit a machine for longer than clouds promise.
+
+        A controller that has not listed the machine can't end it: it has no proof of its owner.
+        """
+        return machine.id in self._hidden and self._now_seconds < machine.visible_seconds
+
     def _check_caps(self) -> None:
         """Check caps on instances and on prices per hour."""
-        if self._has_hidden:
+        if self._hidden:
             return
         scenario, machines = self._world.scenario, list(self._world.truth.billed())
         for cloud in scenario.clouds:
@@ -232,7 +239,7 @@ class Invariants:
 
     def _check_budgets(self, jobs: dict[str, JobRecord], seconds: int) -> None:
         """Check that no budget is passed by more than the cost of leaving, and of outages."""
-        if self._has_hidden:
+        if self._hidden:
             return
         if not self._is_healthy or self._world.truth.price_changes:
             for machine in self._world.truth.billed():
@@ -304,7 +311,7 @@ class Invariants:
                 in_time_seconds < _NOTICE_SECONDS
                 or self._unhealthy_seconds >= machine.notice_seconds - _NOTICE_SECONDS
                 or self._world.weather.lost_replies > 0
-                or self._has_hidden
+                or self._hidden
                 or self._has_jumped
                 or agent.vices
                 or machine.visible_seconds > machine.notice_seconds
