@@ -9,6 +9,7 @@ from sqlalchemy.exc import DBAPIError
 
 from autoscaler.domain.audit import AuditEntry
 from autoscaler.store.opening import open_store
+from autoscaler.store.sql.journal import USE_SECONDS
 from autoscaler.store.store import Store
 from tests.conformance.store_examples import (
     NOW,
@@ -26,9 +27,10 @@ class RecordsConformance:
         for tick, alpha in enumerate((0.1, 0.2, 0.1, 0.3)):
             planned = plan(decision())
             store.journal.add(tick, NOW + tick, snapshot(NOW, alpha), planned, planned.decisions)
-        assert execute(url, "SELECT count(*) FROM pieces") == 4
-        store.journal.prune(NOW + 2)
-        assert execute(url, "SELECT count(*) FROM pieces") == 3
+        # The market; three different models, and the states of jobs that refer to these.
+        assert execute(url, "SELECT count(*) FROM pieces") == 7
+        store.journal.prune(NOW + 2 + USE_SECONDS)
+        assert execute(url, "SELECT count(*) FROM pieces") == 5
 
     @pytest.mark.parametrize(
         "statement",

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any, Final
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, insert, select, update
 from sqlalchemy.orm import Session
 
 from autoscaler.domain.plan import Decision, Plan
 from autoscaler.domain.snapshot import Snapshot
-from autoscaler.store.records.snapshots import PlanDocument, cut, join, read_document
+from autoscaler.store.records.snapshots import (
+    Cut,
+    PlanDocument,
+    SnapshotCutter,
+    join,
+    pieces_of,
+    read_document,
+)
 from autoscaler.store.repositories.journal import Journal, JournalEntry, pruned
+from autoscaler.store.sql.cache import after_commit
 from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.schema import DecisionRow, PieceRow, PlanRow
+
+USE_SECONDS: Final = 3600.0
+"""The stored time of the last use of a piece is at most this old."""
+_KEYS_AT_ONCE: Final = 10_000  # SQLite takes at most 32,766 values in a statement
+_MOST_KEYS_FACTOR: Final = 4
 
 
 class SqlJournal(Journal):
@@ -21,6 +37,8 @@ class SqlJournal(Journal):
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._memory = _Memory()
+        self._epoch: int | None = None
 
     def add(
         self,
@@ -30,17 +48,23 @@ class SqlJournal(Journal):
         plan: Plan,
         decisions: Sequence[Decision],
     ) -> None:
-        document, pieces = cut(snapshot, plan)
+        epoch = self._database.epoch
+        if epoch is None or epoch != self._epoch:  # another process may have pruned pieces
+            self._epoch, self._memory = epoch, _Memory()
+        memory = self._memory
+        cut = memory.cutter.cut(snapshot, plan)
         with self._database.write() as session:
-            row = PlanRow(tick=tick, at_seconds=now_seconds, document=document)
+            if not memory.store_pieces(session, cut, now_seconds):
+                cut = SnapshotCutter().cut(snapshot, plan)
+                memory.store_pieces(session, cut, now_seconds)
+            row = PlanRow(tick=tick, at_seconds=now_seconds, document=cut.document)
             session.add(row)
             session.flush()
             session.add_all(
                 DecisionRow(plan=row.id, job=decision.job, decision=decision)
                 for decision in decisions
             )
-            for key, content in pieces.items():
-                _store_piece(session, key, content, now_seconds)
+            after_commit(session, partial(memory.keep, cut, now_seconds))
 
     def decisions(self, job: str | None = None, limit: int = 100) -> tuple[JournalEntry, ...]:
         rows = select(DecisionRow, PlanRow).join(PlanRow, PlanRow.id == DecisionRow.plan)
@@ -56,9 +80,9 @@ class SqlJournal(Journal):
     def inputs(self, entry: JournalEntry) -> Snapshot:
         with self._database.read() as session:
             document = _read_plan(session, entry)
-            keys = {document.market, *document.models}
-            pieces = session.scalars(select(PieceRow).where(PieceRow.sha256.in_(keys)))
-            return join(document, {piece.sha256: piece.content for piece in pieces})
+            base = {} if document.base is None else _contents(session, [document.base])
+            keys = pieces_of(document, base.get(document.base or ""))
+            return join(document, {**base, **_contents(session, keys)})
 
     def plan(self, entry: JournalEntry) -> Plan:
         rows = select(DecisionRow).where(DecisionRow.plan == entry.plan).order_by(DecisionRow.id)
@@ -71,15 +95,65 @@ class SqlJournal(Journal):
         with self._database.write() as session:
             session.execute(delete(DecisionRow).where(DecisionRow.plan.in_(old_plans)))
             session.execute(delete(PlanRow).where(PlanRow.at_seconds < before_seconds))
-            session.execute(delete(PieceRow).where(PieceRow.used_seconds < before_seconds))
+            unused = PieceRow.used_seconds < before_seconds - USE_SECONDS
+            session.execute(delete(PieceRow).where(unused))
 
 
-def _store_piece(session: Session, key: str, content: bytes, now_seconds: float) -> None:
-    row = session.get(PieceRow, key)
-    if row is None:
-        session.add(PieceRow(sha256=key, content=content, used_seconds=now_seconds))
-    else:
-        row.used_seconds = max(row.used_seconds, now_seconds)
+class _Memory:
+    """Memory of this process, the only writer, of the pieces that are stored."""
+
+    def __init__(self) -> None:
+        self.cutter = SnapshotCutter()
+        self._used_seconds: dict[str, float] = {}
+
+    def keep(self, cut: Cut, now_seconds: float) -> None:
+        """Remember a cut that has been committed."""
+        self.cutter.keep(cut)
+        used_seconds = self._used_seconds
+        used_seconds |= {key: now_seconds for key in self._due(cut, now_seconds)}
+        if len(used_seconds) > _MOST_KEYS_FACTOR * len(cut.used):
+            self._used_seconds = {key: used_seconds[key] for key in cut.used}
+
+    def store_pieces(self, session: Session, cut: Cut, now_seconds: float) -> bool:
+        """Store the pieces of a cut that are not stored, and the time of use of the others.
+
+        Returns False if the cut refers to pieces that are neither stored nor in it.
+        """
+        due = self._due(cut, now_seconds)
+        stored = set(_values(session, PieceRow.sha256, due))
+        missing = due - stored
+        if not missing <= cut.pieces.keys():
+            return False
+        used = [{"sha256": key, "used_seconds": now_seconds} for key in stored]
+        new = [
+            {"sha256": key, "content": cut.pieces[key], "used_seconds": now_seconds}
+            for key in missing
+        ]
+        if used:
+            session.execute(update(PieceRow), used)
+        if new:
+            session.execute(insert(PieceRow), new)
+        return True
+
+    def _due(self, cut: Cut, now_seconds: float) -> set[str]:
+        """Return the pieces of a cut whose stored time of use is too old, or unknown."""
+        fresh_seconds = now_seconds - USE_SECONDS
+        known = self._used_seconds
+        return {key for key in cut.used if known.get(key, -math.inf) <= fresh_seconds}
+
+
+def _contents(session: Session, keys: Iterable[str]) -> dict[str, bytes]:
+    """Return the contents of pieces by key."""
+    rows = _values(session, PieceRow, keys)
+    return {row.sha256: row.content for row in rows}
+
+
+def _values(session: Session, selected: Any, keys: Iterable[str]) -> Iterator[Any]:
+    """Yield rows, or a column of them, of the pieces with these keys."""
+    ordered = sorted(keys)
+    for first in range(0, len(ordered), _KEYS_AT_ONCE):
+        some = ordered[first : first + _KEYS_AT_ONCE]
+        yield from session.scalars(select(selected).where(PieceRow.sha256.in_(some)))
 
 
 def _read_plan(session: Session, entry: JournalEntry) -> PlanDocument:

@@ -11,7 +11,7 @@ from sqlalchemy.dialects import sqlite
 from autoscaler.domain.instance import LaunchRequest
 from autoscaler.domain.snapshot import Snapshot, ThroughputModel
 from autoscaler.store.records.documents import decode, encode
-from autoscaler.store.records.snapshots import cut, join, read_document
+from autoscaler.store.records.snapshots import SnapshotCutter, join, read_document
 from autoscaler.store.sql.columns import Money
 from tests.conformance.store_examples import model, plan, snapshot
 
@@ -44,13 +44,12 @@ def test_any_text_comes_back(request: LaunchRequest) -> None:
 @given(now=st.floats(allow_nan=False), alpha=st.floats(allow_nan=False))
 def test_a_snapshot_is_put_together_again(now: float, alpha: float) -> None:
     whole = snapshot(now, alpha)
-    document, pieces = cut(whole, plan())
-    assert join(read_document(document), pieces) == whole
+    cut = SnapshotCutter().cut(whole, plan())
+    assert join(read_document(cut.document), cut.pieces) == whole
 
 
 def test_what_did_not_change_is_kept_once() -> None:
-    _, first = cut(snapshot(1.0), plan())
-    _, second = cut(snapshot(2.0), plan())
-    assert first == second
-    document, _ = cut(snapshot(2.0), plan())
-    assert isinstance(read_document(document).snapshot, Snapshot)
+    first = SnapshotCutter().cut(snapshot(1.0), plan())
+    second = SnapshotCutter().cut(snapshot(2.0), plan())
+    assert first.pieces == second.pieces
+    assert isinstance(read_document(second.document).snapshot, Snapshot)
