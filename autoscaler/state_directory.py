@@ -82,6 +82,12 @@ def owner_token(state: Path) -> str | None:
     return _client_file(state).get("token")
 
 
+def saved_authority(state: Path) -> Path | None:
+    """Return the file of the certificates that clients of the last run trust; None: the usual."""
+    saved = _client_file(state).get("authority")
+    return None if saved is None else Path(saved)
+
+
 def let_owner_in(state: Path, url: str, authority: Path | None = None) -> str:
     """Write the API's address and the owner's token to a file that only the owner can read.
 

@@ -129,3 +129,7 @@ class Unavailable(ProviderError):
 
     Callers must not take an unknown outcome for a refusal.
     """
+
+
+class Unreachable(Unavailable):
+    """No server accepts a connection at the address, as far as this host can see."""

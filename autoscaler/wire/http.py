@@ -18,7 +18,7 @@ from urllib.parse import SplitResult, quote, urlsplit
 import httpcore
 
 from autoscaler.domain import errors
-from autoscaler.domain.errors import CastorError, SpecError, Unavailable
+from autoscaler.domain.errors import CastorError, SpecError, Unavailable, Unreachable
 from autoscaler.domain.text import printable_lines
 from autoscaler.wire.codec import decode, decode_printable
 from autoscaler.wire.messages import Fault
@@ -59,7 +59,8 @@ class _Request:
 class Http:
     """HTTP connections to a controller, which threads may share.
 
-    An error answer is raised as the error class that it names, and failures as `Unavailable`.
+    An error answer is raised as the error class that it names, and failures as `Unavailable`; of
+    `call`, as `Unreachable` if no server accepts a connection.
     """
 
     def __init__(
@@ -104,10 +105,7 @@ class Http:
             with self._answer(method, path, lambda: content, headers) as response:
                 response.read()
         except _ERRORS as error:
-            raise Unavailable(
-                f"no controller answers at {self._url} ({error}): start one with `castor serve`, "
-                "or set CASTOR_URL"
-            ) from None
+            raise _no_answer(self._url, error) from None
         self._raise_for(response, path)
         return response.content
 
@@ -271,6 +269,24 @@ class Http:
         if not (isinstance(kind, type) and issubclass(kind, CastorError)):
             kind = CastorError
         raise kind(message)
+
+
+def _no_answer(url: str, error: Exception) -> Unavailable:
+    """Return the error of a request that got no answer."""
+    # A server that accepts connections and does not complete the handshake may be frozen.
+    causes = (error.__cause__, *error.args)
+    is_of_tls = any(isinstance(cause, ssl.SSLError) for cause in causes)
+    if is_of_tls or "handshake" in str(error):
+        return Unavailable(
+            f"no encrypted connection to the controller at {url} ({error}): set CASTOR_CA to the "
+            "file of its certificate, and write https:// only if it serves HTTPS"
+        )
+    is_unreachable = isinstance(error, (httpcore.ConnectError, httpcore.ConnectTimeout))
+    kind = Unreachable if is_unreachable else Unavailable
+    return kind(
+        f"no controller answers at {url} ({error}): start one with `castor serve`, or set "
+        "CASTOR_URL"
+    )
 
 
 def _is_error(response: httpcore.Response) -> bool:

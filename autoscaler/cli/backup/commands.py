@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -45,6 +47,10 @@ def restore(
     store: Annotated[
         str | None, Option(help="URL of an empty database; default: SQLite in --state.")
     ] = None,
+    lost: Annotated[
+        bool,
+        Option("--lost", help="Restore also if nobody can check that the controller is gone."),
+    ] = False,
 ) -> None:
     """Restore a backup into a new state directory and an empty store.
 
@@ -56,7 +62,8 @@ def restore(
     from autoscaler.wire.connection import state_directory
 
     now_seconds, directory = SystemClock().now(), state or state_directory()
-    manifest = restore_backup(file, directory, store, now_seconds, refuse_beside_living)
+    check = partial(refuse_beside_living, is_lost=lost)
+    manifest = restore_backup(file, directory, store, now_seconds, check)
     print(gap_text(manifest, now_seconds))
     if manifest.url is not None:
         print(
@@ -66,31 +73,47 @@ def restore(
         )
 
 
-def refuse_beside_living(state: Path) -> None:
+def refuse_beside_living(state: Path, is_lost: bool = False) -> None:
     """Check that no controller answers at the address, and to the token, of a restored state.
 
-    A controller that runs but can't be reached from here is not noticed.
+    A controller that can't be reached from here, or does not know the token, is not noticed. If
+    the check can't be made, `is_lost` decides. The authority is CASTOR_CA, the certificate that
+    the controller signed itself, or the file that client.json names.
 
     Raises:
-        Conflict: it answers.
+        Conflict: the controller answers, or may answer and `is_lost` is False.
     """
-    import json
-
-    from autoscaler.domain.errors import CastorError, Conflict
-    from autoscaler.state_directory import CLIENT_FILE
+    from autoscaler.domain.errors import (
+        CastorError,
+        Conflict,
+        NotAllowed,
+        SpecError,
+        Unreachable,
+    )
+    from autoscaler.state_directory import CLIENT_FILE, owner_token, saved_authority, served_url
     from autoscaler.tls import self_signed_files
     from autoscaler.wire.connection import Address
 
-    client_file = json.loads((state / CLIENT_FILE).read_text())
-    # The path in the file is that of the host whose state it was.
-    certificate = self_signed_files(state).certificate
-    authority = certificate if certificate.exists() else client_file.get("authority")
+    url, token = served_url(state), owner_token(state)
     try:
-        address = Address(client_file["url"], client_file["token"], authority and Path(authority))
-        address.client().fleet()
-    except CastorError:
-        return  # nothing answers, or a controller that does not know the token
+        if url is None or token is None:
+            raise SpecError(f"its {CLIENT_FILE} has no address and token")
+        # The path in the file is that of the host whose state it was.
+        certificate = self_signed_files(state).certificate
+        saved = certificate if certificate.exists() else saved_authority(state)
+        named = os.environ.get("CASTOR_CA")
+        Address(url, token, Path(named) if named else saved).client().fleet()
+    except (Unreachable, NotAllowed):
+        return
+    except (CastorError, OSError) as error:  # a file that SSL_CERT_FILE names may be missing
+        if is_lost:
+            return
+        raise Conflict(
+            f"whether the controller of this backup still runs at {url or 'its address'} can't be "
+            f"checked ({error}): set CASTOR_CA to a copy of its certificate, or add --lost if it "
+            "will never run again"
+        ) from None
     raise Conflict(
-        f"the controller of this backup answers at {client_file['url']}: stop it for good before "
-        "its backup is restored, since two of them would end each other's instances"
+        f"the controller of this backup answers at {url}: stop it for good before its backup is "
+        "restored, since two of them would end each other's instances"
     )
