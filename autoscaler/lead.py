@@ -84,17 +84,24 @@ class Lead:
         acquire_free(self._leadership, self._clock)
         self._keep()
 
-    def wait(self, stopped: threading.Event, watch: LoopWatch) -> bool:
+    def wait(
+        self, stopped: threading.Event, watch: LoopWatch, controller_id: str | None = None
+    ) -> bool:
         """Wait until the lease is free and acquire it; return whether this process leads now.
 
-        It does not if `stopped` is set first, or if it has led before: it must end.
+        It does not if `stopped` is set first. It must end if it has led before, or if the store
+        has another id by then than `controller_id`, under which the process was assembled: its
+        providers label and list instances by that id. None: any id.
         """
         while not (stopped.is_set() or self.is_lost):
             watch.begin()
             try:
                 if self._leadership.acquire():
+                    self._require_id(controller_id)
                     self._keep()
                     return True
+            except NotLeading as error:
+                self._lose(error)
             except StoreError as error:
                 _log.warning("this follower can't look after the leader: %s", error)
             finally:
@@ -140,6 +147,13 @@ class Lead:
             self._keeper.join()
         self._leadership.release()
         self.store.close()
+
+    def _require_id(self, controller_id: str | None) -> None:
+        if controller_id not in (None, self.store.settings.controller_id()):
+            raise NotLeading(
+                "castor adopt has replaced the id of this store's controller since this follower "
+                "started: start it again"
+            )
 
     def _keep(self) -> None:
         _log.info("this controller leads the store %s", self.store.url)

@@ -184,7 +184,7 @@ class Deployment:
         long_ticks.start()
         lead = self._lead
         if lead is not None and not lead.leads:
-            if not lead.wait(stopped, self.watch):
+            if not lead.wait(stopped, self.watch, self._controller_id):
                 return
             self._record_change_of_lead()
         self.loop.run(stopped, lambda: lead is None or not lead.is_lost)
@@ -229,8 +229,9 @@ class Deployment:
 
     def _controller(self, policy: Policy, url: str) -> Controller:
         settings = self._settings
+        self._controller_id = self.store.settings.controller_id()
         context = ControllerContext(
-            settings.state, settings.host, self.store.settings.controller_id(), self._clock
+            settings.state, settings.host, self._controller_id, self._clock
         )
         providers = open_providers(settings.local, settings.pools, context)
         self.call_workers = ThreadWorkers(providers, _threads)

@@ -25,6 +25,7 @@ import httpx
 import psycopg
 import pytest
 
+from autoscaler.cli.adopt import adopt_id
 from autoscaler.domain.errors import CastorError, Conflict
 from autoscaler.domain.instance import INSTANCE_TAG, JOB_TAG
 from autoscaler.domain.job import InstanceBounds, JobSpec
@@ -351,6 +352,40 @@ def test_a_follower_serves_reads_and_leads_writes_to_the_leader(
         client.freeze()
         _until(lambda: client.fleet().hands_off is not None)
         client.close()
+
+
+def test_a_follower_beside_which_an_id_was_adopted_ends_before_it_acts(
+    postgresql: Create, tmp_path: Path
+) -> None:
+    lost = "5f0d3c1e-5a0f-4c5e-9b8e-2f6b6a1d7c55"
+    pair = Pair(tmp_path, postgresql(), 3.0)
+    first, second = pair.controllers
+    adopting = tmp_path / "adopting"
+    adopting.mkdir()
+    try:
+        for controller in pair.controllers:
+            controller.start()
+            _until(controller.is_alive)
+        leader, follower = pair.leader()
+        with pytest.raises(Conflict, match="another controller holds the store"):
+            adopt_id(lost, adopting, pair.store_url)
+        follower.signal(signal.SIGSTOP)  # so that it can't take the lead first
+        leader.signal(signal.SIGTERM)
+        leader.ends()
+        adopt_id(lost, adopting, pair.store_url)
+        follower.signal(signal.SIGCONT)
+        follower.ends()
+        assert follower.process is not None and follower.process.returncode != 0
+        assert "castor adopt has replaced the id" in follower.log.read_text()
+        assert pair.query("SELECT count(*) FROM events WHERE kind = 'new leader'") == [(0,)]
+        follower.start()
+        _until(follower.is_ready)
+        assert pair.client.fleet().controller == lost
+    finally:
+        for controller in (first, second):
+            if controller.process is not None and controller.process.poll() is None:
+                controller.signal(signal.SIGKILL)
+                controller.process.wait()
 
 
 def test_a_follower_without_the_secrets_of_the_leader_is_refused(

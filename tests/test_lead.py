@@ -100,3 +100,18 @@ def test_a_lead_that_is_lost_during_the_start_is_not_taken_again(
     lead.end()
     with pytest.raises(NotLeading, match="another controller leads"):
         lead.require_not_lost()
+
+
+def test_a_follower_of_a_controller_with_another_id_ends_before_it_leads(tmp_path: Path) -> None:
+    url, clock = f"sqlite:///{tmp_path}/castor.db", SystemClock()
+    lead = Lead(url, LeaseCandidate("here", ""), 6.0, clock)
+    ended = threading.Event()
+    lead.call_on_loss(ended.set)
+
+    assert not lead.wait(threading.Event(), LoopWatch(clock), "another id")
+    assert ended.is_set() and lead.is_lost and not lead.leads
+    lead.end()
+    with pytest.raises(NotLeading, match="castor adopt has replaced the id"):
+        lead.require_not_lost()
+    with pytest.raises(NotLeading):
+        lead.store.settings.mark("written", "1")
