@@ -80,6 +80,12 @@ class AccessToken:
     used_seconds: float | None = None
     revoked_seconds: float | None = None
 
+    @property
+    def ends_seconds(self) -> float | None:
+        """The time at which the token expires or is replaced, whichever is first; None: never."""
+        ends = (self.expires_seconds, self.revoked_seconds)
+        return min((end for end in ends if end is not None), default=None)
+
     def is_usable(self, now_seconds: float) -> bool:
         """Return whether the token is neither revoked nor expired."""
         return not self.is_revoked(now_seconds) and not self.has_expired(now_seconds)
@@ -98,6 +104,7 @@ class Identity:
     """Person and token behind a request, with the role that both permit.
 
     `limit` is the role that limits the token; None: the token permits as much as its person.
+    `ends_seconds` is the end of the token, which no token that it makes outlives; None: none.
     """
 
     person: str
@@ -106,6 +113,7 @@ class Identity:
     token: str = ""
     is_service: bool = False
     limit: Role | None = None
+    ends_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

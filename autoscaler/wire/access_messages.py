@@ -16,7 +16,7 @@ class InvitationRequest:
     """Request to invite a person.
 
     `role` None: that of before, or submitter. `team` None: that of before, or none.
-    `valid_seconds` None: 90 days.
+    `valid_seconds` None: 90 days, or to the end of the requester's token if that is earlier.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = FROM_PEOPLE
@@ -64,7 +64,7 @@ class TokenRequest:
     """Request for a token.
 
     `role` None: as much as the person, for a service token as the requester. `valid_seconds`
-    None: 90 days.
+    None: 90 days, or to the end of the requester's token if that is earlier.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = FROM_PEOPLE

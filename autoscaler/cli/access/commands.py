@@ -25,7 +25,13 @@ For = Annotated[
     str, Option("--for", help="Person whose token it is; default: yourself.", metavar="PERSON")
 ]
 Expires = Annotated[
-    str, Option("--expires", help="Validity, such as 12h or 30d.", metavar="DURATION")
+    str | None,
+    Option(
+        "--expires",
+        help="Validity, such as 12h or 30d, to the end of the present token at most. Default: "
+        "90d, or to that end.",
+        metavar="DURATION",
+    ),
 ]
 Grace = Annotated[
     str,
@@ -41,7 +47,7 @@ def invite(
     person: Annotated[str, Argument(help="User name, the owner of the jobs submitted.")],
     role: RoleOption = None,
     team: Annotated[str | None, Option(help="Team, which shares its jobs and studies.")] = None,
-    expires: Expires = "90d",
+    expires: Expires = None,
     as_json: Json = False,
 ) -> None:
     """Create an access token for a user, and print it.
@@ -54,7 +60,7 @@ def invite(
     from autoscaler.wire.connection import address_and_token, is_loopback
 
     address = address_and_token()
-    request = InvitationRequest(role, team, _seconds(expires, "--expires"))
+    request = InvitationRequest(role, team, _validity_seconds(expires))
     invitation = address.client().invite(person, request)
     if as_json:
         print_json(Invitation, invitation)
@@ -128,7 +134,7 @@ def create_token(
     service: Annotated[
         bool, Option("--service", help="For a program, such as CI: it manages no tokens.")
     ] = False,
-    expires: Expires = "90d",
+    expires: Expires = None,
     person: For = MYSELF,
     as_json: Json = False,
 ) -> None:
@@ -139,7 +145,7 @@ def create_token(
     from autoscaler.wire.access_messages import TokenRequest
     from autoscaler.wire.connection import connect
 
-    request = TokenRequest(name, role, service, _seconds(expires, "--expires"))
+    request = TokenRequest(name, role, service, _validity_seconds(expires))
     _print_new(connect().create_token(request, person), as_json)
 
 
@@ -164,7 +170,10 @@ def list_tokens(person: For = MYSELF, as_json: Json = False) -> None:
 def rotate_token(
     name: TokenName, grace: Grace = "1h", person: For = MYSELF, as_json: Json = False
 ) -> None:
-    """Replace a token by a new one of the same name, role and validity, and print it once."""
+    """Replace a token by a new one of the same name, role and validity, and print it once.
+
+    The new one ends with the present token at the latest: it renews no token for longer.
+    """
     from autoscaler.wire.connection import connect
 
     grace_seconds = 0.0 if grace == "0" else _seconds(grace, "--grace")
@@ -225,6 +234,15 @@ def _print_new(new: object, as_json: bool) -> None:
         print_json(NewToken, new)
     else:
         print(f"CASTOR_TOKEN={new.token}")
+
+
+def _validity_seconds(expires: str | None) -> float | None:
+    """Return the seconds of --expires; None: the controller's default.
+
+    Raises:
+        BadParameter: the text is no duration.
+    """
+    return None if expires is None else _seconds(expires, "--expires")
 
 
 def _seconds(text: str, option: str) -> float:

@@ -1,7 +1,7 @@
 """People and their tokens: invitations, roles, expiry, revocation, rotation.
 
 A token is random, and printed once; the store has its hash. A token never permits more than the
-token that made it.
+token that made it, and never outlives that token.
 """
 
 from __future__ import annotations
@@ -24,7 +24,14 @@ from autoscaler.domain.access import (
     require_team_name,
     require_token_name,
 )
-from autoscaler.domain.errors import Conflict, Forbidden, NotAllowed, NotFound, StoreError
+from autoscaler.domain.errors import (
+    Conflict,
+    Forbidden,
+    NotAllowed,
+    NotFound,
+    SpecError,
+    StoreError,
+)
 from autoscaler.domain.rules import LONGEST_SECONDS, require_positive
 from autoscaler.store.repositories.people import KnownToken, unknown_person
 from autoscaler.store.store import Store
@@ -38,7 +45,7 @@ from autoscaler.wire.access_messages import (
 )
 
 DEFAULT_SECONDS: Final = 90 * 86_400.0
-"""Validity of a token that is made without an expiry."""
+"""Validity of a token that is made without an expiry, by a token that lasts for longer."""
 
 OWNER_TOKEN: Final = "client.json"
 INVITATION: Final = "invitation"
@@ -146,12 +153,13 @@ class PeopleAccess:
         earlier invitation becomes invalid, other tokens stay.
 
         Raises:
-            SpecError: the name, the team or the validity is invalid.
+            SpecError: the name, the team or the validity is invalid, or the token would outlive
+                the requester's.
         """
         require_person_name(name)
         if request.team is not None:
             require_team_name(request.team)
-        expires_seconds = self._expiry(request.valid_seconds)
+        expires_seconds = self._expiry(request.valid_seconds, by)
         before = self._store.people.get(name)
         known = before or Person(name, Role.SUBMITTER)
         person = replace(known, role=request.role or known.role, team=request.team or known.team)
@@ -209,7 +217,8 @@ class PeopleAccess:
             NotFound: there is no such person.
             Conflict: there is a token of this name.
             Forbidden: the role is above that of the requester.
-            SpecError: the name or the validity is invalid, or a service token has no role.
+            SpecError: the name or the validity is invalid, or the token would outlive the
+                requester's.
         """
         require_token_name(request.name)
         owner = self._person(person)
@@ -228,7 +237,7 @@ class PeopleAccess:
                 f"create token: the role {role} is above {by.role}, that of the requester: "
                 f"write role {by.role} or a lower one"
             )
-        expires_seconds = self._expiry(request.valid_seconds)
+        expires_seconds = self._expiry(request.valid_seconds, by)
         return self._new(
             AccessToken(
                 *(person, request.name, now_seconds, by.person, expires_seconds),
@@ -241,7 +250,7 @@ class PeopleAccess:
         """Return a new token in place of the one of this name, with its role and validity.
 
         The earlier one is valid for `grace_seconds` more. A token without an expiry gets the
-        default one.
+        default one. The new one ends with the requester's at the latest.
 
         Raises:
             NotFound: there is no such person or token.
@@ -271,7 +280,7 @@ class PeopleAccess:
             token,
             created_seconds=now_seconds,
             created_by=by.person,
-            expires_seconds=now_seconds + valid_seconds,
+            expires_seconds=_no_later(now_seconds + valid_seconds, by),
             used_seconds=None,
             revoked_seconds=None,
         )
@@ -317,11 +326,25 @@ class PeopleAccess:
         )
         return max(usable, key=lambda token: token.created_seconds, default=None)
 
-    def _expiry(self, valid_seconds: float | None) -> float:
+    def _expiry(self, valid_seconds: float | None, by: Identity) -> float:
+        """Return when a token expires that `by` makes.
+
+        Raises:
+            SpecError: the validity is invalid, or goes beyond the end of the requester's token.
+        """
+        now_seconds = self._clock.now()
         if valid_seconds is None:
-            return self._clock.now() + DEFAULT_SECONDS
+            return _no_later(now_seconds + DEFAULT_SECONDS, by)
         require_positive(valid_seconds, "valid_seconds", LONGEST_SECONDS)
-        return self._clock.now() + valid_seconds
+        expires_seconds = now_seconds + valid_seconds
+        if by.ends_seconds is not None and expires_seconds > by.ends_seconds:
+            raise SpecError(
+                f"{valid_seconds:.0f} s is too long: no token outlives the one that makes it, and "
+                f"{by.token} of {by.person} ends at {_utc(by.ends_seconds)}: leave the validity "
+                "(--expires) out for that moment, or write a shorter one",
+                "valid_seconds",
+            )
+        return expires_seconds
 
     def _note_use(self, token: AccessToken, token_hash: str, now_seconds: float) -> None:
         if token.used_seconds is None or abs(now_seconds - token.used_seconds) >= _USE_SECONDS:
@@ -332,7 +355,19 @@ class PeopleAccess:
 def _identity(known: KnownToken) -> Identity:
     token, person = known.token, known.person
     role = person.role.capped(token.role)
-    return Identity(person.name, role, person.team, token.name, token.is_service, token.role)
+    return Identity(
+        *(person.name, role, person.team, token.name, token.is_service, token.role),
+        token.ends_seconds,
+    )
+
+
+def _no_later(expires_seconds: float, by: Identity) -> float:
+    """Return an expiry, at the end of the requester's token at the latest."""
+    return expires_seconds if by.ends_seconds is None else min(expires_seconds, by.ends_seconds)
+
+
+def _utc(at_seconds: float) -> str:
+    return f"{datetime.fromtimestamp(at_seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _require_usable(token: AccessToken, now_seconds: float) -> None:
@@ -344,10 +379,9 @@ def _require_usable(token: AccessToken, now_seconds: float) -> None:
             f"the token {token.name} of {token.person} was revoked or replaced: {way_out}"
         )
     if token.has_expired(now_seconds):
-        at = datetime.fromtimestamp(token.expires_seconds or 0.0, UTC)
         raise NotAllowed(
-            f"the token {token.name} of {token.person} expired at {at:%Y-%m-%d %H:%M} UTC: "
-            f"{way_out}"
+            f"the token {token.name} of {token.person} expired at "
+            f"{_utc(token.expires_seconds or 0.0)}: {way_out}"
         )
 
 

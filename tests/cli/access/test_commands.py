@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from autoscaler.cli.app import app
 from autoscaler.clock import SystemClock
 from autoscaler.domain.access import Role
-from autoscaler.domain.errors import Forbidden
+from autoscaler.domain.errors import Forbidden, SpecError
 from autoscaler.wire.access_messages import InvitationRequest
 from tests.controller.world import World
 from tests.service.conftest import Api, served
@@ -77,6 +77,17 @@ def test_tokens_are_made_listed_replaced_and_revoked(
     assert states == [*[api.world.clock.now()] * 2, None], "the tokens called ci, and the other"
     with pytest.raises(Forbidden):
         run("token", "list", "--for", "owner")
+
+
+def test_a_token_that_would_outlive_its_maker_is_refused_with_the_latest_moment(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = api.client.invite("ada", InvitationRequest(valid_seconds=3600.0)).token
+    monkeypatch.setenv("CASTOR_TOKEN", token)
+    with pytest.raises(SpecError, match=r"ends at .* UTC: leave the validity \(--expires\) out"):
+        run("token", "create", "ci", "--expires", "90d")
+    made = json.loads(castor("token", "create", "ci", "--json"))
+    assert made["expires_seconds"] == api.world.clock.now() + 3600.0
 
 
 def test_a_duration_that_is_none_is_a_mistake_of_usage(api: Api) -> None:

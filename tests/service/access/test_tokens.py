@@ -61,9 +61,9 @@ def test_a_known_token_expires_without_a_look_into_the_store(api: Api, ada: Clie
 
 
 def test_a_rotated_token_is_replaced_after_its_grace(api: Api, ada: Client) -> None:
-    first = ada.create_token(TokenRequest("ci", Role.VIEWER, True, 10 * DAY_SECONDS))
+    first = api.client.create_token(TokenRequest("ci", Role.VIEWER, True, 10 * DAY_SECONDS), "ada")
     api.world.clock.advance(DAY_SECONDS)
-    second = ada.rotate_token("ci", 60.0)
+    second = api.client.rotate_token("ci", 60.0, "ada")
     assert (second.role, second.expires_seconds) == (
         Role.VIEWER,
         api.world.clock.now() + 10 * DAY_SECONDS,
@@ -120,6 +120,52 @@ def test_a_limited_token_makes_none_that_a_later_role_of_its_person_raises(api: 
     with pytest.raises(Forbidden, match="freeze: needs the role operator, and ada is a submitter"):
         api.stranger(made.token).freeze()
     assert weak.rotate_token("made").role is Role.SUBMITTER
+
+
+def test_no_token_outlives_the_one_that_made_it(api: Api) -> None:
+    amy = api.stranger(api.client.invite("amy", InvitationRequest(Role.ADMIN)).token)
+    now_seconds = api.world.clock.now()
+    made = amy.create_token(TokenRequest("short", valid_seconds=DAY_SECONDS))
+    short, end_seconds = api.stranger(made.token), now_seconds + DAY_SECONDS
+    assert made.expires_seconds == end_seconds
+    api.world.clock.advance(3600.0)
+    for make in (
+        lambda: short.create_token(TokenRequest("long", valid_seconds=DAY_SECONDS)),
+        lambda: short.create_token(TokenRequest("long", valid_seconds=DAY_SECONDS), "owner"),
+        lambda: short.invite("bob", InvitationRequest(valid_seconds=DAY_SECONDS)),
+    ):
+        with pytest.raises(
+            SpecError,
+            match=r"^valid_seconds: .* short of amy ends at 1970-.*:.*:.* UTC: leave the",
+        ):
+            make()
+    for name, request in (("default", None), ("least", 60.0)):
+        token = short.create_token(TokenRequest(name, valid_seconds=request))
+        assert token.expires_seconds == min(
+            end_seconds, api.world.clock.now() + (request or 90 * DAY_SECONDS)
+        )
+    assert short.invite("bob").expires_seconds == end_seconds
+    assert short.rotate_token("invitation").expires_seconds == end_seconds
+    assert short.rotate_token("short").expires_seconds == end_seconds
+    assert [person.name for person in api.client.people()] == ["amy", "bob", OWNER]
+
+
+def test_a_token_that_is_replaced_makes_none_beyond_its_grace(api: Api, ada: Client) -> None:
+    first = api.stranger(ada.create_token(TokenRequest("laptop")).token)
+    ada.rotate_token("laptop", 60.0)
+    end_seconds = api.world.clock.now() + 60.0
+    assert first.create_token(TokenRequest("phone")).expires_seconds == end_seconds
+    with pytest.raises(SpecError, match="valid_seconds"):
+        first.create_token(TokenRequest("tablet", valid_seconds=61.0))
+
+
+def test_the_owner_s_token_makes_tokens_of_any_length(api: Api, ada: Client) -> None:
+    request = TokenRequest("long", valid_seconds=300 * DAY_SECONDS)
+    long = api.client.create_token(request, "ada")
+    api.world.clock.advance(10 * DAY_SECONDS)
+    assert long.expires_seconds == api.world.clock.now() + 290 * DAY_SECONDS
+    renewed = api.client.rotate_token("long", person="ada")
+    assert renewed.expires_seconds == api.world.clock.now() + 300 * DAY_SECONDS
 
 
 def test_a_service_token_manages_no_tokens(api: Api, ada: Client) -> None:
