@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from autoscaler.domain.errors import StoreError
 from autoscaler.store.sql.audit import SqlAudit
 from autoscaler.store.sql.capacity import SqlCapacity
-from autoscaler.store.sql.database import Database
+from autoscaler.store.sql.copying import copy_sqlite
+from autoscaler.store.sql.database import Database, is_sqlite, parse_url
 from autoscaler.store.sql.events import SqlEvents
 from autoscaler.store.sql.fence import WriteFence
 from autoscaler.store.sql.instances import SqlInstances
@@ -13,7 +19,7 @@ from autoscaler.store.sql.jobs import SqlJobs, live_jobs
 from autoscaler.store.sql.journal import SqlJournal
 from autoscaler.store.sql.ledger import SqlLedgerLines
 from autoscaler.store.sql.measurements import SqlMeasurements
-from autoscaler.store.sql.migration import migrate
+from autoscaler.store.sql.migration import found_version, migrate, newest_version
 from autoscaler.store.sql.owners import SqlOwners
 from autoscaler.store.sql.people import SqlPeople
 from autoscaler.store.sql.programs import SqlPrograms
@@ -46,6 +52,67 @@ def open_store(url: str, fence: WriteFence | None = None) -> Store:
         database.close()
         raise
     database.fence = fence
+    return _store_in(database, version)
+
+
+def open_to_read(url: str) -> Store:
+    """Open an existing store for a command that only reads, while any controller may use it.
+
+    Nothing is changed: neither the tables are migrated nor is a file created, and writes are
+    refused. A store in SQLite that has an earlier version is read from a migrated copy, which
+    `close` deletes.
+
+    Raises:
+        StoreError: the store is missing, is not a store or is of a newer version, or is in
+            PostgreSQL and of an earlier one.
+    """
+    parsed = parse_url(url)
+    path = Path(parsed.database or "") if is_sqlite(parsed) else None
+    if path is not None and not path.is_file():
+        raise StoreError(f"{path} does not exist: name the store of a controller")
+    database, newest = Database(url, reads_only=True), newest_version()
+    try:
+        version = found_version(database)
+    except BaseException:
+        database.close()
+        raise
+    if version == newest:
+        return _store_in(database, version)
+    database.close()
+    if path is not None:
+        return _copied_and_migrated(path)
+    raise StoreError(
+        f"store {database.name} has tables of version {version}, and this Castor reads version "
+        f"{newest}: use the Castor that serves it, or migrate it with castor serve of this one"
+    )
+
+
+def _copied_and_migrated(path: Path) -> Store:
+    directory = TemporaryDirectory(prefix="castor-read-")
+    try:
+        copy = Path(directory.name) / path.name
+        copy_sqlite(path, copy)
+        database = Database(f"sqlite:///{copy}")
+        try:
+            version = migrate(database, keeps_copy=False)
+        except BaseException:
+            database.close()
+            raise
+    except BaseException:
+        directory.cleanup()
+        raise
+    database.fence = WriteFence()
+    store = _store_in(database, version)
+
+    def close() -> None:
+        store.close()
+        directory.cleanup()
+
+    return replace(store, close=close)
+
+
+def _store_in(database: Database, version: str) -> Store:
+    """Return the repositories of an open database whose tables have this code's version."""
     live = live_jobs()
     return Store(
         url=database.name,

@@ -12,10 +12,11 @@ import optuna
 import pytest
 
 from autoscaler.cli.study.run import StudyMethodFailed, run_file, set_budget
-from autoscaler.domain.errors import SpecError, Unavailable
+from autoscaler.domain.errors import Conflict, SpecError, Unavailable
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.terms import StudyTerms
 from autoscaler.store.opening import open_store
+from autoscaler.store.sql.file_lock import hold_database
 from hpo.driver.study_end import BudgetUsedUp
 from hpo.runs.optimize import embedded_database
 
@@ -186,6 +187,11 @@ def test_a_budget_is_set_while_nobody_runs_the_study(
     assert terms is not None and terms.objective.budget_usd == Decimal("0.10")
     set_budget(file, "0.01")
     assert f"the next run uses the larger $0.0500 of {file}" in capsys.readouterr().out
+    with (
+        hold_database(store.url, database.parent),
+        pytest.raises(Conflict, match="another controller holds the store"),
+    ):
+        set_budget(file, "0.02")
     monkeypatch.setenv("CASTOR_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("CASTOR_TOKEN", "token")
     with pytest.raises(Unavailable, match="CASTOR_URL"):

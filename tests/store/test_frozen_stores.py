@@ -16,17 +16,18 @@ from alembic import command
 from sqlalchemy import create_engine
 
 from autoscaler.domain.access import Owner, Person, Role
-from autoscaler.domain.errors import StoreError
+from autoscaler.domain.errors import NotLeading, StoreError
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.intent import IntentState
 from autoscaler.domain.job import JobPhase
 from autoscaler.domain.terms import StudyTerms
 from autoscaler.domain.trial import TrialAnswer, TrialCall
 from autoscaler.ledger.ledger import Ledger
-from autoscaler.store.opening import open_store
+from autoscaler.store.opening import open_store, open_to_read
 from autoscaler.store.repositories.owners import OwnedKind
 from autoscaler.store.repositories.settings import Freeze
 from autoscaler.store.sql.copying import copy_rows, sqlite_version
+from autoscaler.store.sql.file_lock import hold_database
 from autoscaler.store.sql.migration import newest_version
 from autoscaler.store.sql.upgrading import alembic_config
 from autoscaler.store.store import Store
@@ -135,6 +136,33 @@ def test_a_store_whose_backup_cannot_be_written_is_not_upgraded(
     with pytest.raises(StoreError, match=r"not upgraded, because its backup .*v0011 can't"):
         open_store(f"sqlite:///{path}")
     assert sqlite_version(path) == "0011"
+
+
+@pytest.mark.parametrize("version", [VERSIONS[0], VERSIONS[-2], VERSIONS[-1]])
+def test_a_command_that_reads_changes_no_store(version: str, tmp_path: Path) -> None:
+    path = tmp_path / "castor.db"
+    read_into_sqlite(version, path)
+    before = path.read_bytes()
+    store = open_to_read(f"sqlite:///{path}")
+    assert store.version == newest_version()
+    assert store.jobs.get("digits").id == "digits"
+    assert len(store.journal.decisions()) == 1
+    with pytest.raises(NotLeading):
+        store.settings.mark("written", "1")
+    directory = Path(store.url.removeprefix("sqlite:///")).parent
+    store.close()
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["castor.db"]
+    assert directory == tmp_path or not directory.exists()
+
+
+def test_a_store_of_another_version_is_not_migrated_beside_its_controller(tmp_path: Path) -> None:
+    path = tmp_path / "castor.db"
+    read_into_sqlite("0013", path)
+    with hold_database(f"sqlite:///{path}", tmp_path), sqlite3.connect(path) as controller:
+        open_to_read(f"sqlite:///{path}").close()
+        controller.execute("UPDATE jobs SET phase = phase")
+        assert sqlite_version(path) == "0013"
 
 
 def statements(path: Path) -> set[tuple[str, str]]:

@@ -17,11 +17,11 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import URL, Engine, Pool, create_engine, event, make_url
 from sqlalchemy.exc import DBAPIError
 
-from autoscaler.domain.errors import StoreError
+from autoscaler.domain.errors import NotLeading, StoreError
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.report import ReportOrigin
 from autoscaler.domain.transfer import Transfer, TransferCount
-from autoscaler.store.opening import open_store
+from autoscaler.store.opening import open_store, open_to_read
 from autoscaler.store.sql import database as database_module
 from autoscaler.store.sql import migrations
 from autoscaler.store.sql.database import Database
@@ -222,8 +222,8 @@ def test_a_directory_without_rights(tmp_path: Path) -> None:
     # A first store is opened before the rights are given up, so that all modules are loaded.
     program = """
 import os, sys
-from autoscaler.domain.errors import StoreError
-from autoscaler.store.opening import open_store
+from autoscaler.domain.errors import NotLeading, StoreError
+from autoscaler.store.opening import open_store, open_to_read
 directory = sys.argv[1]
 open_store(f"sqlite:///{directory}/first.db").close()
 os.chmod(directory, 0o500)
@@ -288,7 +288,7 @@ def test_a_damaged_row_is_told(tmp_path: Path) -> None:
 
 _WRITER = """
 import os, sys
-from autoscaler.store.opening import open_store
+from autoscaler.store.opening import open_store, open_to_read
 from tests.conformance.store_examples import spec
 
 store = open_store(sys.argv[1])
@@ -326,3 +326,50 @@ def test_only_what_may_be_lost_is_not_synced(
             found = session.connection().exec_driver_sql("PRAGMA synchronous")
             assert found.scalar() == level
     database.close()
+
+
+def test_a_store_that_is_missing_or_empty_can_not_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "castor.db"
+    with pytest.raises(StoreError, match=r"castor\.db does not exist"):
+        open_to_read(f"sqlite:///{path}")
+    assert not path.exists()
+    path.touch()
+    with pytest.raises(StoreError, match=r"castor\.db is empty: name the store"):
+        open_to_read(f"sqlite:///{path}")
+    assert path.read_bytes() == b""
+
+
+def test_a_reader_sees_what_a_controller_writes_meanwhile(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'castor.db'}"
+    written = open_store(url)
+    add_job(written, "first")
+    read = open_to_read(url)
+    add_job(written, "second")
+    assert [job.id for job in read.jobs.all()] == ["first", "second"]
+    read.close()
+    add_job(written, "third")
+    written.close()
+
+
+@pytest.mark.parametrize("is_newer", [False, True])
+def test_a_store_in_postgresql_is_read_in_this_version_only(
+    postgresql: Create, is_newer: bool
+) -> None:
+    url = postgresql()
+    store = open_store(url)
+    add_job(store, "first")
+    store.close()
+    read = open_to_read(url)
+    assert [job.id for job in read.jobs.all()] == ["first"]
+    with pytest.raises(NotLeading):
+        add_job(read, "second")
+    read.close()
+    other = "9999" if is_newer else "0013"
+    execute(url, f"UPDATE alembic_version SET version_num = '{other}'")
+    words = "install the newer Castor" if is_newer else "migrate it with castor serve"
+    with pytest.raises(StoreError, match=f"tables of version {other}, and this .*{words}"):
+        open_to_read(url)
+    engine = create_engine(url)
+    with engine.connect() as connection:
+        assert MigrationContext.configure(connection).get_current_revision() == other
+    engine.dispose()

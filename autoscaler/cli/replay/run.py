@@ -17,7 +17,7 @@ from autoscaler.cli.tables import clock_time, number, words_table
 from autoscaler.controller.predict.replay import Choice, Moment, Replay, replay
 from autoscaler.domain.errors import SpecError
 from autoscaler.state_directory import DATABASE_FILE, store_url_of
-from autoscaler.store.opening import open_store
+from autoscaler.store.opening import open_to_read
 
 _MEANING = (
     "Each decision of {policy} starts from the recorded state of the run. A run under {policy} "
@@ -46,7 +46,7 @@ def replay_of(
         raise SpecError(
             f"{database} is missing: name the state directory of a run, or its --store", "--state"
         )
-    store = open_store(store_url_of(state, store_url))
+    store = open_to_read(store_url_of(state, store_url))
     try:
         return replay(store, policy, None if job is None else store.jobs.find(job).id, last)
     finally:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
 from decimal import Decimal
+from pathlib import Path
 from typing import TypeVar
 
 from autoscaler.clock import SystemClock
@@ -14,7 +16,8 @@ from autoscaler.domain.rules import require_amount
 from autoscaler.domain.study_stay import StudyStay
 from autoscaler.service.jobs.views import decision_view
 from autoscaler.service.studies.stays import stays_of_study
-from autoscaler.store.opening import open_store
+from autoscaler.store.opening import open_store, open_to_read
+from autoscaler.store.sql.file_lock import hold_database
 from autoscaler.store.store import Store
 from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.messages import DecisionView, FleetView
@@ -62,6 +65,7 @@ def command_budget(study_name: str, names: Mapping[str, str], budget_usd: Decima
     Raises:
         Unavailable: there is neither a controller nor the database of a local one, or the
             controller of CASTOR_URL does not answer.
+        Conflict: the local controller runs and does not answer.
         NotFound: the study has never run on this controller.
         SpecError: the budget is not a valid amount.
     """
@@ -77,7 +81,7 @@ def command_budget(study_name: str, names: Mapping[str, str], budget_usd: Decima
         store.studies.set_budget(_name_in(store, study_name, names), budget_usd)
         return _view_in(store, study_name, names)
 
-    return _ask_or_read(study_name, names, set_budget, write)
+    return _ask_or_read(study_name, names, set_budget, write, _open_to_write)
 
 
 def name_of(study_name: str) -> str:
@@ -133,7 +137,8 @@ def _name_in(store: Store, study_name: str, names: Mapping[str, str]) -> str:
     """Return the name of a study at the controller of this store."""
     from hpo.storage.controller_names import controller_name
 
-    return controller_name(study_name, names, store.settings.controller_id())
+    # The store of a controller that never ran has no id, and may be open to read only.
+    return controller_name(study_name, names, store.settings.known("controller_id") or "")
 
 
 def _ask_or_read(
@@ -141,8 +146,13 @@ def _ask_or_read(
     names: Mapping[str, str],
     ask: Callable[[Client, StudyClient], Value],
     read: Callable[[Store], Value],
+    opened: Callable[[str], AbstractContextManager[Store]] = lambda url: closing(
+        open_to_read(url)
+    ),
 ) -> Value:
     """Return the answer of the study's controller, or read an ended local one's database.
+
+    `opened` opens that database by its URL.
 
     Raises:
         Unavailable: there is neither a controller nor a database.
@@ -156,8 +166,17 @@ def _ask_or_read(
         database = embedded_database(study_name)
         if not database.exists():
             raise
-        store = open_store(f"sqlite:///{database}")
-        try:
+        with opened(f"sqlite:///{database}") as store:
             return read(store)
-        finally:
-            store.close()
+
+
+@contextmanager
+def _open_to_write(url: str) -> Iterator[Store]:
+    """Yield the store of a local controller that has ended, migrated if needed.
+
+    Raises:
+        Conflict: the controller runs.
+    """
+    directory = Path(url.removeprefix("sqlite:///")).parent
+    with hold_database(url, directory), closing(open_store(url)) as store:
+        yield store

@@ -66,23 +66,27 @@ _REMEDIES = (
 class Database:
     """One database. Threads may share this object; other processes may open the database too."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, reads_only: bool = False) -> None:
         """Prepare connections to `url`, without connecting yet.
 
-        Once `fence` is set, only the leader of the store can write.
+        Once `fence` is set, only the leader of the store can write. With `reads_only` nobody can,
+        and an SQLite file must exist.
 
         Raises:
             StoreError: the URL names neither an SQLite file nor a PostgreSQL database.
         """
         parsed = parse_url(url)
         self.name = parsed.render_as_string(hide_password=True)
-        self._engine = _sqlite(parsed) if is_sqlite(parsed) else _postgresql(parsed)
+        if is_sqlite(parsed):
+            self._engine = _read_sqlite(parsed) if reads_only else _sqlite(parsed)
+        else:
+            self._engine = _postgresql(parsed)
         self._writer = self._engine.execution_options(**{_WRITES_OPTION: True})
         unsynced = _sqlite(parsed, "NORMAL") if is_sqlite(parsed) else self._engine
         self._unsynced_writer = unsynced.execution_options(**{_WRITES_OPTION: True})
         self._write_lock = threading.Lock()
         self._groups = threading.local()
-        self.fence: WriteFence | None = None
+        self.fence: WriteFence | None = WriteFence() if reads_only else None
         self.cache = StoreCache()
         self._live: list[LiveRecords[Any]] = []
         self._may_commit_late = False  # a commit has failed here, and its server may still do it
@@ -304,6 +308,23 @@ def parse_url(url: str) -> URL:
 def is_sqlite(url: URL) -> bool:
     """Return whether a URL from `parse_url` names an SQLite file."""
     return url.get_backend_name() == "sqlite"
+
+
+def _read_sqlite(url: URL) -> Engine:
+    """Return an engine for an existing SQLite file that changes nothing."""
+    path = Path(url.database or "").absolute()
+    engine = create_engine(url.set(database=str(path)), connect_args={"timeout": _TIMEOUT_SECONDS})
+
+    @event.listens_for(engine, "connect")
+    def configure(connection: sqlite3.Connection, _: object) -> None:
+        connection.isolation_level = None
+        connection.execute("PRAGMA query_only = ON")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN")
+
+    return engine
 
 
 def _sqlite(url: URL, synchronous: str = "FULL") -> Engine:

@@ -23,8 +23,29 @@ EARLIER_CLAIM_KEY: Final = 0x0CA5705
 """Advisory lock that controllers of earlier releases hold in a session of PostgreSQL."""
 
 
-def migrate(database: Database) -> str:
+def found_version(database: Database) -> str:
+    """Return the version of the tables of a store, which this code may migrate.
+
+    Raises:
+        StoreError: the database holds no tables, tables of another program, or of a version that
+            this code does not know.
+    """
+    with database.read() as session:
+        connection = session.connection()
+        version = version_of(connection)
+        if version != newest_version():
+            from autoscaler.store.sql.upgrading import require_known_version
+
+            require_known_version(connection, version, database.name)
+    if version is None:
+        raise StoreError(f"store {database.name} is empty: name the store of a controller")
+    return version
+
+
+def migrate(database: Database, keeps_copy: bool = True) -> str:
     """Run the missing migrations in one transaction; return the new version of the tables.
+
+    An SQLite file is copied first (`upgrade`) if `keeps_copy`.
 
     Raises:
         StoreError: the database holds tables of another program, or of a version that this code
@@ -43,7 +64,7 @@ def migrate(database: Database) -> str:
             else:
                 from autoscaler.store.sql.upgrading import upgrade
 
-                upgrade(connection, version_of(connection), database.name)
+                upgrade(connection, version_of(connection), database.name, keeps_copy)
         database.let_shrink()
     return newest
 

@@ -18,18 +18,19 @@ from autoscaler.store.sql.copying import copy_sqlite
 _log = logging.getLogger(__name__)
 
 
-def upgrade(connection: Connection, found: str | None, name: str) -> None:
+def upgrade(connection: Connection, found: str | None, name: str, keeps_copy: bool = True) -> None:
     """Run the missing migrations in a database of version `found`; None for no version.
 
-    An SQLite file is copied first, to `castor.db.v0012` for the version 0012 that it has. The copy
-    is a whole store: the earlier Castor can serve it. A server's databases have their own backups.
+    If `keeps_copy`, an SQLite file is copied first, to `castor.db.v0012` for the version 0012 that
+    it has. The copy is a whole store: the earlier Castor can serve it. A server's databases have
+    their own backups.
 
     Raises:
         StoreError: the database holds tables of another program, or of a version that this code
             does not know; or the copy can't be written.
     """
-    _require_known_version(_scripts(), connection, found, name)
-    if found is not None and connection.dialect.name == "sqlite":
+    require_known_version(connection, found, name)
+    if keeps_copy and found is not None and connection.dialect.name == "sqlite":
         _back_up(Path(connection.engine.url.database or ""), found)
     config = alembic_config()
     config.attributes["connection"] = connection
@@ -64,9 +65,13 @@ def alembic_config() -> Config:
     return config
 
 
-def _require_known_version(
-    scripts: ScriptDirectory, connection: Connection, found: str | None, name: str
-) -> None:
+def require_known_version(connection: Connection, found: str | None, name: str) -> None:
+    """Check that a database is empty, or holds tables of a version that this code can migrate.
+
+    Raises:
+        StoreError: it holds tables of another program, or of an unknown version.
+    """
+    scripts = _scripts()
     if found is None:
         if inspect(connection).get_table_names():
             raise StoreError(

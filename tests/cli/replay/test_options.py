@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,9 @@ from typer.testing import CliRunner
 
 from autoscaler.cli.app import app
 from autoscaler.domain.errors import SpecError
+from autoscaler.store.sql.copying import sqlite_version
 from tests.controller.world import World
+from tests.store.frozen_stores import frozen_path
 
 
 def replay(state: Path, *options: str) -> str:
@@ -37,3 +40,12 @@ def test_a_state_without_a_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"--state: .*castor.db is missing"):
         replay(tmp_path)
     assert not (tmp_path / "castor.db").exists()
+
+
+def test_a_store_of_an_earlier_version_is_replayed_and_not_migrated(tmp_path: Path) -> None:
+    path = tmp_path / "castor.db"
+    with sqlite3.connect(path) as connection:
+        connection.executescript(frozen_path("0013").read_text())
+    replay(tmp_path)
+    assert sqlite_version(path) == "0013"
+    assert [file.name for file in tmp_path.iterdir()] == ["castor.db"]
