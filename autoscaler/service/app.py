@@ -16,6 +16,7 @@ from autoscaler.controller.predict.what_if import WhatIf
 from autoscaler.domain.errors import NotAllowed, NotFound
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobRecord, JobSpec
+from autoscaler.domain.job_names import meant_job
 from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.spending import DailyCost
 from autoscaler.domain.storage import StorageGrant
@@ -149,7 +150,7 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
 
     @router.get("/{name}")
     def one_job(name: str, requester: Requester = Depends(Permit(AccessAction.READ))) -> Response:
-        return reply(store.jobs.find(name), requester, with_events=True)
+        return reply(_meant(store, name, requester), requester, with_events=True)
 
     @router.patch("/{name}")
     def change(
@@ -178,18 +179,21 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
         requester.record(job.id, f"goes on from {before.id}", _job_text(job.spec))
         return reply(job, requester)
 
-    @router.get("/{name}/decisions", dependencies=[Depends(Permit(AccessAction.READ))])
-    def decisions(name: str, limit: int = Query(default=100, ge=1, le=10_000)) -> Response:
-        job = store.jobs.find(name)
+    @router.get("/{name}/decisions")
+    def decisions(
+        name: str,
+        limit: int = Query(default=100, ge=1, le=10_000),
+        requester: Requester = Depends(Permit(AccessAction.READ)),
+    ) -> Response:
+        job = _meant(store, name, requester)
         entries = store.journal.decisions(job.id, limit)
         return json_response(
             tuple[DecisionView, ...], tuple(decision_view(entry) for entry in entries)
         )
 
-    @router.get("/{name}/forecast", dependencies=[Depends(Permit(AccessAction.READ))])
-    def forecast(name: str) -> Response:
-        job = store.jobs.find(name)
-        sizes = dependencies.fixed_sizes(job.id)
+    @router.get("/{name}/forecast")
+    def forecast(name: str, requester: Requester = Depends(Permit(AccessAction.READ))) -> Response:
+        sizes = dependencies.fixed_sizes(_meant(store, name, requester).id)
         return json_response(
             tuple[ForecastView, ...], tuple(forecast_view(size) for size in sizes)
         )
@@ -203,6 +207,15 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
         return json_response(tuple[LogPart, ...], parts)
 
     return router
+
+
+def _meant(store: Store, name: str, requester: Requester) -> JobRecord:
+    """Return the job that a requester who only reads means by a name or an id.
+
+    Raises:
+        UnknownJob: there is no such job.
+    """
+    return meant_job(store.jobs.named(name), requester.identity)
 
 
 def _job_text(spec: JobSpec) -> str:

@@ -52,6 +52,17 @@ class JobsConformance:
         assert store.jobs.find("digits.2").id == "digits.2"
         assert store.jobs.get("digits").phase is JobPhase.FINISHED
 
+    def test_a_name_has_all_its_jobs_and_its_first_one_a_number(self, store: Store) -> None:
+        add_job(store, "letters")
+        assert [job.id for job in store.jobs.named("letters.1")] == ["letters"]
+        for _ in range(2):
+            store.jobs.set_phase(add_job(store), JobPhase.FINISHED, NOW)
+        assert [job.id for job in store.jobs.named("digits")] == ["digits", "digits.2"]
+        assert [job.id for job in store.jobs.named("digits.1")] == ["digits"]
+        assert [job.id for job in store.jobs.named("digits.2")] == ["digits.2"]
+        with pytest.raises(UnknownJob, match=r"'numbers\.1'"):
+            store.jobs.named("numbers.1")
+
     def test_the_error_for_an_unknown_job_names_similar_ones(self, store: Store) -> None:
         add_job(store)
         with pytest.raises(UnknownJob, match="'digit': did you mean digits"):

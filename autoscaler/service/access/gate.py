@@ -9,6 +9,7 @@ from autoscaler.clock import Clock
 from autoscaler.domain.access import Identity, Owner
 from autoscaler.domain.audit import AuditEntry, shortened
 from autoscaler.domain.job import JobRecord
+from autoscaler.domain.job_names import meant_job, require_one_meaning
 from autoscaler.service.access.authentication import Authentication
 from autoscaler.service.access.permissions import (
     RULES,
@@ -26,6 +27,7 @@ _OWNED_KINDS = {
     Subject.PROGRAM: OwnedKind.PROGRAM,
     Subject.BUNDLE: OwnedKind.BUNDLE,
 }
+_CHANGES_OF_JOBS = (AccessAction.CHANGE_JOB, AccessAction.STOP_JOB, AccessAction.RESUME_JOB)
 # Owner of bundles of before owners were stored. Nobody has this name.
 _NOBODY = Owner("")
 
@@ -49,20 +51,19 @@ class AccessGate:
     def job(self, identity: Identity, action: AccessAction, name: str) -> JobRecord:
         """Return the job that a name or id means to an identity that takes an action.
 
-        Of a name that several people have used, the newest job that the action is permitted on.
-
         Raises:
-            Forbidden: it is permitted on none of the name.
+            Forbidden: the action is not permitted on that job.
             UnknownJob: there is no such job.
+            Conflict: the action changes the job, and several jobs may be meant.
         """
-        job = self.store.jobs.find(name)
-        if is_permitted(identity, action, (job.spec.owner,)):
-            return job
-        for other in reversed(self.store.jobs.all()):
-            is_named = name in (other.spec.name, other.id)
-            if is_named and is_permitted(identity, action, (other.spec.owner,)):
-                return other
+        jobs = self.store.jobs.named(name)
+        job = meant_job(jobs, identity)
         require_permitted(identity, action, job.id, (job.spec.owner,))
+        if action in _CHANGES_OF_JOBS:
+            permitted = [
+                other for other in jobs if is_permitted(identity, action, (other.spec.owner,))
+            ]
+            require_one_meaning(name, permitted, job, identity)
         return job
 
     def needs_store(self, identity: Identity, action: AccessAction) -> bool:

@@ -28,10 +28,9 @@ class MemoryJobs(Jobs):
             tables.keep_job(record)
             return record
 
-    def find(self, name_or_id: str) -> JobRecord:
+    def _of_name(self, name: str) -> tuple[JobRecord, ...]:
         with self._tables.lock:
-            jobs = self._tables.jobs_named(name_or_id)
-            return jobs[-1] if jobs else self._tables.job(name_or_id)
+            return tuple(self._tables.jobs_named(name))
 
     def get(self, job: str) -> JobRecord:
         with self._tables.lock:

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 
 from autoscaler.domain.errors import Conflict, UnknownJob
 from autoscaler.domain.job import InstanceBounds, JobPhase, JobRecord, JobSpec, StopReason
+from autoscaler.domain.job_names import first_of_name
 from autoscaler.domain.objective import Objective
 
 FINAL_PHASES = tuple(phase for phase in JobPhase if phase.is_final)
@@ -20,7 +21,7 @@ _NEXT_PHASES = {
 
 
 class Jobs(ABC):
-    """Jobs of one store. Methods take ids; only `find` also takes names."""
+    """Jobs of one store. Methods take ids; only `find` and `named` also take names."""
 
     @abstractmethod
     def add(self, spec: JobSpec, now_seconds: float) -> JobRecord:
@@ -30,13 +31,31 @@ class Jobs(ABC):
             Conflict: a job with this name has not ended.
         """
 
-    @abstractmethod
     def find(self, name_or_id: str) -> JobRecord:
         """Return the latest job with this name, else the job with this id.
 
         Raises:
             UnknownJob: no job has this name or id; the message suggests similar ids.
         """
+        return self.named(name_or_id)[-1]
+
+    def named(self, name_or_id: str) -> tuple[JobRecord, ...]:
+        """Return all jobs with this name, the oldest first, else the one with this id.
+
+        `digits.1` is the first job with the name `digits`, whose id is its name.
+
+        Raises:
+            UnknownJob: no job has this name or id; the message suggests similar ids.
+        """
+        if jobs := self._of_name(name_or_id):
+            return jobs
+        name = first_of_name(name_or_id)
+        of_name = () if name is None else self._of_name(name)
+        return of_name[:1] or (self.get(name_or_id),)
+
+    @abstractmethod
+    def _of_name(self, name: str) -> tuple[JobRecord, ...]:
+        """Return all jobs with this name, ended ones included, the oldest first."""
 
     @abstractmethod
     def get(self, job: str) -> JobRecord:

@@ -46,11 +46,8 @@ class SqlJobs(Jobs):
             keep_job(session, self._live, record)
             return record
 
-    def find(self, name_or_id: str) -> JobRecord:
-        with self._database.read() as session:
-            rows_of_name = select(JobRow).where(JobRow.name == name_or_id)
-            row = session.scalars(rows_of_name.order_by(JobRow.number.desc()).limit(1)).first()
-            return (row or job_row(session, name_or_id)).to(JobRecord)
+    def _of_name(self, name: str) -> tuple[JobRecord, ...]:
+        return self._list(select(JobRow).where(JobRow.name == name))
 
     def get(self, job: str) -> JobRecord:
         record = self._live.get(job) if self._is_live_loaded() else None

@@ -219,3 +219,47 @@ def test_a_resumed_job_keeps_its_owner(api: Api) -> None:
 def member(api: Api, name: str, team: str | None) -> str:
     """Return the token of a new submitter."""
     return api.client.invite(name, InvitationRequest(Role.SUBMITTER, team)).token
+
+
+def test_one_name_means_the_same_job_in_all_commands(api: Api) -> None:
+    ada, bob = (api.stranger(member(api, name, None)) for name in ("ada", "bob"))
+    ada.submit(SPEC)
+    ada.stop("job")
+    api.world.tick(2)
+    assert bob.submit(SPEC).id == "job.2"
+    for client, meant in ((ada, "job"), (bob, "job.2"), (api.client, "job.2")):
+        assert client.job("job").id == meant
+    with pytest.raises(Conflict, match="job job has ended already: it is stopped"):
+        ada.stop("job")
+    with pytest.raises(Forbidden, match=r"job job\.2 belongs to bob"):
+        ada.stop("job.2")
+    assert api.client.change("job", Change(priority=2.0)).id == "job.2"
+    assert api.client.job("job.1").person == "ada"
+    api.client.stop("job")
+    api.world.tick(2)
+    with pytest.raises(
+        Conflict, match=r"job\.1 of ada \(stopped\), job\.2 of bob \(stopped\): name it by"
+    ):
+        api.client.resume("job", Resumption())
+    for client, meant in ((ada, "job"), (bob, "job.2"), (api.client, "job.2")):
+        assert client.job("job").id == meant
+
+
+def test_a_running_job_of_the_team_is_not_stopped_by_a_name_that_one_s_own_job_had(
+    api: Api,
+) -> None:
+    ada, bob = (api.stranger(member(api, name, "nlp")) for name in ("ada", "bob"))
+    ada.submit(SPEC)
+    ada.stop("job")
+    api.world.tick(2)
+    bob.submit(SPEC)
+    for act in (
+        lambda: ada.stop("job"),
+        lambda: ada.change("job", Change(priority=2.0)),
+        lambda: ada.resume("job", Resumption()),
+    ):
+        with pytest.raises(
+            Conflict, match=r"job\.1 of ada \(stopped\), job\.2 of bob \(pending\)"
+        ):
+            act()
+    assert ada.stop("job.2").phase is JobPhase.STOPPING
