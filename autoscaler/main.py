@@ -45,6 +45,7 @@ from autoscaler.service.access.job_secrets import AllowedSecrets
 from autoscaler.service.access.request_limits import RequestLimits
 from autoscaler.service.access.shared_secrets import require_same_key, require_shared_secrets
 from autoscaler.service.app import ServiceDependencies, create_app
+from autoscaler.service.files.job_log_limit import stored_limit
 from autoscaler.service.files.logs import Logs
 from autoscaler.service.files.retention import FileRetention
 from autoscaler.service.files.stored import StoredFiles
@@ -234,7 +235,7 @@ class Deployment:
             settings.state, settings.host, self._controller_id, self._clock
         )
         providers = open_providers(settings.local, settings.pools, context)
-        self.call_workers = ThreadWorkers(providers, _threads)
+        self.call_workers = ThreadWorkers(providers, ThreadPoolExecutor)
         self._verifiers = {name: provider.identity for name, provider in providers.items()}
         # Without storage, all instances share the directory of jobs.
         self.storage = open_storage(settings.pools, context)
@@ -352,9 +353,10 @@ class Deployment:
 
     def _logs(self) -> Logs:
         directory = self._settings.state / "logs"
+        limit = stored_limit(self.store, self._clock, self._settings.controller.job_log_bytes)
         if self.storage is None:
-            return Logs(directory, self._clock)
-        return StoredLogs(directory, self.storage.jobs, self.store.jobs.get, self._clock)
+            return Logs(directory, self._clock, limit=limit)
+        return StoredLogs(directory, self.storage.jobs, self.store.jobs.get, self._clock, limit)
 
 
 def _allowed_secrets(settings: ServeSettings, environment: Mapping[str, str]) -> AllowedSecrets:
@@ -363,10 +365,6 @@ def _allowed_secrets(settings: ServeSettings, environment: Mapping[str, str]) ->
         name: environment[name] for name in settings.secret_variables if name in environment
     }
     return AllowedSecrets(settings.state, settings.secret_directories, variables)
-
-
-def _threads(number: int, name: str) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(number, thread_name_prefix=name)
 
 
 def _planner(name: str) -> Policy:

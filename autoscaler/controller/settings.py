@@ -30,6 +30,7 @@ class ControllerSettings:
         vanished_seconds: an instance missing from complete listings for this long has ended.
         keep_seconds: how long events, decisions with their inputs, and facts of ended jobs are
             kept (`Retention`).
+        job_log_bytes: the limit on the logs of all instances of one job together.
         fleet_usd_per_hour: the limit on the hourly price of all instances; None for no limit.
         fleet_usd: the budget of all jobs together since the first instance; None for no limit.
         job_usd: the default budget of jobs outside studies; None for none.
@@ -51,6 +52,7 @@ class ControllerSettings:
     unknown_launch_seconds: float = 120.0
     vanished_seconds: float = 600.0
     keep_seconds: float = 30 * 86400.0
+    job_log_bytes: int = 10 << 30
     fleet_usd_per_hour: float | None = None
     fleet_usd: Decimal | None = None
     job_usd: Decimal | None = None

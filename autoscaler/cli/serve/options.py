@@ -81,6 +81,13 @@ Keep = Annotated[
         "docs/keeping.md."
     ),
 ]
+JobLogs = Annotated[
+    str,
+    Option(
+        help="Size of all logs of a job together, as 500MB or 10GiB; beyond it those of ended "
+        "instances are dropped, the oldest first."
+    ),
+]
 Observe = Annotated[
     bool, Option("--observe", help="Plan and show decisions, but launch and end no instance.")
 ]
@@ -162,6 +169,7 @@ def serve(
     checkpoint_seconds: CheckpointSeconds = 300.0,
     lease: Lease = "30m",
     keep: Keep = "30d",
+    job_logs: JobLogs = "10GiB",
     observe: Observe = False,
     engine: HowTrained = None,
     secrets: Secrets = None,
@@ -198,6 +206,7 @@ def serve(
         checkpoint_seconds=checkpoint_seconds,
         lease=lease,
         keep=keep,
+        job_logs=job_logs,
         observe=observe,
         fleet=fleet,
         pools=pools or (),

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
+from pydantic import ByteSize, TypeAdapter, ValidationError
+
 from autoscaler.cli.serve.encryption import Encryption
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import SpecError
@@ -35,6 +37,7 @@ _NO_OPTIONS: Final = Encryption()
 _JOB_USD, _STUDY_USD = Decimal(50), Decimal(200)
 _MOST_RECLAIMS_PER_HOUR: Final = 3600.0
 _LEAST_KEEP_SECONDS: Final = 86_400.0
+_LEAST_LOG_BYTES: Final = 1 << 20
 _LEAST_LEASE_SECONDS, _LONGEST_LEASE_SECONDS = 60.0, 86_400.0
 
 
@@ -51,6 +54,7 @@ def serve_settings(
     checkpoint_seconds: float,
     lease: str = "30m",
     keep: str = "30d",
+    job_logs: str = "10GiB",
     observe: bool = False,
     fleet: Path | None = None,
     pools: Sequence[str] = (),
@@ -87,6 +91,7 @@ def serve_settings(
             study_usd=_default_usd(study_usd, _STUDY_USD, pools, "--study-usd"),
             listing_seconds=_LISTING_SECONDS["cloud" if pools else "local"],
             keep_seconds=_keep_seconds(keep),
+            job_log_bytes=_log_bytes(job_logs),
             observes=observe,
             shares=rules.shares,
             discounts=rules.discounts,
@@ -201,6 +206,21 @@ def _keep_seconds(text: str) -> float:
     if keep_seconds < _LEAST_KEEP_SECONDS:
         raise SpecError(f'"{text}" must be 1d or longer', "--keep")
     return keep_seconds
+
+
+def _log_bytes(text: str) -> int:
+    """Return the limit on the logs of a job in bytes, at least 1 MiB.
+
+    Raises:
+        SpecError: the text is no size, or the size is too small.
+    """
+    try:
+        size_bytes = int(TypeAdapter(ByteSize).validate_python(text))
+    except ValidationError:
+        size_bytes = 0
+    if size_bytes < _LEAST_LOG_BYTES:
+        raise SpecError(f'"{text}" must be a size such as 500MB or 10GiB, from 1MiB', "--job-logs")
+    return size_bytes
 
 
 def _parsed(parse: Callable[[str], Value], text: str, option: str) -> Value:

@@ -14,6 +14,7 @@ from typing import BinaryIO, Final
 from autoscaler.clock import Clock
 from autoscaler.domain.paths import inside
 from autoscaler.service.files.free_space import DEFAULT_SPACE, FreeSpace
+from autoscaler.service.files.job_log_limit import JobLogLimit, JobLogSizes, is_cut
 from autoscaler.wire.messages import EVERY_INSTANCE, LogPart
 
 MAXIMUM_LOG_BYTES = 1 << 30
@@ -33,8 +34,13 @@ class Logs:
         clock: Clock,
         maximum_bytes: int = MAXIMUM_LOG_BYTES,
         space: FreeSpace = DEFAULT_SPACE,
+        limit: JobLogLimit | None = None,
     ) -> None:
-        """Keep logs below `directory`, at most `maximum_bytes` of each instance's log."""
+        """Keep logs below `directory`.
+
+        At most `maximum_bytes` of each instance's log are kept, and of each job what `limit` says.
+        """
+        self._sizes = JobLogSizes(limit)
         self._space = space
         self._directory = directory
         self._clock = clock
@@ -45,7 +51,7 @@ class Logs:
         """Append the part of an instance's log that begins at `offset`; return the next offset.
 
         The part that was stored before is skipped. After a gap nothing is stored. Beyond the size
-        limit the rest is discarded.
+        limits, of the instance and of the job, the rest is discarded.
 
         Raises:
             Unavailable: the disk is nearly full; the instance keeps its log meanwhile.
@@ -57,14 +63,23 @@ class Logs:
                 self._space.require(path.parent, f"the log of {instance}")
             with path.open("ab") as file:
                 end = file.tell()
-                if end >= self._maximum_bytes:
-                    return max(offset + len(text), end)
-                if offset <= end < offset + len(text):
-                    LogTimes(path).add(end, self._clock.now())
-                    file.write(text[end - offset :])
-                    if file.tell() >= self._maximum_bytes:
-                        file.write(_CUT % self._maximum_bytes)
-                return file.tell()
+            if end >= self._maximum_bytes or is_cut(path):
+                return max(offset + len(text), end)
+            if offset <= end < offset + len(text):
+                new_text = text[end - offset :]
+                if not self._sizes.make_room(path, len(new_text)):
+                    self._sizes.cut(path)
+                    return max(offset + len(text), self.end(job, instance))
+                self._write(path, end, new_text)
+            return self.end(job, instance)
+
+    def _write(self, path: Path, end: int, text: bytes) -> None:
+        LogTimes(path).add(end, self._clock.now())
+        with path.open("ab") as file:
+            file.write(text)
+            if file.tell() >= self._maximum_bytes:
+                file.write(_CUT % self._maximum_bytes)
+            self._sizes.add(path.parent, file.tell() - end)
 
     def end(self, job: str, instance: str) -> int:
         """Return the size of the stored log of an instance in bytes."""

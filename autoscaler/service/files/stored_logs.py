@@ -13,6 +13,7 @@ from autoscaler.domain.errors import ProviderError
 from autoscaler.domain.job import JobRecord
 from autoscaler.domain.storage import is_log_part, log_folder, log_part_name
 from autoscaler.objects import Objects
+from autoscaler.service.files.job_log_limit import JobLogLimit, is_cut
 from autoscaler.service.files.logs import Logs
 from autoscaler.service.files.stored import file_owner
 from autoscaler.wire.messages import LogPart
@@ -28,10 +29,15 @@ class StoredLogs(Logs):
     """Logs in a storage, in parts, with a local copy of the parts that were ever read."""
 
     def __init__(
-        self, directory: Path, objects: Objects, find: Callable[[str], JobRecord], clock: Clock
+        self,
+        directory: Path,
+        objects: Objects,
+        find: Callable[[str], JobRecord],
+        clock: Clock,
+        limit: JobLogLimit | None = None,
     ) -> None:
         """Read from `objects`, the storage of all jobs; `find` returns a job by its id."""
-        super().__init__(directory, clock)
+        super().__init__(directory, clock, limit=limit)
         self._objects = objects
         self._find = find
         self._looked_seconds: dict[str, float] = {}
@@ -66,10 +72,15 @@ class StoredLogs(Logs):
             self._copy_instance_parts(job.id, instance, f"{folder}/{instance}")
 
     def _copy_instance_parts(self, job: str, instance: str, folder: str) -> None:
-        """Append the stored parts that begin at the end of the local copy or later."""
+        """Append the stored parts that begin at the end of the local copy or later.
+
+        A local copy that was dropped or cut gets no further parts.
+        """
         end = self.end(job, instance)
         after = None if end == 0 else f"{folder}/{log_part_name(end - 1)}"
         for part in self._objects.listed(folder, after):
             name = PurePosixPath(part.name).name
+            if is_cut(self._at(job, instance)):
+                return
             if is_log_part(name) and part.bytes <= _LARGEST_PART:  # instances write these
                 self.append(job, instance, int(name), self._objects.get(part.name))

@@ -121,6 +121,21 @@ def test_old_facts_are_kept_for_a_day_or_longer() -> None:
         with_keep("for ever")
 
 
+def test_the_logs_of_a_job_have_a_size() -> None:
+    def with_job_logs(text: str) -> int:
+        return settings_with(job_logs=text).controller.job_log_bytes
+
+    assert settings_with().controller.job_log_bytes == 10 << 30
+    assert [with_job_logs(text) for text in ("1MiB", "500MB", "2GiB")] == [
+        1 << 20,
+        500_000_000,
+        2 << 30,
+    ]
+    for text in ("1kB", "0", "-1GiB", "nan", "much", ""):
+        with pytest.raises(SpecError, match=f'--job-logs: "{text}" must be a size such as 500MB'):
+            with_job_logs(text)
+
+
 def with_secrets(state: Path, *directories: Path, variables: str = "") -> ServeSettings:
     return settings_with(state, secrets=directories, secret_variables=variables)
 

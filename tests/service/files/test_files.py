@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import hashlib
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,9 +12,11 @@ import pytest
 from autoscaler.clock import VirtualClock
 from autoscaler.domain.errors import SpecError, Unavailable
 from autoscaler.service.files.free_space import FreeSpace
+from autoscaler.service.files.job_log_limit import LOGS_DROPPED, JobLogLimit, stored_limit
 from autoscaler.service.files.logs import Logs
 from autoscaler.service.files.uploads import Bundles, TrialFiles
-from tests.service.agents import packed
+from tests.service.agents import joined, node_report, packed
+from tests.service.conftest import Api
 
 SHA256 = "5" * 64
 
@@ -129,6 +132,88 @@ def test_of_an_endless_log_the_beginning_is_kept(tmp_path: Path) -> None:
     (part,) = logs.read("job", {})
     assert part.text.startswith("x" * 100 + "\ncastor: of the log of an instance 100 bytes")
     assert len(part.text) < 200
+
+
+def limited_logs(
+    directory: Path, clock: VirtualClock, working: set[str], records: list[str]
+) -> Logs:
+    """Return logs of which each job has 3000 bytes."""
+    limit = JobLogLimit(3000, lambda job: working, lambda job, text: records.append(text))
+    return Logs(directory, clock, limit=limit)
+
+
+def test_the_oldest_logs_of_ended_instances_make_room_for_others_of_their_job(
+    tmp_path: Path,
+) -> None:
+    records: list[str] = []
+    logs = limited_logs(tmp_path, VirtualClock(), {"a", "d"}, records)
+    for number, instance in enumerate("abc"):
+        assert logs.append("job", instance, 0, instance.encode() * 1000) == 1000
+        os.utime(tmp_path / "job" / f"{instance}.log", (number, number))
+    assert logs.append("another", "z", 0, b"z" * 3000) == 3000
+    assert records == []
+    assert logs.append("job", "d", 0, b"d" * 100) == 100
+    (record,) = records
+    assert "dropped, the oldest first: b. All logs of a job have 3,000 bytes" in record
+    parts = {part.instance: part.text for part in logs.read("job", {})}
+    line = "castor: the 1000 bytes of this log were dropped: all logs of a job have 3000 bytes\n"
+    assert parts == {"a": "a" * 1000, "b": line, "c": "c" * 1000, "d": "d" * 100}
+    assert not (tmp_path / "job" / "b.times").exists()
+    assert logs.append("job", "b", 1000, b"late") == 1004, "it is discarded, and not sent again"
+    assert logs.read("job", {"a": 1000, "b": 1000, "c": 1000, "d": 100}) == ()
+
+
+def test_without_ended_instances_the_log_that_goes_on_ends(tmp_path: Path) -> None:
+    records: list[str] = []
+    logs = limited_logs(tmp_path, VirtualClock(), {"a", "b"}, records)
+    logs.append("job", "a", 0, b"a" * 2500)
+    logs.append("job", "b", 0, b"b" * 400)
+    assert logs.append("job", "b", 400, b"b" * 200) == 600
+    assert logs.append("job", "b", 600, b"b" * 10) == 610
+    (record,) = records
+    assert record.startswith("the log of b ends here: all logs of a job have 3,000 bytes")
+    (part,) = logs.read("job", {"a": 2500})
+    line = "\ncastor: all logs of a job have 3000 bytes: what follows is not here\n"
+    assert part.text == "b" * 400 + line
+    assert logs.append("job", "a", 0, b"a" * 2500) == 2500, "what is stored needs no room"
+    assert len(records) == 1
+
+
+def test_sizes_and_ends_of_logs_outlive_the_controller(tmp_path: Path) -> None:
+    records: list[str] = []
+    for round_number in range(4):
+        logs = limited_logs(tmp_path, VirtualClock(), {"a", "b"}, records)
+        logs.append("job", "a", 1000 * round_number, b"a" * 1000)
+        logs.append("job", "b", 1000 * round_number, b"b" * 1000)
+    assert len(records) == 2, "each log ends once"
+    stored_bytes = sum(path.stat().st_size for path in (tmp_path / "job").glob("*.log"))
+    assert 3000 <= stored_bytes < 3000 + 2 * 80
+
+
+def test_an_instance_that_works_keeps_its_log_and_the_job_has_an_event(api: Api) -> None:
+    held, node = joined(api)
+    store, clock = api.world.store, api.world.clock
+    logs = Logs(api.directory / "limited", clock, limit=stored_limit(store, clock, 3000))
+    logs.append("job", held.id, 0, b"x" * 2000)
+    logs.append("job", "job-9-1", 0, b"y" * 900)
+    logs.append("job", held.id, 2000, b"x" * 150)
+    (event,) = (event for event in store.events.latest("job") if event.kind == LOGS_DROPPED)
+    assert "oldest first: job-9-1. All logs" in event.text
+    assert logs.end("job", held.id) == 2150
+    logs.append("job", held.id, 2150, b"x" * 900)
+    assert f"the log of {held.id} ends here" in store.events.latest("job")[0].text
+    node.heartbeat(node_report(held))
+    assert not store.jobs.get("job").phase.is_final
+
+
+def test_no_log_is_dropped_while_there_is_room(tmp_path: Path) -> None:
+    records: list[str] = []
+    logs = limited_logs(tmp_path, VirtualClock(), set(), records)
+    for instance in ("a", "b", "c"):
+        for _ in range(2):
+            logs.append("job", instance, 0, b"x" * 1000)
+    assert records == []
+    assert [len(part.text) for part in logs.read("job", {})] == [1000] * 3
 
 
 def test_a_disk_that_is_nearly_full_takes_no_logs_and_files_until_there_is_room(

@@ -18,7 +18,9 @@ from autoscaler.domain.errors import (
 from autoscaler.domain.job import CheckpointSpec, JobSpec
 from autoscaler.objects import Objects
 from autoscaler.service.files import stored
+from autoscaler.service.files.job_log_limit import LOGS_DROPPED, stored_limit
 from autoscaler.service.files.stored import checkpoint_folder
+from autoscaler.service.files.stored_logs import StoredLogs
 from autoscaler.wire.client import StudyClient
 from autoscaler.wire.messages import JoinRequest
 from tests.service.agents import SPEC, joined, launched, packed
@@ -189,6 +191,27 @@ def test_a_log_is_read_from_its_parts_as_they_come(stored_api: Api) -> None:
     stored_api.world.clock.advance(2.0)
     (more,) = stored_api.client.logs("job", {held.id: 8, "job-9-1": 6})
     assert (more.text, more.next_offset) == ("three\n", 14)
+
+
+def test_a_copy_of_a_log_that_made_room_is_not_fetched_again(
+    stored_api: Api, tmp_path: Path
+) -> None:
+    joined(stored_api)
+    world, jobs = stored_api.world, storage(stored_api).jobs
+    limit = stored_limit(world.store, world.clock, 3000)
+    logs = StoredLogs(tmp_path / "copies", jobs, world.store.jobs.get, world.clock, limit)
+    for instance in ("job-7-1", "job-8-1", "job-9-1"):
+        for part in range(2):
+            jobs.put(f"job/logs/job/{instance}/{part * 600:015d}", instance[4:5].encode() * 600)
+    first = {part.instance: part.text for part in logs.read("job", {})}
+    assert first["job-7-1"].startswith("castor: the 1200 bytes of this log were dropped")
+    assert first["job-9-1"] == "9" * 1200
+    world.clock.advance(2.0)
+    assert {part.instance: part.text for part in logs.read("job", {})} == first
+    events = [
+        event.text for event in world.store.events.latest("job") if event.kind == LOGS_DROPPED
+    ]
+    assert len(events) == 1 and "job-7-1" in events[0]
 
 
 def test_what_is_known_of_a_log_is_shown_while_storage_is_away(
