@@ -267,9 +267,12 @@ def _fleet(dependencies: ServiceDependencies) -> APIRouter:
         requester.record(_FLEET)
         return Response(status_code=204)
 
-    @router.post("/plans", dependencies=[Depends(Permit(AccessAction.PLAN))])
-    def plan(submission: Submission = Depends(Body(Submission))) -> Response:
-        spec = submissions.prepare(submission.spec)
+    @router.post("/plans")
+    def plan(
+        requester: Requester = Depends(Permit(AccessAction.PLAN)),
+        submission: Submission = Depends(Body(Submission)),
+    ) -> Response:
+        spec = submissions.planned(submission.spec, requester.identity)
         return json_response(PlanView, plan_view(spec, dependencies.what_if(spec)))
 
     return router

@@ -38,6 +38,7 @@ class AccessAction(StrEnum):
     FETCH_FILES = "fetch files"
     ADD_BUNDLE = "add bundle"
     USE_BUNDLE = "use bundle"
+    USE_PROGRAM = "use program"
     FORGET_PROGRAM = "forget program"
     READ_STAYS = "read stays"
     CHANGE_STUDY = "change study"
@@ -100,6 +101,7 @@ RULES: Final[dict[AccessAction, Rule]] = {
         _own(Subject.JOB),
     ),
     AccessAction.USE_BUNDLE: _own(Subject.BUNDLE),
+    AccessAction.USE_PROGRAM: _own(Subject.PROGRAM),
     AccessAction.FORGET_PROGRAM: _own(Subject.PROGRAM),
     **dict.fromkeys(
         (

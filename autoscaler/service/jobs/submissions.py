@@ -16,7 +16,7 @@ from autoscaler.controller.jobs.programs import recalled
 from autoscaler.controller.observe.snapshots import allowed_offers, missing_gpus
 from autoscaler.controller.predict.circumstances import circumstances_of
 from autoscaler.controller.predict.shards import choose_shard
-from autoscaler.domain.access import Identity
+from autoscaler.domain.access import Identity, Owner
 from autoscaler.domain.errors import (
     Conflict,
     NotFound,
@@ -41,6 +41,7 @@ from autoscaler.service.access.gate import claim_study, has_bundle, require_on_s
 from autoscaler.service.access.permissions import AccessAction, require_permitted
 from autoscaler.service.files.uploads import Bundles, unknown_bundle
 from autoscaler.service.instances.assignments import Assignments
+from autoscaler.service.jobs.program_names import claim_program, renamed_note, with_program
 from autoscaler.service.jobs.results import Results
 from autoscaler.service.jobs.resuming import require_ended, require_own_checkpoints, resumed_spec
 from autoscaler.store.repositories.events import Event
@@ -86,10 +87,11 @@ class Submissions:
             Conflict: the name is in use.
             NotFound: its bundle was not uploaded by the requester or the team.
             Unavailable: it names offers, and the offers are not known yet.
-            Forbidden: its study, or the checkpoints that it adopts, belong to another person.
+            Forbidden: its study, its program, or the checkpoints that it adopts, belong to another
+                person.
         """
-        person = requester.person
-        spec = replace(self.prepare(spec), person=person, team=requester.team)
+        person, requested = requester.person, spec
+        spec = replace(self.planned(spec, requester), person=person, team=requester.team)
         self._check(spec)
         self._require_own(spec, requester)
         choice = self._shard_of(spec)
@@ -97,9 +99,10 @@ class Submissions:
             spec = with_shard(spec, choice.shard)
         if spec.study is not None:
             claim_study(self._store, spec.study, requester)
+        claim_program(self._store, spec, requester)
         job = self._store.jobs.add(spec, self._clock.now())
-        self._store.owners.claim(OwnedKind.PROGRAM, spec.program_name, spec.owner)
-        self._add_event("submitted", f"by {person}{self._memory_note(spec)}", job)
+        notes = f"{renamed_note(requested, spec)}{self._memory_note(spec)}"
+        self._add_event("submitted", f"by {person}{notes}", job)
         if choice is not None:
             self._add_event("sharded", str(choice), job)
         return job
@@ -120,14 +123,17 @@ class Submissions:
             self._clock.now(),
         )
 
-    def prepare(self, spec: JobSpec) -> JobSpec:
-        """Return a user's job with the deployment's default budget.
+    def planned(self, spec: JobSpec, requester: Identity) -> JobSpec:
+        """Return a requester's job with the deployment's default budget and its program.
 
         Raises:
-            SpecError: the job sets a value that only the controller may set.
+            SpecError: the job is invalid, or sets a value that only the controller may set.
+            Forbidden: it names a program of another person.
         """
         require_settable(spec)
-        return self.capped(spec)
+        require_valid_job(spec)
+        owner = Owner(requester.person, requester.team)
+        return self.capped(with_program(self._store, spec, owner, requester))
 
     def capped(self, spec: JobSpec) -> JobSpec:
         """Return a job with the deployment's default budget, if it has none and no study.
@@ -147,8 +153,8 @@ class Submissions:
         Raises:
             Conflict: the phase of the job does not allow it.
             NotFound: the job left no checkpoint.
-            SpecError, Unavailable: as `submit`; or the budget is used up; or the spec is of
-                another job.
+            SpecError, Forbidden, Unavailable: as `submit`; or the budget is used up; or the spec
+                is of another job.
         """
         if resumption.spec is not None:
             require_settable(resumption.spec)
@@ -160,12 +166,16 @@ class Submissions:
         spent_usd = self._spent_usd(job, resumption, now_seconds)
         person, owner = requester.person, job.spec.owner
         spec = resumed_spec(job, resumption, spent_usd)
-        spec = self.capped(replace(spec, person=owner.person, team=owner.team))
-        self._check(spec)
+        requested = self.capped(replace(spec, person=owner.person, team=owner.team))
+        self._check(requested)
+        spec = with_program(self._store, requested, owner, requester)
         self._require_own(spec, requester, job.spec)
+        claim_program(self._store, spec, requester)
         resumed = self._store.jobs.add(spec, now_seconds)
         self._add_event("resumed", f"by {person}: {resumed.id} goes on from {origin}", job)
-        self._add_event("submitted", f"by {person}: goes on from {origin} of {job.id}", resumed)
+        note = renamed_note(requested, spec)
+        text = f"by {person}: goes on from {origin} of {job.id}{note}"
+        self._add_event("submitted", text, resumed)
         return resumed
 
     def _spent_usd(self, job: JobRecord, resumption: Resumption, now_seconds: float) -> Decimal:
@@ -304,12 +314,15 @@ class Submissions:
     def forget_program(self, program: str, person: str) -> None:
         """Delete the measurements of a program; running jobs add new ones.
 
+        The program keeps its owner while such a job runs.
+
         Raises:
             NotFound: there are none.
         """
         if not self._store.programs.forget(program):
             raise unknown_program(program)
-        self._store.owners.release(OwnedKind.PROGRAM, program)
+        if all(job.spec.program_name != program for job in self._store.jobs.alive()):
+            self._store.owners.release(OwnedKind.PROGRAM, program)
         text = f"what was learnt of {program}, by {person}"
         self._store.events.add(Event(self._clock.now(), "forgotten", text, None))
         self._wake()
