@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import ClassVar
 
 from pydantic import ConfigDict
@@ -84,3 +85,67 @@ class NewToken:
     token: str
     role: Role | None = None
     expires_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewPerson:
+    """Request to add a person without a token, who logs in through the identity provider."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = FROM_PEOPLE
+
+    name: str
+    role: Role = Role.SUBMITTER
+    team: str | None = None
+
+
+class LoginStatus(StrEnum):
+    """State of a terminal's login. The values are the words of RFC 8628."""
+
+    PENDING = "authorization_pending"
+    SLOW_DOWN = "slow_down"
+    DENIED = "access_denied"
+    EXPIRED = "expired_token"
+    GRANTED = "granted"
+
+
+@dataclass(frozen=True, slots=True)
+class LoginRequest:
+    """Request of a terminal to log a person in. `host` is the terminal's name of its machine."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = FROM_PEOPLE
+
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BegunLogin:
+    """Login that awaits a person's approval in a browser.
+
+    The terminal keeps `device_code` secret and asks with it for the token, at most every
+    `interval_seconds`. A person opens `url`, whose page shows `user_code`, within
+    `valid_seconds`.
+    """
+
+    device_code: str
+    user_code: str
+    url: str
+    valid_seconds: float
+    interval_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class LoginTokenRequest:
+    """Request of a terminal for the token of a login that it began."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = FROM_PEOPLE
+
+    device_code: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoginReply:
+    """State of a login, the seconds until the next request for it, and the token once granted."""
+
+    status: LoginStatus
+    interval_seconds: float
+    token: NewToken | None = None
