@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from fastapi import FastAPI
@@ -29,6 +30,7 @@ from autoscaler.controller.workers import ThreadWorkers
 from autoscaler.domain.errors import StoreError
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.training import Engine
+from autoscaler.extras import from_extras
 from autoscaler.http_server import (
     HttpServer,
     bound_socket,
@@ -41,7 +43,9 @@ from autoscaler.loop_watch import LoopWatch
 from autoscaler.policies.base import Policy
 from autoscaler.policies.registry import create_policy, require_ground
 from autoscaler.service.access.authentication import Authentication, load_key
+from autoscaler.service.access.gate import AccessGate
 from autoscaler.service.access.job_secrets import AllowedSecrets
+from autoscaler.service.access.logins import CALLBACK_PATH, Logins, OidcSettings
 from autoscaler.service.access.request_limits import RequestLimits
 from autoscaler.service.access.shared_secrets import require_same_key, require_shared_secrets
 from autoscaler.service.app import ServiceDependencies, create_app
@@ -77,6 +81,9 @@ from autoscaler.tls import TlsFiles, keep_self_signed
 from providers.local.settings import LocalSettings
 from providers.plugin import ControllerContext
 
+if TYPE_CHECKING:  # only a controller with an identity provider imports it
+    from autoscaler.service.access.oidc import OidcProvider
+
 _log = logging.getLogger(__name__)
 
 _WORKERS = 8
@@ -111,6 +118,7 @@ class ServeSettings:
         pools: sources of pools in clouds (`autoscaler.clouds`).
         secret_directories: directories with files that jobs may use as secrets.
         secret_variables: environment variables that jobs may use as secrets.
+        oidc: the identity provider that people log in through; None for none.
     """
 
     state: Path
@@ -135,6 +143,7 @@ class ServeSettings:
     pools: tuple[str, ...] = ()
     secret_directories: tuple[Path, ...] = ()
     secret_variables: tuple[str, ...] = ()
+    oidc: OidcSettings | None = None
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -316,6 +325,7 @@ class Deployment:
         dependencies = ServiceDependencies(
             store=store,
             authentication=self.authentication,
+            logins=self._logins(),
             submissions=Submissions(
                 *(store, bundles, assignments, status, self.wake.set, self._clock, results),
                 settings.controller.job_usd,
@@ -345,6 +355,17 @@ class Deployment:
         )
         return create_app(dependencies, release)
 
+    def _logins(self) -> Logins:
+        """Return the logins of people, through the identity provider if there is one."""
+        gate = AccessGate(self.authentication, self.store, self._clock)
+        oidc = self._settings.oidc
+        if oidc is None:
+            return Logins(gate, self.url)
+        redirect_uri = f"{self.url}{CALLBACK_PATH}"
+        provider = _oidc_provider()(oidc, redirect_uri, self._clock)
+        _log.info("people log in through %s, with redirect URI %s", oidc.issuer, redirect_uri)
+        return Logins(gate, self.url, oidc, provider)
+
     def _keep_console(self, held: HeldInstance, text: str) -> None:
         """Store the console output of an instance that did not start as its part of the log."""
         heading = f"castor: {held.id} did not start; the end of its console's output:\n"
@@ -365,6 +386,18 @@ def _allowed_secrets(settings: ServeSettings, environment: Mapping[str, str]) ->
         name: environment[name] for name in settings.secret_variables if name in environment
     }
     return AllowedSecrets(settings.state, settings.secret_directories, variables)
+
+
+def _oidc_provider() -> type[OidcProvider]:
+    """Return the class of identity providers.
+
+    Raises:
+        SpecError: its extra is not installed.
+    """
+    with from_extras("server,oidc", "--oidc-issuer"):
+        from autoscaler.service.access.oidc import OidcProvider
+
+    return OidcProvider
 
 
 def _planner(name: str) -> Policy:
@@ -488,12 +521,14 @@ def _check_start(settings: ServeSettings) -> None:
     """Check the settings before a new state directory is created.
 
     Raises:
-        SpecError: the policy or a file of pools can't be used.
+        SpecError: the policy, a file of pools or the identity provider can't be used.
         Conflict: the state directory is new, and the port is in use.
     """
     _planner(settings.policy)
     for source in settings.pools:
         cloud_of(source)
+    if settings.oidc is not None:
+        _oidc_provider()
     if settings.follows:
         check_follower(settings.store_url, settings.state)
     if not settings.state.exists():

@@ -22,6 +22,7 @@ from autoscaler.domain.spending import DailyCost
 from autoscaler.domain.storage import StorageGrant
 from autoscaler.service.access.authentication import NO_TOKEN, Authentication
 from autoscaler.service.access.gate import AccessGate, Requester, has_bundle
+from autoscaler.service.access.logins import Logins
 from autoscaler.service.access.permissions import AccessAction, is_permitted
 from autoscaler.service.access.request_gate import RequestGate, bearer_token
 from autoscaler.service.faults import handle_errors, refusal
@@ -35,6 +36,7 @@ from autoscaler.service.jobs.submissions import Submissions, unknown_program
 from autoscaler.service.jobs.views import Views, decision_view, forecast_view
 from autoscaler.service.routes.bodies import Body, change_text, json_response
 from autoscaler.service.routes.heartbeats import HeartbeatAnswers, HeartbeatShortcut
+from autoscaler.service.routes.logins import login_pages_router, logins_router
 from autoscaler.service.routes.people import audit_router, people_router
 from autoscaler.service.routes.permits import Permit, require_permits
 from autoscaler.service.routes.results import results_router
@@ -75,6 +77,7 @@ class ServiceDependencies:
 
     store: Store
     authentication: Authentication
+    logins: Logins
     submissions: Submissions
     nodes: Nodes
     heartbeats: Heartbeats
@@ -105,6 +108,8 @@ def create_app(dependencies: ServiceDependencies, version: str) -> FastAPI:
     app.include_router(_bundles(dependencies))
     app.include_router(_programs(dependencies))
     app.include_router(people_router(authentication))
+    app.include_router(logins_router(dependencies.logins))
+    app.include_router(login_pages_router(dependencies.logins))
     app.include_router(audit_router(dependencies.store))
     app.include_router(studies_router(dependencies.studies))
     app.include_router(drivers_router(dependencies.studies))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -26,6 +27,7 @@ STATUS_BY_ERROR: Final[Mapping[type[CastorError], int]] = {
     errors.SpecError: 422,
     errors.Unavailable: 503,
     errors.StoreError: 503,
+    errors.Throttled: 429,
     errors.ProviderError: 503,
 }
 
@@ -41,7 +43,10 @@ def refusal(error: Exception) -> Response:
     """Return the response for an error, which the client raises again."""
     status = next((code for kind, code in STATUS_BY_ERROR.items() if isinstance(error, kind)), 500)
     field = error.field if isinstance(error, SpecError) else None
-    return fault_response(Fault(type(error).__name__, str(error), field), status)
+    headers = None
+    if isinstance(error, errors.Throttled):
+        headers = {"Retry-After": str(math.ceil(error.retry_after_seconds))}
+    return fault_response(Fault(type(error).__name__, str(error), field), status, headers)
 
 
 def http_refusal(method: str, path: str, error: HTTPException) -> Response:

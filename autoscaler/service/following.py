@@ -1,7 +1,8 @@
 """Requests to a controller that follows the leader of its store.
 
 A follower answers reads of what is in the store. It sends all other requests to the leader, by a
-redirect that keeps method and body. Offers, limits, logs and files are known to the leader alone.
+redirect that keeps method and body. Offers, limits, logs, files and logins are known to the leader
+alone.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from autoscaler.domain.errors import StoreError
 from autoscaler.service.faults import fault_response
 from autoscaler.wire.messages import Fault
 
-_PATHS: Final = "/v1/"
+_PATHS: Final = re.compile(r"/v1/.*|/login(/.*)?", re.DOTALL)
 _STORED: Final = re.compile(
     r"/v1/(jobs(/[^/]+(/decisions)?)?|costs(/days)?|programs(/[^/]+)?|studies/[^/]+(/stays)?)"
 )
@@ -72,7 +73,7 @@ def _is_served(scope: Scope) -> bool:
     """Return whether a follower answers a request itself."""
     path = str(scope["path"])
     is_read = scope["method"] in ("GET", "HEAD")
-    return not path.startswith(_PATHS) or (is_read and _STORED.fullmatch(path) is not None)
+    return _PATHS.fullmatch(path) is None or (is_read and _STORED.fullmatch(path) is not None)
 
 
 def _reply(scope: Scope, address: str | None) -> Response:

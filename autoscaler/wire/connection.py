@@ -71,6 +71,18 @@ def is_loopback(url: str) -> bool:
         return False
 
 
+def is_private(url: object) -> bool:
+    """Return whether nobody on a network can read what is sent to a URL: HTTPS, or loopback."""
+    if not isinstance(url, str):
+        return False
+    try:
+        parts = urlsplit(url)
+        is_local = parts.scheme == "http" and is_loopback(url)
+        return bool(parts.hostname) and (parts.scheme == "https" or is_local)
+    except ValueError:
+        return False
+
+
 def address_and_token(state: Path | None = None) -> Address:
     """Return the address of CASTOR_URL, CASTOR_TOKEN and CASTOR_CA, or of the state directory.
 

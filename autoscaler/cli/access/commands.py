@@ -92,6 +92,28 @@ def listed(context: Context, as_json: Json = False) -> None:
         print_whole(people_table(everyone))
 
 
+@people.command("add")
+def add_person(
+    name: Annotated[str, Argument(help="Name at the identity provider, such as an e-mail.")],
+    role: Annotated[
+        Role, Option("--role", help="Role; each includes those before.")
+    ] = Role.SUBMITTER,
+    team: Annotated[str | None, Option(help="Team, which shares its jobs and studies.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Add a person without a token, who uses `castor login`; see docs/security.md."""
+    from autoscaler.cli.output import print_json
+    from autoscaler.domain.access import Person
+    from autoscaler.wire.access_messages import NewPerson
+    from autoscaler.wire.connection import connect
+
+    person = connect().add_person(NewPerson(name, role, team))
+    if as_json:
+        print_json(Person, person)
+    else:
+        print(f"{person.name}: {person.role}, team {person.team or NO_TEAM}")
+
+
 @people.command("set")
 def set_person(
     name: PersonName,

@@ -38,6 +38,7 @@ from autoscaler.store.store import Store
 from autoscaler.wire.access_messages import (
     Invitation,
     InvitationRequest,
+    NewPerson,
     NewToken,
     PersonChange,
     PersonView,
@@ -49,6 +50,9 @@ DEFAULT_SECONDS: Final = 90 * 86_400.0
 
 OWNER_TOKEN: Final = "client.json"
 INVITATION: Final = "invitation"
+LOGIN: Final = "login"
+"""Start of the names of tokens that logins through the identity provider make."""
+
 _REMEMBERED_SECONDS: Final = 5.0
 _USE_SECONDS: Final = 60.0
 _MOST_REMEMBERED: Final = 10_000
@@ -169,6 +173,52 @@ class PeopleAccess:
         )
         return before, Invitation(name, token, person.role, person.team, expires_seconds)
 
+    def add(self, request: NewPerson) -> Person:
+        """Add a person without a token, who logs in through the identity provider.
+
+        Raises:
+            SpecError: the name or the team is invalid.
+            Conflict: the person is known.
+        """
+        require_person_name(request.name)
+        if request.team is not None:
+            require_team_name(request.team)
+        if self._store.people.get(request.name) is not None:
+            raise Conflict(f"{request.name} is known here: castor people set changes the role")
+        person = Person(request.name, request.role, request.team)
+        self._store.people.put(person)
+        return person
+
+    def is_known(self, name: str) -> bool:
+        """Return whether there is a person of this name."""
+        return self._store.people.get(name) is not None
+
+    def standing(self, name: str, role: Role | None) -> Person:
+        """Return a person who has proved the name to the identity provider.
+
+        The person may be new if `role` is one for new people, None: no new people.
+
+        Raises:
+            Forbidden: the person is not known, and may not be added; or an admin removed them.
+        """
+        return self._store.people.get(name) or self._newcomer(name, role)
+
+    def log_in(
+        self, name: str, role: Role | None, token: str, valid_seconds: float
+    ) -> tuple[Person, NewToken]:
+        """Return a person and a new token called `token`; a new person is added with `role`.
+
+        Raises:
+            Forbidden: as `standing`.
+        """
+        known = self._store.people.get(name)
+        person = known or self._newcomer(name, role)
+        if known is None:
+            self._store.people.put(person)
+        now_seconds = self._clock.now()
+        made = AccessToken(name, token, now_seconds, name, now_seconds + valid_seconds)
+        return person, self._new(made)
+
     def change(self, name: str, change: PersonChange) -> tuple[Person, Person]:
         """Change role and team of a person; tokens follow at once. Return before and after.
 
@@ -197,6 +247,8 @@ class PeopleAccess:
         """
         if name == OWNER:
             raise Conflict(f"{OWNER} runs this controller and can't be removed")
+        self._person(name)
+        self._store.settings.note_removal(name)
         if not self._store.people.remove(name, self._clock.now()):
             raise unknown_person(name)
         self._remembered = {}
@@ -316,6 +368,19 @@ class PeopleAccess:
             raise unknown_person(name)
         return person
 
+    def _newcomer(self, name: str, role: Role | None) -> Person:
+        """Return a person who logs in for the first time, to be stored.
+
+        Raises:
+            Forbidden: there is no role for new people, or an admin removed the person.
+        """
+        way_out = f"ask an admin for castor people add {name}"
+        if self._store.settings.was_removed(name) or self._store.people.tokens(name):
+            raise Forbidden(f"{name} was removed here by an admin: {way_out}")
+        if role is None:
+            raise Forbidden(f"{name} is not known here: {way_out}")
+        return Person(name, role)
+
     def _usable(self, person: str, name: str) -> AccessToken | None:
         """Return the newest usable token of this name; None if there is none."""
         now_seconds = self._clock.now()
@@ -372,7 +437,10 @@ def _utc(at_seconds: float) -> str:
 
 def _require_usable(token: AccessToken, now_seconds: float) -> None:
     way_out = (
-        f"make another with castor token create, or ask an admin for castor invite {token.person}"
+        "run castor login again"
+        if token.name.startswith(f"{LOGIN}-")
+        else "make another with castor token create, or ask an admin for castor invite "
+        f"{token.person}"
     )
     if token.is_revoked(now_seconds):
         raise NotAllowed(

@@ -54,6 +54,7 @@ class AccessAction(StrEnum):
     DRAIN = "drain"
     READ_PEOPLE = "read people"
     INVITE = "invite"
+    ADD_PERSON = "add person"
     CHANGE_PERSON = "change person"
     REMOVE_PERSON = "remove person"
     READ_TOKENS = "read tokens"
@@ -122,6 +123,7 @@ RULES: Final[dict[AccessAction, Rule]] = {
     AccessAction.DRAIN: Rule(Role.OPERATOR),
     AccessAction.READ_PEOPLE: _PEOPLE,
     AccessAction.INVITE: _PEOPLE,
+    AccessAction.ADD_PERSON: _PEOPLE,
     AccessAction.CHANGE_PERSON: _PEOPLE,
     AccessAction.REMOVE_PERSON: _PEOPLE,
     AccessAction.READ_TOKENS: _TOKENS,

@@ -20,10 +20,13 @@ from autoscaler.domain.text import has_controls, printable
 
 _JSON_BYTES: Final = 1 << 20
 _LONG_BYTES: Final = 4 << 20
-_JOIN_BYTES: Final = 1 << 16
+_OPEN_BYTES: Final = 1 << 16
 _LONGEST_PATH: Final = 2_000
 _PATHS: Final = "/v1/"
-_JOIN_PATH: Final = "/v1/node/join"
+OPEN_PATHS: Final = frozenset({"/v1/node/join", "/v1/logins", "/v1/logins/token"})
+"""Paths of the API that need no token: with them an instance or a person gets one."""
+
+_LOGIN_PATH: Final = "/login"
 # Logs and heartbeats of instances; calls and answers of trials.
 _LONG: Final = re.compile(
     r"/v1/node/(logs|heartbeat|trial/calls)|/v1/studies/[^/]+/(terms|answers)"
@@ -49,7 +52,7 @@ class RequestGate:
             return
         path = str(scope["path"])
         try:
-            if path.startswith(_PATHS) and path != _JOIN_PATH:
+            if path.startswith(_PATHS) and path not in OPEN_PATHS:
                 await self.check(path, bearer_token(scope))
             if has_controls(path) or len(path) > _LONGEST_PATH:
                 raise NotFound(f"{printable(path[:100])} is no path of the API")
@@ -62,8 +65,8 @@ class RequestGate:
 
 def body_limit(path: str) -> int:
     """Return the maximum size of a request's body in bytes."""
-    if path == _JOIN_PATH:
-        return _JOIN_BYTES
+    if path in OPEN_PATHS or path == _LOGIN_PATH:
+        return _OPEN_BYTES
     return _LONG_BYTES if _LONG.fullmatch(path) else _JSON_BYTES
 
 

@@ -16,6 +16,7 @@ from autoscaler.store.store import Store
 from autoscaler.wire.access_messages import (
     Invitation,
     InvitationRequest,
+    NewPerson,
     NewToken,
     PersonChange,
     PersonView,
@@ -32,6 +33,15 @@ def people_router(authentication: Authentication) -> APIRouter:
     @router.get("", dependencies=[Depends(Permit(AccessAction.READ_PEOPLE))])
     def all_people() -> Response:
         return json_response(tuple[PersonView, ...], authentication.people.people())
+
+    @router.post("")
+    def add(
+        requester: Requester = Depends(Permit(AccessAction.ADD_PERSON)),
+        wanted: NewPerson = Depends(Body(NewPerson)),
+    ) -> Response:
+        person = authentication.people.add(wanted)
+        requester.record(person.name, after=_standing(person))
+        return json_response(Person, person)
 
     @router.post("/{name}")
     def invite(

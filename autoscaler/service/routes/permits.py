@@ -21,7 +21,7 @@ from autoscaler.service.access.permissions import (
     Subject,
     require_permitted,
 )
-from autoscaler.service.access.request_gate import bearer_token
+from autoscaler.service.access.request_gate import OPEN_PATHS, bearer_token
 
 _PATHS: Final = "/v1/"
 _NODE_PATHS: Final = "/v1/node/"
@@ -80,7 +80,7 @@ class Permit:
 
 
 def require_permits(app: FastAPI) -> None:
-    """Check that each route of the API names one action, except those of instances.
+    """Check that each route of the API names one action, except those of instances and logins.
 
     Raises:
         RuntimeError: a route has none or several, so that nobody decides who may use it.
@@ -88,7 +88,7 @@ def require_permits(app: FastAPI) -> None:
     for route in app.routes:
         if not isinstance(route, APIRoute) or route.path.startswith(_NODE_PATHS):
             continue
-        if route.path.startswith(_PATHS):
+        if route.path.startswith(_PATHS) and route.path not in OPEN_PATHS:
             actions = tuple(actions_of(route.dependant))
             if len(actions) != 1:
                 raise RuntimeError(f"{route.path}: name one action, not {len(actions)}")

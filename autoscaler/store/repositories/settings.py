@@ -17,6 +17,10 @@ def _stop_key(study: str, driver: str, at_once: bool) -> str:
     return f"stop {'at once ' if at_once else ''}{study} of {driver}"
 
 
+def _removal_key(person: str) -> str:
+    return f"removed person {person}"
+
+
 @dataclass(frozen=True, slots=True)
 class Freeze:
     """Request of a person that the controller neither launches nor terminates instances."""
@@ -79,6 +83,14 @@ class Settings(ABC):
         """Remove the stop requests of a driver that has ended."""
         for at_once in (True, False):
             self._drop(_stop_key(study, driver, at_once))
+
+    def note_removal(self, person: str) -> None:
+        """Record that an admin removed a person, for whom no login makes a new entry."""
+        self._put(_removal_key(person), "removed")
+
+    def was_removed(self, person: str) -> bool:
+        """Return whether an admin removed a person of this name, who may have been added since."""
+        return self._value(_removal_key(person)) is not None
 
     def controller_id(self) -> str:
         """Return the id of this deployment, made on the first call. Its instances are tagged."""
