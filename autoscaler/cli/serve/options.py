@@ -8,6 +8,7 @@ from typing import Annotated
 from typer import Option
 
 from autoscaler.cli.options import Store
+from autoscaler.domain.access import Role
 from autoscaler.domain.training import Engine
 
 State = Annotated[
@@ -148,6 +149,38 @@ NewKey = Annotated[
         "starting can't join.",
     ),
 ]
+OidcIssuer = Annotated[
+    str | None,
+    Option(
+        help="URL of the OpenID Connect provider that people log in through, with castor login; "
+        "see docs/security.md."
+    ),
+]
+OidcClient = Annotated[
+    str | None, Option(help="Id of this controller at the provider of --oidc-issuer.")
+]
+OidcSecret = Annotated[
+    Path | None,
+    Option(help="File of the secret of --oidc-client-id. Default: a client without a secret."),
+]
+OidcClaim = Annotated[
+    str,
+    Option(
+        help="Claim of the provider that names a person here. An email counts only if verified."
+    ),
+]
+OidcDomains = Annotated[
+    str,
+    Option(help="Domains of verified e-mails whose people are added with --oidc-role, as a,b."),
+]
+OidcRole = Annotated[
+    Role | None,
+    Option(
+        help="Role of people of --oidc-domains at their first login: viewer or submitter. "
+        "Default: only people whom an admin added may log in."
+    ),
+]
+OidcHours = Annotated[float, Option(help="Validity of the tokens of castor login, in hours.")]
 Parent = Annotated[int | None, Option(hidden=True)]
 
 
@@ -181,6 +214,13 @@ def serve(
     tls_ca: TlsAuthority = None,
     insecure: Insecure = False,
     new_key: NewKey = False,
+    oidc_issuer: OidcIssuer = None,
+    oidc_client_id: OidcClient = None,
+    oidc_client_secret_file: OidcSecret = None,
+    oidc_claim: OidcClaim = "email",
+    oidc_domains: OidcDomains = "",
+    oidc_role: OidcRole = None,
+    oidc_hours: OidcHours = 12.0,
     parent: Parent = None,
 ) -> None:
     """Run the controller, for local cores or cloud pools.
@@ -189,6 +229,7 @@ def serve(
     """
     from autoscaler.cli.logging_setup import log_to_stderr
     from autoscaler.cli.serve.encryption import Encryption
+    from autoscaler.cli.serve.identity_provider import IdentityProvider
     from autoscaler.cli.serve.settings import serve_settings, warn_without_torch
     from autoscaler.main import serve as run
     from autoscaler.wire.connection import state_directory
@@ -222,6 +263,15 @@ def serve(
         public_url=public_url,
         encryption=Encryption(tls_cert, tls_key, tls_ca, insecure),
         replaces_key=new_key,
+        identity_provider=IdentityProvider(
+            oidc_issuer,
+            oidc_client_id,
+            oidc_client_secret_file,
+            oidc_claim,
+            oidc_domains,
+            oidc_role,
+            oidc_hours,
+        ),
     )
     warn_without_torch(settings)
     run(settings)

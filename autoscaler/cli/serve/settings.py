@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from autoscaler.cli.serve.encryption import Encryption
+from autoscaler.cli.serve.identity_provider import IdentityProvider
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.rules import require_number, require_variable
@@ -33,6 +34,7 @@ _log = logging.getLogger(__name__)
 _LISTING_SECONDS = {"local": 0.2, "cloud": 5.0}
 _NONE = "none"
 _NO_OPTIONS: Final = Encryption()
+_NO_PROVIDER: Final = IdentityProvider()
 # Default budgets of jobs and studies on a cloud, in US dollars.
 _JOB_USD, _STUDY_USD = Decimal(50), Decimal(200)
 _MOST_RECLAIMS_PER_HOUR: Final = 3600.0
@@ -63,6 +65,7 @@ def serve_settings(
     host: str = "127.0.0.1",
     public_url: str | None = None,
     encryption: Encryption = _NO_OPTIONS,
+    identity_provider: IdentityProvider = _NO_PROVIDER,
     **settings: Any,
 ) -> ServeSettings:
     """Return the settings of a controller; each parameter is an option of `castor serve`.
@@ -82,6 +85,7 @@ def serve_settings(
     if local is not None and devices is not None:
         local = replace(local, devices=_cores(devices))
     public_url = None if public_url is None else _public_url(public_url)
+    tls = encryption.files(state.absolute(), host, public_url)
     return ServeSettings(
         state=state.absolute(),
         controller=ControllerSettings(
@@ -104,7 +108,8 @@ def serve_settings(
         secret_variables=_secret_variables(secret_variables),
         host=host,
         public_url=public_url,
-        tls=encryption.files(state.absolute(), host, public_url),
+        tls=tls,
+        oidc=identity_provider.settings(host, public_url, tls),
         **settings,
     )
 
