@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from autoscaler.cli.access.commands import audit, invite, people, token
+from autoscaler.cli.access.login import login, logout
 from autoscaler.cli.adopt import adopt
 from autoscaler.cli.backup.commands import backup, restore
 from autoscaler.cli.buy.options import buy
@@ -40,7 +41,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     epilog="Exit status: 0 done, 1 refused, 2 wrong usage, 3 no controller answers, 4 the job "
     "failed. The environment variables CASTOR_URL and CASTOR_TOKEN name the controller. Without "
-    "them, its address is read from the directory CASTOR_STATE (default: ~/.castor).",
+    "them, its address is read from the directory CASTOR_STATE, else from the login of castor "
+    "login, else from the directory ~/.castor.",
 )
 
 REFUSED, NO_CONTROLLER = 1, 3
@@ -339,6 +341,8 @@ def offers(
 
 app.command()(resume)
 app.command()(drain)
+app.command()(login)
+app.command()(logout)
 app.command()(invite)
 app.command()(audit)
 app.command()(freeze)
