@@ -3,7 +3,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,9 @@ from autoscaler.domain.storage import StorageGrant
 from autoscaler.objects import Objects, always
 from autoscaler.policies.registry import create_policy
 from autoscaler.service.access.authentication import Authentication, load_key
+from autoscaler.service.access.gate import AccessGate
 from autoscaler.service.access.job_secrets import AllowedSecrets
+from autoscaler.service.access.logins import LoginProvider, Logins, OidcSettings
 from autoscaler.service.app import ServiceDependencies, create_app
 from autoscaler.service.files.logs import Logs
 from autoscaler.service.files.stored import StoredFiles
@@ -37,6 +39,7 @@ from autoscaler.wire.client import Client, NodeClient
 from providers.identity import IdentityVerifier
 from providers.storage import JobStorage
 from tests.controller.world import World
+from tests.service.identity import SETTINGS, ScriptedProvider
 
 TOKEN = "the owner's token"
 
@@ -53,6 +56,15 @@ class Api:
     woken: threading.Event = field(default_factory=threading.Event)
     verifiers: dict[str, IdentityVerifier | None] = field(default_factory=dict)
     token: str = TOKEN
+    provider: ScriptedProvider = field(default_factory=ScriptedProvider)
+
+    def log_in_through(
+        self, settings: OidcSettings | None, provider: LoginProvider | None = None
+    ) -> None:
+        """Let people log in through a provider, the scripted one if None, from now on."""
+        gate = AccessGate(self.authentication, self.world.store, self.world.clock)
+        logins = Logins(gate, self.url, settings, provider or self.provider)
+        _Present.rooms = replace(_Present.rooms, logins=logins)
 
     @property
     def client(self) -> Client:
@@ -146,6 +158,7 @@ def _rooms(world: World, authentication: Authentication, api: Api) -> ServiceDep
     return ServiceDependencies(
         store=store,
         authentication=authentication,
+        logins=Logins(AccessGate(authentication, store, clock), api.url),
         submissions=Submissions(
             *(store, bundles, assignments, status, wake, clock, results),
             world.settings.job_usd,
@@ -190,6 +203,7 @@ def served(world: World, directory: Path, storage: FolderStorage | None = None) 
     while not server.started:
         SystemClock().sleep(0.01)
     api.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    api.log_in_through(SETTINGS)
     try:
         yield api
     finally:

@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from autoscaler.service.faults import STATUS_BY_ERROR
-from autoscaler.wire.access_messages import InvitationRequest, PersonChange, TokenRequest
+from autoscaler.wire.access_messages import (
+    InvitationRequest,
+    LoginRequest,
+    LoginTokenRequest,
+    NewPerson,
+    PersonChange,
+    TokenRequest,
+)
 from autoscaler.wire.bodies import read_body
 from autoscaler.wire.messages import Change, JoinRequest, Resumption, Submission
 from autoscaler.wire.study_messages import (
@@ -23,7 +30,9 @@ from tests.service.conftest import application
 from tests.service.test_every_route import BODIES
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
-ROWS = dict(re.findall(r"^\| `([A-Z]+ /v1[^`]*)` \|(.*)\|.*\|$", PAGE.read_text(), re.MULTILINE))
+ROWS = dict(
+    re.findall(r"^\| `([A-Z]+ /(?:v1|login)[^`]*)` \|(.*)\|.*\|$", PAGE.read_text(), re.MULTILINE)
+)
 
 
 KINDS: dict[str, Any] = {
@@ -37,9 +46,12 @@ KINDS: dict[str, Any] = {
     "POST /v1/studies/{study}/terms": StudyStatement,
     "POST /v1/studies/{study}/answers": StudyAnswers,
     "POST /v1/studies/{study}/checkpoints/removal": tuple[str, ...],
+    "POST /v1/people": NewPerson,
     "POST /v1/people/{name}": InvitationRequest,
     "PATCH /v1/people/{name}": PersonChange,
     "POST /v1/people/{name}/tokens": TokenRequest,
+    "POST /v1/logins": LoginRequest,
+    "POST /v1/logins/token": LoginTokenRequest,
     "POST /v1/node/join": JoinRequest,
     "POST /v1/node/trial/calls": TrialCalls,
 }

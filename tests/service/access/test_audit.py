@@ -27,6 +27,10 @@ SILENT: Final = {
     "POST /v1/plans",
     "POST /v1/jobs/{name}/logs",
     "DELETE /v1/studies/{study}/files/{sha256}",
+    # A login that is granted adds a row: tests/service/access/test_logins.py.
+    "POST /v1/logins",
+    "POST /v1/logins/token",
+    "POST /login",
 }
 
 
@@ -109,6 +113,12 @@ STEPS: Final = (
     Step("POST /v1/freeze", "/v1/freeze", ("freeze", "fleet", "", "")),
     Step("POST /v1/unfreeze", "/v1/unfreeze", ("unfreeze", "fleet", "", "")),
     Step("POST /v1/drain", "/v1/drain", ("drain", "fleet", "", "")),
+    Step(
+        "POST /v1/people",
+        "/v1/people",
+        ("add person", "bob@example.org", "", "submitter, team nlp"),
+        {"name": "bob@example.org", "team": "nlp"},
+    ),
     Step(
         "POST /v1/people/{name}",
         "/v1/people/ada",

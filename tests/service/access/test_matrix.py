@@ -26,7 +26,7 @@ from tests.controller.world import World
 from tests.service.agents import SPEC, joined
 from tests.service.conftest import Api, served
 from tests.service.jobs.test_resume import give_back
-from tests.service.test_every_route import JOIN, ROUTES, Route
+from tests.service.test_every_route import JOIN, LOGINS, ROUTES, Route
 
 JOB, PERSON, SHA = "job", "ada", "0" * 64
 # Tokens that no route takes.
@@ -69,6 +69,7 @@ ALLOWED: Final[dict[str, frozenset[str]]] = {
     "GET /v1/programs/{name}": EVERYONE,
     "DELETE /v1/programs/{name}": OWN,
     "GET /v1/people": ADMINS,
+    "POST /v1/people": ADMINS,
     "POST /v1/people/{name}": ADMINS,
     "PATCH /v1/people/{name}": ADMINS,
     "DELETE /v1/people/{name}": ADMINS,
@@ -101,6 +102,14 @@ NODE_STATUS: Final[dict[str, tuple[int | None, int | None]]] = {
     "POST /v1/node/trial/calls": (409, 401),
     "PUT /v1/node/trial/files/{sha256}": (None, 401),
     "GET /v1/node/trial/answers": (409, 401),
+}
+# Status of a request to log in that is not valid, whoever sends it; a page without a code is.
+LOGIN_STATUS: Final = {
+    "POST /v1/logins": 422,
+    "POST /v1/logins/token": 422,
+    "GET /login": 200,
+    "POST /login": 401,
+    "GET /login/callback": 401,
 }
 
 
@@ -199,7 +208,15 @@ def matrix(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator
 
 def test_every_route_is_in_a_table() -> None:
     routes = {key_of(route) for route in ROUTES if (route.method, route.path) != JOIN}
-    assert routes == set(ALLOWED) | set(NODE_STATUS), "add the route, and who may use it"
+    assert routes == set(ALLOWED) | set(NODE_STATUS) | set(LOGIN_STATUS), (
+        "add the route, and who may use it"
+    )
+
+
+@pytest.mark.parametrize("identity", (*NOBODY, *PEOPLE, *NODES))
+def test_a_token_changes_nothing_for_a_login(matrix: Matrix, identity: str) -> None:
+    logins = [route for route in ROUTES if (route.method, route.path) in LOGINS]
+    assert {key_of(route): matrix.status(identity, route) for route in logins} == LOGIN_STATUS
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=key_of)
