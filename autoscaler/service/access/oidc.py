@@ -44,7 +44,7 @@ _DISCOVERY: Final = "/.well-known/openid-configuration"
 _ENDPOINTS: Final = ("authorization_endpoint", "token_endpoint", "jwks_uri")
 _BASIC, _POST, _NO_SECRET = "client_secret_basic", "client_secret_post", "none"
 _SECONDS: Final = ("exp", "iat")
-_NO_ANSWER: Final = (httpx2.HTTPError, httpx2.InvalidURL, ValueError)
+_NO_ANSWER: Final = (httpx2.HTTPError, httpx2.InvalidURL, ValueError, RecursionError)
 
 Claims = Mapping[str, Any]
 
