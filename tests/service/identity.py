@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import ssl
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlencode, urlsplit
 
@@ -42,8 +43,8 @@ class ScriptedProvider:
 class Browser:
     """Browser of a person, with its own cookies."""
 
-    def __init__(self, url: str) -> None:
-        self.http = httpx.Client(base_url=url, timeout=30)
+    def __init__(self, url: str, trust: ssl.SSLContext | None = None) -> None:
+        self.http = httpx.Client(base_url=url, timeout=30, verify=trust or True)
 
     def open(self, begun: BegunLogin) -> httpx.Response:
         """Open the page of a login, and return its redirect to the provider."""

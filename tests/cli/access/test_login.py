@@ -99,7 +99,9 @@ def test_a_person_logs_in_works_and_logs_out(
     assert stat.S_IMODE(login_file().stat().st_mode) == 0o600
     assert stat.S_IMODE(login_file().parent.stat().st_mode) == 0o700
     assert json.loads(castor("status", "--json")) == []
-    assert saved.name in castor("token", "list")
+    assert [token["name"] for token in json.loads(castor("token", "list", "--json"))] == [
+        saved.name
+    ]
     assert castor("logout") == f"logged out of {api.url}\n"
     assert not login_file().exists()
     with pytest.raises(NotAllowed, match=r"was revoked .*run castor login again"):
