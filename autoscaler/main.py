@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from fastapi import FastAPI
@@ -30,7 +29,6 @@ from autoscaler.controller.workers import ThreadWorkers
 from autoscaler.domain.errors import StoreError
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.training import Engine
-from autoscaler.extras import from_extras
 from autoscaler.http_server import (
     HttpServer,
     bound_socket,
@@ -43,9 +41,8 @@ from autoscaler.loop_watch import LoopWatch
 from autoscaler.policies.base import Policy
 from autoscaler.policies.registry import create_policy, require_ground
 from autoscaler.service.access.authentication import Authentication, load_key
-from autoscaler.service.access.gate import AccessGate
 from autoscaler.service.access.job_secrets import AllowedSecrets
-from autoscaler.service.access.logins import CALLBACK_PATH, Logins, OidcSettings
+from autoscaler.service.access.logins import OidcSettings, open_logins, require_provider_client
 from autoscaler.service.access.request_limits import RequestLimits
 from autoscaler.service.access.shared_secrets import require_same_key, require_shared_secrets
 from autoscaler.service.app import ServiceDependencies, create_app
@@ -65,12 +62,7 @@ from autoscaler.service.jobs.submissions import Submissions
 from autoscaler.service.jobs.views import Views
 from autoscaler.service.studies.checkpoints import TrialCheckpoints
 from autoscaler.service.studies.studies import Studies
-from autoscaler.state_directory import (
-    hold_state,
-    let_owner_in,
-    owner_token,
-    store_url_of,
-)
+from autoscaler.state_directory import hold_state, let_owner_in, owner_token, store_url_of
 from autoscaler.store.opening import open_store
 from autoscaler.store.repositories.events import Event
 from autoscaler.store.sql.file_lock import hold_database, process_name
@@ -80,9 +72,6 @@ from autoscaler.supervision import GIVE_BACK_SECONDS
 from autoscaler.tls import TlsFiles, keep_self_signed
 from providers.local.settings import LocalSettings
 from providers.plugin import ControllerContext
-
-if TYPE_CHECKING:  # only a controller with an identity provider imports it
-    from autoscaler.service.access.oidc import OidcProvider
 
 _log = logging.getLogger(__name__)
 
@@ -325,7 +314,7 @@ class Deployment:
         dependencies = ServiceDependencies(
             store=store,
             authentication=self.authentication,
-            logins=self._logins(),
+            logins=open_logins(settings.oidc, self.url, self.authentication, store, self._clock),
             submissions=Submissions(
                 *(store, bundles, assignments, status, self.wake.set, self._clock, results),
                 settings.controller.job_usd,
@@ -355,17 +344,6 @@ class Deployment:
         )
         return create_app(dependencies, release)
 
-    def _logins(self) -> Logins:
-        """Return the logins of people, through the identity provider if there is one."""
-        gate = AccessGate(self.authentication, self.store, self._clock)
-        oidc = self._settings.oidc
-        if oidc is None:
-            return Logins(gate, self.url)
-        redirect_uri = f"{self.url}{CALLBACK_PATH}"
-        provider = _oidc_provider()(oidc, redirect_uri, self._clock)
-        _log.info("people log in through %s, with redirect URI %s", oidc.issuer, redirect_uri)
-        return Logins(gate, self.url, oidc, provider)
-
     def _keep_console(self, held: HeldInstance, text: str) -> None:
         """Store the console output of an instance that did not start as its part of the log."""
         heading = f"castor: {held.id} did not start; the end of its console's output:\n"
@@ -386,18 +364,6 @@ def _allowed_secrets(settings: ServeSettings, environment: Mapping[str, str]) ->
         name: environment[name] for name in settings.secret_variables if name in environment
     }
     return AllowedSecrets(settings.state, settings.secret_directories, variables)
-
-
-def _oidc_provider() -> type[OidcProvider]:
-    """Return the class of identity providers.
-
-    Raises:
-        SpecError: its extra is not installed.
-    """
-    with from_extras("server,oidc", "--oidc-issuer"):
-        from autoscaler.service.access.oidc import OidcProvider
-
-    return OidcProvider
 
 
 def _planner(name: str) -> Policy:
@@ -527,8 +493,7 @@ def _check_start(settings: ServeSettings) -> None:
     _planner(settings.policy)
     for source in settings.pools:
         cloud_of(source)
-    if settings.oidc is not None:
-        _oidc_provider()
+    require_provider_client(settings.oidc)
     if settings.follows:
         check_follower(settings.store_url, settings.state)
     if not settings.state.exists():

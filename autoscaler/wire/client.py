@@ -21,12 +21,8 @@ from autoscaler.domain.study_stay import StudyStay
 from autoscaler.domain.terms import TrialProgress
 from autoscaler.domain.trial import GivenAnswer, StudyStop, TrialAnswer, TrialCall, WaitingCall
 from autoscaler.wire.access_messages import (
-    BegunLogin,
     Invitation,
     InvitationRequest,
-    LoginReply,
-    LoginRequest,
-    LoginTokenRequest,
     NewPerson,
     NewToken,
     PersonChange,
@@ -256,33 +252,6 @@ class Client:
         """Return spending per day and offer from `first` to `last` (UTC days, inclusive)."""
         query = f"first={first.isoformat()}&last={last.isoformat()}"
         return self._http.get_printable(tuple[DailyCost, ...], f"/v1/costs/days?{query}")
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
-
-
-class LoginClient:
-    """Client of a terminal that logs a person in, without a token. Errors as in `Client`."""
-
-    def __init__(
-        self,
-        url: str,
-        connections: ConnectionInterface | None = None,
-        *,
-        authority: str | None = None,
-    ) -> None:
-        self._http = Http(url, None, connections, authority)
-
-    def begin(self, request: LoginRequest) -> BegunLogin:
-        """Begin a login. `NotFound`: the controller has no identity provider."""
-        body = encode(LoginRequest, request)
-        return decode_printable(BegunLogin, self._http.call("POST", "/v1/logins", body))
-
-    def token(self, device_code: str) -> LoginReply:
-        """Return the state of a login, with its token once a person approved it."""
-        body = encode(LoginTokenRequest, LoginTokenRequest(device_code))
-        return decode_printable(LoginReply, self._http.call("POST", "/v1/logins/token", body))
 
     def close(self) -> None:
         """Close the connections."""

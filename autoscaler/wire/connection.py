@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 from autoscaler.domain.errors import NotAllowed, SpecError, Unavailable
 
 if TYPE_CHECKING:  # controllers import this module, and no client
-    from autoscaler.wire.client import Client, LoginClient, StudyClient
+    from autoscaler.wire.client import Client, StudyClient
+    from autoscaler.wire.login_client import LoginClient
 
 
 class Address(NamedTuple):
@@ -31,7 +32,7 @@ class Address(NamedTuple):
 
     def login_client(self) -> LoginClient:
         """Return a client for a login, without the token. `SpecError`: the file can't be read."""
-        from autoscaler.wire.client import LoginClient
+        from autoscaler.wire.login_client import LoginClient
 
         return LoginClient(self.url, authority=self._authority_text())
 

@@ -14,7 +14,7 @@ from autoscaler.domain.access import Role
 from autoscaler.domain.errors import CastorError
 from autoscaler.service.access.logins import OidcSettings
 from autoscaler.wire.access_messages import BegunLogin, LoginRequest
-from autoscaler.wire.client import LoginClient
+from autoscaler.wire.login_client import LoginClient
 
 ISSUER = "https://provider.example"
 SETTINGS = OidcSettings(ISSUER, "castor", domains=frozenset({"example.org"}), new_role=Role.VIEWER)

@@ -29,6 +29,7 @@ ALLOWED_OF_ONE: Final[Mapping[str, str]] = {
 READ: Final[Mapping[str, str]] = {
     "colorama": "BSD-3-Clause",
     "cycler": "BSD-3-Clause",
+    "httpx2-jsfetch": "BSD-3-Clause",
     "kiwisolver": "BSD-3-Clause",
     "matplotlib": "PSF-2.0",
     "mpmath": "BSD-3-Clause",

@@ -187,6 +187,12 @@ async def _answer(gate: FollowerGate, method: str, path: str) -> httpx.Response:
         ("POST", "/v1/jobs/digits/logs", False),
         ("POST", "/v1/node/heartbeat", False),
         ("PUT", "/v1/bundles/ab", False),
+        ("POST", "/v1/logins", False),  # pending logins are in the leader's memory
+        ("POST", "/v1/logins/token", False),
+        ("GET", "/login?code=BCDF-GHJK", False),
+        ("GET", "/login/callback?state=a&code=b", False),
+        ("POST", "/login", False),
+        ("GET", "/logins", True),
     ],
 )
 def test_a_follower_serves_reads_of_the_store_and_redirects_the_rest(

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from autoscaler.clock import Clock
     from autoscaler.wire.access_messages import BegunLogin, NewToken
-    from autoscaler.wire.client import LoginClient
     from autoscaler.wire.connection import SavedLogin
+    from autoscaler.wire.login_client import LoginClient
 
 _LEAST_INTERVAL_SECONDS: Final = 1.0
 _EXPIRED: Final = (

@@ -12,11 +12,14 @@ import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
+from autoscaler.clock import Clock
 from autoscaler.domain.access import Identity, Person, Role, require_person_name
 from autoscaler.domain.errors import Forbidden, NotAllowed, NotFound, SpecError, StoreError
 from autoscaler.domain.text import printable, quoted
+from autoscaler.extras import from_extras
+from autoscaler.service.access.authentication import Authentication
 from autoscaler.service.access.gate import AccessGate, Recorded
 from autoscaler.service.access.pending_logins import (
     LOGIN_SECONDS,
@@ -27,6 +30,7 @@ from autoscaler.service.access.pending_logins import (
 )
 from autoscaler.service.access.people import LOGIN
 from autoscaler.service.access.permissions import AccessAction
+from autoscaler.store.store import Store
 from autoscaler.wire.access_messages import (
     BegunLogin,
     LoginReply,
@@ -34,6 +38,9 @@ from autoscaler.wire.access_messages import (
     LoginStatus,
     NewToken,
 )
+
+if TYPE_CHECKING:
+    from autoscaler.service.access.oidc import OidcProvider
 
 _log = logging.getLogger(__name__)
 
@@ -292,3 +299,48 @@ def _token_name(host: str) -> str:
     """Return a new name for a token of a terminal, such as login-laptop-1a2b3c."""
     words = re.sub(r"[^a-z0-9]+", "-", host.lower())[:_HOST_IN_NAME].strip("-")
     return "-".join(filter(None, (LOGIN, words, secrets.token_hex(_RANDOM_BYTES))))
+
+
+def open_logins(
+    settings: OidcSettings | None,
+    url: str,
+    authentication: Authentication,
+    store: Store,
+    clock: Clock,
+) -> Logins:
+    """Return the logins of a controller at `url`; None: without an identity provider.
+
+    The provider is not asked yet.
+
+    Raises:
+        SpecError: the extra of identity providers is not installed.
+    """
+    gate = AccessGate(authentication, store, clock)
+    if settings is None:
+        return Logins(gate, url)
+    redirect_uri = f"{url}{CALLBACK_PATH}"
+    provider = _provider_class()(settings, redirect_uri, clock)
+    _log.info("people log in through %s, with redirect URI %s", settings.issuer, redirect_uri)
+    return Logins(gate, url, settings, provider)
+
+
+def require_provider_client(settings: OidcSettings | None) -> None:
+    """Check that the extra of identity providers is installed, if there is a provider.
+
+    Raises:
+        SpecError: it is not.
+    """
+    if settings is not None:
+        _provider_class()
+
+
+def _provider_class() -> type[OidcProvider]:
+    """Return the class of identity providers, which a controller without one does not import.
+
+    Raises:
+        SpecError: its extra is not installed.
+    """
+    with from_extras("server,oidc", "--oidc-issuer"):
+        from autoscaler.service.access.oidc import OidcProvider
+
+    return OidcProvider

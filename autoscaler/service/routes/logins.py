@@ -1,6 +1,6 @@
 """Routes of logins: requests of terminals, and the pages that people approve them on.
 
-Nobody has a token yet, so that the routes are open to all. `PendingLogins` limits their use.
+The routes need no token, since they are the way to one. `PendingLogins` limits their use.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import Forbidden, NotAllowed, NotFound, SpecError, Unavailable
 from autoscaler.service.access.people import PeopleAccess
 from autoscaler.wire.access_messages import BegunLogin, LoginReply, LoginRequest
-from autoscaler.wire.client import LoginClient
 from autoscaler.wire.connection import address_and_token, login_file, saved_login
+from autoscaler.wire.login_client import LoginClient
 from tests.controller.world import World
 from tests.service.conftest import Api, served
 from tests.service.identity import Browser

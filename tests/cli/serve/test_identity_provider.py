@@ -122,7 +122,7 @@ def test_a_file_without_a_secret_is_refused(tmp_path: Path) -> None:
 def test_a_provider_whose_extra_is_not_installed_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "authlib", None)
+    monkeypatch.setitem(sys.modules, "authlib.integrations.base_client", None)
     monkeypatch.delitem(sys.modules, "autoscaler.service.access.oidc", raising=False)
     state = tmp_path / "state"
     with pytest.raises(SpecError, match=r"pip install 'castor-autoscaler\[server,oidc\]'"):

@@ -32,7 +32,7 @@ from autoscaler.wire.access_messages import (
     NewToken,
     PersonChange,
 )
-from autoscaler.wire.client import LoginClient
+from autoscaler.wire.login_client import LoginClient
 from tests.service.conftest import Api
 from tests.service.identity import ISSUER, SETTINGS, Browser, begin, form_token
 

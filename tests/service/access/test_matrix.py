@@ -103,7 +103,7 @@ NODE_STATUS: Final[dict[str, tuple[int | None, int | None]]] = {
     "PUT /v1/node/trial/files/{sha256}": (None, 401),
     "GET /v1/node/trial/answers": (409, 401),
 }
-# Status of a request to log in that is not valid, whoever sends it; a page without a code is.
+# Status of an invalid request to log in, from any identity; a page without a code is valid.
 LOGIN_STATUS: Final = {
     "POST /v1/logins": 422,
     "POST /v1/logins/token": 422,
