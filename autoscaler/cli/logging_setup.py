@@ -10,6 +10,7 @@ _MINIMUM_LEVELS = {
     # These libraries log each call at level INFO.
     "alembic": logging.WARNING,
     "botocore": logging.WARNING,
+    "httpx2": logging.WARNING,
     # It warns of each source without credentials. Castor itself reports that all sources fail.
     "google.auth": logging.ERROR,
 }

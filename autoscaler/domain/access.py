@@ -22,6 +22,9 @@ NO_TEAM: Final = "none"
 CONTROLLER: Final = "controller"
 """Name of the controller itself in the audit log. Nobody has it."""
 
+LOGIN_TOKEN: Final = "login-"
+"""Start of the names of tokens that logins through an identity provider make."""
+
 _PERSON: Final = re.compile(r"[a-z0-9][a-z0-9.@_-]{0,79}")
 _TOKEN_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 

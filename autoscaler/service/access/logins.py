@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from autoscaler.clock import Clock
-from autoscaler.domain.access import Identity, Person, Role, require_person_name
+from autoscaler.domain.access import LOGIN_TOKEN, Identity, Person, Role, require_person_name
 from autoscaler.domain.errors import Forbidden, NotAllowed, NotFound, SpecError, StoreError
-from autoscaler.domain.text import printable, quoted
+from autoscaler.domain.text import quoted
 from autoscaler.extras import from_extras
 from autoscaler.service.access.authentication import Authentication
 from autoscaler.service.access.gate import AccessGate, Recorded
@@ -28,7 +28,6 @@ from autoscaler.service.access.pending_logins import (
     PendingLogin,
     PendingLogins,
 )
-from autoscaler.service.access.people import LOGIN
 from autoscaler.service.access.permissions import AccessAction
 from autoscaler.store.store import Store
 from autoscaler.wire.access_messages import (
@@ -47,6 +46,8 @@ _log = logging.getLogger(__name__)
 EMAIL: Final = "email"
 LOGIN_PATH: Final = "/login"
 CALLBACK_PATH: Final = "/login/callback"
+# A host's name is shown to a person who decides by it: no words, spaces or marks of direction.
+_NO_HOST: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_HOST: Final = 64
 _HOST_IN_NAME: Final = 20
 _RANDOM_BYTES: Final = 3
@@ -148,7 +149,7 @@ class Logins:
             Throttled: too many logins are pending.
         """
         self._require_provider()
-        host = printable(request.host[:_LONGEST_HOST])
+        host = _NO_HOST.sub("-", request.host)[:_LONGEST_HOST]
         device_code, login = self._pending.begin(LoginTerminal(host, address))
         return BegunLogin(
             device_code,
@@ -266,21 +267,21 @@ class Logins:
 def _name(value: str, claim: str) -> str:
     """Return the name of a person that a claim's value means.
 
-    Letters beyond ASCII are refused before the case is changed, since some become ASCII by it.
+    An e-mail address means the same in any case, other values may not. Letters beyond ASCII are
+    refused before the case is changed, since some become ASCII by it.
 
     Raises:
         Forbidden: no person can have this name.
     """
+    name = value.lower() if claim == EMAIL and value.isascii() else value
     try:
-        if not value.isascii():
-            raise SpecError("it has letters beyond ASCII")
-        require_person_name(value.lower())
+        require_person_name(name)
     except SpecError:
         raise Forbidden(
             f"the provider's {claim} is {quoted(value)}, which can't be the name of a person "
             "here: 1 to 80 of a-z, 0-9 and .@_-, and not reserved"
         ) from None
-    return value.lower()
+    return name
 
 
 def _question(person: Person, visit: LoginVisit) -> LoginQuestion:
@@ -298,7 +299,7 @@ def _provider_error(answer: Mapping[str, str]) -> str:
 def _token_name(host: str) -> str:
     """Return a new name for a token of a terminal, such as login-laptop-1a2b3c."""
     words = re.sub(r"[^a-z0-9]+", "-", host.lower())[:_HOST_IN_NAME].strip("-")
-    return "-".join(filter(None, (LOGIN, words, secrets.token_hex(_RANDOM_BYTES))))
+    return LOGIN_TOKEN + "-".join(filter(None, (words, secrets.token_hex(_RANDOM_BYTES))))
 
 
 def open_logins(

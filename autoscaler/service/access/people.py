@@ -15,6 +15,7 @@ from typing import Final
 
 from autoscaler.clock import Clock
 from autoscaler.domain.access import (
+    LOGIN_TOKEN,
     OWNER,
     AccessToken,
     Identity,
@@ -50,9 +51,6 @@ DEFAULT_SECONDS: Final = 90 * 86_400.0
 
 OWNER_TOKEN: Final = "client.json"
 INVITATION: Final = "invitation"
-LOGIN: Final = "login"
-"""Start of the names of tokens that logins through the identity provider make."""
-
 _REMEMBERED_SECONDS: Final = 5.0
 _USE_SECONDS: Final = 60.0
 _MOST_REMEMBERED: Final = 10_000
@@ -438,7 +436,7 @@ def _utc(at_seconds: float) -> str:
 def _require_usable(token: AccessToken, now_seconds: float) -> None:
     way_out = (
         "run castor login again"
-        if token.name.startswith(f"{LOGIN}-")
+        if token.name.startswith(LOGIN_TOKEN)
         else "make another with castor token create, or ask an admin for castor invite "
         f"{token.person}"
     )

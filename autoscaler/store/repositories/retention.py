@@ -23,7 +23,7 @@ class Retention(ABC):
         - Events, and plans with their decisions and inputs.
         - Of jobs that have ended: calls of trials, failures, measurements and models.
         - Of instances that have ended: finished intents.
-        - Expired tokens of instances and expired leases of drivers.
+        - Expired tokens of instances and of logins, and expired leases of drivers.
         - Progress of trials, once no trial of their study is at work.
 
         A call deletes at most `most_rows` rows of a table, and gives some free space of the file

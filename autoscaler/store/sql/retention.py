@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from sqlalchemy import ColumnElement, Select, delete, or_, select
+from sqlalchemy import ColumnElement, Select, and_, delete, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
+from autoscaler.domain.access import LOGIN_TOKEN
 from autoscaler.domain.intent import IntentState
 from autoscaler.store.repositories.retention import MOST_ROWS, Retention
-from autoscaler.store.sql.access_schema import JoinTokenRow, NodeTokenRow
+from autoscaler.store.sql.access_schema import AccessTokenRow, JoinTokenRow, NodeTokenRow
 from autoscaler.store.sql.cache import after_commit
 from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.journal import USE_SECONDS
@@ -71,6 +72,11 @@ def _trials_of_ended_studies(before_seconds: float) -> Select[Any]:
     return select(TrialRow.id).where(TrialRow.study.not_in(studies_at_work))
 
 
+def _is_old_login(before_seconds: float) -> ColumnElement[bool]:
+    is_login = AccessTokenRow.name.startswith(LOGIN_TOKEN, autoescape=True)
+    return and_(is_login, AccessTokenRow.expires_seconds < before_seconds)
+
+
 # Columns by which rows are deleted, and the queries of their values: rows that refer to others
 # before these. A column that is no key stands for the few rows of one job.
 _RULES: Final[tuple[Rule, ...]] = (
@@ -109,6 +115,7 @@ _RULES: Final[tuple[Rule, ...]] = (
     _where(
         NodeTokenRow.hash, lambda before_seconds: NodeTokenRow.expires_seconds < before_seconds
     ),
+    _where(AccessTokenRow.hash, _is_old_login),
     _where(LeaseRow.study, lambda before_seconds: LeaseRow.until_seconds < before_seconds),
 )
 

@@ -90,7 +90,7 @@ def test_a_login_adds_one_row_to_the_audit_log_and_a_new_person_another(api: Api
     row, added = api.client.audit()
     assert (row.person, row.token, row.role) == (ADA, token.name, "viewer")
     assert (row.action, row.subject) == ("create token", f"{ADA}/{token.name}")
-    assert row.after == "login from Big Host.local at 127.0.0.1"
+    assert row.after == "login from Big-Host.local at 127.0.0.1"
     assert (added.action, added.subject, added.after) == ("add person", ADA, "viewer, by a login")
     assert token.name.startswith("login-big-host-local-")
     logged_in(api)
@@ -143,6 +143,15 @@ def test_a_value_that_is_no_name_is_refused(api: Api, name: str) -> None:
 def test_the_case_of_a_name_does_not_matter(api: Api) -> None:
     api.provider.value = "Ada@Example.ORG"
     assert logged_in(api).person == ADA
+
+
+def test_the_case_of_another_claim_matters(api: Api) -> None:
+    api.log_in_through(replace(SETTINGS, claim="sub", domains=frozenset(), new_role=None))
+    api.client.add_person(NewPerson("a1b2"))
+    api.provider.value = "A1b2"
+    assert "the provider&#x27;s sub is &quot;A1b2&quot;, which can&#x27;t be" in refusal(api)
+    api.provider.value = "a1b2"
+    assert logged_in(api).person == "a1b2"
 
 
 def test_a_person_who_was_removed_stays_out_until_an_admin_adds_them(api: Api) -> None:
@@ -298,13 +307,13 @@ def test_texts_of_strangers_are_escaped_on_pages_and_in_the_audit_log(api: Api) 
     terminal, begun = begin(api.url, HOSTILE)
     browser = Browser(api.url)
     question = browser.question(begun)
-    assert "&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#x27;\\x1b[2J" in question.text
+    assert "<dd>-script-alert-1-script-2J-, which connects from 127.0.0.1</dd>" in question.text
     approved = browser.decide(question)
     for page in (question, approved, browser.http.get("/login", params={"code": HOSTILE})):
         assert "<script>" not in page.text and "\x1b" not in page.text
     token = terminal.token(begun.device_code).token
     assert token is not None and token.name.startswith("login-script-alert-1-scri-")
-    assert "\x1b" not in api.client.audit()[0].after
+    assert api.client.audit()[0].after == "login from -script-alert-1-script-2J- at 127.0.0.1"
 
 
 @pytest.mark.parametrize("parameter", ["next", "redirect_uri", "url", "return_to"])
