@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 
 from autoscaler.clock import VirtualClock
+from autoscaler.domain.access import AccessToken, Person, Role
 from autoscaler.domain.job import JobPhase
 from autoscaler.domain.terms import TrialProgress
 from autoscaler.service.files.retention import FileRetention
@@ -77,6 +78,23 @@ def test_only_what_has_ended_is_deleted(store: Store) -> None:
     assert store.ledger.entries() == lines
     assert store.instances.of_job("text", include_ended=True) == instances
     assert len(store.programs.all()) == 1
+
+
+def test_tokens_of_logins_are_deleted_after_their_end_and_no_others(store: Store) -> None:
+    store.people.put(Person("ada", Role.VIEWER))
+    for name, end_seconds in (
+        ("login-laptop-1", NOW + 10),
+        ("login-laptop-2", NOW + 2000),
+        ("login", NOW + 10),
+        ("laptop", NOW + 10),
+        ("invitation", None),
+    ):
+        store.people.add_token(AccessToken("ada", name, NOW, "ada", end_seconds), name, NOW)
+    prune_all(store, NOW + 10)
+    assert len(store.people.tokens("ada")) == 5
+    prune_all(store, NOW + 1000)
+    names = {token.name for token in store.people.tokens("ada")}
+    assert names == {"login-laptop-2", "login", "laptop", "invitation"}
 
 
 def test_a_study_keeps_its_trials_until_all_have_ended(store: Store) -> None:

@@ -105,7 +105,7 @@ class PeopleAccess:
         if known is None:
             raise NotAllowed(
                 "this token is not known here: take the one in the controller's state directory, "
-                "or set CASTOR_TOKEN"
+                "set CASTOR_TOKEN, or run castor login again"
             )
         _require_usable(known.token, now_seconds)
         identity = _identity(known)
