@@ -280,12 +280,9 @@ class Deployment:
         settings, store, status = self._settings, self.store, self.controller.status
         bundles = Bundles(settings.state / "bundles", settings.maximum_bundle_bytes)
         stored = None if self.storage is None else StoredFiles(self.storage, bundles)
+        secrets = _allowed_secrets(settings, os.environ)
         assignments = Assignments(
-            settings.state / "jobs",
-            self.authentication,
-            settings.times,
-            _allowed_secrets(settings, os.environ),
-            stored,
+            settings.state / "jobs", self.authentication, settings.times, secrets, stored
         )
         results = Results(assignments, stored)
         release = version("castor-autoscaler")
@@ -321,10 +318,7 @@ class Deployment:
             ),
             nodes=self._nodes,
             heartbeats=Heartbeats(
-                store,
-                self.authentication,
-                self._nodes,
-                self._clock,
+                *(store, self.authentication, self._nodes, self._clock),
                 settings.heartbeat_seconds,
             ),
             studies=self._studies,
@@ -334,11 +328,8 @@ class Deployment:
             results=results,
             fixed_sizes=Forecasts(store, status, self._clock).of,
             what_if=WhatIfs(
-                store,
-                status,
-                _planner(settings.policy),
-                settings.controller.replan_seconds,
-                self._clock,
+                *(store, status, _planner(settings.policy)),
+                *(settings.controller.replan_seconds, self._clock),
             ).of,
             clock=self._clock,
         )
