@@ -55,7 +55,7 @@ from autoscaler.service.files.uploads import Bundles, TrialFiles
 from autoscaler.service.following import FollowerGate, LeaderAddress
 from autoscaler.service.health import Health, HealthGate
 from autoscaler.service.instances.assignments import Assignments, TrainingTimes
-from autoscaler.service.instances.heartbeats import Heartbeats
+from autoscaler.service.instances.heartbeats import HeartbeatReceiver
 from autoscaler.service.instances.nodes import Nodes
 from autoscaler.service.jobs.results import Results
 from autoscaler.service.jobs.submissions import Submissions
@@ -317,7 +317,7 @@ class Deployment:
                 settings.controller.job_usd,
             ),
             nodes=self._nodes,
-            heartbeats=Heartbeats(
+            heartbeats=HeartbeatReceiver(
                 *(store, self.authentication, self._nodes, self._clock),
                 settings.heartbeat_seconds,
             ),

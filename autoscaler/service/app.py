@@ -28,7 +28,7 @@ from autoscaler.service.access.request_gate import RequestGate, bearer_token
 from autoscaler.service.faults import handle_errors, refusal
 from autoscaler.service.files.logs import Logs
 from autoscaler.service.files.uploads import Bundles, unknown_bundle
-from autoscaler.service.instances.heartbeats import Heartbeats
+from autoscaler.service.instances.heartbeats import HeartbeatReceiver
 from autoscaler.service.instances.nodes import Nodes
 from autoscaler.service.jobs.plans import plan_view
 from autoscaler.service.jobs.results import Results
@@ -80,7 +80,7 @@ class ServiceDependencies:
     logins: Logins
     submissions: Submissions
     nodes: Nodes
-    heartbeats: Heartbeats
+    heartbeats: HeartbeatReceiver
     studies: Studies
     views: Views
     bundles: Bundles

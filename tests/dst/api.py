@@ -11,7 +11,7 @@ import anyio.to_thread
 from fastapi import FastAPI
 
 from autoscaler.service.app import ServiceDependencies, create_app
-from autoscaler.service.instances.heartbeats import Answered, Heartbeat, Heartbeats
+from autoscaler.service.instances.heartbeats import Answered, Heartbeat, HeartbeatReceiver
 
 Value = TypeVar("Value")
 
@@ -20,7 +20,7 @@ async def _in_this_thread(function: Callable[..., Value], *arguments: Any, **_: 
     return function(*arguments)
 
 
-async def _handle_alone(heartbeats: Heartbeats, heartbeat: Heartbeat) -> Answered:
+async def _handle_alone(heartbeats: HeartbeatReceiver, heartbeat: Heartbeat) -> Answered:
     """Handle a heartbeat as a batch of its own."""
     (result,) = heartbeats.answer([heartbeat])
     if isinstance(result, Answered):
@@ -100,5 +100,5 @@ def _finish(call: Awaitable[None]) -> None:
 def application(slot: int) -> Application:
     """Return one of this process's applications; controllers that overlap use different ones."""
     anyio.to_thread.run_sync = _in_this_thread  # type: ignore[assignment]
-    Heartbeats.handle = _handle_alone  # type: ignore[method-assign]
+    HeartbeatReceiver.handle = _handle_alone  # type: ignore[method-assign]
     return Application()

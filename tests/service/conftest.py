@@ -28,7 +28,7 @@ from autoscaler.service.files.stored import StoredFiles
 from autoscaler.service.files.stored_logs import StoredLogs
 from autoscaler.service.files.uploads import Bundles, TrialFiles
 from autoscaler.service.instances.assignments import Assignments, TrainingTimes
-from autoscaler.service.instances.heartbeats import Heartbeats
+from autoscaler.service.instances.heartbeats import HeartbeatReceiver
 from autoscaler.service.instances.nodes import Nodes
 from autoscaler.service.jobs.results import Results
 from autoscaler.service.jobs.submissions import Submissions
@@ -71,7 +71,7 @@ class Api:
         return Client(self.url, self.token)
 
     @property
-    def heartbeats(self) -> Heartbeats:
+    def heartbeats(self) -> HeartbeatReceiver:
         """The receiver of heartbeats behind the API."""
         return _Present.rooms.heartbeats
 
@@ -164,7 +164,7 @@ def _rooms(world: World, authentication: Authentication, api: Api) -> ServiceDep
             world.settings.job_usd,
         ),
         nodes=nodes,
-        heartbeats=Heartbeats(store, authentication, nodes, clock, 1.0),
+        heartbeats=HeartbeatReceiver(store, authentication, nodes, clock, 1.0),
         studies=Studies(
             store,
             TrialFiles(directory / "files", 1000),

@@ -46,7 +46,7 @@ class Answered:
     reply: NodeReply
 
 
-class Heartbeats:
+class HeartbeatReceiver:
     """Receiver of heartbeats. Call `handle` in the event loop of the server only."""
 
     def __init__(

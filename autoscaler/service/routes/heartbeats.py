@@ -19,7 +19,7 @@ from autoscaler.domain.errors import CastorError
 from autoscaler.service.access.authentication import Authentication
 from autoscaler.service.access.request_gate import bearer_token
 from autoscaler.service.faults import http_refusal, refusal
-from autoscaler.service.instances.heartbeats import Heartbeat, Heartbeats
+from autoscaler.service.instances.heartbeats import Heartbeat, HeartbeatReceiver
 from autoscaler.service.instances.nodes import Nodes
 from autoscaler.service.routes.bodies import json_response
 from autoscaler.wire.messages import NodeReply, Wanted
@@ -32,7 +32,7 @@ _NO_WAIT: Final = (b"", b"wait_seconds=0.0")
 class HeartbeatAnswers:
     """Answers to heartbeats, after an optional wait for a change."""
 
-    heartbeats: Heartbeats
+    heartbeats: HeartbeatReceiver
     nodes: Nodes
     authentication: Authentication
 
@@ -42,7 +42,7 @@ class HeartbeatAnswers:
         With `wait_seconds` it is delayed while the instance keeps its job and need not drain.
 
         Raises:
-            NotAllowed, SpecError, StoreError: as `Heartbeats.handle`.
+            NotAllowed, SpecError, StoreError: as `HeartbeatReceiver.handle`.
         """
         answered = await self.heartbeats.handle(Heartbeat(token, body))
         held, reply = answered.held, answered.reply
