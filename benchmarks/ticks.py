@@ -5,8 +5,9 @@
 The jobs of an SQLite store have `--instances` instances each, which train on a cloud that answers
 at once. The controller leads its store. `first` is the first tick of a process that has just
 started, `quiet` one in which nothing changes, `reports` one after a heartbeat of every instance
-(1,000 at most). The policy keeps all jobs as they are, since `benchmarks/planning.py` measures
-plans. Times are of the processor, in seconds; `statements` are those of a quiet tick.
+(1,000 at most), `plan` one whose plan has one more instance for one job, and is stored. The policy
+keeps all jobs as they are otherwise, since `benchmarks/planning.py` measures plans. Times are of
+the processor, in seconds; `statements` are those of a quiet tick and of that with the plan.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class Row:
     first_seconds: float
     quiet_seconds: float
     reports_seconds: float
-    statements: int
+    plan_seconds: float
+    quiet_statements: int
+    plan_statements: int
 
 
 class QuickCloud(FileCloud):
@@ -170,8 +173,12 @@ def measure(jobs: int, instances: int) -> Row:
         reports = timed(deployment)
         held = len(deployment.store.instances.alive())
         assert held == jobs * instances, f"{held} instances are left"
+        deployment.set_target(FIRST, instances + 1)
+        with counted() as plan_statements:
+            plan = timed(deployment)
+        assert deployment.store.journal.decisions(FIRST, 1)[0].decision.target is not None
         deployment.store.close()
-        return Row(jobs, held, first, quiet, reports, len(statements))
+        return Row(jobs, held, first, quiet, reports, plan, len(statements), len(plan_statements))
     finally:
         shutil.rmtree(directory)
 
@@ -194,11 +201,13 @@ def main() -> None:
     if arguments.json:
         print(json.dumps([asdict(row) for row in rows]))
         return
-    print("| jobs | instances | first | quiet | reports | statements |\n|---|---|---|---|---|---|")
+    print("| jobs | instances | first | quiet | reports | plan | statements |")
+    print("|---|---|---|---|---|---|---|")
     for row in rows:
         print(
             f"| {row.jobs:,} | {row.instances:,} | {row.first_seconds:.2f} s "
-            f"| {row.quiet_seconds:.2f} s | {row.reports_seconds:.2f} s | {row.statements} |"
+            f"| {row.quiet_seconds:.2f} s | {row.reports_seconds:.2f} s "
+            f"| {row.plan_seconds:.2f} s | {row.quiet_statements}, {row.plan_statements} |"
         )
 
 
