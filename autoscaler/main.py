@@ -32,6 +32,7 @@ from autoscaler.domain.training import Engine
 from autoscaler.http_server import (
     HttpServer,
     bound_socket,
+    collect_rarely,
     permit_connections,
     postponed_sigterm,
 )
@@ -400,6 +401,7 @@ def serve(settings: ServeSettings) -> None:
             lead.begin(settings.follows)
             deployment = Deployment(settings, url, clock, lead)
             _share_secrets(settings, deployment, lead, url)
+            collect_rarely()
             _run(settings, deployment, lead, listener, must_end)
         finally:
             lead.end()

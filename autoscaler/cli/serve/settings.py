@@ -79,10 +79,8 @@ def serve_settings(
         raise SpecError(f"{fleet_usd_per_hour} must be more than 0", "--fleet-usd-per-hour")
     rules = FleetFile() if fleet is None else load_fleet(fleet)
     require_number(reclaims_per_hour, "--reclaims-per-hour", 0.0, _MOST_RECLAIMS_PER_HOUR)
-    local = None
-    if devices is not None or not pools:
-        local = LocalSettings(catalogue=default_catalogue(boot_seconds, reclaims_per_hour))
-    if local is not None and devices is not None:
+    local = LocalSettings(catalogue=default_catalogue(boot_seconds, reclaims_per_hour))
+    if devices is not None:
         local = replace(local, devices=_cores(devices))
     public_url = None if public_url is None else _public_url(public_url)
     tls = encryption.files(state.absolute(), host, public_url)
@@ -102,7 +100,7 @@ def serve_settings(
         ),
         times=TrainingTimes(checkpoint_interval_seconds=checkpoint_seconds),
         lease_seconds=_lease_seconds(lease),
-        local=local,
+        local=None if pools and devices is None else local,
         pools=tuple(pools),
         secret_directories=tuple(_secret_directory(path, state) for path in secrets),
         secret_variables=_secret_variables(secret_variables),
