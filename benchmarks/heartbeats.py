@@ -186,13 +186,20 @@ def prepared(directory: Path, jobs: int, instances: int) -> list[Agent]:
     return agents
 
 
+class Lighthouses(world.RecordedLighthouses):
+    """Lighthouses of jobs without training processes."""
+
+    def __init__(self, *_: object) -> None:
+        super().__init__()
+
+
 def serve_store(directory: Path, port: int, plans: bool) -> None:
     """Run a controller on a prepared store."""
     devices = 1_000_000
     cloud = ticks.QuickCloud(directory / "cloud.json", SystemClock(), devices)
     cloud.kept = json.loads((directory / "kept.json").read_text())
     controller_process.open_providers = lambda *_: {"file": cloud}
-    controller_process.LighthouseHost = lambda *_: world.RecordedLighthouses()
+    controller_process.LighthouseHost = Lighthouses  # type: ignore[assignment, misc]
     controller_process._planner = lambda name: world.PlannedTargets()
     if plans:
         threading.Thread(target=plan_always, daemon=True).start()
