@@ -39,7 +39,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from autoscaler import main as controller_process
 from autoscaler.clock import SystemClock
-from autoscaler.domain.goodput import Batch, BatchBounds
 from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.report import StepObservation, TrainingReport
 from autoscaler.domain.snapshot import Snapshot
@@ -50,6 +49,7 @@ from autoscaler.store.opening import open_store
 from autoscaler.wire.codec import encode
 from autoscaler.wire.messages import NodeReport
 from tests.controller import world
+from tests.service.agents import training_report
 from tests.store.led import led_store
 
 PLANNED_JOBS = 1_000
@@ -93,7 +93,10 @@ class Agent:
         reports: tuple[TrainingReport, ...] = ()
         if self.decides:
             self.step += STEPS
-            reports = (training_report(self.step),)
+            observation = StepObservation("core", 1, 1, 32, 0, 0.1, 0.01, STEPS)
+            reports = (
+                training_report(self.step, total_examples=1e12, observations=(observation,)),
+            )
         body = encode(
             NodeReport,
             NodeReport(
@@ -146,24 +149,6 @@ class Agent:
         length = next(int(line[15:]) for line in lines if line.startswith(b"content-length:"))
         await reader.readexactly(length)
         return int(lines[0].split()[1])
-
-
-def training_report(step: int) -> TrainingReport:
-    """Return a report with one observation of `STEPS` steps."""
-    return TrainingReport(
-        step=step,
-        epoch=0,
-        progress_examples=step * 32.0,
-        total_examples=1e12,
-        batch=Batch(32, 32, 0),
-        bounds=BatchBounds(32, 32, 32, False),
-        replicas=1,
-        devices=1,
-        learning_rate=0.1,
-        parameter_bytes=1000,
-        goodput_measured=320.0,
-        observations=(StepObservation("core", 1, 1, 32, 0, 0.1, 0.01, STEPS),),
-    )
 
 
 def prepared(directory: Path, jobs: int, instances: int) -> list[Agent]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from sqlalchemy import event
@@ -21,18 +20,6 @@ from tests.conformance.store_examples import NOW, add_job, launch
 from tests.store.led import led_store
 
 TRAINING = InstancePhase.TRAINING
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/castor.db"
-
-
-@pytest.fixture
-def store(url: str) -> Iterator[Store]:
-    store = led_store(url)
-    yield store
-    store.close()
 
 
 @pytest.fixture

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -16,18 +14,6 @@ from tests.store.led import led_store
 from tests.store.test_statements import counted
 
 MOST_STATEMENTS = 10
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/castor.db"
-
-
-@pytest.fixture
-def store(url: str) -> Iterator[Store]:
-    store = led_store(url)
-    yield store
-    store.close()
 
 
 def with_jobs(count: int, seconds: float = NOW, spent_usd: float = 0.1) -> Snapshot:
