@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from autoscaler.cli.app import app
 from autoscaler.clock import SystemClock
 from autoscaler.domain.access import Role
 from autoscaler.domain.errors import Forbidden, SpecError
 from autoscaler.wire.access_messages import InvitationRequest
+from tests.cli.access.inline import castor, run
 from tests.controller.world import World
 from tests.service.conftest import Api, served
 
@@ -26,16 +25,6 @@ def api(tmp_path: Path, template: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
         monkeypatch.setenv("COLUMNS", "200")
         monkeypatch.setattr(SystemClock, "now", lambda _: api.world.clock.now())
         yield api
-
-
-def run(*words: str) -> Result:
-    return CliRunner().invoke(app, list(words), catch_exceptions=False)
-
-
-def castor(*words: str) -> str:
-    result = run(*words)
-    assert result.exit_code == 0, result.output
-    return result.stdout
 
 
 def test_people_are_invited_listed_changed_and_removed(api: Api) -> None:

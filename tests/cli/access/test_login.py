@@ -10,15 +10,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from autoscaler.cli.app import app
 from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import Forbidden, NotAllowed, NotFound, SpecError, Unavailable
 from autoscaler.service.access.people import PeopleAccess
 from autoscaler.wire.access_messages import BegunLogin, LoginReply, LoginRequest
 from autoscaler.wire.connection import address_and_token, login_file, saved_login
 from autoscaler.wire.login_client import LoginClient
+from tests.cli.access.inline import castor, run
 from tests.controller.world import World
 from tests.service.conftest import Api, served
 from tests.service.identity import Browser
@@ -74,16 +73,6 @@ def visit(
         monkeypatch.setattr(SystemClock, "sleep", sleep)
 
     return set_decision
-
-
-def run(*words: str) -> Result:
-    return CliRunner().invoke(app, list(words), catch_exceptions=False)
-
-
-def castor(*words: str) -> str:
-    result = run(*words)
-    assert result.exit_code == 0, result.output
-    return result.stdout
 
 
 def test_a_person_logs_in_works_and_logs_out(
