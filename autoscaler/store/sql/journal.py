@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import ColumnElement, delete, insert, select, update
 from sqlalchemy.orm import Session
 
 from autoscaler.domain.plan import Decision, Plan
@@ -95,8 +95,12 @@ class SqlJournal(Journal):
         with self._database.write() as session:
             session.execute(delete(DecisionRow).where(DecisionRow.plan.in_(old_plans)))
             session.execute(delete(PlanRow).where(PlanRow.at_seconds < before_seconds))
-            unused = PieceRow.used_seconds < before_seconds - USE_SECONDS
-            session.execute(delete(PieceRow).where(unused))
+            session.execute(delete(PieceRow).where(is_unused(before_seconds)))
+
+
+def is_unused(before_seconds: float) -> ColumnElement[bool]:
+    """Return whether no plan made at `before_seconds` or later uses a piece."""
+    return PieceRow.used_seconds < before_seconds - USE_SECONDS
 
 
 class _Memory:

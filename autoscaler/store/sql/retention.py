@@ -14,7 +14,7 @@ from autoscaler.store.repositories.retention import MOST_ROWS, Retention
 from autoscaler.store.sql.access_schema import AccessTokenRow, JoinTokenRow, NodeTokenRow
 from autoscaler.store.sql.cache import after_commit
 from autoscaler.store.sql.database import Database
-from autoscaler.store.sql.journal import USE_SECONDS
+from autoscaler.store.sql.journal import is_unused
 from autoscaler.store.sql.schema import (
     DecisionRow,
     DurationRow,
@@ -95,10 +95,7 @@ _RULES: Final[tuple[Rule, ...]] = (
             ~select(DecisionRow.id).where(DecisionRow.plan == PlanRow.id).exists(),
         ),
     ),
-    _where(
-        PieceRow.sha256,
-        lambda before_seconds: PieceRow.used_seconds < before_seconds - USE_SECONDS,
-    ),
+    _where(PieceRow.sha256, is_unused),
     _where(EventRow.id, lambda before_seconds: EventRow.at_seconds < before_seconds),
     (TrialCallRow.id, _of_old_jobs(TrialCallRow.id)),
     (IncarnationRow.job, _of_old_jobs(IncarnationRow.job)),
