@@ -270,7 +270,7 @@ def measure(arguments: argparse.Namespace) -> Figures:
             refused = sum(agent.refused for agent in agents)
             asyncio.run(load(agents, port, arguments.rate, arguments.seconds))
             used_seconds = sum(usage.cpu_times()[:2]) - before
-        latencies = np.array([each for agent in agents for each in agent.latencies_ms])
+        latencies = np.concatenate([agent.latencies_ms for agent in agents])
         return Figures(
             agents=len(agents),
             answered_per_second=len(latencies) / arguments.seconds,

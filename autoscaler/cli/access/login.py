@@ -262,8 +262,8 @@ def _revoke_quietly(saved: SavedLogin) -> None:
 
 def _until(token: NewToken) -> str:
     """Return words for the time at which a token expires; empty for never."""
-    from datetime import UTC, datetime
+    from autoscaler.cli.tables import utc_minute
 
     if token.expires_seconds is None:
         return ""
-    return f" until {datetime.fromtimestamp(token.expires_seconds, UTC):%Y-%m-%d %H:%M} UTC"
+    return f" until {utc_minute(token.expires_seconds)} UTC"
