@@ -13,6 +13,7 @@ import os
 import shutil
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from functools import partial
@@ -346,7 +347,7 @@ def _sqlite(url: URL, synchronous: str = "FULL") -> Engine:
         connection.isolation_level = None
         # Before the first table, so that the file of a new store can shrink.
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        connection.execute("PRAGMA journal_mode = WAL")
+        _enable_write_ahead_log(connection)
         # FULL syncs each commit: an intent must survive a power cut before its call is made.
         connection.execute(f"PRAGMA synchronous = {synchronous}")
         connection.execute("PRAGMA foreign_keys = ON")
@@ -357,6 +358,23 @@ def _sqlite(url: URL, synchronous: str = "FULL") -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
+
+
+def _enable_write_ahead_log(connection: sqlite3.Connection) -> None:
+    """Let readers and writers of an SQLite file not block each other.
+
+    SQLite refuses at once, whatever its time-out, while another process does the same.
+    """
+    until_seconds = time.monotonic() + _TIMEOUT_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            is_busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            if not is_busy or time.monotonic() > until_seconds:
+                raise
+        time.sleep(0.01)
 
 
 def connection_arguments(

@@ -56,15 +56,17 @@ def migrate(database: Database, keeps_copy: bool = True) -> str:
         current = version_of(session.connection())
     if current != newest:
         with database.write() as session:
-            # Another process may have migrated the database since the first check.
             connection = session.connection()
             _prepare(connection, database.name)
+            found = version_of(connection)
+            if found == newest:  # another process has migrated it since the first check
+                return newest
             if connection.dialect.name == "sqlite" and not inspect(connection).get_table_names():
                 _create_tables(connection)
             else:
                 from autoscaler.store.sql.upgrading import upgrade
 
-                upgrade(connection, version_of(connection), database.name, keeps_copy)
+                upgrade(connection, found, database.name, keeps_copy)
         database.let_shrink()
     return newest
 
@@ -79,7 +81,7 @@ def _prepare(connection: Connection, name: str) -> None:
         return
     for timeout in ("statement_timeout", "idle_in_transaction_session_timeout"):
         connection.exec_driver_sql(f"SET LOCAL {timeout} = 0")
-    lock = text(f"SELECT pg_try_advisory_xact_lock({EARLIER_CLAIM_KEY})")
+    lock = text(f"SELECT pg_try_advisory_xact_lock_shared({EARLIER_CLAIM_KEY})")
     is_led = not connection.scalar(lock)
     if not is_led and inspect(connection).has_table("leadership"):
         lease = "SELECT expires_seconds > extract(epoch FROM clock_timestamp()) FROM leadership"
